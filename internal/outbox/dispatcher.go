@@ -1,0 +1,90 @@
+package outbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that JSON writes as "90s" or "24h".
+type Duration time.Duration
+
+// MarshalJSON writes d as Go writes durations.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads "90s"; a bare number is refused, since its unit would be a guess.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("duration %s: want a string such as \"90s\"", b)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("duration %q: want a string such as \"90s\"", s)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Dispatcher holds the settings of one transaction type.
+type Dispatcher struct {
+	Type        string    `json:"type"`
+	WorkerURL   string    `json:"worker_url"`
+	Pool        string    `json:"pool,omitempty"`      // senders; "" = the type needs none
+	Slots       int       `json:"slots"`               // calls in flight per node, for types without pool
+	Exclusive   string    `json:"exclusive,omitempty"` // "none", "type" or "field:<pointer>" (S2.20)
+	Timeouts    Timeouts  `json:"timeouts"`
+	Retry       Retry     `json:"retry"`
+	Fee         Fee       `json:"fee"`
+	Inclusion   Inclusion `json:"inclusion"`
+	Idempotent  bool      `json:"idempotent"`  // the same token may be sent again unasked (S2.10)
+	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
+}
+
+// Timeouts of calls to the worker.
+type Timeouts struct {
+	Dispatch Duration `json:"dispatch"`
+}
+
+// Retry says how often and when a failed transaction goes out again (S2.9).
+type Retry struct {
+	MaxRetries *int     `json:"max_retries,omitempty"` // nil: the worker is asked, else 2
+	Kind       string   `json:"kind"`                  // "exponential" with full jitter, or "fixed"
+	Initial    Duration `json:"initial"`
+	Factor     float64  `json:"factor"`
+	Cap        Duration `json:"cap"`
+	OnFailed   bool     `json:"on_failed"` // retry what failed in a block
+}
+
+// Fee says what a retry offers more than the attempt before it (S2.9).
+type Fee struct {
+	Kind        string `json:"kind"`    // "percent", "step" or "none"
+	Initial     string `json:"initial"` // digits; "" = the worker's own
+	BumpPercent int    `json:"bump_percent"`
+	Step        string `json:"step,omitempty"` // digits, for kind step
+	CapPercent  int    `json:"cap_percent"`    // of the first fee
+}
+
+// Inclusion says how a submitted transaction is watched (S2.11).
+type Inclusion struct {
+	PollEvery     Duration `json:"poll_every"`
+	Deadline      Duration `json:"deadline"`
+	UnknownGrace  Duration `json:"unknown_grace"`
+	Confirmations int      `json:"confirmations"`
+}
+
+// DefaultDispatcher returns the settings that a dispatcher has where nothing else is said (S2.16).
+func DefaultDispatcher() Dispatcher {
+	return Dispatcher{
+		Slots:       64,
+		Exclusive:   "none",
+		Timeouts:    Timeouts{Dispatch: Duration(10 * time.Minute)},
+		Retry:       Retry{Kind: "exponential", Initial: Duration(5 * time.Second), Factor: 2, Cap: Duration(5 * time.Minute), OnFailed: true},
+		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
+		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
+		Replaceable: true,
+	}
+}
+
+// DefaultMaxRetries counts where neither transaction, dispatcher nor worker names a number (S2.9).
+const DefaultMaxRetries = 2

@@ -1,0 +1,35 @@
+// Package outbox is the vocabulary of Postern: the nouns that every other package speaks of, and
+// whether a value of each is well formed. It does no I/O and knows no clock.
+//
+// # Glossary
+//
+// One word, one meaning. Where a published design has a word of its own, ours is the one below.
+//
+//   - transaction: what a client posts; must go out once, in order. Its body is a row of task, its end a
+//     row of outcome; its state is derived from these and its queue (S2.2).
+//   - queue: the ordering key. At most one transaction of a queue is in flight (S2.4). A queue without
+//     a name holds one unordered transaction (S2.18).
+//   - position (seq): the order of arrival in a queue; part of the id; never changes.
+//   - head: the first position without an outcome. cur: the position in flight.
+//   - phase: what the queue is doing with its head (S2.3). The state of the transaction in flight and
+//     of the sender follow from it.
+//   - dispatcher: the settings of one transaction type: worker URL, sender pool, retry, fee, timeouts.
+//   - sender: a scarce account that signs; bound to one queue at a time (S2.5).
+//   - pool: a named set of senders.
+//   - worker: the HTTP service that executes (S2.7).
+//   - lane: what must be free for the queues that stand in it: a dispatcher, with its pool or one
+//     sender, and a value when the dispatcher is exclusive. The lane resume holds work of dead nodes.
+//   - gate: the moment until which a lane's worker or a sender's worker is left alone (S2.9).
+//   - mark: what is exceptional about one transaction: cancelled, cancelling, suspended. Sparse.
+//   - node: one running process, under an id that is fresh for each boot; epoch: its incarnation.
+//   - lease: a queue owned by a node; valid while the node's heartbeat is.
+//   - fence: a number in the queue row that rises whenever its owner changes. A write with a stale
+//     fence changes nothing.
+//   - attempt: one dispatch of a transaction; token: <id>.<attempt>, by which a worker recognises one.
+//   - step: one decision of the state machine, written in one commit.
+//   - outcome: how a transaction ended. Written once, never changed.
+//   - hook: the call to a worker after the end: on-success, on-failure (S2.12).
+//   - context: a tenant. Every object lies in one.
+//   - quantum: how much a node does for one queue before it looks whether others wait.
+//   - day: the UTC day under which a transaction's rows are partitioned; never falls along a queue.
+package outbox

@@ -1,0 +1,68 @@
+package outbox
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Class sorts what can go wrong with a call to a worker (S2.8). The empty class means that nothing did.
+type Class string
+
+const (
+	ClassBlocked   Class = "blocked"   // the worker cannot be reached, or cannot work now: no retry consumed
+	ClassAmbiguous Class = "ambiguous" // it may have been done: ask before anything is sent again
+	ClassRejected  Class = "rejected"  // it can never be done
+	ClassRetry     Class = "retry"     // it failed; try again later
+)
+
+// Result is the worker's TxnResult (S2.7).
+type Result struct {
+	Hash  string          `json:"hash,omitempty"`
+	Done  json.RawMessage `json:"done,omitempty"`  // nil when not set (null and {} are not set, S2.7)
+	Data  json.RawMessage `json:"data,omitempty"`  // replaces the transaction's data from here on
+	Nonce string          `json:"nonce,omitempty"` // digits
+	Fee   string          `json:"fee,omitempty"`   // digits
+}
+
+// Answer is what came of one dispatch call, already classified.
+type Answer struct {
+	Class     Class
+	Result    Result
+	Code      string        // the worker's error code or ours ("timeout", "connection_refused"), "" without error
+	Message   string        // a sentence for people, at most 1 KiB
+	After     time.Duration // least delay before the next try, 0 if none was named
+	Until     time.Time     // class blocked: not before this moment, zero if none was named
+	StartedAt time.Time
+	Elapsed   time.Duration
+}
+
+// StatusState is what a worker knows of a hash or token (S2.7), or why we do not know it.
+type StatusState string
+
+const (
+	StatusPending     StatusState = "pending"
+	StatusIncluded    StatusState = "included"
+	StatusFailed      StatusState = "failed"
+	StatusUnknown     StatusState = "unknown"     // it never saw this token or hash
+	StatusUnreachable StatusState = "unreachable" // nobody answered: says nothing about the transaction
+	StatusUnsupported StatusState = "unsupported" // the worker has no /status (404, 405, 501)
+)
+
+// Status is the answer to one status question.
+type Status struct {
+	State         StatusState
+	Hash          string
+	Nonce         string
+	BlockHeight   string // digits, "" if not in a block
+	Confirmations int    // 1 when included and the worker does not count
+	FailureReason string // set when it failed in its block
+	Message       string // why it is unreachable
+}
+
+// Hook is a call to the worker after the end of a transaction (S2.12).
+type Hook string
+
+const (
+	OnSuccess Hook = "on-success"
+	OnFailure Hook = "on-failure"
+)

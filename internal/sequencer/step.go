@@ -1,0 +1,55 @@
+package sequencer
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Flight is what a decision may know of the transaction in flight.
+type Flight struct {
+	Phase        outbox.Phase
+	Attempt      int           // 1 for the first; rises in rows 16 and 17 only
+	Retries      int           // consumed so far (n)
+	MaxRetries   int           // max, resolved by the caller (S2.9)
+	Fee          string        // of this attempt, digits, "" if there is none yet
+	FirstFee     string        // of the first attempt, digits
+	Since        time.Duration // time in this phase: since dispatch, or since the hash was accepted
+	Cancelling   bool          // somebody asked to cancel it while in RETRY (row 19)
+	LastHash     string        // hash of the last accepted attempt, "" if none
+	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
+	PinnedSender bool          // the client asked for this sender
+}
+
+// Then says what follows the commit of a step.
+type Then string
+
+const (
+	ThenEnd  Then = "end"  // terminal: hand out the next of the queue, or give the queue back
+	ThenCall Then = "call" // dispatch now: phase DISPATCHING, the commit was the intent
+	ThenAsk  Then = "ask"  // ask /status by token after Delay: outcome unknown (S2.10)
+	ThenWait Then = "wait" // nobody holds it; its timer wakes it after Delay
+	ThenBack Then = "back" // WAITING again: the queue stands in its lane (rows 5 and 17)
+)
+
+// Step is one decision, stored in one commit.
+type Step struct {
+	Events      []Event      // in order, as S2.5 names them
+	State       outbox.State // of the transaction afterwards
+	Phase       outbox.Phase // of the queue afterwards (IDLE stands for FREE: the store knows what is next)
+	Then        Then
+	Attempt     int
+	Retries     int
+	Fee         string        // of the attempt that follows, or of this one
+	Delay       time.Duration // before the timer, for ThenWait and ThenAsk
+	Answered    bool          // the attempt ended here: keep a row of it unless the outcome does
+	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
+	Hook        outbox.Hook   // to be delivered after the end, "" for none
+	FreeSender  bool          // the sender is released
+	PinSender   bool          // row 5: only the same sender may take it again
+	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
+	GateWorker  bool          // row 5: leave the worker alone for its backoff
+	Class       outbox.Class  // of what went wrong, "" if nothing did
+	Code        string
+	Message     string
+}
