@@ -1,0 +1,148 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/migrations"
+)
+
+// MigrationState is one migration and whether the database has it.
+type MigrationState struct {
+	Version   int64
+	Name      string     // like 00001_schemas; River's are 00002_river_create_river_migration and so on
+	AppliedAt *time.Time // nil: not applied
+	Unknown   bool       // the database has it, this program has not
+}
+
+// MigrationStatus lists what this program knows and what the database has, by number. It changes nothing, also in a
+// database that has never seen a migration.
+func MigrationStatus(ctx context.Context, url string) (_ []MigrationState, err error) {
+	defer fault.Wrap(&err, "read the state of the migrations")
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
+	return migrationStates(ctx, conn)
+}
+
+// CheckMigrations compares the database with this program. nil: they are the same. A Conflict with code
+// migrations_differ: the database is empty, behind or ahead, and the sentence says what to run. Any other error: the
+// database could not be asked.
+func CheckMigrations(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	states, err := migrationStates(ctx, pool)
+	if err != nil {
+		return fmt.Errorf("read the state of the migrations: %w", err)
+	}
+	var applied int
+	var missing, unknown []string
+	for _, s := range states {
+		switch {
+		case s.Unknown:
+			unknown = append(unknown, s.Name)
+		case s.AppliedAt == nil:
+			missing = append(missing, s.Name)
+		default:
+			applied++
+		}
+	}
+	const code = "migrations_differ"
+	switch {
+	case applied == 0 && len(unknown) == 0:
+		return fault.New(fault.Conflict, code, "the database has none of our %d migrations: run `postern migrate up`", len(missing))
+	case len(unknown) > 0:
+		return fault.New(fault.Conflict, code,
+			"the database is ahead: it has migration %s, which this program does not know: run a program as new as the database", unknown[0])
+	case len(missing) > 0:
+		return fault.New(fault.Conflict, code,
+			"the database is behind: %d migrations are missing, the first is %s: run `postern migrate up`", len(missing), missing[0])
+	}
+	return nil
+}
+
+// asker is what a connection and a pool have in common.
+type asker interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// migrationStates reads goose's table, if it is there, and lays it beside the migrations of this program.
+func migrationStates(ctx context.Context, db asker) ([]MigrationState, error) {
+	var found bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&found); err != nil {
+		return nil, err
+	}
+	states := map[int64]MigrationState{}
+	for version, name := range migrationNames() {
+		states[version] = MigrationState{Version: version, Name: name}
+	}
+	if found {
+		rows, err := db.Query(ctx, "SELECT version_id, max(tstamp) FROM "+versionTable+
+			" WHERE is_applied AND version_id > 0 GROUP BY version_id")
+		if err != nil {
+			return nil, err
+		}
+		var version int64
+		var at time.Time
+		if _, err := pgx.ForEachRow(rows, []any{&version, &at}, func() error {
+			s, known := states[version]
+			applied := at
+			s.Version, s.Name, s.AppliedAt, s.Unknown = version, migrationName(version), &applied, !known
+			states[version] = s
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return slices.SortedFunc(maps.Values(states), func(a, b MigrationState) int { return int(a.Version - b.Version) }), nil
+}
+
+// migrationName is the name of a version in sentences; a version that we do not know is its bare number.
+func migrationName(version int64) string {
+	if name, ok := migrationNames()[version]; ok {
+		return name
+	}
+	return fmt.Sprintf("%05d", version)
+}
+
+// migrationNames holds every migration of this program. It panics on a file name without a number, which no build
+// that was ever tested can have.
+var migrationNames = sync.OnceValue(func() map[int64]string {
+	names := map[int64]string{}
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			panic("migrations/" + file + " does not begin with a number: " + err.Error())
+		}
+		names[version] = name
+	}
+	m, err := riverMigrator()
+	if err != nil {
+		panic(err)
+	}
+	for _, v := range m.AllVersions() {
+		number := riverNumbers[v.Version]
+		name := strings.TrimPrefix(strings.ReplaceAll(v.Name, " ", "_"), "river_")
+		names[number] = fmt.Sprintf("%05d_river_%s", number, name)
+	}
+	return names
+})
