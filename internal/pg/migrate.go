@@ -2,157 +2,33 @@ package pg
 
 import (
 	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"log/slog"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
+	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/migrations"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
-// The runner's own tables lie in our schema, so that a database holds nothing of ours outside postern and river.
-const (
-	versionTable = "postern.goose_db_version"
-	lockTable    = "postern.goose_lock"
-)
+// MigrationState is one migration and whether the database has it.
+type MigrationState = migrate.State
 
-// Migrate brings the database at url to the newest migration of this program and tells progress one line per step
-// (nil: silence). Outcomes: nil, also when there was nothing to do; an error that names the step, and everything
-// before that step is kept; or an error because another process held the lock for five minutes. Several processes may
-// call it at once: one migrates, the others wait. It must run as a role that may create schemas in the database.
-func Migrate(ctx context.Context, url string, progress func(string)) (err error) {
-	defer fault.Wrap(&err, "migrate up")
-	db, p, err := openMigrations(url, progress)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := makeSchema(ctx, db); err != nil {
-		return err
-	}
-	_, err = p.Up(ctx)
-	return firstError(err)
+// Migrate brings the database at url to the newest migration of this program, one line of progress per step; see
+// migrate.Up for its outcomes.
+func Migrate(ctx context.Context, url string, progress func(string)) error {
+	return migrate.Up(ctx, url, progress)
 }
 
-// MigrateDown takes every migration back and drops our schemas with everything in them. It is for development and
-// tests: all transactions and their history are gone. A database without our schema is left as it is.
-func MigrateDown(ctx context.Context, url string, progress func(string)) (err error) {
-	defer fault.Wrap(&err, "migrate down")
-	db, p, err := openMigrations(url, progress)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if found, err := hasSchema(ctx, db); err != nil || !found {
-		return err
-	}
-	if _, err := p.DownTo(ctx, 0); err != nil {
-		return firstError(err)
-	}
-	// Without CASCADE: what a migration forgot to take back is an error here, not silently gone.
-	_, err = db.ExecContext(ctx, "DROP TABLE "+versionTable+"; DROP TABLE "+lockTable+"; DROP SCHEMA postern")
-	return err
+// MigrateDown takes every migration back, and all data with them: development and tests only.
+func MigrateDown(ctx context.Context, url string, progress func(string)) error {
+	return migrate.Down(ctx, url, progress)
 }
 
-// openMigrations returns goose's provider over the SQL files and River's migrations, and the database handle that it
-// uses. The caller closes the handle.
-func openMigrations(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.RuntimeParams["timezone"] = "UTC"            // goose keeps its times without a zone
-	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // no prepared statements: also works behind a pooler
-	river, err := riverMigrations()
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := database.NewStore(goose.DialectPostgres, versionTable)
-	if err != nil {
-		return nil, nil, err
-	}
-	// A table, because session advisory locks are lost behind poolers and do not exist everywhere.
-	locker, err := lock.NewPostgresTableLocker(lock.WithTableName(lockTable),
-		lock.WithTableLockTimeout(500*time.Millisecond, 600), lock.WithTableLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return nil, nil, err
-	}
-	opts := []goose.ProviderOption{goose.WithStore(store), goose.WithLocker(locker),
-		goose.WithGoMigrations(river...), goose.WithDisableGlobalRegistry(true)}
-	if progress != nil {
-		opts = append(opts, goose.WithVerbose(true), goose.WithSlog(slog.New(progressHandler{progress})))
-	}
-	db := stdlib.OpenDB(*cfg)
-	p, err := goose.NewProvider(goose.DialectCustom, db, migrations.FS, opts...)
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return db, p, nil
+// MigrationStatus lists the migrations that this program knows or the database has; it changes nothing.
+func MigrationStatus(ctx context.Context, url string) ([]MigrationState, error) {
+	return migrate.Status(ctx, url)
 }
 
-// hasSchema tells whether the schema postern exists.
-func hasSchema(ctx context.Context, db *sql.DB) (found bool, err error) {
-	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'postern')").Scan(&found)
-	return found, err
-}
-
-// makeSchema makes the schema postern if it is missing. It looks first, because IF NOT EXISTS asks for the right to
-// create even where nothing is to be created.
-func makeSchema(ctx context.Context, db *sql.DB) error {
-	if found, err := hasSchema(ctx, db); err != nil || found {
-		return err
-	}
-	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS postern")
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) && pe.Code == "23505" {
-		return nil // made by another process in the same moment
-	}
-	return err
-}
-
-// firstError turns goose's report of a partial run into a sentence that names the step that failed.
-func firstError(err error) error {
-	var partial *goose.PartialError
-	if errors.As(err, &partial) && partial.Failed != nil {
-		return fmt.Errorf("%s failed, the %d before it are kept: %w",
-			migrationName(partial.Failed.Source.Version), len(partial.Applied), partial.Err)
-	}
-	return err
-}
-
-// progressHandler turns goose's log records into lines like "up 00001_schemas (3ms)".
-type progressHandler struct{ line func(string) }
-
-func (progressHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h progressHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h progressHandler) WithGroup(string) slog.Handler          { return h }
-func (h progressHandler) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "migration completed" {
-		return nil
-	}
-	var version int64
-	var direction string
-	var took time.Duration
-	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "version":
-			version = a.Value.Int64()
-		case "direction":
-			direction = a.Value.String()
-		case "duration_seconds":
-			took = time.Duration(a.Value.Float64() * float64(time.Second))
-		}
-		return true
-	})
-	h.line(fmt.Sprintf("%s %s (%s)", direction, migrationName(version), took.Round(time.Millisecond)))
-	return nil
+// CheckMigrations is nil if the database and this program have the same migrations, else a Conflict with code
+// migrations_differ whose sentence says what to run.
+func CheckMigrations(ctx context.Context, pool *pgxpool.Pool) error {
+	return migrate.Check(ctx, pool)
 }

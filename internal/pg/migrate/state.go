@@ -1,7 +1,9 @@
-package pg
+package migrate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -19,37 +21,37 @@ import (
 	"github.com/postern-dev/postern/migrations"
 )
 
-// MigrationState is one migration and whether the database has it.
-type MigrationState struct {
+// State is one migration and whether the database has it.
+type State struct {
 	Version   int64
 	Name      string     // like 00001_schemas; River's are 00002_river_create_river_migration and so on
 	AppliedAt *time.Time // nil: not applied
 	Unknown   bool       // the database has it, this program has not
 }
 
-// MigrationStatus lists what this program knows and what the database has, by number. It changes nothing, also in a
+// Status lists what this program knows and what the database has, by number. It changes nothing, also in a
 // database that has never seen a migration.
-func MigrationStatus(ctx context.Context, url string) (_ []MigrationState, err error) {
+func Status(ctx context.Context, url string) (_ []State, err error) {
 	defer fault.Wrap(&err, "read the state of the migrations")
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	return migrationStates(ctx, conn)
+	return states(ctx, conn)
 }
 
-// CheckMigrations compares the database with this program. nil: they are the same. A Conflict with code
+// Check compares the database with this program. nil: they are the same. A Conflict with code
 // migrations_differ: the database is empty, behind or ahead, and the sentence says what to run. Any other error: the
 // database could not be asked.
-func CheckMigrations(ctx context.Context, pool *pgxpool.Pool) (err error) {
-	states, err := migrationStates(ctx, pool)
+func Check(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	all, err := states(ctx, pool)
 	if err != nil {
 		return fmt.Errorf("read the state of the migrations: %w", err)
 	}
 	var applied int
 	var missing, unknown []string
-	for _, s := range states {
+	for _, s := range all {
 		switch {
 		case s.Unknown:
 			unknown = append(unknown, s.Name)
@@ -79,15 +81,15 @@ type asker interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// migrationStates reads goose's table, if it is there, and lays it beside the migrations of this program.
-func migrationStates(ctx context.Context, db asker) ([]MigrationState, error) {
+// states reads goose's table, if it is there, and lays it beside the migrations of this program.
+func states(ctx context.Context, db asker) ([]State, error) {
 	var found bool
 	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&found); err != nil {
 		return nil, err
 	}
-	states := map[int64]MigrationState{}
-	for version, name := range migrationNames() {
-		states[version] = MigrationState{Version: version, Name: name}
+	all := map[int64]State{}
+	for version, name := range names() {
+		all[version] = State{Version: version, Name: name}
 	}
 	if found {
 		rows, err := db.Query(ctx, "SELECT version_id, max(tstamp) FROM "+versionTable+
@@ -98,30 +100,30 @@ func migrationStates(ctx context.Context, db asker) ([]MigrationState, error) {
 		var version int64
 		var at time.Time
 		if _, err := pgx.ForEachRow(rows, []any{&version, &at}, func() error {
-			s, known := states[version]
+			s, known := all[version]
 			applied := at
-			s.Version, s.Name, s.AppliedAt, s.Unknown = version, migrationName(version), &applied, !known
-			states[version] = s
+			s.Version, s.Name, s.AppliedAt, s.Unknown = version, nameOf(version), &applied, !known
+			all[version] = s
 			return nil
 		}); err != nil {
 			return nil, err
 		}
 	}
-	return slices.SortedFunc(maps.Values(states), func(a, b MigrationState) int { return int(a.Version - b.Version) }), nil
+	return slices.SortedFunc(maps.Values(all), func(a, b State) int { return int(a.Version - b.Version) }), nil
 }
 
-// migrationName is the name of a version in sentences; a version that we do not know is its bare number.
-func migrationName(version int64) string {
-	if name, ok := migrationNames()[version]; ok {
+// nameOf is the name of a version in sentences; a version that we do not know is its bare number.
+func nameOf(version int64) string {
+	if name, ok := names()[version]; ok {
 		return name
 	}
 	return fmt.Sprintf("%05d", version)
 }
 
-// migrationNames holds every migration of this program. It panics on a file name without a number, which no build
+// names holds every migration of this program. It panics on a file name without a number, which no build
 // that was ever tested can have.
-var migrationNames = sync.OnceValue(func() map[int64]string {
-	names := map[int64]string{}
+var names = sync.OnceValue(func() map[int64]string {
+	all := map[int64]string{}
 	files, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil {
 		panic(err)
@@ -133,7 +135,7 @@ var migrationNames = sync.OnceValue(func() map[int64]string {
 		if err != nil {
 			panic("migrations/" + file + " does not begin with a number: " + err.Error())
 		}
-		names[version] = name
+		all[version] = name
 	}
 	m, err := riverMigrator()
 	if err != nil {
@@ -142,7 +144,31 @@ var migrationNames = sync.OnceValue(func() map[int64]string {
 	for _, v := range m.AllVersions() {
 		number := riverNumbers[v.Version]
 		name := strings.TrimPrefix(strings.ReplaceAll(v.Name, " ", "_"), "river_")
-		names[number] = fmt.Sprintf("%05d_river_%s", number, name)
+		all[number] = fmt.Sprintf("%05d_river_%s", number, name)
 	}
-	return names
+	return all
+})
+
+// Hash names the schema that Up makes: it differs whenever a migration, River's included, does.
+var Hash = sync.OnceValue(func() string {
+	sum := sha256.New()
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		body, err := migrations.FS.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", file, len(body), body)
+	}
+	m, err := riverMigrator()
+	if err != nil {
+		panic(err)
+	}
+	for _, v := range m.AllVersions() {
+		fmt.Fprintf(sum, "river %d\n%s", v.Version, v.SQLUp)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 })
