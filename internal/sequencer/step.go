@@ -19,6 +19,7 @@ type Flight struct {
 	LastHash     string        // hash of the last accepted attempt, "" if none
 	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
 	PinnedSender bool          // the client asked for this sender
+	SenderGone   bool          // its sender was given back during the delay (row 17)
 }
 
 // Then says what follows the commit of a step.
@@ -49,7 +50,9 @@ type Step struct {
 	PinSender   bool          // row 5: only the same sender may take it again
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	GateWorker  bool          // row 5: leave the worker alone for its backoff
+	Hash        string        // the one that this step is about, "" if none
 	Class       outbox.Class  // of what went wrong, "" if nothing did
 	Code        string
 	Message     string
+	Err         error // *machine.Illegal: the event means nothing in this phase; store nothing
 }

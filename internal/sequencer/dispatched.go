@@ -1,0 +1,70 @@
+package sequencer
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Dispatched decides what the answer to a dispatch call means (rows 3 to 8). Outcomes:
+//
+//   - accepted: REVISION, polled from now on; its timer wakes it after poll_every (ThenWait);
+//   - done: DONE (ThenEnd);
+//   - the worker is away: WAITING again, no retry consumed (ThenBack);
+//   - rejected: UNRESOLVED (ThenEnd);
+//   - failed: RETRY and in delay (ThenWait), or FAILED when the retries are used up (ThenEnd);
+//   - nobody knows: DISPATCHING still (ThenAsk); the first question goes out at once.
+//
+// chance in [0, 1) spreads the delay.
+func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) Step {
+	r := begin(f, d, chance)
+	r.after = a.After
+	event := eventOf(a)
+	if event == DispatchTimeout {
+		// A worker that always breaks off, and then has not seen the token, would be called in a tight
+		// loop: from the second call of the same attempt on, the question waits.
+		if before := f.Since - a.Elapsed; before >= time.Second {
+			r.askIn = patience(before)
+		}
+	}
+	r.on(event)
+	if event == Accepted {
+		r.on(InclusionStarted)
+	}
+	r.retried()
+	if r.step.Err != nil {
+		return r.step
+	}
+	switch {
+	case a.Class != "":
+		r.because(a.Class, a.Code, a.Message)
+	case event == DispatchTimeout:
+		r.because(outbox.ClassAmbiguous, a.Code, "the worker's answer has neither hash, done nor error")
+	}
+	r.step.Hash = a.Result.Hash
+	if r.step.Fee == "" {
+		r.step.Fee = a.Result.Fee // the first fee, where the worker chose it (S2.9)
+	}
+	return r.step
+}
+
+// eventOf tells an answer's event. A class that we do not know says nothing about the transaction, so
+// it is asked about.
+func eventOf(a outbox.Answer) Event {
+	switch a.Class {
+	case outbox.ClassBlocked:
+		return WorkerLost
+	case outbox.ClassRejected:
+		return Unresolvable
+	case outbox.ClassRetry:
+		return DispatchError
+	case "":
+		if a.Result.Done != nil {
+			return Completed
+		}
+		if a.Result.Hash != "" {
+			return Accepted
+		}
+	}
+	return DispatchTimeout
+}

@@ -1,0 +1,43 @@
+package sequencer
+
+// Event is what happens to a transaction at the head of its queue, as S2.5 names it.
+type Event string
+
+const (
+	Posted            Event = "Posted"
+	SenderBound       Event = "SenderBound"
+	Accepted          Event = "Accepted"
+	Completed         Event = "Completed"
+	WorkerLost        Event = "WorkerLost"
+	Unresolvable      Event = "Unresolvable"
+	DispatchError     Event = "DispatchError"
+	DispatchTimeout   Event = "DispatchTimeout"
+	NodeLost          Event = "NodeLost"
+	Restarted         Event = "Restarted"
+	StatusUnknown     Event = "StatusUnknown" // ours: /status never saw the token (S2.10)
+	InclusionStarted  Event = "InclusionStarted"
+	StatusPending     Event = "StatusPending"
+	StatusUnreachable Event = "StatusUnreachable"
+	Included          Event = "Included"
+	InclusionFailed   Event = "InclusionFailed"
+	InclusionTimeout  Event = "InclusionTimeout"
+	RetryStarted      Event = "RetryStarted"
+	DelayElapsed      Event = "DelayElapsed"
+	Cancel            Event = "Cancel"
+	Abandoned         Event = "Abandoned" // ours (S2.21)
+)
+
+// Events lists every event in the order of S2.5.
+var Events = []Event{
+	Posted, SenderBound, Accepted, Completed, WorkerLost, Unresolvable, DispatchError, DispatchTimeout, NodeLost,
+	Restarted, StatusUnknown, InclusionStarted, StatusPending, StatusUnreachable, Included, InclusionFailed,
+	InclusionTimeout, RetryStarted, DelayElapsed, Cancel, Abandoned,
+}
+
+func eventNames() []string {
+	names := make([]string, len(Events))
+	for i, e := range Events {
+		names[i] = string(e)
+	}
+	return names
+}

@@ -1,0 +1,149 @@
+package sequencer
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// run is one decision while it is made: the facts, and the step so far.
+type run struct {
+	Flight
+	settings outbox.Dispatcher
+	earlier  []outbox.Status // what was heard of earlier hashes and tokens
+	after    time.Duration   // least delay that the worker named
+	askIn    time.Duration   // for ask_status
+	chance   float64
+	step     Step
+}
+
+// begin makes a run whose step changes nothing yet.
+func begin(f Flight, d outbox.Dispatcher, chance float64) *run {
+	return &run{Flight: f, settings: d, chance: chance, step: stay(f)}
+}
+
+// stay is the step that changes nothing.
+func stay(f Flight) Step {
+	return Step{State: f.Phase.Transaction(), Phase: f.Phase, Attempt: f.Attempt, Retries: f.Retries, Fee: f.Fee}
+}
+
+// on takes one event through both tables: rules first, then the effects, those of the transaction
+// before those of its queue. An event that either table does not know leaves a step that changes
+// nothing and has Err; events after it are ignored.
+func (r *run) on(e Event) *run {
+	if r.step.Err != nil {
+		return r
+	}
+	guard := func(name string) bool { return guards[name](r) }
+	queue, err := Queue.Next(string(r.step.Phase.Queue()), string(e), guard)
+	var transaction machine.Rule
+	if err == nil {
+		transaction, err = Transaction.Next(string(r.step.State), string(e), guard)
+	}
+	if err != nil {
+		r.step = stay(r.Flight)
+		r.step.Err = err
+		return r
+	}
+	r.step.Events = append(r.step.Events, e)
+	for _, name := range transaction.Do {
+		effects[name](r)
+	}
+	for _, name := range queue.Do {
+		effects[name](r)
+	}
+	r.step.State = outbox.State(transaction.To)
+	r.step.Phase = phaseOf(outbox.QueueState(queue.To))
+	return r
+}
+
+// because says what went wrong, or what keeps it waiting.
+func (r *run) because(class outbox.Class, code, message string) *run {
+	if r.step.Err == nil {
+		r.step.Class, r.step.Code, r.step.Message = class, code, message
+	}
+	return r
+}
+
+// retried goes on to the delay in the same commit where the last event led to RETRY (row 14).
+func (r *run) retried() *run {
+	if r.step.Err == nil && r.step.Phase == outbox.PhaseRetry {
+		return r.on(RetryStarted)
+	}
+	return r
+}
+
+// phaseOf is the phase that a queue state stands for; FREE is IDLE, since only the store knows whether
+// something waits behind the head.
+func phaseOf(s outbox.QueueState) outbox.Phase {
+	for _, p := range outbox.Phases {
+		if p.Queue() == s {
+			return p
+		}
+	}
+	return outbox.PhaseIdle
+}
+
+// guards binds the names in When.
+var guards = map[string]func(*run) bool{
+	"type_known_and_queue_open": answeredBySQL, // ingest refuses, or stores
+	"head_may_go":               answeredBySQL, // claim returns the queue, or does not
+	"retries_left":              func(r *run) bool { return r.Retries < r.MaxRetries },
+	"retries_within_max":        func(r *run) bool { return r.step.Retries <= r.MaxRetries },
+	"failed_may_retry":          func(r *run) bool { return r.Retries < r.MaxRetries && r.settings.Retry.OnFailed },
+	// S2.11 says that the transaction is held *instead* of a retry: where no retry would follow, row 12
+	// ends it as any other.
+	"held_for_operator": func(r *run) bool { return r.Retries < r.MaxRetries && !r.settings.Replaceable },
+	"in_delay":          func(r *run) bool { return r.step.Phase == outbox.PhaseDelay },
+	"earlier_included":  func(r *run) bool { return r.includedEarlier() != nil },
+	"earlier_open":      func(r *run) bool { return r.earlierUnsure(!r.settings.Replaceable) },
+	"earlier_may_land":  func(r *run) bool { return r.earlierUnsure(true) },
+	"sender_given_back": func(r *run) bool { return r.SenderGone },
+}
+
+// answeredBySQL binds guards that a statement has answered before the event exists.
+func answeredBySQL(*run) bool { return true }
+
+// effects binds the names in Do.
+var effects = map[string]func(*run){
+	"take_position":  doneBySQL,
+	"mark_cancelled": doneBySQL,
+	"keep_attempt":   func(r *run) { r.step.Answered = true },
+	"keep_hash":      func(r *run) { r.step.KeepHash = true },
+	"count_retry":    func(r *run) { r.step.Retries++ },
+	"next_attempt":   func(r *run) { r.step.Attempt++; r.step.Fee = Fee(r.settings.Fee, r.FirstFee, r.Fee) },
+	"on_success":     func(r *run) { r.step.Hook = outbox.OnSuccess },
+	"on_failure":     func(r *run) { r.step.Hook = outbox.OnFailure },
+
+	"call_worker":    func(r *run) { r.then(ThenCall, 0) },
+	"ask_status":     func(r *run) { r.then(ThenAsk, r.askIn) },
+	"ask_later":      func(r *run) { r.then(ThenAsk, patience(r.Since)) },
+	"poll":           func(r *run) { r.then(ThenWait, time.Duration(r.settings.Inclusion.PollEvery)) },
+	"wait_to_ask":    func(r *run) { r.then(ThenWait, patience(r.Since)) },
+	"wait_for_retry": func(r *run) { r.then(ThenWait, RetryDelay(r.settings.Retry, r.step.Retries, r.chance, r.after)) },
+	"release_sender": func(r *run) { r.then(ThenEnd, 0); r.step.FreeSender = true },
+	"block_sender":   func(r *run) { r.step.BlockSender = true },
+	"gate_worker":    func(r *run) { r.step.GateWorker = true },
+	"stand_in_lane":  (*run).standInLane,
+}
+
+// doneBySQL binds effects that the statement itself has, because no step stands between.
+func doneBySQL(*run) {}
+
+func (r *run) then(t Then, delay time.Duration) { r.step.Then, r.step.Delay = t, delay }
+
+// standInLane gives the queue back. The sender is released too, unless only the same one may take the
+// transaction again (S2.9): because the client asked for it, or because what an earlier attempt left
+// behind lies under its nonce.
+func (r *run) standInLane() {
+	r.then(ThenBack, 0)
+	r.step.PinSender = !r.SenderGone && (r.PinnedSender || r.EarlierOpen || r.LastHash != "")
+	r.step.FreeSender = !r.step.PinSender
+}
+
+// patience is how long to wait before a question that got no answer is asked again: as long as it has
+// been asked already, which doubles, from 1 s to 30 s.
+func patience(since time.Duration) time.Duration {
+	return min(max(since, time.Second), 30*time.Second)
+}
