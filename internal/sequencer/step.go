@@ -50,6 +50,7 @@ type Step struct {
 	PinSender   bool          // row 5: only the same sender may take it again
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	GateWorker  bool          // row 5: leave the worker alone for its backoff
+	Until       time.Time     // with GateWorker: not before this moment, zero if none was named
 	Hash        string        // the one that this step is about, "" if none
 	Class       outbox.Class  // of what went wrong, "" if nothing did
 	Code        string
