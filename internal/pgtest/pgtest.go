@@ -1,0 +1,127 @@
+// Package pgtest gives each test a PostgreSQL database of its own, migrated: a clone of a template that is made once per
+// set of migrations. Tests of one package and of several may run at once.
+//
+// The server is that of POSTERN_TEST_DATABASE_URL (a superuser's URL; `make test` sets it), else one that this process
+// starts on first use, with fsync off. DATABASE_URL is never read: it may name production. Without any PostgreSQL a test
+// fails with the remedy. A package that uses pgtest should have
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// so that the server is stopped before the process ends; without it, it is stopped right after.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// DB is the database of one test.
+type DB struct {
+	Pool *pgxpool.Pool // at most four connections, closed at the end of the test
+	URL  string        // a superuser's, for whoever needs connections of its own
+	Name string
+}
+
+// New makes a database for the test. At the end of the test it is dropped, whoever is still connected; that of a failed
+// test is kept and named in the output.
+func New(t testing.TB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := shared()
+	if err != nil {
+		t.Fatalf("no PostgreSQL for the test: %v", err)
+	}
+	name := databaseName(t.Name())
+	if err := s.clone(ctx, name); err != nil {
+		t.Fatalf("make the database %s: %v", name, err)
+	}
+	db := &DB{URL: withDatabase(s.url, name), Name: name}
+	t.Cleanup(func() { s.discard(t, db) })
+	db.Pool = db.NewPool(t, 4)
+	return db
+}
+
+// NewPool opens another pool on the database, with at most max connections, closed at the end of the test.
+func (db *DB) NewPool(t testing.TB, max int32) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatalf("open a pool on %s: %v", db.Name, err)
+	}
+	cfg.MaxConns = max
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatalf("open a pool on %s: %v", db.Name, err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Empty makes a database without migrations; otherwise it is like New. For tests of the migrations themselves.
+func Empty(t testing.TB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := shared()
+	if err != nil {
+		t.Fatalf("no PostgreSQL for the test: %v", err)
+	}
+	name := databaseName(t.Name())
+	if err := s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+		t.Fatalf("make the database %s: %v", name, err)
+	}
+	db := &DB{URL: withDatabase(s.url, name), Name: name}
+	t.Cleanup(func() { s.discard(t, db) })
+	db.Pool = db.NewPool(t, 4)
+	return db
+}
+
+// discard drops the database of a test, or names it if the test failed.
+func (s *server) discard(t testing.TB, db *DB) {
+	if t.Failed() {
+		t.Logf("kept the database %s", db.URL)
+		if s.own != nil {
+			t.Logf("its server stops with this run; to look inside afterwards, run the test under `go run ./internal/pgtest/cmd/with-postgres -keep -- go test ...`")
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{db.Name}.Sanitize()+" WITH (FORCE)"); err != nil {
+		t.Errorf("drop the database %s: %v", db.Name, err)
+	}
+}
+
+// databaseName makes a name that no other test has, from which a person recognises the test; at most 63 bytes.
+func databaseName(test string) string {
+	short := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '_'
+	}, test)
+	if len(short) > 40 {
+		short = short[:40]
+	}
+	id := uuid.New()
+	return fmt.Sprintf("t_%s_%x", short, id[:5])
+}
+
+// Main runs the tests of a package and stops the server that they started. Call it from TestMain; it does not return.
+func Main(m *testing.M) {
+	code := m.Run()
+	stopOwn()
+	os.Exit(code)
+}

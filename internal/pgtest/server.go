@@ -1,0 +1,120 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/devpg"
+	"github.com/postern-dev/postern/internal/pg/migrate"
+)
+
+// A test binary that devpg starts again must become a keeper before it runs any test, also where there is no TestMain.
+func init() { devpg.MaybeChild() }
+
+// server is where the databases of this process are made.
+type server struct {
+	url      string
+	template string        // name of the template database
+	own      *devpg.Server // nil if it is somebody else's
+}
+
+var (
+	once   sync.Once
+	the    *server
+	theErr error
+)
+
+// shared returns the server of this process; the first call finds or starts it and makes the template.
+func shared() (*server, error) {
+	once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		s := &server{url: os.Getenv("POSTERN_TEST_DATABASE_URL"), template: "postern_template_" + migrate.Hash()[:16]}
+		if s.url == "" {
+			if s.own, theErr = devpg.Start(ctx, options()); theErr != nil {
+				return
+			}
+			s.url = s.own.URL
+		}
+		the = s
+		theErr = s.makeTemplate(ctx)
+	})
+	return the, theErr
+}
+
+// options are those of a server for tests.
+func options() devpg.Options {
+	return devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")}
+}
+
+// stopOwn stops the server that this process started, if it did.
+func stopOwn() {
+	if the != nil && the.own != nil {
+		if err := the.own.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the test server:", err)
+		}
+	}
+}
+
+// makeTemplate makes the template database unless it is there. Other processes may be about to do the same, so it holds
+// an advisory lock meanwhile. A template that is not marked as one is half made, and made anew.
+func (s *server) makeTemplate(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext($1))", s.template); err != nil {
+		return err
+	}
+	var whole bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)",
+		s.template).Scan(&whole); err != nil || whole {
+		return err
+	}
+	name := pgx.Identifier{s.template}.Sanitize()
+	for _, stmt := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
+		if _, err := conn.Exec(ctx, stmt); err != nil {
+			return err
+		}
+	}
+	if err := migrate.Up(ctx, withDatabase(s.url, s.template), nil); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "ALTER DATABASE "+name+" WITH IS_TEMPLATE true ALLOW_CONNECTIONS false")
+	return err
+}
+
+// clone makes a database from the template, by copying files: measured 14 ms against 30 to 60 ms for the default
+// WAL_LOG, which also fills the log.
+func (s *server) clone(ctx context.Context, name string) error {
+	return s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+
+		" TEMPLATE "+pgx.Identifier{s.template}.Sanitize()+" STRATEGY FILE_COPY")
+}
+
+// exec runs one statement on a connection of its own: databases are made and dropped outside of any.
+func (s *server) exec(ctx context.Context, stmt string) error {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, stmt)
+	return err
+}
+
+// withDatabase is the URL with another database.
+func withDatabase(raw, name string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme == "" {
+		return raw + " dbname=" + name // the other form: key=value
+	}
+	u.Path = "/" + name
+	return u.String()
+}
