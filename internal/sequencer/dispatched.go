@@ -42,6 +42,9 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 		r.because(outbox.ClassAmbiguous, a.Code, "the worker's answer has neither hash, done nor error")
 	}
 	r.step.Hash = a.Result.Hash
+	if r.step.GateWorker {
+		r.step.Until = a.Until
+	}
 	if r.step.Fee == "" {
 		r.step.Fee = a.Result.Fee // the first fee, where the worker chose it (S2.9)
 	}
