@@ -35,7 +35,7 @@ func shared() (*server, error) {
 	once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		s := &server{url: os.Getenv("POSTERN_TEST_DATABASE_URL"), template: "postern_template_" + migrate.Hash()[:16]}
+		s := &server{url: os.Getenv("POSTERN_TEST_DATABASE_URL"), template: templateName(time.Now())}
 		if s.url == "" {
 			if s.own, theErr = devpg.Start(ctx, options()); theErr != nil {
 				return
@@ -46,6 +46,11 @@ func shared() (*server, error) {
 		theErr = s.makeTemplate(ctx)
 	})
 	return the, theErr
+}
+
+// templateName holds the day too: migrations make the partitions of the days to come, and a server may run for weeks.
+func templateName(now time.Time) string {
+	return "postern_template_" + now.UTC().Format("20060102") + "_" + migrate.Hash()[:16]
 }
 
 // options are those of a server for tests.

@@ -41,10 +41,9 @@ func Status(ctx context.Context, url string) (_ []State, err error) {
 	return states(ctx, conn)
 }
 
-// Check compares the database with this program. nil: they are the same. A Conflict with code
-// migrations_differ: the database is empty, behind or ahead, and the sentence says what to run. Any other error: the
-// database could not be asked.
-func Check(ctx context.Context, pool *pgxpool.Pool) (err error) {
+// Check compares the database with this program. nil: they are the same. A Conflict with code migrations_differ: the
+// database is empty, behind or ahead, and the sentence says what to run. Any other error: it could not be asked.
+func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	all, err := states(ctx, pool)
 	if err != nil {
 		return fmt.Errorf("read the state of the migrations: %w", err)
@@ -70,7 +69,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool) (err error) {
 			"the database is ahead: it has migration %s, which this program does not know: run a program as new as the database", unknown[0])
 	case len(missing) > 0:
 		return fault.New(fault.Conflict, code,
-			"the database is behind: %d migrations are missing, the first is %s: run `postern migrate up`", len(missing), missing[0])
+			"the database is behind: %d of %d migrations are missing, the first is %s: run `postern migrate up`", len(missing), len(all), missing[0])
 	}
 	return nil
 }
