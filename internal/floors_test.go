@@ -1,0 +1,172 @@
+package internal_test
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/postern-dev/postern/"
+
+// support is the floor of test support: it may import anything, and only tests import it.
+const support = -1
+
+// floors is the drawing in the architecture page: each package with its floor and the reason why it
+// stands there. What lies below a package's directory is a part of it. The drawing also names packages
+// that are still to come.
+var floors = map[string]struct {
+	floor  int
+	reason string
+}{
+	"internal":         {0, "holds nothing but the house tests"},
+	"internal/machine": {0, "state machines as data; std only"},
+	"internal/fault":   {0, "how things cannot be done; std only"},
+	"internal/backoff": {0, "how long to wait; std only"},
+	"internal/twin":    {0, "planted bugs behind build tags; std only"},
+	"migrations":       {0, "plain SQL in files: data, which pg reads"},
+	"api/client":       {0, "public and generated: imports nothing of internal"},
+	"api/outbox":       {0, "public, for the application's own transaction: imports nothing of internal"},
+	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
+
+	"internal/outbox": {1, "the vocabulary: nouns and Validate, no behaviour"},
+
+	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},
+	"internal/leader":    {2, "decides seed 1: no I/O, no clock, no context"},
+	"internal/processor": {2, "decides seed 4: no I/O, no clock, no context"},
+	"internal/flow":      {2, "decides seed 5: no I/O, no clock, no context"},
+	"internal/coord":     {2, "decides seed 3: no I/O, no clock, no context"},
+
+	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
+	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
+	"internal/devpg":     {3, "finds or starts a PostgreSQL"},
+	"internal/telemetry": {3, "metrics, traces and logs leave here"},
+
+	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},
+	"internal/work":    {4, "the River workers: load, decide, store, act"},
+	"internal/ui":      {4, "the dashboard"},
+
+	"internal/app": {5, "builds everything from its configuration"},
+	"cmd/postern":  {6, "floor 5 in the drawing: one file per command, each starts what app builds"},
+
+	"internal/pgtest":     {support, "databases for tests"},
+	"internal/scenario":   {support, "stories in the seeds' words"},
+	"internal/remotetest": {support, "fake workers, and the suite that every worker passes"},
+	"internal/chaos":      {support, "crashes, freezes, partitions"},
+}
+
+// home returns the entry of the map that a package belongs to: itself or the nearest directory above.
+// internal itself is nobody's home but its own.
+func home(pkg string) (string, bool) {
+	for at := pkg; at != "." && at != ""; {
+		if _, ok := floors[at]; ok && (at == pkg || at != "internal") {
+			return at, true
+		}
+		i := strings.LastIndexByte(at, '/')
+		if i < 0 {
+			break
+		}
+		at = at[:i]
+	}
+	return "", false
+}
+
+func TestImportsOnlyFall(t *testing.T) {
+	for _, f := range goFiles(t) {
+		from, ok := home(f.pkg)
+		if !ok {
+			t.Errorf("package %s is missing from the map of floors: say where it stands, and why", f.pkg)
+			continue
+		}
+		if f.test() {
+			continue
+		}
+		for _, path := range f.imports() {
+			if why := refuse(from, path); why != "" {
+				t.Errorf("%s: %s", f.path, why)
+			}
+		}
+	}
+}
+
+// refuse says why a package may not import path, or "".
+func refuse(from, path string) string {
+	a := floors[from]
+	pkg, ours := strings.CutPrefix(path, module)
+	if !ours {
+		if first, _, _ := strings.Cut(path, "/"); a.floor == 0 && strings.HasPrefix(from, "internal/") && strings.Contains(first, ".") {
+			return from + " (floor 0: " + a.reason + ") imports " + path
+		}
+		return ""
+	}
+	to, ok := home(pkg)
+	b := floors[to]
+	switch {
+	case !ok:
+		return path + " is missing from the map of floors"
+	case from == to || a.floor == support:
+		return ""
+	case b.floor == support:
+		return from + " imports " + to + " (" + b.reason + "): only tests may"
+	case a.floor > b.floor:
+		return ""
+	}
+	way := "sideways to"
+	if a.floor < b.floor {
+		way = "up to"
+	}
+	return from + " (" + a.reason + ") imports " + way + " " + to + " (" + b.reason + "): pass it the fact that it needs"
+}
+
+func TestTheFloorsRefuseWhatTheyShould(t *testing.T) {
+	for _, c := range []struct {
+		from, path string
+		refused    string
+	}{
+		{"internal/pg", module + "internal/sequencer", ""},
+		{"internal/pg", module + "internal/pg/migrate", ""},
+		{"internal/pgtest", module + "internal/app", ""},
+		{"cmd/postern", module + "internal/app", ""},
+		{"internal/pg", "github.com/jackc/pgx/v5", ""},
+		{"internal/sequencer", module + "internal/pg", "up to internal/pg (stores"},
+		{"internal/sequencer", module + "internal/pg/dbsqlc", "up to internal/pg (stores"},
+		{"internal/work", module + "internal/httpapi", "sideways to"},
+		{"internal/machine", module + "internal/fault", "sideways to"},
+		{"internal/pg", module + "internal/pgtest", "only tests may"},
+		{"internal/pg", module + "internal/elsewhere", "missing from the map"},
+		{"internal/machine", "github.com/jackc/pgx/v5", "std only"},
+		{"api/worker", module + "internal/outbox", "up to"},
+	} {
+		if got := refuse(c.from, c.path); (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s importing %s: %q, want %q in it", c.from, c.path, got, c.refused)
+		}
+	}
+}
+
+// impure is what a decision must not reach for: it would then depend on more than its arguments.
+var impure = []string{"context", "os", "net", "net/http", "database/sql", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog"}
+
+// clocks are the functions of package time that read a clock or wait for one.
+var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+func TestDecisionsKnowNoClockNoContextAndNoIO(t *testing.T) {
+	for _, f := range goFiles(t) {
+		at, _ := home(f.pkg)
+		if where := floors[at]; f.test() || where.floor < 0 || where.floor > 2 || !strings.HasPrefix(at, "internal/") || at == "internal/twin" {
+			continue
+		}
+		for _, path := range f.imports() {
+			if slices.Contains(impure, path) {
+				t.Errorf("%s imports %s: %s stands on floor %d; take the fact as an argument", f.path, path, at, floors[at].floor)
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clocks, s.Sel.Name) {
+					t.Errorf("%s calls time.%s: time comes in as an argument", f.path, s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
