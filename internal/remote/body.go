@@ -1,0 +1,171 @@
+package remote
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dispatchBody writes the body of a dispatch (S2.7) in one pass: this is the hot path.
+func dispatchBody(c Call, token string, deadline time.Time) []byte {
+	b := make([]byte, 0, 640+len(c.Data)+64*len(c.PreviousHashes))
+	b = appendTxData(b, c)
+	b = appendSender(b, c)
+	b = append(b, `,"postern":{"token":`...)
+	b = appendString(b, token)
+	b = appendPostern(b, c)
+	b = append(b, `,"deadline":"`...)
+	b = deadline.UTC().AppendFormat(b, time.RFC3339)
+	return append(b, `"}}`...)
+}
+
+// hookBody writes the body of a hook: the same, with the result between.
+func hookBody(c Call, token string, result, errObj json.RawMessage) []byte {
+	b := make([]byte, 0, 640+len(c.Data)+len(result)+len(errObj))
+	b = appendTxData(b, c)
+	b = append(b, `,"result":`...)
+	b = appendResult(b, c.Hash, result, errObj)
+	b = appendSender(b, c)
+	b = append(b, `,"postern":{"token":`...)
+	b = appendString(b, token)
+	b = appendPostern(b, c)
+	return append(b, `}}`...)
+}
+
+// uid is the client's name of the transaction, else its id (S2.1).
+func (c Call) uid() string {
+	if c.UID != "" {
+		return c.UID
+	}
+	return c.ID.String()
+}
+
+func appendTxData(b []byte, c Call) []byte {
+	b = append(b, `{"txData":{"uid":`...)
+	b = appendString(b, c.uid())
+	b = append(b, `,"type":`...)
+	b = appendString(b, c.Type)
+	b = append(b, `,"data":`...)
+	b = appendRaw(b, c.Data)
+	b = append(b, `,"state":`...)
+	b = appendString(b, string(c.State))
+	b = append(b, `,"hash":`...)
+	b = appendString(b, c.Hash)
+	b = append(b, `,"ts":"`...)
+	b = c.PostedAt.UTC().AppendFormat(b, time.RFC3339Nano)
+	return append(b, `"}`...)
+}
+
+// appendSender writes the sender. secretKey is a member that reference workers read; it is always empty:
+// Postern holds no key.
+func appendSender(b []byte, c Call) []byte {
+	b = append(b, `,"sender":{"accountId":`...)
+	b = appendString(b, c.Account)
+	b = append(b, `,"secretKey":"","workerUrl":`...)
+	b = appendString(b, c.SenderWorkerURL)
+	b = append(b, `,"queue":`...)
+	b = appendString(b, c.Queue)
+	b = append(b, `,"state":`...)
+	b = appendString(b, c.SenderState)
+	b = append(b, `,"retries":`...)
+	b = strconv.AppendInt(b, int64(c.Retries), 10)
+	return append(b, '}')
+}
+
+func appendPostern(b []byte, c Call) []byte {
+	b = append(b, `,"attempt":`...)
+	b = strconv.AppendInt(b, int64(c.Attempt), 10)
+	b = append(b, `,"epoch":`...)
+	b = strconv.AppendInt(b, int64(c.Epoch), 10)
+	b = append(b, `,"fence":`...)
+	b = strconv.AppendInt(b, c.Fence, 10)
+	b = append(b, `,"position":`...)
+	b = strconv.AppendInt(b, c.Position, 10)
+	b = append(b, `,"fee":`...)
+	b = appendString(b, c.Fee)
+	b = append(b, `,"previous_hashes":[`...)
+	for i, h := range c.PreviousHashes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, h)
+	}
+	b = append(b, `],"nonce":`...)
+	return appendString(b, c.Nonce)
+}
+
+// appendResult writes the seed's baton {hash, done, error, data?} from what we recorded.
+func appendResult(b []byte, hash string, result, errObj json.RawMessage) []byte {
+	var r struct {
+		Hash string          `json:"hash"`
+		Done json.RawMessage `json:"done"`
+		Data json.RawMessage `json:"data"`
+	}
+	_ = json.Unmarshal(result, &r) // of another shape: what it has no name for stays out
+	if r.Hash == "" {
+		r.Hash = hash
+	}
+	b = append(b, `{"hash":`...)
+	b = appendString(b, r.Hash)
+	b = append(b, `,"done":`...)
+	b = appendRaw(b, r.Done)
+	b = append(b, `,"error":`...)
+	b = appendRaw(b, errObj)
+	if len(r.Data) > 0 {
+		b = append(b, `,"data":`...)
+		b = append(b, r.Data...)
+	}
+	return append(b, '}')
+}
+
+// appendRaw writes JSON as it is, null for none.
+func appendRaw(b []byte, raw json.RawMessage) []byte {
+	if len(raw) == 0 {
+		return append(b, "null"...)
+	}
+	return append(b, raw...)
+}
+
+// appendString writes s as a JSON string. Nearly all of ours are plain ASCII and need no encoder.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if ch := s[i]; ch < 0x20 || ch > 0x7e || ch == '"' || ch == '\\' {
+			quoted, _ := json.Marshal(s) // a string never fails
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// callHeader holds what a worker may want to see before it reads the body (api.md 3). The keys are
+// written in canonical form, so that they can be set without a pass through the canonicaliser.
+func callHeader(c Call, token string, deadline time.Time) http.Header {
+	h := http.Header{
+		"Postern-Transaction": {c.ID.String()},
+		"Postern-Attempt":     {strconv.Itoa(c.Attempt)},
+		"Postern-Epoch":       {strconv.Itoa(c.Epoch)},
+		"Postern-Fence":       {strconv.FormatInt(c.Fence, 10)},
+		"Idempotency-Key":     {token},
+	}
+	if !deadline.IsZero() {
+		h["Postern-Deadline"] = []string{deadline.UTC().Format(time.RFC3339)}
+	}
+	if c.Traceparent != "" {
+		h["Traceparent"] = []string{c.Traceparent}
+	}
+	return h
+}
+
+// endpoint joins the worker's URL with a verb and, unless it is "", a type.
+func endpoint(base, verb, typ string) string {
+	base = strings.TrimRight(base, "/")
+	if typ == "" {
+		return base + "/" + verb
+	}
+	return base + "/" + verb + "/" + url.PathEscape(typ)
+}

@@ -1,0 +1,70 @@
+package remote
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits of every call (reliability: hostile worker).
+const (
+	maxAnswer      = 1 << 20          // bytes of an answer that are read
+	maxHeader      = 64 << 10         // bytes of the header of an answer
+	dialTimeout    = 3 * time.Second  // to connect
+	tlsTimeout     = 5 * time.Second  // to shake hands
+	askTimeout     = 10 * time.Second // for status, batch and max-retries
+	hookTimeout    = 30 * time.Second // for a hook whose call names no timeout
+	defaultTimeout = 10 * time.Minute // for a dispatch whose call names none (S2.16)
+
+	// Reference workers close an idle connection after 5 s. We let go long before, since a request that
+	// meets such a close half-way is ambiguous and costs a question.
+	idleTimeout = time.Second
+)
+
+// Config is what a Client may do.
+type Config struct {
+	AllowCIDR []netip.Prefix // private addresses that workers may have; public ones always may
+	UserAgent string         // "" = "postern"
+}
+
+// Client calls workers over HTTP. It is safe for concurrent use and shares one pool of connections;
+// Close it at the end.
+type Client struct {
+	transport *http.Transport
+	userAgent string
+	now       func() time.Time
+
+	mu         sync.Mutex
+	noBatch    map[string]time.Time // base URL without /status:batch -> until when that is believed
+	maxRetries map[string]*maxRetries
+}
+
+// New makes a client that dials public addresses and those of cfg.AllowCIDR.
+func New(cfg Config) *Client {
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "postern"
+	}
+	return &Client{
+		transport: &http.Transport{
+			Proxy:                  nil, // a proxy of the environment would dial for us, unguarded
+			DialContext:            newGuard(cfg.AllowCIDR).dial,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    tlsTimeout,
+			MaxIdleConnsPerHost:    128,
+			IdleConnTimeout:        idleTimeout,
+			DisableCompression:     true, // an answer is as long as it looks
+			MaxResponseHeaderBytes: maxHeader,
+		},
+		userAgent:  cfg.UserAgent,
+		now:        time.Now,
+		noBatch:    map[string]time.Time{},
+		maxRetries: map[string]*maxRetries{},
+	}
+}
+
+// Close lets go of idle connections. Calls in flight end by their own context.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+var _ Worker = (*Client)(nil)

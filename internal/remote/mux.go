@@ -1,0 +1,63 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// NoopURL is the worker URL of a worker that is built in: it does nothing and is done at once. For
+// benchmarks, and for trying Postern without a worker.
+const NoopURL = "noop:"
+
+// Mux sends calls to "noop:" nowhere and all others to Next.
+type Mux struct {
+	Next Worker
+}
+
+var _ Worker = Mux{}
+
+func isNoop(baseURL string) bool { return strings.HasPrefix(baseURL, NoopURL) }
+
+// Dispatch answers done {"noop": true} for "noop:"; see Worker.
+func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
+	if isNoop(c.BaseURL) {
+		return outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"noop":true}`)}, StartedAt: time.Now()}
+	}
+	return m.Next.Dispatch(ctx, c)
+}
+
+// Status answers unknown for "noop:": it did nothing, so sending again does no harm; see Worker.
+func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status {
+	if isNoop(baseURL) {
+		return outbox.Status{State: outbox.StatusUnknown}
+	}
+	return m.Next.Status(ctx, baseURL, typ, byToken, byHash)
+}
+
+// StatusBatch answers unknown for "noop:"; see Worker.
+func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
+	if isNoop(baseURL) {
+		return all(hashes, outbox.Status{State: outbox.StatusUnknown})
+	}
+	return m.Next.StatusBatch(ctx, baseURL, typ, hashes)
+}
+
+// Hook answers Missing for "noop:": nobody is there to be told; see Worker.
+func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
+	if isNoop(c.BaseURL) {
+		return HookAnswer{Missing: true, StartedAt: time.Now()}
+	}
+	return m.Next.Hook(ctx, c, hook, result, errObj, token)
+}
+
+// MaxRetries says nothing for "noop:"; see Worker.
+func (m Mux) MaxRetries(ctx context.Context, baseURL, typ string) (*int, error) {
+	if isNoop(baseURL) {
+		return nil, nil
+	}
+	return m.Next.MaxRetries(ctx, baseURL, typ)
+}

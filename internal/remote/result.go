@@ -1,0 +1,169 @@
+package remote
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// txnResult is a worker's answer to a dispatch, read and checked.
+type txnResult struct {
+	result outbox.Result
+	err    workerError
+	reason string // why it is not readable
+}
+
+// workerError is the member error of an answer.
+type workerError struct {
+	set     bool // neither null nor {}
+	coded   bool // it has a code or a class: the worker knows what it says
+	code    string
+	kind    codeKind
+	message string
+	class   outbox.Class // "" unless the worker names one
+	after   time.Duration
+	notTill string // error.until as it came
+}
+
+// codeKind is what S2.8 makes of an error code.
+type codeKind int
+
+const (
+	codeOther       codeKind = iota // 20202 proving, 20203 sending, ...: try again
+	codeUnavailable                 // 502: the worker, or its fee payer, is not there
+	codeNever                       // 500: it can never be done
+)
+
+// codeKinds knows the codes by number and by the names that the reference gives them.
+var codeKinds = map[string]codeKind{
+	"502": codeUnavailable, "WORKER_UNAVAILABLE": codeUnavailable, "NO_FEE_PAYER_AVAILABLE": codeUnavailable,
+	"500": codeNever, "ACCOUNT_NOT_FOUND": codeNever, "PREPARE_TRANSACTION_FAILED": codeNever,
+}
+
+// readResult reads a body as a TxnResult. It is not readable if it is none, or holds something that a
+// hash cannot be: a hash that we would have to mend is one that we could never ask after.
+func readResult(body []byte) (r txnResult, readable bool) {
+	if len(body) == 0 {
+		return txnResult{reason: "it is empty"}, false
+	}
+	var raw struct {
+		Hash, Done, Error, Data, Nonce, Fee json.RawMessage
+	}
+	if err := json.Unmarshal(body, &raw); err != nil {
+		return txnResult{reason: clipMessage(err.Error())}, false
+	}
+	if isSet(raw.Error) && string(raw.Error) != `""` {
+		if raw.Error[0] != '{' {
+			return txnResult{reason: "error is neither an object nor null"}, false
+		}
+		r.err = readError(raw.Error)
+	}
+	if isSet(raw.Hash) && string(raw.Hash) != `""` {
+		if json.Unmarshal(raw.Hash, &r.result.Hash) != nil || !plainHash(r.result.Hash) {
+			return txnResult{err: r.err, reason: "hash is not a string of 1 to 512 printable characters"}, r.err.set
+		}
+	}
+	var ok bool
+	if isSet(raw.Done) {
+		if r.result.Done, ok = storable(raw.Done); !ok {
+			return txnResult{err: r.err, reason: "done is nested deeper than 64 levels"}, r.err.set
+		}
+	}
+	if len(raw.Data) > 0 && string(raw.Data) != "null" {
+		if r.result.Data, ok = storable(raw.Data); !ok {
+			return txnResult{err: r.err, reason: "data is nested deeper than 64 levels"}, r.err.set
+		}
+	}
+	r.result.Nonce, r.result.Fee = digits(raw.Nonce), digits(raw.Fee)
+	return r, true
+}
+
+// readError reads the member error, which is an object. Members of a foreign type are left out.
+func readError(obj json.RawMessage) workerError {
+	e := workerError{set: true}
+	var raw struct {
+		Code, Message, Class, Until, After json.RawMessage
+	}
+	if json.Unmarshal(obj, &raw) != nil {
+		return e
+	}
+	e.code = clipCode(scalar(raw.Code))
+	e.kind = codeKinds[e.code]
+	e.message = clipMessage(scalar(raw.Message))
+	switch class := outbox.Class(scalar(raw.Class)); class {
+	case outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry:
+		e.class = class
+	}
+	e.coded = e.code != "" || e.class != ""
+	after := scalar(raw.After)
+	if seconds, err := strconv.ParseFloat(after, 64); err == nil {
+		e.after = clampWait(seconds)
+	} else if d, err := time.ParseDuration(after); err == nil {
+		e.after = clampWait(d.Seconds())
+	}
+	e.notTill = scalar(raw.Until)
+	return e
+}
+
+// until is the moment before which a blocked worker wants to be left alone, zero if it names none.
+func (e workerError) until(now time.Time) time.Time {
+	at, err := time.Parse(time.RFC3339, e.notTill)
+	if err != nil || !at.After(now) {
+		return time.Time{}
+	}
+	return now.Add(clampWait(at.Sub(now).Seconds()))
+}
+
+// isSet says whether a member counts: neither absent, null nor an empty object (S2.7).
+func isSet(raw json.RawMessage) bool {
+	switch string(raw) {
+	case "", "null", "{}":
+		return false
+	}
+	return raw[0] != '{' || len(strings.TrimSpace(string(raw[1:len(raw)-1]))) > 0
+}
+
+// scalar reads a string, or a number as its digits; "" for anything else.
+func scalar(raw json.RawMessage) string {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
+		return ""
+	}
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatInt(int64(v), 10) // 502.0 is 502
+		}
+		return string(raw)
+	}
+	return ""
+}
+
+// digits reads a whole number, as string or number, of at most 78 digits (2^256); "" for anything else,
+// as if the worker had not said it.
+func digits(raw json.RawMessage) string {
+	s := strings.Trim(string(raw), `"`)
+	if len(s) > 78 || strings.Trim(s, "0123456789") != "" {
+		return ""
+	}
+	return s
+}
+
+// plainHash says whether s can be a hash: 1 to 512 printable ASCII characters without blanks.
+func plainHash(s string) bool {
+	if s == "" || len(s) > 512 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}

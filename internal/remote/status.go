@@ -1,0 +1,117 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Status asks after a token or a hash; see Worker.
+func (c *Client) Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status {
+	st, _ := c.status(ctx, baseURL, typ, byToken, byHash)
+	return st
+}
+
+// status also says whether there was an HTTP answer at all: without one, the next question to the same
+// worker would fare no better.
+func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash string) (st outbox.Status, answered bool) {
+	b := make([]byte, 0, 128)
+	if byToken != "" {
+		b = appendString(append(b, `{"token":`...), byToken)
+	} else {
+		b = appendString(append(b, `{"hash":`...), byHash)
+	}
+	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status", typ), body: append(b, '}'), timeout: askTimeout})
+	switch {
+	case notFound(p.status):
+		return outbox.Status{State: outbox.StatusUnsupported}, true
+	case p.status == 0:
+		return unreachable("%s", p.message), false
+	case !ok2xx(p.status):
+		return unreachable("the worker answered HTTP %d to a question for the status", p.status), true
+	case p.unread != "":
+		return unreachable("the worker's status could not be read (%s)", p.unread), true
+	}
+	return readStatus(p.body, byHash), true
+}
+
+// readStatus reads one status. hash is what was asked after, "" if a token was. What we cannot
+// understand is unreachable: it says nothing about the transaction (S2.11).
+func readStatus(body []byte, hash string) outbox.Status {
+	var raw struct {
+		State         string
+		Hash          json.RawMessage
+		Nonce         json.RawMessage
+		BlockHeight   json.RawMessage `json:"block_height"`
+		Confirmations json.RawMessage
+		FailureReason json.RawMessage `json:"failure_reason"`
+	}
+	if err := json.Unmarshal(body, &raw); err != nil {
+		return unreachable("the worker's status is not understood: %s", err.Error())
+	}
+	st := outbox.Status{State: outbox.StatusState(raw.State), Nonce: digits(raw.Nonce), FailureReason: reason(raw.FailureReason)}
+	if isSet(raw.Hash) && string(raw.Hash) != `""` {
+		if json.Unmarshal(raw.Hash, &st.Hash) != nil || !plainHash(st.Hash) {
+			return unreachable("the worker's status has the hash %s: want a string of 1 to 512 printable characters", clip(string(raw.Hash), maxCode))
+		}
+		if hash != "" && st.Hash != hash {
+			return unreachable("the worker was asked after hash %s and answered for %s", clip(hash, maxCode), clip(st.Hash, maxCode))
+		}
+	}
+	if height := scalar(raw.BlockHeight); height != "" {
+		if st.BlockHeight = digits(json.RawMessage(height)); st.BlockHeight == "" {
+			return unreachable("the worker's status has block_height %s: want digits", quote(height))
+		}
+	}
+	switch st.State {
+	case outbox.StatusPending, outbox.StatusUnknown:
+		st.FailureReason = ""
+	case outbox.StatusFailed:
+	case outbox.StatusIncluded:
+		switch {
+		case st.FailureReason != "": // another way to say failed
+			st.State = outbox.StatusFailed
+		case st.BlockHeight == "": // in no block that it could name: not yet (S2.5 row 11)
+			st.State = outbox.StatusPending
+		default:
+			st.Confirmations = confirmations(raw.Confirmations)
+		}
+	default:
+		return unreachable("the worker's status has state %s: want pending, included, failed or unknown", quote(raw.State))
+	}
+	return st
+}
+
+// confirmations reads how deep a block lies; 1 for a worker that does not count.
+func confirmations(raw json.RawMessage) int {
+	n, err := strconv.ParseFloat(scalar(raw), 64)
+	if err != nil || math.IsNaN(n) {
+		return 1
+	}
+	return int(min(max(n, 0), math.MaxInt32))
+}
+
+// reason reads failure_reason: a string, or whatever else a chain gives for one, as text.
+func reason(raw json.RawMessage) string {
+	if !isSet(raw) || string(raw) == "[]" || string(raw) == "false" {
+		return ""
+	}
+	if s := scalar(raw); s != "" {
+		return clipMessage(s)
+	}
+	if string(raw) == `""` {
+		return ""
+	}
+	return clipMessage(string(raw))
+}
+
+// unreachable says that we do not know, and why.
+func unreachable(format string, args ...any) outbox.Status {
+	return outbox.Status{State: outbox.StatusUnreachable, Message: clipMessage(strings.TrimSpace(fmt.Sprintf(format, args...)))}
+}

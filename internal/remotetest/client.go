@@ -1,0 +1,29 @@
+package remotetest
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// Client makes a client that may call this machine; it closes at the end of t.
+func Client(t testing.TB) *remote.Client {
+	t.Helper()
+	c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}})
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Call is a well-formed first dispatch of transaction seq to the worker at baseURL.
+func Call(baseURL string, seq int64) remote.Call {
+	return remote.Call{
+		BaseURL: baseURL, Type: "SEND_CLAIM_VOTE", ID: outbox.ID{Queue: 7, Seq: seq, Day: 20000, Epoch: 1},
+		Queue: "claim-7", Data: json.RawMessage(`{"claimUid":"7"}`), State: outbox.DISPATCHING,
+		PostedAt: time.Date(2026, 11, 20, 14, 2, 7, 0, time.UTC), Account: "B62qfake", SenderState: "BLOCKED",
+		Attempt: 1, Epoch: 1, Fence: 1, Position: seq, Timeout: 20 * time.Second,
+	}
+}
