@@ -1,8 +1,11 @@
 package outbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -88,3 +91,39 @@ func DefaultDispatcher() Dispatcher {
 
 // DefaultMaxRetries counts where neither transaction, dispatcher nor worker names a number (S2.9).
 const DefaultMaxRetries = 2
+
+// ExclusiveValue returns what a transaction with this data excludes others by, and whether it excludes
+// any (S2.20): "" for the whole type, else the JSON text of the field, "null" where it is absent.
+func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
+	switch {
+	case d.Exclusive == "" || d.Exclusive == "none":
+		return "", false
+	case d.Exclusive == "type":
+		return "", true
+	}
+	return pointer(data, strings.TrimPrefix(d.Exclusive, "field:")), true
+}
+
+// pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing.
+func pointer(data json.RawMessage, ptr string) string {
+	for _, part := range strings.Split(ptr, "/")[1:] {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		var object map[string]json.RawMessage
+		var array []json.RawMessage
+		if json.Unmarshal(data, &object) == nil {
+			data = object[part]
+		} else if i, err := strconv.Atoi(part); err == nil && json.Unmarshal(data, &array) == nil && i >= 0 && i < len(array) {
+			data = array[i]
+		} else {
+			return "null"
+		}
+	}
+	var out bytes.Buffer
+	if len(data) == 0 || json.Compact(&out, data) != nil {
+		return "null"
+	}
+	return out.String()
+}
+
+// HasHooks says whether the worker can be told how a transaction ended; the built-in one cannot.
+func (d *Dispatcher) HasHooks() bool { return !strings.HasPrefix(d.WorkerURL, "noop:") }

@@ -1,0 +1,241 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// By says who pulls a lever, through which door and why; it is kept in the audit row.
+type By struct {
+	Context   int32
+	Actor     string
+	Via       string
+	Reason    string
+	RequestID string
+}
+
+// LeverResult is what a lever did.
+type LeverResult struct {
+	Changed bool // false if it was so already
+	Pending bool // it takes effect at the next safe point, named in At
+	At      string
+}
+
+func (s *Store) audit(b *pgx.Batch, by By, action, object string) {
+	b.Queue(`INSERT INTO postern.audit (context_id, actor, via, action, object, reason, request_id, at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))`,
+		by.Context, by.Actor, by.Via, action, object, by.Reason, by.RequestID, s.now())
+}
+
+// inHand is what a lever on one transaction looks at, under the lock of its queue.
+type inHand struct {
+	q      *queueRow
+	e      *effects
+	task   *Task
+	state  outbox.State
+	marked bool // asked to be cancelled before
+}
+
+// hold locks the queue of a transaction and finds its state.
+func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand, error) {
+	h := &inHand{e: newEffects(s)}
+	q, now, err := s.lockOne(ctx, t, id.Queue)
+	if err != nil {
+		return nil, err
+	}
+	h.q, h.e.now = q, now
+	if q != nil {
+		if err := exact(ctx, t, []*queueRow{q}); err != nil {
+			return nil, err
+		}
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'cancelling'))
+		FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+		WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Epoch, by.Context).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			h.task = &Task{}
+			t := h.task
+			if err := rows.Scan(append(t.dests(), &h.state, &h.marked)...); err != nil {
+				return err
+			}
+			t.tidy()
+		}
+		return rows.Err()
+	})
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	if h.task == nil {
+		return nil, fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	switch {
+	case h.state != "":
+	case q != nil && q.Cur == id.Seq:
+		h.state = q.Phase.Transaction()
+	default:
+		h.state = outbox.WAITING
+	}
+	return h, nil
+}
+
+// Cancel takes a transaction back that has not gone out (S2.5 rows 18 and 19). WAITING: at once. RETRY:
+// pending, until its worker has been asked about what was sent before. What is out, or has ended, is
+// refused.
+func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		r = LeverResult{}
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		switch h.state {
+		case outbox.WAITING:
+			if err := h.e.cancelWaiting(ctx, t, h.q, h.task, by, "cancelled"); err != nil {
+				return err
+			}
+			r.Changed = true
+		case outbox.RETRY:
+			r.Pending, r.At = true, "after the worker has been asked whether an earlier attempt got through"
+			if h.marked {
+				return t.rollback(ctx)
+			}
+			h.e.marks = append(h.e.marks, markRow{id.Queue, id.Seq, "cancelling", by.Reason, by.Actor})
+			h.q.Marks++
+			if h.q.Node == 0 {
+				h.e.timerSet[id.Queue] = h.e.now
+			}
+			h.e.saved = append(h.e.saved, h.q)
+			r.Changed = true
+		case outbox.DISPATCHING, outbox.REVISION:
+			return fault.New(fault.Conflict, "cancel_refused", "transaction %s is %s: what is out cannot be called back; "+
+				"in an outage without end POST /transactions/%s/abandon", id, h.state, id).With("lever", "abandon")
+		default:
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: redrive makes a new one", id, h.state).With("lever", "redrive")
+		}
+		s.audit(b, by, "cancel", "/transactions/"+id.String())
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
+// mark makes every settle look for it.
+func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *Task, by By, code string) error {
+	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
+	if q.Cur != 0 || q.Head != task.ID.Seq {
+		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
+		q.Marks++
+		e.saved = append(e.saved, q)
+		return nil
+	}
+	found := map[int64]*Task{}
+	b := &pgx.Batch{}
+	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, found)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	e.leave(q)
+	next := found[q.ID]
+	if next != nil {
+		q.Marks -= int32(next.ID.Seq - task.ID.Seq - 1)
+	}
+	if err := e.rest(q, next, true); err != nil {
+		return err
+	}
+	if q.Named || q.Phase != outbox.PhaseIdle {
+		e.saved = append(e.saved, q)
+	} else {
+		e.removed = append(e.removed, q.ID)
+	}
+	return nil
+}
+
+// Abandon ends, by an operator's word, what an outage makes immovable (S2.21): DISPATCHING, REVISION, or
+// RETRY whose cancel stays pending. The fence rises, so that a late answer is only recorded; the sender
+// is released and blocked until somebody unblocks it.
+func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	if by.Reason == "" {
+		return r, fault.At("/reason", "abandon wants a reason: it is kept for whoever asks why")
+	}
+	err = s.run(ctx, func(t *txn) error {
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		switch {
+		case h.state == outbox.DISPATCHING, h.state == outbox.REVISION, h.state == outbox.RETRY && h.marked:
+		case h.state == outbox.RETRY, h.state == outbox.WAITING:
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: cancel it instead", id, h.state).With("lever", "cancel")
+		default:
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
+		}
+		e, q := h.e, h.q
+		e.outcomes = append(e.outcomes, &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
+			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee})
+		found := map[int64]*Task{}
+		b := &pgx.Batch{}
+		nextUnsettled(b, q.ID, id.Seq, id.Day, found)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		next := found[q.ID]
+		e.leave(q)
+		q.Fence++
+		if q.Marks > 0 {
+			end := q.Tail + 1
+			if next != nil {
+				end = next.ID.Seq
+			}
+			q.Marks -= int32(end - id.Seq - 1)
+			if h.marked {
+				q.Marks--
+			}
+		}
+		if q.PauseOnFailure {
+			q.Paused = true
+		}
+		e.free(q, "", true)
+		if err := e.rest(q, next, true); err != nil {
+			return err
+		}
+		if q.Named || q.Phase != outbox.PhaseIdle {
+			e.saved = append(e.saved, q)
+		} else {
+			e.removed = append(e.removed, q.ID)
+		}
+		r = LeverResult{Changed: true}
+		b = &pgx.Batch{}
+		s.audit(b, by, "abandon", "/transactions/"+id.String())
+		return e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// RetryNow ends a delay before its time (the lever retry): RETRY only.
+func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		if h.state != outbox.RETRY {
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY can be retried now", id, h.state)
+		}
+		if h.q.Node == 0 {
+			h.q.NotBefore = h.e.now
+			h.e.saved = append(h.e.saved, h.q)
+			h.e.timerSet[id.Queue] = h.e.now
+			r.Changed = true
+		}
+		b := &pgx.Batch{}
+		s.audit(b, by, "retry", "/transactions/"+id.String())
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}

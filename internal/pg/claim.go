@@ -1,0 +1,353 @@
+package pg
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Room says how much a node can take: calls in flight over all types, and per dispatcher.
+type Room struct {
+	Total int
+	// Slots returns how many more calls of a dispatcher without senders the node may have in flight.
+	Slots func(*Dispatcher) int
+	// Takes says whether the node works on a type at all.
+	Takes func(typ string) bool
+}
+
+// openLane is a lane with work whose gates are open.
+type openLane struct {
+	id         int32
+	kind       string
+	dispatcher int32
+	pool       int32
+	sender     int32
+	probe      bool
+	poolOf     int32 // of the dispatcher
+}
+
+// openLanesSQL walks from lane to lane along the key of ready, so that its cost is the number of lanes
+// with work, not of queues. A paused or removed dispatcher, a gate that has not passed, and a held
+// exclusive lane are closed.
+const openLanesSQL = `
+WITH RECURSIVE l(lane) AS (
+	(SELECT lane FROM postern.ready ORDER BY lane LIMIT 1)
+	UNION ALL
+	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM l WHERE l.lane IS NOT NULL
+)
+SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
+	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0)
+FROM l JOIN postern.lane n ON n.lane_id = l.lane
+LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
+WHERE n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
+	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
+LIMIT 1000`
+
+// candidatesSQL locks the queues that stand first in a lane. What the ready row says is compared with
+// the locked row, since another claim may have taken and given back the queue after our snapshot: its
+// entered_at has risen then.
+const candidatesSQL = ` FROM (SELECT r.prio, r.since, r.queue_id FROM postern.ready r WHERE r.lane = $1 ORDER BY r.prio, r.since LIMIT $2) r
+	JOIN postern.queue q ON q.queue_id = r.queue_id
+	WHERE q.node_id IS NULL AND (q.prio, q.entered_at) = (r.prio, r.since)
+		AND CASE WHEN $3 THEN q.phase NOT IN ('IDLE', 'READY', 'HELD') ELSE q.phase = 'READY' AND q.lane = $1 AND NOT q.paused END
+	ORDER BY r.prio, r.since FOR UPDATE OF q SKIP LOCKED`
+
+const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
+	WHERE (s.pool_id = $1 OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
+		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
+	ORDER BY s.last_used_at NULLS FIRST LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
+
+type freeSender struct {
+	id           int32
+	account, url string
+	probe        bool
+}
+
+type pick struct {
+	q      *queueRow
+	sender *freeSender
+	lane   *openLane
+	d      *Dispatcher
+}
+
+// Claim leases ready queues, together with free senders where their types need one, to a live node: as
+// many as fit into room. The leases are durable when it returns; the caller calls their workers.
+//
+// It never waits for a lock: queues, senders, exclusive lanes and the node's own row are locked with
+// SKIP LOCKED, and ready rows are written only by whoever holds their queue. Why no queue has two
+// owners: node_id is compared in the locked row. Why no sender has two queues: queue_id is compared in
+// the locked row, and its key is unique. Why a buried node takes nothing: its row is locked FOR SHARE, so
+// that a bury that has committed is seen, and one that has not waits for this commit and releases what
+// was claimed here.
+func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		leases = nil
+		c := &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
+		if err := c.openLanes(ctx); err != nil {
+			return err
+		}
+		if len(c.lanes) == 0 {
+			return t.rollback(ctx)
+		}
+		if err := c.lock(ctx); err != nil {
+			return err
+		}
+		c.match()
+		if len(c.picks) == 0 || !c.alive {
+			return t.rollback(ctx)
+		}
+		var err error
+		leases, err = c.take(ctx)
+		return err
+	})
+	return leases, err
+}
+
+type claim struct {
+	s     *Store
+	t     *txn
+	e     *effects
+	node  Node
+	room  Room
+	alive bool
+
+	lanes      []*openLane
+	candidates map[int32][]*queueRow
+	senders    map[int32][]*freeSender // by pool
+	pinned     map[int32]*freeSender   // by sender
+	held       map[int32]bool          // exclusive lanes that we could lock
+	picks      []pick
+}
+
+func (c *claim) openLanes(ctx context.Context) error {
+	b := &pgx.Batch{}
+	b.Queue(openLanesSQL, c.s.now()).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			l := &openLane{}
+			if err := rows.Scan(&l.id, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf); err != nil {
+				return err
+			}
+			c.lanes = append(c.lanes, l)
+		}
+		return rows.Err()
+	})
+	b.Queue(`SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR SHARE SKIP LOCKED`, c.node.ID, c.node.Epoch).
+		Query(func(rows pgx.Rows) error {
+			c.alive = rows.Next()
+			rows.Close()
+			return rows.Err()
+		})
+	if err := c.t.send(ctx, b); err != nil {
+		return err
+	}
+	var known []*openLane
+	for _, l := range c.lanes {
+		if l.kind != "resume" {
+			d := c.s.conf.view.Load().byID[l.dispatcher]
+			if d == nil {
+				return &dispatcherMissing{}
+			}
+			if !c.room.Takes(d.Type) {
+				continue
+			}
+		}
+		known = append(known, l)
+	}
+	c.lanes = known
+	return nil
+}
+
+// lock takes what might be claimed: more than can be used, so that one round trip serves all lanes.
+func (c *claim) lock(ctx context.Context) error {
+	c.candidates, c.senders = map[int32][]*queueRow{}, map[int32][]*freeSender{}
+	c.pinned, c.held = map[int32]*freeSender{}, map[int32]bool{}
+	b := &pgx.Batch{}
+	for _, l := range c.lanes {
+		n := c.room.Total
+		switch {
+		case l.kind == "resume":
+		case l.kind == "exclusive":
+			n = min(n, 8)
+			b.Queue(`SELECT FROM postern.lane WHERE lane_id = $1 AND holder IS NULL FOR UPDATE SKIP LOCKED`, l.id).Query(func(rows pgx.Rows) error {
+				c.held[l.id] = rows.Next()
+				rows.Close()
+				return rows.Err()
+			})
+		case l.probe, l.kind == "sender":
+			n = 1
+		case l.pool == 0:
+			n = min(n, c.room.Slots(c.s.conf.view.Load().byID[l.dispatcher]))
+		}
+		if n <= 0 {
+			continue
+		}
+		b.Queue("SELECT "+queueSelect+candidatesSQL, l.id, n, l.kind == "resume").Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				q := &queueRow{}
+				if err := rows.Scan(q.dests()...); err != nil {
+					return err
+				}
+				q.tidy()
+				c.candidates[l.id] = append(c.candidates[l.id], q)
+			}
+			return rows.Err()
+		})
+	}
+	if err := c.t.send(ctx, b); err != nil {
+		return err
+	}
+	return c.lockSenders(ctx)
+}
+
+// lockSenders locks free senders for the candidates, as many of each pool as there are candidates.
+func (c *claim) lockSenders(ctx context.Context) error {
+	pools, pins := map[int32]int{}, map[int32]bool{}
+	for _, l := range c.lanes {
+		if l.poolOf == 0 {
+			continue
+		}
+		for _, q := range c.candidates[l.id] {
+			if q.Pin != 0 {
+				pins[q.Pin] = true
+			} else if q.Pool != 0 {
+				pools[q.Pool]++
+			} else {
+				pools[l.poolOf]++
+			}
+		}
+	}
+	b := &pgx.Batch{}
+	for _, pool := range sortedIDs(pools) {
+		b.Queue(freeSendersSQL, pool, 0, pools[pool], c.s.now()).Query(func(rows pgx.Rows) error {
+			return scanSenders(rows, func(f *freeSender) { c.senders[pool] = append(c.senders[pool], f) })
+		})
+	}
+	for _, pin := range sortedIDs(pins) {
+		b.Queue(freeSendersSQL, 0, pin, 1, c.s.now()).Query(func(rows pgx.Rows) error {
+			return scanSenders(rows, func(f *freeSender) { c.pinned[pin] = f })
+		})
+	}
+	c.s.readNow(b, &c.e.now)
+	return c.t.send(ctx, b)
+}
+
+func sortedIDs[V any](m map[int32]V) []int32 {
+	var ids []int32
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
+	for rows.Next() {
+		f := &freeSender{}
+		if err := rows.Scan(&f.id, &f.account, &f.url, &f.probe); err != nil {
+			return err
+		}
+		add(f)
+	}
+	return rows.Err()
+}
+
+// match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another.
+func (c *claim) match() {
+	taken := map[int32]bool{}
+	for round := 0; len(c.picks) < c.room.Total; round++ {
+		more := false
+		for _, l := range c.lanes {
+			list := c.candidates[l.id]
+			if round >= len(list) || len(c.picks) >= c.room.Total {
+				continue
+			}
+			more = true
+			p := pick{q: list[round], lane: l, d: c.s.conf.view.Load().byID[l.dispatcher]}
+			switch {
+			case l.kind == "resume":
+			case l.kind == "exclusive" && (!c.held[l.id] || taken[-l.id]):
+				continue
+			case l.poolOf != 0:
+				if p.sender = c.sender(p.q, l, taken); p.sender == nil {
+					continue
+				}
+				taken[p.sender.id] = true
+			}
+			if l.kind == "exclusive" {
+				taken[-l.id] = true
+			}
+			c.picks = append(c.picks, p)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSender {
+	if q.Pin != 0 {
+		if f := c.pinned[q.Pin]; f != nil && !taken[f.id] {
+			return f
+		}
+		return nil
+	}
+	pool := q.Pool
+	if pool == 0 {
+		pool = l.poolOf
+	}
+	for _, f := range c.senders[pool] {
+		if !taken[f.id] {
+			return f
+		}
+	}
+	return nil
+}
+
+// take writes the leases, commits, and returns them with their bodies. The bodies are read by a
+// statement behind the locks: the head may be newer than the snapshot that locked it.
+func (c *claim) take(ctx context.Context) ([]*Lease, error) {
+	b := &pgx.Batch{}
+	var rows []*queueRow
+	for _, p := range c.picks {
+		q := p.q
+		c.e.leave(q)
+		q.Node, q.NodeEpoch = c.node.ID, c.node.Epoch
+		q.Fence++
+		if p.lane.kind != "resume" {
+			q.Cur = q.Head
+			if p.sender != nil {
+				q.Sender = p.sender.id
+				c.e.senderBind[q.Sender] = q.ID
+			}
+			c.e.enter(q, outbox.PhaseDispatching)
+			if p.lane.kind == "exclusive" {
+				b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1`, p.lane.id, q.ID)
+			}
+			if p.lane.probe {
+				b.Queue(`UPDATE postern.dispatcher SET gate_until = $2::timestamptz + interval '30 s', gate_reason = 'probe' WHERE dispatcher_id = $1`,
+					p.lane.dispatcher, c.e.now)
+			}
+		}
+		c.e.saved = append(c.e.saved, q)
+		rows = append(rows, q)
+	}
+	c.e.write(b)
+	load := newLoader(c.s, rows)
+	load.queue(b)
+	if err := c.t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	leases, err := load.done()
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range leases {
+		p := c.picks[i]
+		l.Resume = p.lane.kind == "resume"
+		l.Probe = p.lane.probe || p.sender != nil && p.sender.probe
+	}
+	return leases, c.t.commit(ctx, &pgx.Batch{})
+}

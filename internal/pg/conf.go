@@ -1,0 +1,195 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Dispatcher is a type's settings with what the database adds to them.
+type Dispatcher struct {
+	outbox.Dispatcher
+	ID        int32
+	ContextID int32
+	PoolID    int32 // 0 = the type needs no sender
+	Paused    bool
+	Removed   bool
+	Failures  int // of the gate: calls in a row that could not reach the worker
+	GateUntil *time.Time
+	GateWhy   string
+	Version   int64
+	CreatedAt time.Time
+}
+
+// Context is a tenant.
+type Context struct {
+	ID       int32
+	Name     string
+	MaxDepth int
+}
+
+// laneKey says what a lane's heads need; see the table lane.
+type laneKey struct {
+	Dispatcher, Pool, Sender int32
+	Exclusive                bool
+	Value                    string
+}
+
+// laneMissing asks run to make the lane and to begin again: a lane is not made inside the transaction
+// that needs it, so that nobody waits for a lane while holding queues.
+type laneMissing struct{ key laneKey }
+
+func (e *laneMissing) Error() string { return fmt.Sprintf("lane %+v does not exist yet", e.key) }
+
+// confView is one reading of the configuration; it is never changed.
+type confView struct {
+	contexts map[string]*Context
+	byID     map[int32]*Dispatcher
+	byType   map[int32]map[string]*Dispatcher
+	pools    map[int32]map[string]int32
+	accounts map[int32]map[string]int32
+}
+
+// conf caches the configuration. Every process reads it again each second, and at once where it misses
+// something or has changed it itself; what is exact is decided by statements (claim reads the gates and
+// flags of dispatchers and senders in SQL).
+type conf struct {
+	view   atomic.Pointer[confView]
+	lanes  sync.Map // laneKey -> int32; a lane never changes its id
+	resume int32
+}
+
+func newConf() *conf {
+	c := &conf{}
+	c.view.Store(&confView{})
+	return c
+}
+
+// Refresh reads the configuration again.
+func (s *Store) Refresh(ctx context.Context) error {
+	v := &confView{
+		contexts: map[string]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
+		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
+	}
+	rows, err := s.pool.Query(ctx, `SELECT context_id, name, max_depth FROM postern.context`)
+	if err != nil {
+		return known(err)
+	}
+	for rows.Next() {
+		c := &Context{}
+		if err := rows.Scan(&c.ID, &c.Name, &c.MaxDepth); err != nil {
+			return err
+		}
+		v.contexts[c.Name] = c
+	}
+	if rows.Err() != nil {
+		return known(rows.Err())
+	}
+	list, err := s.dispatchers(ctx, s.pool, 0, "")
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		v.byID[d.ID] = d
+		if v.byType[d.ContextID] == nil {
+			v.byType[d.ContextID] = map[string]*Dispatcher{}
+		}
+		v.byType[d.ContextID][d.Type] = d
+	}
+	for sql, into := range map[string]map[int32]map[string]int32{
+		`SELECT context_id, name, pool_id FROM postern.pool`:                                 v.pools,
+		`SELECT context_id, account, sender_id FROM postern.sender WHERE removed_at IS NULL`: v.accounts,
+	} {
+		rows, err := s.pool.Query(ctx, sql)
+		if err != nil {
+			return known(err)
+		}
+		for rows.Next() {
+			var c, id int32
+			var name string
+			if err := rows.Scan(&c, &name, &id); err != nil {
+				return err
+			}
+			if into[c] == nil {
+				into[c] = map[string]int32{}
+			}
+			into[c][name] = id
+		}
+		if rows.Err() != nil {
+			return known(rows.Err())
+		}
+	}
+	if s.conf.resume == 0 {
+		if err := s.pool.QueryRow(ctx, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`).Scan(&s.conf.resume); err != nil {
+			return known(err)
+		}
+	}
+	s.conf.view.Store(v)
+	return nil
+}
+
+// Context returns the tenant of that name, or nil.
+func (s *Store) Context(name string) *Context { return s.conf.view.Load().contexts[name] }
+
+// DispatcherOf returns the dispatcher of a type, removed ones included, or nil if there never was one.
+func (s *Store) DispatcherOf(contextID int32, typ string) *Dispatcher {
+	return s.conf.view.Load().byType[contextID][typ]
+}
+
+// need returns the lane that a queue's head of this type must stand in. An exclusive dispatcher has a
+// lane per value, whatever pool or sender its heads need, since one may be in flight over all of them.
+func (c *conf) need(d *Dispatcher, queuePool, pin int32, data json.RawMessage) laneKey {
+	k := laneKey{Dispatcher: d.ID}
+	if value, ok := d.ExclusiveValue(data); ok {
+		k.Exclusive, k.Value = true, value
+		return k
+	}
+	switch {
+	case pin != 0:
+		k.Sender = pin
+	case d.PoolID != 0 && queuePool != 0:
+		k.Pool = queuePool
+	default:
+		k.Pool = d.PoolID
+	}
+	return k
+}
+
+// lane returns the id of a lane, or laneMissing.
+func (c *conf) lane(k laneKey) (int32, error) {
+	if id, ok := c.lanes.Load(k); ok {
+		return id.(int32), nil
+	}
+	return 0, &laneMissing{k}
+}
+
+// ensureLane makes the lane if it is not there, in a transaction of its own.
+func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) error {
+	kind, value := "dispatcher", (*string)(nil)
+	switch {
+	case k.Exclusive:
+		kind, value = "exclusive", &k.Value
+	case k.Sender != 0:
+		kind = "sender"
+	}
+	var id int32
+	err := pool.QueryRow(ctx, `
+		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value)
+			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5) ON CONFLICT DO NOTHING RETURNING lane_id)
+		SELECT lane_id FROM made UNION ALL
+		SELECT lane_id FROM postern.lane WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
+			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5 LIMIT 1`,
+		kind, k.Dispatcher, k.Pool, k.Sender, value).Scan(&id)
+	if err != nil { // the other one committed after our snapshot: the next round sees it
+		return nil
+	}
+	c.lanes.Store(k, id)
+	return nil
+}

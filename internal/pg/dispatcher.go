@@ -1,0 +1,202 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// dispatchers reads dispatchers: of one context unless 0, of one type unless "".
+func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
+	rows, err := db.Query(ctx, `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused,
+			d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at
+		FROM postern.dispatcher d WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`, contextID, typ)
+	if err != nil {
+		return nil, known(err)
+	}
+	defer rows.Close()
+	var list []*Dispatcher
+	for rows.Next() {
+		d := &Dispatcher{}
+		var typ string
+		var settings []byte
+		if err := rows.Scan(&d.ID, &d.ContextID, &typ, &settings, &d.PoolID, &d.Paused, &d.Removed, &d.Failures, &d.GateUntil, &d.GateWhy,
+			&d.Version, &d.CreatedAt); err != nil {
+			return nil, err
+		}
+		d.Dispatcher = outbox.DefaultDispatcher()
+		if err := json.Unmarshal(settings, &d.Dispatcher); err != nil {
+			return nil, err
+		}
+		d.Type = typ
+		list = append(list, d)
+	}
+	return list, known(rows.Err())
+}
+
+// Dispatchers lists the dispatchers of a context by type, without removed ones.
+func (s *Store) Dispatchers(ctx context.Context, contextID int32) ([]*Dispatcher, error) {
+	list, err := s.dispatchers(ctx, s.pool, contextID, "")
+	kept := []*Dispatcher{}
+	for _, d := range list {
+		if !d.Removed {
+			kept = append(kept, d)
+		}
+	}
+	return kept, err
+}
+
+// Dispatcher returns one dispatcher as the database has it now, or NotFound.
+func (s *Store) Dispatcher(ctx context.Context, contextID int32, typ string) (*Dispatcher, error) {
+	list, err := s.dispatchers(ctx, s.pool, contextID, typ)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || list[0].Removed {
+		return nil, fault.New(fault.NotFound, "not_found", "no dispatcher for type %q", fault.Clip(typ))
+	}
+	return list[0], nil
+}
+
+// PutDispatcher creates or replaces a dispatcher. A version other than 0 must be the present one. What
+// waits in lanes that no longer fit is moved by Relane.
+func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, version int64) (created bool, err error) {
+	settings, err := json.Marshal(d)
+	if err != nil {
+		return false, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		var old int64
+		var removed bool
+		b := &pgx.Batch{}
+		b.Queue(`SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, d.Type).
+			Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&old, &removed}, func() error { return nil })
+				return err
+			})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		created = old == 0 || removed
+		if err := matchVersion(version, old, created); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		if d.Pool != "" {
+			b.Queue(`INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING`, by.Context, d.Pool)
+		}
+		b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings, pool_id)
+			VALUES ($1, $2, $3::text::jsonb, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $4))
+			ON CONFLICT (context_id, type) DO UPDATE SET settings = excluded.settings, pool_id = excluded.pool_id, removed_at = NULL,
+				gate_until = NULL, gate_failures = 0, gate_reason = '', version = dispatcher.version + 1`,
+			by.Context, d.Type, string(settings), d.Pool)
+		s.audit(b, by, "put", "/dispatchers/"+d.Type)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.reconfigured(ctx)
+}
+
+// matchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist) with what
+// there is.
+func matchVersion(want, have int64, created bool) error {
+	switch {
+	case want == 0, want == have && !created, want == -1 && created:
+		return nil
+	case created:
+		return fault.New(fault.Conflict, "precondition_failed", "it does not exist (any more): leave If-Match out to create it").With("version", 0)
+	}
+	return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
+}
+
+// PauseDispatcher stops or lets on what a type sends out. Calls that are out end; what waits in the
+// lanes stays there.
+func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
+	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, version = version + 1
+		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND paused <> $3`,
+		`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 AND removed_at IS NULL`, typ, paused)
+}
+
+// RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
+// lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
+// head of a queue.
+func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force bool) error {
+	d, err := s.Dispatcher(ctx, by.Context, typ)
+	if err != nil {
+		return err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		var busy bool
+		b := &pgx.Batch{}
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.ready r JOIN postern.lane l ON l.lane_id = r.lane WHERE l.dispatcher_id = $1)`, d.ID).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if busy && !force {
+			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), version = version + 1 WHERE dispatcher_id = $1`, d.ID)
+		s.audit(b, by, "delete", "/dispatchers/"+typ)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	return s.reconfigured(ctx)
+}
+
+func verb(paused bool) string {
+	if paused {
+		return "pause"
+	}
+	return "resume"
+}
+
+// setFlag runs an update of one named row, with its audit row; zero rows mean that it was so already, or
+// that there is no such row.
+func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		found := false
+		b := &pgx.Batch{}
+		b.Queue(exists, by.Context, name).Query(func(rows pgx.Rows) error { found = rows.Next(); rows.Close(); return rows.Err() })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if !found {
+			return fault.New(fault.NotFound, "not_found", "there is no %s", object)
+		}
+		tag, err := t.Exec(ctx, update, by.Context, name, value)
+		if err != nil {
+			return err
+		}
+		r.Changed = tag.RowsAffected() > 0
+		b = &pgx.Batch{}
+		s.audit(b, by, action, object)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, s.reconfigured(ctx)
+}
+
+// reconfigured makes a change of the configuration known here at once; others read it within a second.
+func (s *Store) reconfigured(ctx context.Context) error {
+	err := s.Refresh(ctx)
+	s.ring()
+	return err
+}

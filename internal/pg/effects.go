@@ -1,0 +1,222 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// effects collects what one transaction writes besides bodies, and writes it set by set in the lock
+// order of the package.
+type effects struct {
+	s   *Store
+	now time.Time
+
+	saved    []*queueRow
+	inserted []*queueRow
+	removed  []int64 // unnamed queues whose only transaction ended
+
+	outcomes   []*outcomeRow
+	attempts   []*attemptRow
+	deliveries []deliveryRow
+	marks      []markRow
+
+	readyAdd, readyDel []readyKey
+	timerSet           map[int64]time.Time
+	timerDel           []int64
+	senderBind         map[int32]int64 // sender -> queue
+	senderFree         []senderFree
+	holdersFree        []int64 // queues that let go of their exclusive lane
+	gates              []gate
+}
+
+type outcomeRow struct {
+	ID                                outbox.ID
+	Context                           int32
+	Was, State                        outbox.State
+	Result                            json.RawMessage
+	Class, Code, Error                string
+	Attempt, Retries                  int
+	Fence                             int64
+	Sender                            int32
+	Node                              int64
+	Fee, Nonce, Hash, Height          string
+	StartedAt, SubmittedAt, RetriedAt time.Time
+}
+
+type attemptRow struct {
+	ID                 outbox.ID
+	Attempt            int
+	Fence              int64
+	Step               string
+	Sender             int32
+	Node               int64
+	Fee, Nonce, Hash   string
+	Data               json.RawMessage
+	Class, Code, Error string
+	StartedAt          time.Time
+}
+
+type deliveryRow struct {
+	ID   outbox.ID
+	Hook outbox.Hook
+}
+
+type markRow struct {
+	Queue, Seq          int64
+	Kind, Reason, Actor string
+}
+
+type readyKey struct {
+	Lane  int32
+	Prio  int16
+	Since time.Time
+	Queue int64
+}
+
+type senderFree struct {
+	Sender int32
+	Nonce  string
+	Block  bool // abandoned: nobody may use it until somebody unblocks it
+}
+
+// gate closes (After > 0) or opens the way to a worker that could not be reached, or could again.
+type gate struct {
+	Dispatcher, Sender int32 // one of them
+	Until              time.Time
+	Open               bool
+	Why                string
+}
+
+func newEffects(s *Store) *effects {
+	return &effects{s: s, timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
+}
+
+// woke says whether another process may find work because of this transaction.
+func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
+
+// commit writes everything and commits, then rings if there is something to wake up for.
+func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
+	e.write(b)
+	if e.woke() && e.s.Doorbell != nil {
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if err := e.s.Doorbell(ctx, t); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+	}
+	if err := t.commit(ctx, b); err != nil {
+		return err
+	}
+	if e.woke() || len(e.timerSet) > 0 || len(e.deliveries) > 0 || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
+		e.s.ring()
+	}
+	return nil
+}
+
+// Exec lets a doorbell write inside the transaction.
+func (t *txn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return t.conn.Exec(ctx, sql, args...)
+}
+
+func (e *effects) write(b *pgx.Batch) {
+	if len(e.inserted) > 0 {
+		contexts, named := make([]int32, len(e.inserted)), make([]bool, len(e.inserted))
+		for i, q := range e.inserted {
+			contexts[i], named[i] = q.Context, q.Named
+		}
+		b.Queue(queueInsert, append(queueArgs(e.inserted), contexts, named)...)
+	}
+	if len(e.saved) > 0 {
+		b.Queue(queueUpdate, queueArgs(e.saved)...)
+	}
+	if len(e.removed) > 0 {
+		b.Queue(`DELETE FROM postern.queue WHERE queue_id = ANY ($1)`, e.removed)
+	}
+	e.writeHistory(b)
+	e.writeSenders(b)
+	e.writeWaits(b)
+}
+
+func (e *effects) writeSenders(b *pgx.Batch) {
+	if len(e.holdersFree) > 0 {
+		b.Queue(`UPDATE postern.lane SET holder = NULL WHERE holder = ANY ($1)`, e.holdersFree)
+	}
+	for _, g := range e.gates {
+		switch {
+		case g.Open && g.Sender != 0:
+			b.Queue(`UPDATE postern.sender SET gate_failures = 0, blocked_until = NULL, block_reason = ''
+				WHERE sender_id = $1 AND block_reason = 'worker_unreachable'`, g.Sender)
+		case g.Open:
+			b.Queue(`UPDATE postern.dispatcher SET gate_failures = 0, gate_until = NULL, gate_reason = '' WHERE dispatcher_id = $1`, g.Dispatcher)
+		case g.Sender != 0:
+			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
+				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
+				g.Sender, e.now, nullable(g.Until))
+		default: // several calls that failed in the same while count once
+			b.Queue(`UPDATE postern.dispatcher SET gate_failures = gate_failures + 1, gate_until = greatest(`+gateUntil+`, $3), gate_reason = $4
+				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_reason = 'probe')`,
+				g.Dispatcher, e.now, nullable(g.Until), g.Why)
+		}
+	}
+	if len(e.senderFree) > 0 {
+		ids, nonces, block := make([]int32, 0), make([]*string, 0), make([]bool, 0)
+		for _, f := range e.senderFree {
+			ids, nonces, block = append(ids, f.Sender), append(nonces, nullable(f.Nonce)), append(block, f.Block)
+		}
+		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $4,
+				last_nonce = coalesce(f.nonce, s.last_nonce),
+				blocked_until = CASE WHEN f.block THEN 'infinity' ELSE s.blocked_until END,
+				block_reason = CASE WHEN f.block THEN 'abandoned' ELSE s.block_reason END
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[])) f(sender_id, nonce, block)
+			WHERE s.sender_id = f.sender_id`, ids, nonces, block, e.now)
+	}
+	if len(e.senderBind) > 0 {
+		ids, queues := make([]int32, 0), make([]int64, 0)
+		for s, q := range e.senderBind {
+			ids, queues = append(ids, s), append(queues, q)
+		}
+		b.Queue(`UPDATE postern.sender s SET queue_id = n.queue_id, bound_since = $3
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) n(sender_id, queue_id) WHERE s.sender_id = n.sender_id`,
+			ids, queues, e.now)
+	}
+}
+
+// gateUntil is 1 s doubling to 30 s by the failures so far (S2.9).
+const gateUntil = `$2::timestamptz + interval '1 s' * least(30, power(2, least(gate_failures, 5)))`
+
+func (e *effects) writeWaits(b *pgx.Batch) {
+	queueReady := func(sql string, keys []readyKey) {
+		if len(keys) == 0 {
+			return
+		}
+		lanes, prios, since, ids := make([]int32, 0), make([]int16, 0), make([]time.Time, 0), make([]int64, 0)
+		for _, k := range keys {
+			lanes, prios, since, ids = append(lanes, k.Lane), append(prios, k.Prio), append(since, k.Since), append(ids, k.Queue)
+		}
+		b.Queue(sql, lanes, prios, since, ids)
+	}
+	const keys = `ROWS FROM (unnest($1::int[]), unnest($2::smallint[]), unnest($3::timestamptz[]), unnest($4::bigint[])) n(lane, prio, since, queue_id)`
+	queueReady(`DELETE FROM postern.ready r USING `+keys+`
+		WHERE (r.lane, r.prio, r.since, r.queue_id) = (n.lane, n.prio, n.since, n.queue_id)`, e.readyDel)
+	queueReady(`INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT n.lane, n.prio, n.since, n.queue_id FROM `+keys, e.readyAdd)
+	if len(e.timerDel) > 0 {
+		b.Queue(`DELETE FROM postern.timer WHERE queue_id = ANY ($1)`, e.timerDel)
+	}
+	if len(e.timerSet) > 0 {
+		ids, due := make([]int64, 0), make([]time.Time, 0)
+		for q, at := range e.timerSet {
+			ids, due = append(ids, q), append(due, at)
+		}
+		b.Queue(`INSERT INTO postern.timer (queue_id, due_at)
+			SELECT n.queue_id, n.due_at FROM ROWS FROM (unnest($1::bigint[]), unnest($2::timestamptz[])) n(queue_id, due_at)
+			ON CONFLICT (queue_id) DO UPDATE SET due_at = excluded.due_at`, ids, due)
+	}
+}

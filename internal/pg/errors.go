@@ -1,0 +1,87 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// constraints maps the sentence that a constraint is to what its violation means. A test knows every
+// constraint of the schema.
+var constraints = map[string]fault.Kind{
+	"one_context_per_name":          fault.Conflict,
+	"context_depth_is_positive":     fault.Invalid,
+	"one_pool_per_name":             fault.Conflict,
+	"one_dispatcher_per_type":       fault.Conflict,
+	"one_sender_per_account":        fault.Conflict,
+	"one_queue_per_sender":          fault.Internal,
+	"one_lane_per_need":             fault.Internal,
+	"lane_has_what_its_kind_says":   fault.Internal,
+	"only_exclusive_lanes_are_held": fault.Internal,
+	"one_queue_per_name":            fault.Conflict,
+	"one_name_per_queue":            fault.Internal,
+	"one_row_per_queue":             fault.Internal,
+	"phase_is_known":                fault.Internal,
+	"phase_follows_the_machine":     fault.Internal,
+	"in_flight_has_a_position":      fault.Internal,
+	"idle_is_empty":                 fault.Internal,
+	"head_follows_tail_by_one":      fault.Internal,
+	"position_lies_in_queue":        fault.Internal,
+	"sender_is_held_in_flight_only": fault.Internal,
+	"owner_has_an_epoch":            fault.Internal,
+	"owner_has_work_in_flight":      fault.Internal,
+	"waiting_has_a_lane":            fault.Internal,
+	"one_place_in_a_lane":           fault.Internal,
+	"one_timer_per_queue":           fault.Internal,
+	"one_task_per_position":         fault.Internal,
+	"one_outcome_per_transaction":   fault.Internal,
+	"outcome_follows_the_machine":   fault.Internal,
+	"one_row_per_attempt_and_step":  fault.Internal,
+	"one_delivery_per_hook":         fault.Internal,
+	"pending_has_a_next_time":       fault.Internal,
+	"one_mark_of_a_kind":            fault.Conflict,
+	"one_redrive_per_transaction":   fault.Conflict,
+	"one_transaction_per_key":       fault.Conflict,
+}
+
+// known turns an error of the driver into a fault where one is meant, and leaves the rest alone.
+func known(err error) error {
+	if err == nil {
+		return nil
+	}
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return err
+	}
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		var op *net.OpError
+		if errors.As(err, &op) || pgconn.Timeout(err) && !errors.Is(err, context.Canceled) {
+			return unavailable(err)
+		}
+		return err
+	}
+	if kind, ok := constraints[e.ConstraintName]; ok {
+		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(e.ConstraintName, "_", " ")).Because(err)
+	}
+	switch {
+	case e.Code == "53100":
+		return fault.New(fault.Retry, "disk_full", "the database has no disk space left").After(10 * time.Second).Because(err)
+	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), e.Code == "25006":
+		return unavailable(err)
+	}
+	return err
+}
+
+func unavailable(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
+}

@@ -1,0 +1,119 @@
+package pg
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// writeHistory inserts what is never changed afterwards: outcomes, attempts, deliveries, marks. A second
+// outcome of a transaction is refused by its key and fails the whole SQL transaction.
+func (e *effects) writeHistory(b *pgx.Batch) {
+	if n := len(e.outcomes); n > 0 {
+		c := columns{n: n}
+		for _, o := range e.outcomes {
+			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), nullable(o.Class),
+				nullable(o.Code), nullable(o.Error), nullable(o.Attempt), o.Retries, nullable(o.Fence), nullable(o.Sender), nullable(o.Node),
+				nullable(o.Fee), nullable(o.Nonce), nullable(o.Hash), nullable(o.Height), nullable(o.StartedAt), nullable(o.SubmittedAt),
+				nullable(o.RetriedAt), e.now)
+		}
+		b.Queue(outcomeInsert, c.cols...)
+	}
+	if n := len(e.attempts); n > 0 {
+		c := columns{n: n}
+		for _, a := range e.attempts {
+			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, nullable(a.Sender), nullable(a.Node), nullable(a.Fee),
+				nullable(a.Nonce), nullable(a.Hash), raw(a.Data), nullable(a.Class), nullable(a.Code), nullable(a.Error),
+				nullable(a.StartedAt), e.now)
+		}
+		b.Queue(attemptInsert, c.cols...)
+	}
+	if n := len(e.deliveries); n > 0 {
+		c := columns{n: n}
+		for _, d := range e.deliveries {
+			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), string(d.Hook), e.now)
+		}
+		b.Queue(deliveryInsert, c.cols...)
+	}
+	if n := len(e.marks); n > 0 {
+		c := columns{n: n}
+		for _, m := range e.marks {
+			c.add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
+		}
+		b.Queue(markInsert, c.cols...)
+	}
+}
+
+var (
+	outcomeInsert = insertMany("outcome", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "was text", "state text",
+		"result jsonb", "error_class text", "error_code text", "error text", "attempt int", "retries int", "fence bigint",
+		"sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
+		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz")
+	// the same answer recorded twice (a resend after a lost commit) is one attempt
+	attemptInsert = insertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
+		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
+		"code text", "error text", "started_at timestamptz", "answered_at timestamptz")
+	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "hook text", "next_at timestamptz")
+	markInsert     = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
+	taskInsert     = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
+		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
+		"redrive_of uuid", "created_at timestamptz")
+	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
+)
+
+// insertMany builds an INSERT of arrays, one per column ("name type"). jsonb travels as text, since an
+// array of text needs no escaping of our own.
+func insertMany(table, suffix string, cols ...string) string {
+	var names, args, reads []string
+	for i, c := range cols {
+		name, typ, _ := strings.Cut(c, " ")
+		names = append(names, name)
+		read := "n." + name
+		if typ == "jsonb" || typ == "uuid" {
+			read, typ = read+"::"+typ, "text"
+		}
+		reads = append(reads, read)
+		args = append(args, fmt.Sprintf("unnest($%d::%s[])", i+1, typ))
+	}
+	list := strings.Join(names, ", ")
+	return fmt.Sprintf("INSERT INTO postern.%s (%s) SELECT %s FROM ROWS FROM (%s) n(%s) %s",
+		table, list, strings.Join(reads, ", "), strings.Join(args, ", "), list, suffix)
+}
+
+// columns turns rows into one array per column.
+type columns struct {
+	n    int
+	cols []any
+}
+
+func (c *columns) add(values ...any) {
+	if c.cols == nil {
+		c.cols = make([]any, len(values))
+		for i := range c.cols {
+			c.cols[i] = make([]any, 0, c.n)
+		}
+	}
+	for i, v := range values {
+		c.cols[i] = append(c.cols[i].([]any), v)
+	}
+}
+
+func raw(b []byte) *string {
+	if len(b) == 0 {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// later returns now, or a microsecond after before: a queue's entered_at rises, as the key of its ready
+// row must never be one that it had earlier.
+func later(now, before time.Time) time.Time {
+	now = now.Truncate(time.Microsecond)
+	if !now.After(before) {
+		return before.Add(time.Microsecond)
+	}
+	return now
+}

@@ -1,0 +1,329 @@
+package pg
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Submission is one transaction that somebody wants to post. The caller has validated its form.
+type Submission struct {
+	ContextID   int32
+	Queue       string // "" = unordered: alone in a queue without a name (S2.18)
+	UID         string // "" = none: every post is a new transaction
+	Hash        []byte // of the request, compared when the uid is known already
+	Actor       string
+	Type        string
+	Data        json.RawMessage
+	MaxRetries  *int
+	NotBefore   time.Time
+	Sender      string // only this account may sign it, "" for any
+	Tags        json.RawMessage
+	Traceparent string
+	RedriveOf   *outbox.ID
+}
+
+// Accepted is what became of a submission: a transaction (new or known), or a fault.
+type Accepted struct {
+	ID     outbox.ID
+	Replay bool
+	Err    error
+}
+
+// Ingest stores submissions in one commit, in their order. Each gets its own answer: a refused one does
+// not touch its neighbours, unless atomic, where one refusal refuses all (the others then carry no id).
+// The error is for what concerns all of them: nothing was stored, or nobody knows ("commit_unknown").
+//
+// Why positions are dense and in commit order: they are handed out under the queue row's lock, which is
+// held until the commit. Why no wake-up is lost: "idle" is read from that same row, and settle decides
+// it under the same lock. Why a key never names two transactions: its row is inserted in the same
+// commit, and a violation of its key runs the whole decision again, which then sees the winner.
+func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
+	if err := s.ensureQueues(ctx, subs); err != nil {
+		return nil, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		in := &ingest{s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
+		out = in.out
+		if err := in.load(ctx, t); err != nil {
+			return err
+		}
+		if err := in.decide(ctx, t); err != nil {
+			return err
+		}
+		if in.fresh == 0 || atomic && in.refused {
+			return t.rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		in.write(b)
+		return in.e.commit(ctx, t, b)
+	})
+	return out, err
+}
+
+type nameKey struct {
+	context int32
+	name    string
+}
+
+type taskKey struct {
+	context int32
+	uid     string
+}
+
+// ingest is one run of the decision.
+type ingest struct {
+	s       *Store
+	e       *effects
+	subs    []*Submission
+	out     []Accepted
+	queues  map[int64]*queueRow
+	keys    map[taskKey]keyRow
+	ids     []int64 // fresh ids for queues without a name
+	tasks   []*Task
+	hashes  map[taskKey]keyRow // keys to insert
+	touched map[int64]bool
+	fresh   int
+	refused bool
+}
+
+type keyRow struct {
+	id   outbox.ID
+	hash []byte
+}
+
+// load locks the queues, then reads what is known of the keys, then the time.
+func (in *ingest) load(ctx context.Context, t *txn) error {
+	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
+	var ids []int64
+	var contexts []int32
+	var uids []string
+	unnamed := 0
+	seen := map[int64]bool{}
+	for _, sub := range in.subs {
+		if sub.Queue == "" {
+			unnamed++
+		} else if id := in.s.queueID(sub.ContextID, sub.Queue); !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+		if sub.UID != "" {
+			contexts, uids = append(contexts, sub.ContextID), append(uids, sub.UID)
+		}
+	}
+	b := &pgx.Batch{}
+	t.lockQueues(b, ids, in.queues)
+	if len(uids) > 0 {
+		b.Queue(`SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, key)
+			JOIN postern.idempotency i USING (context_id, key)
+			LEFT JOIN postern.task t USING (queue_id, seq, day)`, contexts, uids).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var k taskKey
+				var v keyRow
+				if err := rows.Scan(&k.context, &k.uid, &v.id.Queue, &v.id.Seq, &v.id.Day, &v.hash, &v.id.Epoch); err != nil {
+					return err
+				}
+				in.keys[k] = v
+			}
+			return rows.Err()
+		})
+	}
+	if unnamed > 0 {
+		b.Queue(`SELECT nextval('postern.queue_id') FROM generate_series(1, $1::int)`, unnamed).Query(func(rows pgx.Rows) (err error) {
+			in.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	}
+	in.s.readNow(b, &in.e.now)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if in.queues[id] == nil { // reaped meanwhile
+			in.s.forgetQueue(id)
+			return &queueMissing{in.subs}
+		}
+	}
+	return nil
+}
+
+// decide hands out positions, submission by submission.
+func (in *ingest) decide(ctx context.Context, t *txn) error {
+	for i, sub := range in.subs {
+		key := taskKey{sub.ContextID, sub.UID}
+		if known, ok := in.keys[key]; ok && sub.UID != "" {
+			in.out[i] = replay(sub, known)
+			in.refused = in.refused || in.out[i].Err != nil
+			continue
+		}
+		id, err := in.place(ctx, t, sub)
+		if err != nil {
+			if fault.KindOf(err) == fault.Internal {
+				return err
+			}
+			in.out[i], in.refused = Accepted{Err: err}, true
+			continue
+		}
+		in.out[i] = Accepted{ID: id}
+		in.fresh++
+		if sub.UID != "" {
+			in.keys[key] = keyRow{id, sub.Hash}
+			in.hashes[key] = in.keys[key]
+		}
+	}
+	return nil
+}
+
+func replay(sub *Submission, known keyRow) Accepted {
+	if !bytes.Equal(sub.Hash, known.hash) {
+		return Accepted{ID: known.id, Err: fault.New(fault.Conflict, "idempotency_conflict",
+			"uid %q names a transaction with another body: use a new uid, or send the same body", fault.Clip(sub.UID)).
+			With("existing", map[string]any{"id": known.id.String(), "uid": sub.UID})}
+	}
+	return Accepted{ID: known.id, Replay: true}
+}
+
+// place gives one submission its position, or says why it gets none.
+func (in *ingest) place(ctx context.Context, t *txn, sub *Submission) (outbox.ID, error) {
+	s := in.s
+	d := s.DispatcherOf(sub.ContextID, sub.Type)
+	if d == nil || d.Removed {
+		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
+	}
+	var senderID int32
+	if sub.Sender != "" {
+		if senderID = s.conf.view.Load().accounts[sub.ContextID][sub.Sender]; senderID == 0 || d.PoolID == 0 {
+			return outbox.ID{}, fault.At("/sender", "sender %q is not a sender of type %s: leave it out, or name an account of its pool", fault.Clip(sub.Sender), sub.Type)
+		}
+	}
+	q, err := in.queue(sub)
+	if err != nil {
+		return outbox.ID{}, err
+	}
+	if q.Named {
+		if err := in.room(ctx, t, q, sub); err != nil {
+			return outbox.ID{}, err
+		}
+	}
+	day := max(outbox.DayOf(in.e.now), q.TailDay)
+	task := &Task{
+		ID:        outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: day, Epoch: s.epoch},
+		ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries,
+		NotBefore: sub.NotBefore, SenderID: senderID, Tags: sub.Tags, Traceparent: sub.Traceparent, CreatedAt: in.e.now,
+	}
+	if sub.RedriveOf != nil {
+		task.RedriveOf = sub.RedriveOf.String()
+	}
+	idle := q.Phase == outbox.PhaseIdle
+	before := *q
+	q.Tail, q.TailDay = task.ID.Seq, day
+	if idle {
+		if err := in.e.rest(q, task, true); err != nil {
+			*q = before
+			return outbox.ID{}, err
+		}
+	}
+	in.tasks = append(in.tasks, task)
+	if q.Named && !in.touched[q.ID] {
+		in.touched[q.ID] = true
+		in.e.saved = append(in.e.saved, q)
+	}
+	return task.ID, nil
+}
+
+// queue returns the locked row of a named queue, or a new row for an unordered transaction.
+func (in *ingest) queue(sub *Submission) (*queueRow, error) {
+	if sub.Queue != "" {
+		q := in.queues[in.s.queueID(sub.ContextID, sub.Queue)]
+		if q.Draining {
+			return nil, fault.New(fault.Conflict, "queue_draining", "queue %q accepts nothing more until it is resumed", fault.Clip(sub.Queue))
+		}
+		return q, nil
+	}
+	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.e.now.UnixMilli(), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
+		Attempt: 1, Prio: 1, EnteredAt: in.e.now}
+	in.ids = in.ids[1:]
+	in.e.inserted = append(in.e.inserted, q)
+	return q, nil
+}
+
+// room refuses what does not fit into its queue, or makes room by dropping the oldest that waits.
+func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission) error {
+	limit := int64(q.MaxDepth)
+	if limit == 0 {
+		limit = int64(in.s.maxDepth(sub.ContextID))
+	}
+	if q.Tail-q.Head+1 < limit {
+		return nil
+	}
+	depth, err := in.depth(ctx, t, q)
+	if err != nil || depth < limit {
+		return err
+	}
+	if q.DropOldest {
+		return in.dropOldest(ctx, t, q)
+	}
+	return fault.New(fault.Retry, "queue_full", "queue %q holds %d of at most %d transactions: wait, or raise max_depth", fault.Clip(sub.Queue), depth, limit).
+		With("queue_depth", depth).After(2 * time.Second)
+}
+
+// depth is exact: positions from head on without an outcome. The row alone counts what a node has
+// settled since it last wrote it, and what was cancelled.
+func (in *ingest) depth(ctx context.Context, t *txn, q *queueRow) (n int64, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+	err = t.send(ctx, b)
+	return q.Tail - q.Head + 1 - n, err
+}
+
+// write stores bodies and keys behind the queue rows.
+func (in *ingest) write(b *pgx.Batch) {
+	c := columns{n: len(in.tasks)}
+	for _, t := range in.tasks {
+		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), t.MaxRetries,
+			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), t.CreatedAt)
+	}
+	b.Queue(taskInsert, c.cols...)
+	if len(in.hashes) > 0 {
+		k := columns{n: len(in.hashes)}
+		for _, key := range sortedKeys(in.hashes) {
+			v := in.hashes[key]
+			k.add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
+		}
+		b.Queue(keyInsert, k.cols...)
+	}
+}
+
+func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid) }
+
+// dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
+func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
+	if err := exact(ctx, t, []*queueRow{q}); err != nil {
+		return err
+	}
+	above, day := q.Head-1, q.HeadDay
+	if q.Cur != 0 {
+		above = q.Cur
+	}
+	found := map[int64]*Task{}
+	b := &pgx.Batch{}
+	nextUnsettled(b, q.ID, above, day, found)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	oldest := found[q.ID]
+	if oldest == nil || in.touched[q.ID] {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
+	}
+	in.touched[q.ID] = true
+	return in.e.cancelWaiting(ctx, t, q, oldest, By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest")
+}

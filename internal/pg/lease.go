@@ -1,0 +1,139 @@
+package pg
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Lease is one transaction that a node has in hand: everything that a call to its worker needs, and the
+// fence under which its answer may be recorded.
+type Lease struct {
+	Task       *Task
+	Queue      string // "" for unordered work
+	Dispatcher *Dispatcher
+
+	Fence   int64
+	Phase   outbox.Phase
+	Attempt int
+	Retries int
+	Fee     string
+	Since   time.Time // into this phase
+
+	SenderID  int32
+	Account   string
+	SenderURL string // the sender's own worker, "" = the dispatcher's
+
+	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
+	Probe      bool      // the first call to a worker that could not be reached
+	Cancelling bool      // somebody asked to cancel it
+	Earlier    []Attempt // newest first; of a first attempt none
+}
+
+// Attempt is one earlier dispatch or its end, as recorded.
+type Attempt struct {
+	Attempt    int             `json:"attempt"`
+	Step       string          `json:"step"`
+	Fence      int64           `json:"fence"`
+	Sender     string          `json:"sender,omitempty"`
+	Node       string          `json:"node,omitempty"`
+	Fee        string          `json:"fee,omitempty"`
+	Nonce      string          `json:"nonce,omitempty"`
+	Hash       string          `json:"hash,omitempty"`
+	Data       json.RawMessage `json:"-"`
+	Class      outbox.Class    `json:"class,omitempty"`
+	Code       string          `json:"code,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	StartedAt  *time.Time      `json:"started_at,omitempty"`
+	AnsweredAt time.Time       `json:"answered_at"`
+}
+
+// ID names the transaction.
+func (l *Lease) ID() outbox.ID { return l.Task.ID }
+
+// WorkerURL is where the transaction is executed: at the sender's worker, else at the dispatcher's.
+func (l *Lease) WorkerURL() string {
+	if l.SenderURL != "" {
+		return l.SenderURL
+	}
+	return l.Dispatcher.WorkerURL
+}
+
+// Flight is what decisions may know of the lease at the given time.
+func (l *Lease) Flight(now time.Time, maxRetries int) sequencer.Flight {
+	f := sequencer.Flight{
+		Phase: l.Phase, Attempt: l.Attempt, Retries: l.Retries, MaxRetries: maxRetries, Fee: l.Fee, FirstFee: l.Fee,
+		Since: now.Sub(l.Since), Cancelling: l.Cancelling, PinnedSender: l.Task.SenderID != 0,
+	}
+	for _, a := range l.Earlier {
+		if a.Hash != "" && f.LastHash == "" {
+			f.LastHash = a.Hash
+		}
+		if a.Hash != "" || a.Class == outbox.ClassAmbiguous {
+			f.EarlierOpen = f.EarlierOpen || a.Attempt < l.Attempt
+		}
+		if a.Fee != "" {
+			f.FirstFee = a.Fee
+		}
+	}
+	return f
+}
+
+// Hashes returns the hashes of all accepted attempts, newest first, each once.
+func (l *Lease) Hashes() []string {
+	var list []string
+	seen := map[string]bool{}
+	for _, a := range l.Earlier {
+		if a.Hash != "" && !seen[a.Hash] {
+			seen[a.Hash] = true
+			list = append(list, a.Hash)
+		}
+	}
+	return list
+}
+
+// Nonce returns the nonce of the last attempt that had one.
+func (l *Lease) Nonce() string {
+	for _, a := range l.Earlier {
+		if a.Nonce != "" {
+			return a.Nonce
+		}
+	}
+	return ""
+}
+
+// Data is the transaction's data as the last accepted attempt left it (S2.5 row 3).
+func (l *Lease) Data() json.RawMessage {
+	for _, a := range l.Earlier {
+		if len(a.Data) > 0 {
+			return a.Data
+		}
+	}
+	return l.Task.Data
+}
+
+// Answer is how one step of a lease ended: what was decided, and what the worker said.
+type Answer struct {
+	Lease       *Lease
+	Step        sequencer.Step
+	Result      outbox.Result
+	BlockHeight string
+	StartedAt   time.Time
+	// Continue asks for the next of the queue under the same lease, if there is one that may go.
+	Continue bool
+	// Yield ends the quantum: the row is written, and the queue goes to the end of its lane if
+	// Continue is not set.
+	Yield bool
+	// Reachable says that the worker answered, whatever it said.
+	Reachable bool
+}
+
+// Settled is what became of an answer.
+type Settled struct {
+	// Fenced: somebody else has the queue. The answer was kept as a late one and changed nothing.
+	Fenced bool
+	// Next is the lease to go on with: the same transaction (ThenCall) or the next of its queue.
+	Next *Lease
+}

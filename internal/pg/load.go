@@ -1,0 +1,121 @@
+package pg
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// loader makes leases of queue rows: it reads bodies, names, senders, and earlier attempts of what is not
+// on its first.
+type loader struct {
+	s        *Store
+	rows     []*queueRow
+	tasks    map[int64]*Task
+	names    map[int64]string
+	senders  map[int32]*freeSender
+	attempts map[int64][]Attempt
+	marked   map[int64]bool
+}
+
+func newLoader(s *Store, rows []*queueRow) *loader {
+	return &loader{s: s, rows: rows, tasks: map[int64]*Task{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
+		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}}
+}
+
+// queue adds the reading statements to b.
+func (l *loader) queue(b *pgx.Batch) {
+	var ids, seqs, retried, marked []int64
+	var from []time.Time
+	var senders []int32
+	for _, q := range l.rows {
+		ids, seqs, from = append(ids, q.ID), append(seqs, q.Cur), append(from, q.HeadDay.Time())
+		if q.Sender != 0 {
+			senders = append(senders, q.Sender)
+		}
+		if q.Attempt > 1 || q.Phase != outbox.PhaseDispatching || q.Retries > 0 || q.Pin != 0 {
+			retried = append(retried, q.ID)
+		}
+		if q.Marks > 0 {
+			marked = append(marked, q.ID)
+		}
+	}
+	nextTasks(b, ids, seqs, from, l.tasks)
+	b.Queue(`SELECT queue_id, name FROM postern.queue_name WHERE queue_id = ANY ($1)`, ids).Query(func(rows pgx.Rows) error {
+		var id int64
+		var name string
+		_, err := pgx.ForEachRow(rows, []any{&id, &name}, func() error { l.names[id] = name; return nil })
+		return err
+	})
+	if len(senders) > 0 {
+		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0 FROM postern.sender WHERE sender_id = ANY ($1)`, senders).
+			Query(func(rows pgx.Rows) error {
+				return scanSenders(rows, func(f *freeSender) { l.senders[f.id] = f })
+			})
+	}
+	if len(retried) > 0 {
+		b.Queue(attemptsSQL+` JOIN postern.queue q ON q.queue_id = a.queue_id AND a.seq = q.cur_seq AND a.day BETWEEN q.head_day AND q.tail_day
+			WHERE q.queue_id = ANY ($1) AND a.step <> 'late' ORDER BY a.queue_id, a.attempt DESC, a.answered_at DESC`, retried).
+			Query(func(rows pgx.Rows) error {
+				return scanAttempts(rows, func(q int64, a Attempt) { l.attempts[q] = append(l.attempts[q], a) })
+			})
+	}
+	if len(marked) > 0 {
+		b.Queue(`SELECT q.queue_id FROM postern.queue q JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'cancelling')
+			WHERE q.queue_id = ANY ($1)`, marked).Query(func(rows pgx.Rows) error {
+			var id int64
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { l.marked[id] = true; return nil })
+			return err
+		})
+	}
+}
+
+// done returns a lease for each row, in their order. Call it before the commit: a lease that cannot be
+// made must not be owned.
+func (l *loader) done() ([]*Lease, error) {
+	out := make([]*Lease, 0, len(l.rows))
+	for _, q := range l.rows {
+		t := l.tasks[q.ID]
+		if t == nil {
+			return nil, fmt.Errorf("queue %d: the body of position %d is not in the days from %s on", q.ID, q.Cur, q.HeadDay.Time().Format(time.DateOnly))
+		}
+		d := l.s.DispatcherOf(q.Context, t.Type)
+		if d == nil {
+			return nil, &dispatcherMissing{t.Type}
+		}
+		lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
+			Fee: q.Fee, Since: q.EnteredAt, SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID]}
+		if f := l.senders[q.Sender]; f != nil {
+			lease.Account, lease.SenderURL = f.account, f.url
+		}
+		if lease.Fee == "" {
+			lease.Fee = d.Fee.Initial
+		}
+		out = append(out, lease)
+	}
+	return out, nil
+}
+
+// attemptsSQL reads attempts of alias a.
+const attemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),
+		coalesce(a.nonce, ''), coalesce(a.hash, ''), a.data, coalesce(a.class, ''), coalesce(a.code, ''), coalesce(a.error, ''),
+		a.started_at, a.answered_at
+	FROM postern.attempt a
+	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
+	LEFT JOIN postern.node w ON w.node_id = a.node_id`
+
+func scanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
+	for rows.Next() {
+		var q int64
+		var a Attempt
+		if err := rows.Scan(&q, &a.Attempt, &a.Step, &a.Fence, &a.Sender, &a.Node, &a.Fee, &a.Nonce, &a.Hash, &a.Data, &a.Class, &a.Code,
+			&a.Error, &a.StartedAt, &a.AnsweredAt); err != nil {
+			return err
+		}
+		add(q, a)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,159 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Node is one incarnation of a running process: an id that is fresh for each boot, and an epoch that
+// rises each time it was buried.
+type Node struct {
+	ID    int64
+	Epoch int32
+	Name  string
+	TTL   time.Duration
+}
+
+// Register makes a node row with a fresh id. Its leases are valid for ttl after each Beat.
+func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {
+	n := Node{Name: name, TTL: ttl, Epoch: 1}
+	err := s.pool.QueryRow(ctx, `INSERT INTO postern.node (name, version, ttl, heartbeat_at)
+		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp())) RETURNING node_id`, name, version, ttl, s.now()).Scan(&n.ID)
+	return n, known(err)
+}
+
+// Beat renews the leases of a node. False means that it was buried: it owns nothing any more, must drop
+// what it has in hand and go on under Reincarnate.
+func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
+	tag, err := s.pool.Exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp())
+		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.now())
+	return tag.RowsAffected() == 1, known(err)
+}
+
+// Reincarnate brings a buried node back under the epoch that the bury gave it.
+func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
+	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
+		WHERE node_id = $1 RETURNING epoch`, n.ID, s.now()).Scan(&n.Epoch)
+	return n, known(err)
+}
+
+// Leave ends a node that stops by itself. What it still owns is released by the next Release.
+func (s *Store) Leave(ctx context.Context, n Node) error {
+	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
+		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.now())
+	return known(err)
+}
+
+// Bury ends every node whose heartbeat is older than its ttl and returns how many those were. It commits
+// before anything is released: a claim that ran meanwhile holds the node row FOR SHARE, so that either
+// the claim sees the bury and takes nothing, or the bury waits for its commit, and the release that
+// follows sees what it took.
+func (s *Store) Bury(ctx context.Context) (n int, err error) {
+	tag, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
+		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.now())
+	return int(tag.RowsAffected()), known(err)
+}
+
+// orphansSQL locks a chunk of queues whose owner is not a live (node, epoch), in the order of their ids.
+// It is one scan of queue along its key; queues without an owner cost only their reading.
+const orphansSQL = ` FROM postern.queue q LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (q.node_id, q.node_epoch) AND n.dead_at IS NULL
+	WHERE q.node_id IS NOT NULL AND n.node_id IS NULL AND q.queue_id > $1 ORDER BY q.queue_id LIMIT $2 FOR UPDATE OF q SKIP LOCKED`
+
+// releaseChunk is how many queues one release transaction takes.
+const releaseChunk = 500
+
+// Release takes the queues of owners that are no live (node, epoch) away from them and returns how many
+// those were. It changes owner and fence only, besides writing the head and position that the outcomes
+// show: phase, sender, attempt and not_before stay (S2.13). What was in a call goes to the lane resume,
+// where the next owner asks before it sends anything; a delay goes on until its time.
+//
+// It never waits for a lock: a queue that is locked is in the hands of a settle (which then commits
+// before us, or is fenced by the next round) or of a lever.
+func (s *Store) Release(ctx context.Context) (total int, err error) {
+	for after := int64(0); ; {
+		var n int
+		err := s.run(ctx, func(t *txn) error {
+			n = 0
+			var rows []*queueRow
+			e := newEffects(s)
+			b := &pgx.Batch{}
+			b.Queue("SELECT "+queueSelect+orphansSQL, after, releaseChunk).Query(func(r pgx.Rows) error {
+				for r.Next() {
+					q := &queueRow{}
+					if err := r.Scan(q.dests()...); err != nil {
+						return err
+					}
+					q.tidy()
+					rows = append(rows, q)
+				}
+				return r.Err()
+			})
+			s.readNow(b, &e.now)
+			if err := t.send(ctx, b); err != nil || len(rows) == 0 {
+				return err
+			}
+			if err := exact(ctx, t, rows); err != nil {
+				return err
+			}
+			for _, q := range rows {
+				e.orphan(q)
+			}
+			if n = len(rows); n == releaseChunk {
+				after = rows[n-1].ID
+			}
+			return e.commit(ctx, t, &pgx.Batch{})
+		})
+		total += n
+		if err != nil || n < releaseChunk {
+			return total, err
+		}
+	}
+}
+
+// orphan takes a queue from its owner.
+func (e *effects) orphan(q *queueRow) {
+	q.Node, q.NodeEpoch = 0, 0
+	q.Fence++
+	e.saved = append(e.saved, q)
+	if q.Phase == outbox.PhaseDispatching {
+		q.EnteredAt = later(e.now, q.EnteredAt)
+		e.readyAdd = append(e.readyAdd, e.key(q))
+		return
+	}
+	due := q.NotBefore
+	if due.Before(e.now) {
+		due = e.now
+	}
+	e.timerSet[q.ID] = due
+}
+
+// exact writes into the rows the head and position that the outcomes show. While a node works through a
+// queue without marks its outcomes are gapless from the position in the row on (see Settle), so that the
+// highest one tells; with marks the row is always written.
+func exact(ctx context.Context, t *txn, rows []*queueRow) error {
+	b := &pgx.Batch{}
+	for _, q := range rows {
+		if q.Node == 0 && q.Phase != outbox.PhaseDispatching || q.Cur == 0 || q.Marks > 0 {
+			continue
+		}
+		b.Queue(`SELECT coalesce(max(seq), 0) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`,
+			q.ID, q.Cur, q.HeadDay.Time()).QueryRow(func(row pgx.Row) error {
+			var last int64
+			if err := row.Scan(&last); err != nil {
+				return err
+			}
+			if last >= q.Cur {
+				q.Head, q.Cur = last+1, last+1
+			}
+			return nil
+		})
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return t.send(ctx, b)
+}

@@ -1,0 +1,235 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Queue is a named queue: its settings and what it is doing.
+type Queue struct {
+	Name       string
+	Configured bool
+	Priority   string // High or Med
+	MaxDepth   int    // 0 = the context's
+	Pool       string
+	WhenFull   string
+	OnFailure  string
+	Paused     bool
+	Draining   bool
+	State      outbox.QueueState
+	Phase      outbox.Phase
+	Depth      int64
+	Head       *outbox.ID
+	HeadSince  *time.Time
+	Oldest     *time.Time // when the head was received
+	Sender     string
+	Node       string
+	Fence      int64
+	Attempt    int
+	Retries    int
+	NextAt     *time.Time
+	Version    int64
+	CreatedAt  time.Time
+}
+
+// A reaped queue has no hot row: it is idle, and its name row tells the rest.
+const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0), coalesce(p.name, ''), n.when_full, n.on_failure,
+		coalesce(q.paused, false), coalesce(q.draining, false), coalesce(q.phase, 'IDLE'),
+		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(t.epoch, 0),
+		CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END, t.created_at, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fence, n.last_fence),
+		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before END, n.version, n.created_at
+	FROM postern.queue_name n
+	LEFT JOIN postern.queue q ON q.queue_id = n.queue_id
+	LEFT JOIN postern.pool p ON p.pool_id = n.pool_id
+	LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
+	LEFT JOIN postern.node w ON w.node_id = q.node_id
+	LEFT JOIN LATERAL (SELECT count(*) AS settled FROM postern.outcome o WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) d ON true
+	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.epoch, t.created_at FROM postern.task t
+		WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
+			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+		ORDER BY t.seq LIMIT 1) t ON true
+	WHERE n.context_id = $1`
+
+func scanQueue(row pgx.CollectableRow) (*Queue, error) {
+	v := &Queue{}
+	var prio int16
+	var id outbox.ID
+	err := row.Scan(&v.Name, &v.Configured, &prio, &v.MaxDepth, &v.Pool, &v.WhenFull, &v.OnFailure, &v.Paused, &v.Draining, &v.Phase,
+		&v.Depth, &id.Queue, &id.Seq, &id.Day, &id.Epoch, &v.HeadSince, &v.Oldest, &v.Sender, &v.Node, &v.Fence, &v.Attempt, &v.Retries,
+		&v.NextAt, &v.Version, &v.CreatedAt)
+	if v.Priority = "Med"; prio == 0 {
+		v.Priority = "High"
+	}
+	if v.State = v.Phase.Queue(); id.Queue != 0 {
+		v.Head = &id
+	}
+	return v, err
+}
+
+// Queues lists up to limit queues of a context by name: those after a name, with a prefix.
+func (s *Store) Queues(ctx context.Context, contextID int32, prefix, after string, limit int) ([]*Queue, error) {
+	rows, err := s.pool.Query(ctx, queueSQL+` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
+		ORDER BY n.context_id, n.name LIMIT $4`, contextID, after, prefix, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanQueue)
+	return list, known(err)
+}
+
+// Queue returns one queue, or NotFound.
+func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue, error) {
+	rows, err := s.pool.Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanQueue)
+	if err != nil {
+		return nil, known(err)
+	}
+	if len(list) == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "no queue %q", fault.Clip(name))
+	}
+	return list[0], nil
+}
+
+// PutQueue creates or replaces the settings of a queue (S2.19).
+func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (created bool, err error) {
+	if err := s.makeQueues(ctx, []nameKey{{by.Context, v.Name}}); err != nil {
+		return false, err
+	}
+	var prio int16 = 1
+	if v.Priority == "High" {
+		prio = 0
+	}
+	id := s.queueID(by.Context, v.Name)
+	err = s.run(ctx, func(t *txn) error {
+		var old int64
+		var configured bool
+		var pool int32
+		b := &pgx.Batch{}
+		b.Queue(`SELECT n.version, n.configured, coalesce((SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), 0)
+			FROM postern.queue_name n WHERE n.context_id = $1 AND n.name = $2 FOR UPDATE OF n`, by.Context, v.Name, v.Pool).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&old, &configured, &pool) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if v.Pool != "" && pool == 0 {
+			return fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
+		}
+		created = !configured
+		if err := matchVersion(version, old, created); err != nil {
+			return err
+		}
+		q, now, err := s.lockOne(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if q == nil {
+			s.forgetQueue(id)
+			return &queueMissing{[]*Submission{{ContextID: by.Context, Queue: v.Name}}}
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.queue_name SET configured = true, prio = $3, max_depth = $4, pool_id = $5, when_full = $6, on_failure = $7, version = version + 1
+			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, nullable(int32(v.MaxDepth)), nullable(pool), v.WhenFull, v.OnFailure)
+		e := newEffects(s)
+		e.now = now
+		standing := q.Phase == outbox.PhaseReady
+		if standing {
+			e.leave(q)
+		}
+		q.Prio, q.MaxDepth, q.Pool, q.DropOldest, q.PauseOnFailure = prio, int32(v.MaxDepth), pool, v.WhenFull == "drop_oldest", v.OnFailure == "pause"
+		if standing {
+			if err := s.relane(ctx, t, e, q); err != nil {
+				return err
+			}
+		}
+		e.saved = append(e.saved, q)
+		s.audit(b, by, "put", "/queues/"+v.Name)
+		return e.commit(ctx, t, b)
+	})
+	return created, err
+}
+
+// relane puts a READY queue, which the caller has taken out of its lane, into the one that its head
+// needs now.
+func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
+	head := map[int64]*Task{}
+	b := &pgx.Batch{}
+	nextTasks(b, []int64{q.ID}, []int64{q.Head}, []time.Time{q.HeadDay.Time()}, head)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	lane, err := s.laneOf(q, head[q.ID])
+	if err != nil {
+		return err
+	}
+	q.Lane = lane
+	q.EnteredAt = later(q.EnteredAt, q.EnteredAt) // its turn is kept, its key is a new one
+	if !q.Paused {
+		e.readyAdd = append(e.readyAdd, e.key(q))
+	}
+	return nil
+}
+
+// PauseQueue stops a queue after what is in flight, or lets it go on. Posts are accepted all the while.
+func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+	return s.onQueue(ctx, by, verb(paused), name, func(e *effects, q *queueRow) bool {
+		changed := q.Paused != paused || q.Draining && !paused
+		if q.Paused != paused && q.Phase == outbox.PhaseReady {
+			q.Paused = false
+			if paused {
+				e.leave(q)
+			} else {
+				e.readyAdd = append(e.readyAdd, e.key(q))
+			}
+		}
+		if q.Paused = paused; !paused {
+			q.Draining = false
+		}
+		return changed
+	})
+}
+
+// DrainQueue makes a queue accept nothing more and work off the rest; resume ends it.
+func (s *Store) DrainQueue(ctx context.Context, by By, name string) (LeverResult, error) {
+	return s.onQueue(ctx, by, "drain", name, func(e *effects, q *queueRow) bool {
+		changed := !q.Draining
+		q.Draining = true
+		return changed
+	})
+}
+
+// onQueue pulls a lever on one queue under its lock.
+func (s *Store) onQueue(ctx context.Context, by By, action, name string, change func(*effects, *queueRow) bool) (r LeverResult, err error) {
+	if _, err := s.Queue(ctx, by.Context, name); err != nil {
+		return r, err
+	}
+	if err := s.makeQueues(ctx, []nameKey{{by.Context, name}}); err != nil {
+		return r, err
+	}
+	id := s.queueID(by.Context, name)
+	err = s.run(ctx, func(t *txn) error {
+		q, now, err := s.lockOne(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if q == nil {
+			return &queueMissing{[]*Submission{{ContextID: by.Context, Queue: name}}}
+		}
+		e := newEffects(s)
+		e.now = now
+		if r.Changed = change(e, q); r.Changed {
+			e.saved = append(e.saved, q)
+		}
+		b := &pgx.Batch{}
+		s.audit(b, by, action, "/queues/"+name)
+		return e.commit(ctx, t, b)
+	})
+	return r, err
+}

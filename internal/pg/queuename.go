@@ -1,0 +1,113 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// queueMissing asks run to make the queue rows and to begin again.
+type queueMissing struct{ subs []*Submission }
+
+func (e *queueMissing) Error() string { return "a queue row is missing" }
+
+// queueID returns the id of a queue that ensureQueues has seen, else 0.
+func (s *Store) queueID(context int32, name string) int64 {
+	if id, ok := s.names.Load(nameKey{context, name}); ok {
+		return id.(int64)
+	}
+	return 0
+}
+
+// forgetQueue drops an id from the cache, so that ensureQueues looks at its rows again.
+func (s *Store) forgetQueue(id int64) {
+	s.names.Range(func(k, v any) bool {
+		if v.(int64) == id {
+			s.names.Delete(k)
+			return false
+		}
+		return true
+	})
+}
+
+// ensureQueues makes the name and the row of every queue that this process has not met yet, in a
+// transaction of its own, so that the transaction that hands out positions locks nothing but queue rows.
+// A queue that was reaped goes on where it ended: its name is locked first, as reap locks it, and read
+// again after the lock (else positions and fences would begin anew).
+func (s *Store) ensureQueues(ctx context.Context, subs []*Submission) error {
+	missing := map[nameKey]bool{}
+	for _, sub := range subs {
+		if k := (nameKey{sub.ContextID, sub.Queue}); sub.Queue != "" && s.queueID(k.context, k.name) == 0 {
+			missing[k] = true
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	keys := slices.SortedFunc(maps.Keys(missing), func(a, b nameKey) int {
+		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(a.name, b.name))
+	})
+	return s.makeQueues(ctx, keys)
+}
+
+func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
+	contexts, names := make([]int32, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		contexts[i], names[i] = k.context, k.name
+	}
+	found := map[nameKey]int64{}
+	err := s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.queue_name (context_id, name, queue_id)
+			SELECT n.context_id, n.name, nextval('postern.queue_id') FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
+			WHERE NOT EXISTS (SELECT FROM postern.queue_name q WHERE (q.context_id, q.name) = (n.context_id, n.name))
+			ON CONFLICT DO NOTHING`, contexts, names)
+		b.Queue(`SELECT q.context_id, q.name, q.queue_id FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
+			JOIN postern.queue_name q USING (context_id, name) ORDER BY q.context_id, q.name FOR UPDATE OF q`, contexts, names).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var k nameKey
+				var id int64
+				if err := rows.Scan(&k.context, &k.name, &id); err != nil {
+					return err
+				}
+				found[k] = id
+			}
+			return rows.Err()
+		})
+		b.Queue(`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, prio, pool_id, max_depth,
+				drop_oldest, pause_on_failure, entered_at)
+			SELECT n.queue_id, n.context_id, n.last_seq + 1, n.last_seq, n.last_day, n.last_day,
+				greatest(n.last_fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), n.prio, n.pool_id, n.max_depth,
+				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
+			JOIN postern.queue_name n USING (context_id, name)
+			ON CONFLICT (queue_id) DO NOTHING`, contexts, names, s.now())
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	for k, id := range found {
+		s.names.Store(k, id)
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[taskKey]V) []taskKey {
+	return slices.SortedFunc(maps.Keys(m), func(a, b taskKey) int {
+		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(a.uid, b.uid))
+	})
+}
+
+// maxDepth is the limit of a queue that names none of its own.
+func (s *Store) maxDepth(contextID int32) int {
+	for _, c := range s.conf.view.Load().contexts {
+		if c.ID == contextID {
+			return c.MaxDepth
+		}
+	}
+	return 10000
+}

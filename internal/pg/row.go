@@ -1,0 +1,199 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// queueRow is a locked row of queue, as decisions see and change it. Zero stands for NULL in ids,
+// positions and times.
+type queueRow struct {
+	ID      int64
+	Context int32
+	Named   bool
+	Head    int64
+	Cur     int64
+	Tail    int64
+	HeadDay outbox.Day
+	TailDay outbox.Day
+	Marks   int32
+	Fence   int64
+	Was     outbox.Phase
+	Phase   outbox.Phase
+	Attempt int
+	Retries int
+	Fee     string
+	Lane    int32
+	Prio    int16
+
+	Paused, Draining           bool
+	Pool, MaxDepth             int32
+	DropOldest, PauseOnFailure bool
+
+	Pin, Sender int32
+	Node        int64
+	NodeEpoch   int32
+	EnteredAt   time.Time
+	NotBefore   time.Time
+}
+
+// queueColumn is one column of queueRow: its name, its SQL type, how it reads and how it is stored.
+type queueColumn struct {
+	name, typ, read string
+	dest            func(*queueRow) any
+	value           func(*queueRow) any
+}
+
+func nullable[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// queueColumns is the row once, for reading and for writing.
+var queueColumns = []queueColumn{
+	{"queue_id", "bigint", "", func(q *queueRow) any { return &q.ID }, func(q *queueRow) any { return q.ID }},
+	{"context_id", "int", "", func(q *queueRow) any { return &q.Context }, nil},
+	{"named", "boolean", "", func(q *queueRow) any { return &q.Named }, nil},
+	{"head_seq", "bigint", "", func(q *queueRow) any { return &q.Head }, func(q *queueRow) any { return q.Head }},
+	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return nullable(q.Cur) }},
+	{"tail_seq", "bigint", "", func(q *queueRow) any { return &q.Tail }, func(q *queueRow) any { return q.Tail }},
+	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *queueRow) any { return &q.HeadDay }, func(q *queueRow) any { return q.HeadDay.Time() }},
+	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *queueRow) any { return &q.TailDay }, func(q *queueRow) any { return q.TailDay.Time() }},
+	{"marks", "int", "", func(q *queueRow) any { return &q.Marks }, func(q *queueRow) any { return q.Marks }},
+	{"fence", "bigint", "", func(q *queueRow) any { return &q.Fence }, func(q *queueRow) any { return q.Fence }},
+	{"was", "text", "", func(q *queueRow) any { return &q.Was }, func(q *queueRow) any { return string(q.Was) }},
+	{"phase", "text", "", func(q *queueRow) any { return &q.Phase }, func(q *queueRow) any { return string(q.Phase) }},
+	{"attempt", "int", "", func(q *queueRow) any { return &q.Attempt }, func(q *queueRow) any { return q.Attempt }},
+	{"retries", "int", "", func(q *queueRow) any { return &q.Retries }, func(q *queueRow) any { return q.Retries }},
+	{"fee", "text", "coalesce(q.fee, '')", func(q *queueRow) any { return &q.Fee }, func(q *queueRow) any { return nullable(q.Fee) }},
+	{"lane", "int", "coalesce(q.lane, 0)", func(q *queueRow) any { return &q.Lane }, func(q *queueRow) any { return nullable(q.Lane) }},
+	{"prio", "smallint", "", func(q *queueRow) any { return &q.Prio }, func(q *queueRow) any { return q.Prio }},
+	{"paused", "boolean", "", func(q *queueRow) any { return &q.Paused }, func(q *queueRow) any { return q.Paused }},
+	{"draining", "boolean", "", func(q *queueRow) any { return &q.Draining }, func(q *queueRow) any { return q.Draining }},
+	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *queueRow) any { return &q.Pool }, func(q *queueRow) any { return nullable(q.Pool) }},
+	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *queueRow) any { return &q.MaxDepth }, func(q *queueRow) any { return nullable(q.MaxDepth) }},
+	{"drop_oldest", "boolean", "", func(q *queueRow) any { return &q.DropOldest }, func(q *queueRow) any { return q.DropOldest }},
+	{"pause_on_failure", "boolean", "", func(q *queueRow) any { return &q.PauseOnFailure }, func(q *queueRow) any { return q.PauseOnFailure }},
+	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *queueRow) any { return &q.Pin }, func(q *queueRow) any { return nullable(q.Pin) }},
+	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *queueRow) any { return &q.Sender }, func(q *queueRow) any { return nullable(q.Sender) }},
+	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *queueRow) any { return &q.Node }, func(q *queueRow) any { return nullable(q.Node) }},
+	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *queueRow) any { return &q.NodeEpoch }, func(q *queueRow) any { return nullable(q.NodeEpoch) }},
+	{"entered_at", "timestamptz", "", func(q *queueRow) any { return &q.EnteredAt }, func(q *queueRow) any { return q.EnteredAt }},
+	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *queueRow) any { return &q.NotBefore }, func(q *queueRow) any { return nullable(q.NotBefore) }},
+}
+
+// queueSelect is the select list of a queue row of alias q.
+var queueSelect = func() string {
+	var list []string
+	for _, c := range queueColumns {
+		if c.read != "" {
+			list = append(list, c.read)
+		} else {
+			list = append(list, "q."+c.name)
+		}
+	}
+	return strings.Join(list, ", ")
+}()
+
+// dests returns where the columns of queueSelect are scanned to, followed by more.
+func (q *queueRow) dests(more ...any) []any {
+	list := make([]any, 0, len(queueColumns)+len(more))
+	for _, c := range queueColumns {
+		list = append(list, c.dest(q))
+	}
+	return append(list, more...)
+}
+
+// queueUpdate writes whole rows. Whoever calls it holds their locks, so it cannot wait and cannot
+// overwrite anybody; each queue occurs once, since a join with a doubled key updates once, silently.
+var queueUpdate, queueInsert = func() (string, string) {
+	var sets, args, names, cols []string
+	for _, c := range queueColumns {
+		if c.value == nil {
+			continue
+		}
+		args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, c.typ))
+		names = append(names, c.name)
+		if c.name != "queue_id" {
+			sets = append(sets, c.name+" = n."+c.name)
+		}
+		cols = append(cols, "n."+c.name)
+	}
+	from := "ROWS FROM (" + strings.Join(args, ", ") + ") n(" + strings.Join(names, ", ") + ")"
+	n := len(args)
+	return "UPDATE postern.queue q SET " + strings.Join(sets, ", ") + " FROM " + from + " WHERE q.queue_id = n.queue_id",
+		fmt.Sprintf("INSERT INTO postern.queue (%s, context_id, named) SELECT %s, c.context_id, c.named FROM %s JOIN ROWS FROM (unnest($1::bigint[]), unnest($%d::int[]), unnest($%d::boolean[])) c(queue_id, context_id, named) USING (queue_id)",
+			strings.Join(names, ", "), strings.Join(cols, ", "), from, n+1, n+2)
+}()
+
+// queueArgs turns rows into the arrays of queueUpdate.
+func queueArgs(rows []*queueRow) []any {
+	var args []any
+	for _, c := range queueColumns {
+		if c.value == nil {
+			continue
+		}
+		column := make([]any, len(rows))
+		for i, q := range rows {
+			column[i] = c.value(q)
+		}
+		args = append(args, column)
+	}
+	return args
+}
+
+// lockQueues locks the queues of ids in the order of their ids and returns those that exist. It waits
+// for whoever holds one.
+const lockQueuesSQL = ` FROM postern.queue q WHERE q.queue_id = ANY ($1) ORDER BY q.queue_id FOR UPDATE`
+
+func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
+	b.Queue("SELECT "+queueSelect+lockQueuesSQL, ids).Query(func(rows pgx.Rows) error {
+		return scanQueues(rows, into)
+	})
+}
+
+func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {
+	for rows.Next() {
+		q := &queueRow{}
+		if err := rows.Scan(q.dests()...); err != nil {
+			return err
+		}
+		q.tidy()
+		into[q.ID] = q
+	}
+	return rows.Err()
+}
+
+// tidy makes what stands for NULL zero again.
+func (q *queueRow) tidy() {
+	if q.NotBefore.Year() <= 1 {
+		q.NotBefore = time.Time{}
+	}
+}
+
+// readNow adds the reading of the deciding clock to b. Behind a lock it is not older than the lock.
+func (s *Store) readNow(b *pgx.Batch, now *time.Time) {
+	b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).QueryRow(func(row pgx.Row) error {
+		return row.Scan(now)
+	})
+}
+
+// lockOne locks one queue in t and returns it, or nil if there is none.
+func (s *Store) lockOne(ctx context.Context, t *txn, id int64) (*queueRow, time.Time, error) {
+	var now time.Time
+	rows := map[int64]*queueRow{}
+	b := &pgx.Batch{}
+	t.lockQueues(b, []int64{id}, rows)
+	s.readNow(b, &now)
+	err := t.send(ctx, b)
+	return rows[id], now, err
+}

@@ -1,0 +1,114 @@
+package pg
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// These are the moves of a queue row. Each keeps what belongs to a phase in step with it: the ready
+// row, the timer, the bound sender and the held lane. Whoever calls one holds the row's lock.
+
+// enter changes the phase and the time of its beginning.
+func (e *effects) enter(q *queueRow, p outbox.Phase) {
+	q.Was, q.Phase = q.Phase, p
+	q.EnteredAt = later(e.now, q.EnteredAt)
+}
+
+// key is the place of a queue in its lane, or in resume if its transaction is in flight.
+func (e *effects) key(q *queueRow) readyKey {
+	k := readyKey{Lane: q.Lane, Prio: q.Prio, Since: q.EnteredAt, Queue: q.ID}
+	if q.Phase.InFlight() {
+		k.Lane = e.s.conf.resume
+	}
+	return k
+}
+
+// leave removes the ready row or timer that a queue has in its phase, before the phase changes.
+func (e *effects) leave(q *queueRow) {
+	switch q.Phase {
+	case outbox.PhaseIdle:
+	case outbox.PhaseReady:
+		if !q.Paused {
+			e.readyDel = append(e.readyDel, e.key(q))
+		}
+	case outbox.PhaseDispatching: // without an owner it is in resume, or waits to ask: one of them
+		if q.Node == 0 {
+			e.readyDel = append(e.readyDel, e.key(q))
+			e.timerDel = append(e.timerDel, q.ID)
+		}
+	default:
+		e.timerDel = append(e.timerDel, q.ID)
+	}
+}
+
+// free lets go of the owner, the sender and the exclusive lane of a queue.
+func (e *effects) free(q *queueRow, nonce string, block bool) {
+	if q.Sender != 0 {
+		e.senderFree = append(e.senderFree, senderFree{Sender: q.Sender, Nonce: nonce, Block: block})
+	}
+	if q.Cur != 0 {
+		e.holdersFree = append(e.holdersFree, q.ID)
+	}
+	q.Node, q.NodeEpoch, q.Sender, q.Cur = 0, 0, 0, 0
+}
+
+// rest puts a queue without owner, sender and position in flight where its next transaction says: IDLE
+// without one, HELD before its time, else READY in the lane of its type, with a ready row unless paused.
+// The attempt counters belong to the head and begin anew only with fresh.
+func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
+	if fresh {
+		q.Attempt, q.Retries, q.Fee, q.Pin = 1, 0, "", 0
+	}
+	q.NotBefore = zeroTime
+	if next == nil {
+		q.Head = q.Tail + 1
+		q.HeadDay = q.TailDay
+		q.Marks = 0
+		q.Lane = 0
+		e.enter(q, outbox.PhaseIdle)
+		return nil
+	}
+	q.Head, q.HeadDay = next.ID.Seq, next.ID.Day
+	if q.Pin == 0 {
+		q.Pin = next.SenderID
+	}
+	lane, err := e.s.laneOf(q, next)
+	if err != nil {
+		return err
+	}
+	q.Lane = lane
+	if next.NotBefore.After(e.now) {
+		q.NotBefore = next.NotBefore
+		e.enter(q, outbox.PhaseHeld)
+		e.timerSet[q.ID] = next.NotBefore
+		return nil
+	}
+	e.stand(q)
+	return nil
+}
+
+// stand makes a queue READY and puts it at the end of its lane.
+func (e *effects) stand(q *queueRow) {
+	e.enter(q, outbox.PhaseReady)
+	if !q.Paused {
+		e.readyAdd = append(e.readyAdd, e.key(q))
+	}
+}
+
+// laneOf finds the lane in which a queue's head has to stand.
+func (s *Store) laneOf(q *queueRow, head *Task) (int32, error) {
+	d := s.DispatcherOf(q.Context, head.Type)
+	if d == nil {
+		return 0, &dispatcherMissing{head.Type}
+	}
+	return s.conf.lane(s.conf.need(d, q.Pool, q.Pin, head.Data))
+}
+
+// dispatcherMissing asks run to read the configuration again: another process accepted a type that this
+// one has not heard of yet.
+type dispatcherMissing struct{ typ string }
+
+func (e *dispatcherMissing) Error() string { return "no dispatcher is known for type " + e.typ }
+
+var zeroTime time.Time

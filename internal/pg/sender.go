@@ -1,0 +1,144 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Sender is a scarce account, its settings and what it is doing.
+type Sender struct {
+	Account      string
+	Pool         string
+	WorkerURL    string
+	Attributes   json.RawMessage
+	Paused       bool
+	State        string // FREE or the state of its queue (S2.3)
+	Queue        string
+	BoundSince   *time.Time
+	BlockedUntil *time.Time // far in the future: until somebody unblocks it
+	BlockReason  string
+	LastNonce    string
+	LastUsedAt   *time.Time
+	Version      int64
+	CreatedAt    time.Time
+}
+
+// Forever is the blocked_until of a sender that only a person unblocks, as the API shows it.
+var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused,
+		CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END, coalesce(n.name, ''), s.bound_since,
+		CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.blocked_until END,
+		CASE WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.block_reason ELSE '' END,
+		coalesce(s.last_nonce, ''), s.last_used_at, s.version, s.created_at
+	FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
+	LEFT JOIN postern.queue q ON q.queue_id = s.queue_id
+	LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
+	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.account = $2)`
+
+func scanSender(row pgx.CollectableRow) (*Sender, error) {
+	v := &Sender{}
+	return v, row.Scan(&v.Account, &v.Pool, &v.WorkerURL, &v.Attributes, &v.Paused, &v.State, &v.Queue, &v.BoundSince, &v.BlockedUntil,
+		&v.BlockReason, &v.LastNonce, &v.LastUsedAt, &v.Version, &v.CreatedAt)
+}
+
+// Senders lists up to limit senders of a context by account, those after a given one.
+func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
+	rows, err := s.pool.Query(ctx, senderSQL+` AND s.account > $4 ORDER BY s.account LIMIT $5`, contextID, "", s.now(), after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanSender)
+	return list, known(err)
+}
+
+// Sender returns one sender, or NotFound.
+func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*Sender, error) {
+	rows, err := s.pool.Query(ctx, senderSQL, contextID, account, s.now())
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanSender)
+	if err == nil && len(list) == 0 || account == "" {
+		return nil, fault.New(fault.NotFound, "not_found", "no sender %q", fault.Clip(account))
+	}
+	if err != nil {
+		return nil, known(err)
+	}
+	return list[0], nil
+}
+
+// PutSender creates or replaces a sender. A pool comes into being with its first sender.
+func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (created bool, err error) {
+	if len(v.Attributes) == 0 {
+		v.Attributes = json.RawMessage("{}")
+	}
+	err = s.run(ctx, func(t *txn) error {
+		var old int64
+		var removed bool
+		b := &pgx.Batch{}
+		b.Queue(`SELECT version, removed_at IS NOT NULL FROM postern.sender WHERE context_id = $1 AND account = $2 FOR UPDATE`, by.Context, v.Account).
+			Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&old, &removed}, func() error { return nil })
+				return err
+			})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		created = old == 0 || removed
+		if err := matchVersion(version, old, created); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING`, by.Context, v.Pool)
+		b.Queue(`INSERT INTO postern.sender (context_id, account, pool_id, worker_url, attributes)
+			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
+			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
+				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1`,
+			by.Context, v.Account, v.Pool, v.WorkerURL, string(v.Attributes))
+		s.audit(b, by, "put", "/senders/"+v.Account)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.reconfigured(ctx)
+}
+
+// RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
+func (s *Store) RemoveSender(ctx context.Context, by By, account string) error {
+	_, err := s.setFlag(ctx, by, "delete", "/senders/"+account,
+		`UPDATE postern.sender SET removed_at = $3, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
+		senderExists, account, time.Now())
+	return err
+}
+
+const senderExists = `SELECT FROM postern.sender WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`
+
+// PauseSender keeps a sender from taking another queue, or lets it again. The queue that it serves
+// keeps it.
+func (s *Store) PauseSender(ctx context.Context, by By, account string, paused bool) (LeverResult, error) {
+	return s.setFlag(ctx, by, verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND paused <> $3`, senderExists, account, paused)
+}
+
+// BlockSender keeps a sender from taking another queue until a moment, Forever included.
+func (s *Store) BlockSender(ctx context.Context, by By, account string, until time.Time) (LeverResult, error) {
+	if !until.Before(Forever) {
+		return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = 'infinity', block_reason = $3, version = version + 1
+			WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, "blocked: "+by.Reason)
+	}
+	return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = $3, block_reason = 'blocked', version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, until)
+}
+
+// UnblockSender lets a blocked sender work again at once.
+func (s *Store) UnblockSender(ctx context.Context, by By, account string) (LeverResult, error) {
+	return s.setFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0, version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND blocked_until IS NOT NULL`, senderExists, account, "")
+}

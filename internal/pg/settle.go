@@ -1,0 +1,327 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Settle records answers in one commit, each with what was decided about it, and hands out what comes
+// next. It never calls a position before the one before it is durable: Next is returned after the commit.
+//
+// Why a late process changes nothing: the row is locked, and its fence, phase and position are compared
+// with those of the lease; whoever took the queue since has raised the fence. Why a second outcome is
+// impossible: its key refuses it. Why nothing cancelled goes out: a cancel writes marks under the same
+// lock, and with marks > 0 the next one is looked for by its missing outcome, in a statement of its own
+// behind the lock.
+//
+// The row is written lazily: while the same owner goes on with the next of the queue on its first
+// attempt and nothing is marked, only the outcome is written (see the view tx and trueCur).
+func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		st := &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
+			queues: map[int64]*queueRow{}, next: map[int64]*Task{}}
+		out = st.out
+		if err := st.load(ctx, t); err != nil {
+			return err
+		}
+		for i, a := range answers {
+			if err := st.settle(i, a); err != nil {
+				return err
+			}
+		}
+		return st.e.commit(ctx, t, &pgx.Batch{})
+	})
+	return out, err
+}
+
+type settlement struct {
+	s       *Store
+	e       *effects
+	answers []*Answer
+	out     []Settled
+	queues  map[int64]*queueRow
+	next    map[int64]*Task
+}
+
+func (st *settlement) load(ctx context.Context, t *txn) error {
+	var ids, after, seqs []int64
+	var from []time.Time
+	for _, a := range st.answers {
+		id := a.Lease.ID()
+		ids = append(ids, id.Queue)
+		if a.Step.Then == sequencer.ThenEnd {
+			after, seqs, from = append(after, id.Queue), append(seqs, id.Seq+1), append(from, id.Day.Time())
+		}
+	}
+	b := &pgx.Batch{}
+	t.lockQueues(b, ids, st.queues)
+	if len(after) > 0 {
+		nextTasks(b, after, seqs, from, st.next)
+	}
+	st.s.readNow(b, &st.e.now)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	b = &pgx.Batch{}
+	for _, a := range st.answers {
+		id := a.Lease.ID()
+		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then == sequencer.ThenEnd {
+			delete(st.next, id.Queue)
+			nextUnsettled(b, id.Queue, id.Seq, id.Day, st.next)
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return t.send(ctx, b)
+}
+
+// holds says whether the lease is still the queue's: nobody has taken it, nothing has moved it on.
+func (q *queueRow) holds(l *Lease) bool {
+	return q != nil && q.Fence == l.Fence && q.Phase == l.Phase && q.Cur != 0 && q.Cur <= l.Task.ID.Seq &&
+		q.Attempt == l.Attempt && q.Head <= l.Task.ID.Seq
+}
+
+func (st *settlement) settle(i int, a *Answer) error {
+	q, l, step := st.queues[a.Lease.ID().Queue], a.Lease, a.Step
+	if !q.holds(l) {
+		st.out[i].Fenced = true
+		if step.Answered || step.KeepHash || step.State.Terminal() {
+			st.e.attempts = append(st.e.attempts, st.attempt(a, "late"))
+		}
+		return nil
+	}
+	before := *q
+	st.reach(q, a)
+	// Answered and kept: an attempt that does not end the transaction has its row (I7).
+	if step.KeepHash || step.Answered && !step.State.Terminal() {
+		name := "dispatch"
+		if l.Phase != outbox.PhaseDispatching {
+			name = "inclusion"
+		}
+		st.e.attempts = append(st.e.attempts, st.attempt(a, name))
+	}
+	var err error
+	switch step.Then {
+	case sequencer.ThenEnd:
+		err = st.end(i, q, a)
+	case sequencer.ThenCall:
+		st.call(i, q, a)
+	case sequencer.ThenWait, sequencer.ThenAsk:
+		st.wait(q, a)
+	case sequencer.ThenBack:
+		err = st.back(q, a)
+	}
+	if err == nil && *q != before {
+		if q.Named || q.Phase != outbox.PhaseIdle {
+			st.e.saved = append(st.e.saved, q)
+		} else {
+			st.e.removed = append(st.e.removed, q.ID)
+		}
+	}
+	return err
+}
+
+// reach opens or closes the way to the worker.
+func (st *settlement) reach(q *queueRow, a *Answer) {
+	g := gate{Dispatcher: a.Lease.Dispatcher.ID, Why: a.Step.Message}
+	if a.Lease.SenderURL != "" {
+		g = gate{Sender: q.Sender}
+	}
+	switch {
+	case a.Step.GateWorker:
+		g.Until = a.Step.Until
+		st.e.gates = append(st.e.gates, g)
+	case a.Reachable && a.Lease.Probe:
+		g.Open = true
+		st.e.gates = append(st.e.gates, g)
+	}
+}
+
+// end records the outcome and goes on with the queue.
+func (st *settlement) end(i int, q *queueRow, a *Answer) error {
+	l, step := a.Lease, a.Step
+	st.e.outcomes = append(st.e.outcomes, st.outcome(q, a))
+	if step.Hook != "" && l.Dispatcher.HasHooks() {
+		st.e.deliveries = append(st.e.deliveries, deliveryRow{l.ID(), step.Hook})
+	}
+	if q.PauseOnFailure && (step.State == outbox.FAILED || step.State == outbox.UNRESOLVED) {
+		q.Paused = true
+	}
+	next := st.next[q.ID]
+	st.unmark(q, l, next)
+	if next != nil && a.Continue && st.mayFollow(q, l, next) {
+		lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && !a.Yield
+		if !lazy {
+			q.Head, q.HeadDay, q.Cur = next.ID.Seq, next.ID.Day, next.ID.Seq
+			q.Attempt, q.Retries, q.Fee = 1, 0, ""
+			q.EnteredAt = later(st.e.now, q.EnteredAt)
+			q.Pin = next.SenderID
+		}
+		n := *l
+		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, "", st.e.now
+		n.Resume, n.Probe, n.Cancelling, n.Earlier = false, false, false, nil
+		st.out[i].Next = &n
+		return nil
+	}
+	st.e.leave(q)
+	st.e.free(q, a.Result.Nonce, step.BlockSender)
+	return st.e.rest(q, next, true)
+}
+
+// unmark takes the marks out of the count that the head passes: of what was cancelled between the one
+// that ended and the next, and of its own request to be cancelled.
+func (st *settlement) unmark(q *queueRow, l *Lease, next *Task) {
+	if q.Marks == 0 {
+		return
+	}
+	end := q.Tail + 1
+	if next != nil {
+		end = next.ID.Seq
+	}
+	q.Marks -= int32(end - l.Task.ID.Seq - 1)
+	if l.Cancelling {
+		q.Marks--
+	}
+}
+
+// mayFollow says whether the next of the queue may go out under the same lease: it needs the same
+// things, and nothing holds it.
+func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
+	d := st.s.DispatcherOf(q.Context, next.Type)
+	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && (d.Exclusive == "" || d.Exclusive == "none") &&
+		!q.Paused && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
+		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
+}
+
+// call goes on with the same transaction under the same owner: a resend, or the next attempt.
+func (st *settlement) call(i int, q *queueRow, a *Answer) {
+	l, step := a.Lease, a.Step
+	if step.Phase != q.Phase {
+		st.e.leave(q)
+		st.e.enter(q, step.Phase)
+	}
+	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
+	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
+	n := *l
+	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
+	st.out[i].Next = &n
+}
+
+// wait gives the queue up until its timer is due. Its sender stays bound.
+func (st *settlement) wait(q *queueRow, a *Answer) {
+	l, step := a.Lease, a.Step
+	st.e.leave(q)
+	q.Node, q.NodeEpoch = 0, 0
+	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
+	q.Attempt, q.Retries = step.Attempt, step.Retries
+	if step.Fee != "" {
+		q.Fee = step.Fee
+	}
+	switch {
+	case step.Phase != q.Phase && step.Phase == outbox.PhaseWaitingInclusion && q.Phase == outbox.PhaseDispatching:
+		st.e.enter(q, outbox.PhaseInclusion)
+		st.e.enter(q, step.Phase)
+	case step.Phase != q.Phase && step.Phase == outbox.PhaseDelay:
+		st.e.enter(q, outbox.PhaseRetry)
+		st.e.enter(q, step.Phase)
+	case step.Phase != q.Phase:
+		st.e.enter(q, step.Phase)
+	}
+	q.NotBefore = st.e.now.Add(step.Delay)
+	if step.Phase == outbox.PhaseDispatching || a.Lease.Cancelling && step.Phase == outbox.PhaseDelay {
+		q.NotBefore = zeroTime
+	}
+	st.e.timerSet[q.ID] = st.e.now.Add(step.Delay)
+}
+
+// back makes the transaction wait in its lane again (rows 5 and 17).
+func (st *settlement) back(q *queueRow, a *Answer) error {
+	l, step := a.Lease, a.Step
+	st.e.leave(q)
+	sender := q.Sender
+	st.e.free(q, a.Result.Nonce, step.BlockSender)
+	q.Attempt, q.Retries = step.Attempt, step.Retries
+	if step.PinSender {
+		q.Pin = sender
+	}
+	return st.e.rest(q, l.Task, false)
+}
+
+func (st *settlement) attempt(a *Answer, step string) *attemptRow {
+	l := a.Lease
+	row := &attemptRow{ID: l.ID(), Attempt: l.Attempt, Fence: l.Fence, Step: step, Sender: l.SenderID, Fee: l.Fee, Nonce: a.Result.Nonce,
+		Hash: a.Result.Hash, Data: a.Result.Data, Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message, StartedAt: a.StartedAt}
+	if q := st.queues[l.ID().Queue]; q != nil && step != "late" {
+		row.Node = q.Node
+	}
+	if row.Fee == "" {
+		row.Fee = a.Result.Fee
+	}
+	return row
+}
+
+func (st *settlement) outcome(q *queueRow, a *Answer) *outcomeRow {
+	l, step := a.Lease, a.Step
+	o := &outcomeRow{ID: l.ID(), Context: q.Context, Was: l.Phase.Transaction(), State: step.State, Class: string(step.Class), Code: step.Code,
+		Error: step.Message, Attempt: l.Attempt, Retries: step.Retries, Fence: l.Fence, Sender: q.Sender, Node: q.Node, Fee: l.Fee,
+		Nonce: a.Result.Nonce, Hash: a.Result.Hash, Height: a.BlockHeight, StartedAt: a.StartedAt, Result: resultJSON(a)}
+	if o.Fee == "" {
+		o.Fee = a.Result.Fee
+	}
+	for _, p := range l.Earlier { // newest first
+		if p.Hash != "" {
+			o.SubmittedAt = p.AnsweredAt
+			if o.Hash == "" {
+				o.Hash, o.Nonce = p.Hash, p.Nonce
+			}
+		}
+		if p.Class != "" && o.RetriedAt.IsZero() && p.Step != "late" {
+			o.RetriedAt = p.AnsweredAt
+		}
+		if o.Fee == "" {
+			o.Fee = p.Fee
+		}
+		if o.StartedAt.IsZero() && p.StartedAt != nil {
+			o.StartedAt = *p.StartedAt
+		}
+	}
+	return o
+}
+
+// resultJSON is what a reader of the transaction sees as its result: the worker's done and data, with
+// the hash under which it was submitted.
+func resultJSON(a *Answer) json.RawMessage {
+	r := a.Result
+	if r.Hash == "" {
+		if hashes := a.Lease.Hashes(); len(hashes) > 0 {
+			r.Hash = hashes[0]
+		}
+	}
+	if len(r.Data) == 0 {
+		for _, p := range a.Lease.Earlier {
+			if len(p.Data) > 0 {
+				r.Data = p.Data
+				break
+			}
+		}
+	}
+	if r.Hash == "" && len(r.Done) == 0 && len(r.Data) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(struct {
+		Hash string          `json:"hash,omitempty"`
+		Done json.RawMessage `json:"done,omitempty"`
+		Data json.RawMessage `json:"data,omitempty"`
+	}{r.Hash, r.Done, r.Data})
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,123 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store is the database as the rest of Postern sees it. It is safe for concurrent use.
+type Store struct {
+	pool *pgxpool.Pool
+	conf *conf
+	log  *slog.Logger
+
+	// Doorbell inserts the wake-up for other processes into a transaction that made work ready; nil
+	// for none. It is called at most once per transaction, before its commit.
+	Doorbell func(ctx context.Context, tx Execer) error
+	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
+	Ring func()
+
+	clock atomic.Pointer[time.Time]
+	names sync.Map // nameKey -> queue id; a name never changes its id
+	epoch int
+}
+
+// Execer is what a statement inside somebody's transaction needs.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Connect opens a pool for url with the settings that our statements want: nested loops (an array of
+// keys is estimated at a thousand rows and would be hashed against all queues), UTC, no JIT, and a
+// doubt flag for commits whose standby was not waited for.
+func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	if conns > 0 {
+		cfg.MaxConns = conns
+	}
+	for name, value := range map[string]string{
+		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
+		"enable_hashjoin": "off", "enable_mergejoin": "off", "plan_cache_mode": "force_generic_plan",
+		"lock_timeout": "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
+	} {
+		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	cfg.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Severity == "WARNING" && strings.Contains(n.Message, "synchronous replication") {
+			if f, ok := c.CustomData()["doubt"].(*atomic.Bool); ok {
+				f.Store(true)
+			}
+		}
+	}
+	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
+		return nil
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+func standbyDoubt(c *pgx.Conn) *atomic.Bool {
+	if f, ok := c.PgConn().CustomData()["doubt"].(*atomic.Bool); ok {
+		return f
+	}
+	return new(atomic.Bool)
+}
+
+// Open makes a store over a migrated database. It creates the partitions of the coming days and reads
+// the configuration; the pool stays the caller's.
+func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
+	s := &Store{pool: pool, conf: newConf(), log: log}
+	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
+		return nil, known(err)
+	}
+	if _, err := s.EnsureDays(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.Refresh(ctx)
+}
+
+// Pool is the pool under the store.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Epoch is the database's epoch, part of every id made now.
+func (s *Store) Epoch() int { return s.epoch }
+
+// SetNow makes t the time by which everything is decided, until the next call; nil is the database's
+// clock. Only tests and the debug clock call it (S0.3).
+func (s *Store) SetNow(t *time.Time) { s.clock.Store(t) }
+
+// now is the argument for coalesce($n, clock_timestamp()).
+func (s *Store) now() *time.Time { return s.clock.Load() }
+
+// Now reads the time by which everything is decided.
+func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
+	return t, known(err)
+}
+
+// EnsureDays creates the partitions of yesterday to a week ahead and returns how many were missing.
+func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 7)
+		FROM coalesce($1::timestamptz, clock_timestamp()) d`, s.now()).Scan(&n)
+	return n, known(err)
+}
+
+func (s *Store) ring() {
+	if s.Ring != nil {
+		s.Ring()
+	}
+}

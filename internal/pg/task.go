@@ -1,0 +1,93 @@
+package pg
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Task is the stored body of one transaction.
+type Task struct {
+	ID          outbox.ID
+	ContextID   int32
+	UID         string // the client's, "" if it gave none
+	Actor       string
+	Type        string
+	Data        json.RawMessage
+	MaxRetries  *int
+	NotBefore   time.Time
+	SenderID    int32 // only this sender may sign it, 0 for any
+	Tags        json.RawMessage
+	Traceparent string
+	RedriveOf   string
+	CreatedAt   time.Time
+}
+
+// taskSelect is the select list of a task of alias t, read by scanTask.
+const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.epoch, t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
+	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
+	coalesce(t.redrive_of::text, ''), t.created_at`
+
+// dests returns where the columns of taskSelect are scanned to.
+func (t *Task) dests() []any {
+	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, &t.Data,
+		&t.MaxRetries, &t.NotBefore, &t.SenderID, &t.Tags, &t.Traceparent, &t.RedriveOf, &t.CreatedAt}
+}
+
+// tidy makes what stands for NULL zero again.
+func (t *Task) tidy() {
+	if t.NotBefore.Year() <= 1 {
+		t.NotBefore = time.Time{}
+	}
+}
+
+func scanTask(row pgx.Row) (*Task, error) {
+	t := &Task{}
+	err := row.Scan(t.dests()...)
+	t.tidy()
+	return t, err
+}
+
+// nextTasks reads, for each queue, the task right after a position: what is next where nothing is
+// marked. It runs as a statement of its own behind the lock: the locking statement's snapshot is older
+// than its lock and may miss the newest row.
+const nextTasksSQL = `SELECT ` + taskSelect + `
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
+	JOIN postern.queue q ON q.queue_id = n.queue_id
+	JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.day AND q.tail_day`
+
+func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, into map[int64]*Task) {
+	b.Queue(nextTasksSQL, queues, seqs, from).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			t, err := scanTask(rows)
+			if err != nil {
+				return err
+			}
+			into[t.ID.Queue] = t
+		}
+		return rows.Err()
+	})
+}
+
+// nextUnsettled reads, for one queue, the first task above a position that has no outcome: what is
+// next where marks say that the one right after may be cancelled.
+const nextUnsettledSQL = `SELECT ` + taskSelect + ` FROM postern.task t
+	WHERE t.queue_id = $1 AND t.seq > $2 AND t.day >= $3
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+	ORDER BY t.seq LIMIT 1`
+
+func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, into map[int64]*Task) {
+	b.Queue(nextUnsettledSQL, queue, above, from.Time()).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			t, err := scanTask(rows)
+			if err != nil {
+				return err
+			}
+			into[queue] = t
+		}
+		return rows.Err()
+	})
+}

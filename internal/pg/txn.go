@@ -1,0 +1,144 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
+// last one: two round trips fewer, while locks are held.
+type txn struct {
+	conn  *pgxpool.Conn
+	began bool
+	done  bool
+}
+
+// attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
+const attempts = 8
+
+// run opens a transaction for fn, which must end it with commit, and rolls back what fn leaves open. It
+// runs fn again after a deadlock or serialization failure, and after something it needs
+// was missing and has been made.
+func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
+	for try := 1; ; try++ {
+		err := s.runOnce(ctx, fn)
+		if err == nil || try == attempts {
+			return err
+		}
+		if err := s.mend(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// mend does what a transaction needs before it can run again, or returns why it cannot.
+func (s *Store) mend(ctx context.Context, err error) error {
+	var lane *laneMissing
+	var queue *queueMissing
+	var typ *dispatcherMissing
+	switch {
+	case errors.As(err, &lane):
+		return s.conf.ensureLane(ctx, s.pool, lane.key)
+	case errors.As(err, &queue):
+		return s.ensureQueues(ctx, queue.subs)
+	case errors.As(err, &typ):
+		return s.Refresh(ctx)
+	}
+	switch sqlState(err) {
+	case "40001", "40P01":
+		return nil
+	case "23505":
+		var e *pgconn.PgError
+		if errors.As(err, &e) && e.ConstraintName == "one_transaction_per_key" {
+			return nil
+		}
+	}
+	return err
+}
+
+func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	t := &txn{conn: conn}
+	defer func() {
+		if t.began && !t.done {
+			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			if _, e := conn.Exec(back, "ROLLBACK"); e != nil {
+				conn.Conn().Close(back)
+			}
+		}
+		conn.Release()
+	}()
+	return known(fn(t))
+}
+
+// send runs the batch inside the transaction. The callbacks of its queries have run when it returns.
+func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
+	if t.began {
+		return t.conn.SendBatch(ctx, b).Close()
+	}
+	t.began = true
+	first := &pgx.Batch{}
+	first.Queue("BEGIN")
+	first.QueuedQueries = append(first.QueuedQueries, b.QueuedQueries...)
+	return t.conn.SendBatch(ctx, first).Close()
+}
+
+// commit runs the batch and commits. Its context cannot be cancelled by a client that leaves: the
+// driver would turn that into a cancel request, and a cancelled wait for a standby reports success
+// although no standby has the commit. Such a warning, and a connection lost meanwhile, is
+// "commit_unknown".
+func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	doubt := standbyDoubt(t.conn.Conn())
+	doubt.Store(false)
+	var tag pgconn.CommandTag
+	sent := b.Len()
+	b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
+	err := t.send(ctx, b)
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil && tag.String() == "COMMIT" && !doubt.Load():
+		t.done = true
+		return nil
+	case err == nil && tag.String() == "ROLLBACK":
+		t.done = true
+		return fmt.Errorf("transaction of %d statements was rolled back", sent)
+	case err == nil, !errors.As(err, &pgErr):
+		t.done = true
+		t.conn.Conn().Close(ctx)
+		return fault.New(fault.Retry, "commit_unknown",
+			"the connection to the database broke while this was being committed: send it again with the same Idempotency-Key").Because(err)
+	}
+	return err
+}
+
+// rollback gives up what the transaction holds; fn may then return nil.
+func (t *txn) rollback(ctx context.Context) error {
+	t.done = true
+	if !t.began {
+		return nil
+	}
+	_, err := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+	return err
+}
+
+func sqlState(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Woken is what a round of timers brought.
+type Woken struct {
+	Due    int      // timers that were due
+	Leases []*Lease // now owned by the node: delays that ended, unknown outcomes to ask about
+	Polls  []*Lease // owned by nobody: submitted transactions whose inclusion is to be asked about
+	Next   time.Time
+	Now    time.Time
+}
+
+// pollLease is how long a poll that was handed out is left alone: longer than any status call takes, so
+// that there is never a second waiter for one transaction (S2.5 row 10).
+const pollLease = 30 * time.Second
+
+// noRoom is how long a due delay is put off by a node that has its hands full.
+const noRoom = 100 * time.Millisecond
+
+// Wake handles up to limit timers that are due. HELD becomes READY; a delay, or an unknown outcome, is
+// leased to the node as long as it has room; a submitted transaction is handed out as a poll, with its
+// timer put off, which is the poll's lease.
+//
+// It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
+// other hands stays for the next round.
+func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		w = Woken{}
+		e := newEffects(s)
+		ids, rows, alive, err := s.dueTimers(ctx, t, node, limit, e, &w)
+		if err != nil {
+			return err
+		}
+		w.Now = e.now
+		if w.Due = len(ids); w.Due == 0 {
+			return t.rollback(ctx)
+		}
+		polls, leased := e.sortDue(ids, rows, node, alive, room)
+		b := &pgx.Batch{}
+		e.write(b)
+		load := newLoader(s, append(polls, leased...))
+		if len(load.rows) > 0 {
+			load.queue(b)
+		}
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		leases, err := load.done()
+		if err != nil {
+			return err
+		}
+		w.Polls, w.Leases = leases[:len(polls)], leases[len(polls):]
+		for _, l := range w.Leases {
+			l.Resume = l.Phase == outbox.PhaseDispatching
+		}
+		if e.woke() && s.Doorbell != nil {
+			if err := s.Doorbell(ctx, t); err != nil {
+				return err
+			}
+		}
+		if err := t.commit(ctx, &pgx.Batch{}); err != nil {
+			return err
+		}
+		if e.woke() {
+			s.ring()
+		}
+		return nil
+	})
+	return w, err
+}
+
+func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *effects, w *Woken) (ids []int64, rows map[int64]*queueRow, alive bool, err error) {
+	b := &pgx.Batch{}
+	s.readNow(b, &e.now)
+	b.Queue(`SELECT queue_id FROM postern.timer WHERE due_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`, s.now(), limit).
+		Query(func(r pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
+			return err
+		})
+	b.Queue(`SELECT coalesce(min(due_at), '0001-01-01 00:00:00+00') FROM postern.timer WHERE due_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).
+		QueryRow(func(r pgx.Row) error { return r.Scan(&w.Next) })
+	b.Queue(`SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR SHARE SKIP LOCKED`, node.ID, node.Epoch).
+		Query(func(r pgx.Rows) error {
+			alive = r.Next()
+			r.Close()
+			return r.Err()
+		})
+	if err := t.send(ctx, b); err != nil || len(ids) == 0 {
+		return nil, nil, false, err
+	}
+	rows = map[int64]*queueRow{}
+	b = &pgx.Batch{}
+	b.Queue("SELECT "+queueSelect+lockQueuesSQL+" SKIP LOCKED", ids).Query(func(r pgx.Rows) error { return scanQueues(r, rows) })
+	// what a lock showed decides: a timer that was moved meanwhile is not due
+	b.Queue(`SELECT queue_id FROM postern.timer WHERE queue_id = ANY ($1) AND due_at <= $2`, ids, e.now).Query(func(r pgx.Rows) (err error) {
+		ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
+		return err
+	})
+	return ids, rows, alive, t.send(ctx, b)
+}
+
+// sortDue decides what each due queue wants.
+func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, alive bool, room int) (polls, leased []*queueRow) {
+	for _, id := range ids {
+		q := rows[id]
+		switch {
+		case q == nil: // locked by somebody, or gone
+			continue
+		case q.Phase == outbox.PhaseIdle, q.Phase == outbox.PhaseReady, q.Phase == outbox.PhaseDispatching && q.Node != 0:
+			e.timerDel = append(e.timerDel, id)
+		case q.Node != 0: // a delay whose owner is at work, or dead and not yet released
+			e.timerSet[id] = e.now.Add(pollLease)
+		case q.Phase == outbox.PhaseHeld:
+			e.timerDel = append(e.timerDel, id)
+			q.NotBefore = zeroTime
+			e.stand(q)
+			e.saved = append(e.saved, q)
+		case q.Phase == outbox.PhaseWaitingInclusion:
+			e.timerSet[id] = e.now.Add(pollLease)
+			polls = append(polls, q)
+		case !alive || len(leased) >= room: // behind the others that are due, so that none starves
+			e.timerSet[id] = e.now.Add(noRoom)
+		default:
+			if e.timerDel = append(e.timerDel, id); q.Phase == outbox.PhaseDelay {
+				e.timerSet[id] = e.now.Add(pollLease)
+			}
+			q.Node, q.NodeEpoch = node.ID, node.Epoch
+			q.Fence++
+			e.saved = append(e.saved, q)
+			leased = append(leased, q)
+		}
+	}
+	return polls, leased
+}
+
+// Polled puts off the next poll of submitted transactions that are still pending, each to its own time
+// from now. A transaction that has moved on meanwhile is left alone.
+func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Duration) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	_, err := s.pool.Exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
+		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::interval[])) n(queue_id, delay)
+		WHERE t.queue_id = n.queue_id AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = n.queue_id AND q.phase = 'WAITING_INCLUSION')`,
+		queues, delays, s.now())
+	return known(err)
+}

@@ -1,0 +1,72 @@
+-- What people configure: pools of senders, dispatchers, and the lanes in which heads wait for them.
+-- +goose Up
+CREATE TABLE postern.pool (
+    pool_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id int NOT NULL,
+    name       text NOT NULL,
+    CONSTRAINT one_pool_per_name UNIQUE (context_id, name)
+);
+
+CREATE TABLE postern.dispatcher (
+    dispatcher_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id    int NOT NULL,
+    type          text NOT NULL,
+    pool_id       int,
+    settings      jsonb NOT NULL,
+    paused        boolean NOT NULL DEFAULT false,
+    removed_at    timestamptz,
+    -- the worker cannot be reached: nothing goes out before gate_until, then one probe (S2.9)
+    gate_until    timestamptz,
+    gate_failures int NOT NULL DEFAULT 0,
+    gate_reason   text NOT NULL DEFAULT '',
+    version       bigint NOT NULL DEFAULT 1,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_dispatcher_per_type UNIQUE (context_id, type)
+) WITH (fillfactor = 50);
+
+CREATE TABLE postern.sender (
+    sender_id     int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id    int NOT NULL,
+    pool_id       int NOT NULL,
+    account       text NOT NULL,
+    worker_url    text NOT NULL DEFAULT '',
+    attributes    jsonb NOT NULL DEFAULT '{}',
+    queue_id      bigint CONSTRAINT one_queue_per_sender UNIQUE,
+    bound_since   timestamptz,
+    paused        boolean NOT NULL DEFAULT false,
+    removed_at    timestamptz,
+    blocked_until timestamptz,
+    block_reason  text NOT NULL DEFAULT '',
+    gate_failures int NOT NULL DEFAULT 0,
+    last_nonce    text,
+    last_used_at  timestamptz,
+    version       bigint NOT NULL DEFAULT 1,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_sender_per_account UNIQUE (context_id, account)
+) WITH (fillfactor = 50);
+CREATE INDEX sender_by_pool ON postern.sender (pool_id);
+
+-- A lane is what must be free for the queues that stand in it: a dispatcher and its pool, or a
+-- dispatcher and one sender, or a value of an exclusive dispatcher (held by one queue from BLOCKED to
+-- its end, S2.20). The lane resume has no dispatcher: work of dead nodes, which needs nothing but a node.
+CREATE TABLE postern.lane (
+    lane_id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind          text NOT NULL CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'resume')),
+    dispatcher_id int,
+    pool_id       int,
+    sender_id     int,
+    value         text,
+    holder        bigint,
+    CONSTRAINT one_lane_per_need UNIQUE NULLS NOT DISTINCT (dispatcher_id, pool_id, sender_id, value),
+    CONSTRAINT lane_has_what_its_kind_says CHECK (
+        (kind = 'resume') = (dispatcher_id IS NULL) AND (kind = 'sender') = (sender_id IS NOT NULL)
+        AND (kind = 'exclusive') = (value IS NOT NULL)),
+    CONSTRAINT only_exclusive_lanes_are_held CHECK (holder IS NULL OR kind = 'exclusive')
+) WITH (fillfactor = 50);
+INSERT INTO postern.lane (kind) VALUES ('resume');
+
+-- +goose Down
+DROP TABLE postern.lane;
+DROP TABLE postern.sender;
+DROP TABLE postern.dispatcher;
+DROP TABLE postern.pool;

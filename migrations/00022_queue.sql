@@ -1,0 +1,103 @@
+-- The queue row decides everything about a queue, under its lock. It has no index but its primary key,
+-- so that every update stays on its page.
+-- +goose Up
+CREATE SEQUENCE postern.queue_id CACHE 64;
+
+CREATE TABLE postern.queue_name (
+    context_id int NOT NULL,
+    name       text NOT NULL,
+    queue_id   bigint NOT NULL CONSTRAINT one_name_per_queue UNIQUE,
+    -- where a reaped queue goes on: positions and fences of a name never start again
+    last_seq   bigint NOT NULL DEFAULT 0,
+    last_fence bigint NOT NULL DEFAULT 0,
+    last_day   date NOT NULL DEFAULT '1970-01-01',
+    -- settings (S2.19); the hot row carries what its decisions need
+    configured boolean NOT NULL DEFAULT false,
+    prio       smallint NOT NULL DEFAULT 1 CHECK (prio IN (0, 1)),
+    max_depth  int CHECK (max_depth > 0),
+    pool_id    int,
+    when_full  text NOT NULL DEFAULT 'refuse' CHECK (when_full IN ('refuse', 'drop_oldest')),
+    on_failure text NOT NULL DEFAULT 'continue' CHECK (on_failure IN ('continue', 'pause')),
+    version    bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_queue_per_name PRIMARY KEY (context_id, name)
+);
+
+CREATE TABLE postern.queue (
+    queue_id      bigint NOT NULL CONSTRAINT one_row_per_queue PRIMARY KEY,
+    context_id    int NOT NULL,
+    named         boolean NOT NULL DEFAULT true,
+    head_seq      bigint NOT NULL,           -- first position without an outcome; written lazily
+    cur_seq       bigint,                    -- in flight; while a node works through: its first position
+    tail_seq      bigint NOT NULL,
+    head_day      date NOT NULL,             -- the head's day is not before it
+    tail_day      date NOT NULL,
+    marks         int NOT NULL DEFAULT 0,    -- marks at or above head
+    fence         bigint NOT NULL,
+    was           text NOT NULL DEFAULT 'IDLE', -- the phase before this one
+    phase         text NOT NULL DEFAULT 'IDLE',
+    attempt       int NOT NULL DEFAULT 1,    -- of the head
+    retries       int NOT NULL DEFAULT 0,    -- of the head
+    fee           text,                      -- of the head's attempt
+    lane          int,                       -- of the head
+    prio          smallint NOT NULL DEFAULT 1,
+    paused        boolean NOT NULL DEFAULT false,
+    draining      boolean NOT NULL DEFAULT false,
+    pool_id       int,                       -- wins over the dispatcher's
+    max_depth     int,
+    drop_oldest   boolean NOT NULL DEFAULT false,
+    pause_on_failure boolean NOT NULL DEFAULT false,
+    pin_sender_id int,                       -- only this sender may take the head
+    sender_id     int,
+    node_id       bigint,
+    node_epoch    int,
+    entered_at    timestamptz NOT NULL,      -- into this phase; rises along a queue
+    not_before    timestamptz,               -- what the timer was first set to
+    CONSTRAINT phase_is_known CHECK (phase IN
+        ('IDLE', 'READY', 'HELD', 'DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION', 'RETRY', 'DELAY')),
+    CONSTRAINT in_flight_has_a_position CHECK (
+        (cur_seq IS NOT NULL) = (phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION', 'RETRY', 'DELAY'))),
+    CONSTRAINT idle_is_empty CHECK ((phase = 'IDLE') = (head_seq > tail_seq)),
+    CONSTRAINT head_follows_tail_by_one CHECK (head_seq <= tail_seq + 1),
+    CONSTRAINT position_lies_in_queue CHECK (cur_seq BETWEEN head_seq AND tail_seq),
+    CONSTRAINT sender_is_held_in_flight_only CHECK (sender_id IS NULL OR cur_seq IS NOT NULL),
+    CONSTRAINT owner_has_an_epoch CHECK ((node_id IS NULL) = (node_epoch IS NULL)),
+    CONSTRAINT owner_has_work_in_flight CHECK (node_id IS NULL OR cur_seq IS NOT NULL),
+    CONSTRAINT waiting_has_a_lane CHECK (phase <> 'READY' OR lane IS NOT NULL)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Queues with work and no owner. since = queue.entered_at, so that the key is known from the queue row.
+CREATE TABLE postern.ready (
+    lane     int NOT NULL,
+    prio     smallint NOT NULL,
+    since    timestamptz NOT NULL,
+    queue_id bigint NOT NULL,
+    CONSTRAINT one_place_in_a_lane PRIMARY KEY (lane, prio, since, queue_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- Every wait is a row: when a queue wants to be looked at again.
+CREATE TABLE postern.timer (
+    queue_id bigint NOT NULL CONSTRAINT one_timer_per_queue PRIMARY KEY,
+    due_at   timestamptz NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX timer_by_due ON postern.timer (due_at);
+
+CREATE TABLE postern.node (
+    node_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name         text NOT NULL,
+    kind         text NOT NULL DEFAULT 'work' CHECK (kind IN ('work', 'pull')),
+    epoch        int NOT NULL DEFAULT 1,
+    ttl          interval NOT NULL,
+    heartbeat_at timestamptz NOT NULL,
+    started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    dead_at      timestamptz,
+    version      text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);
+
+-- +goose Down
+DROP TABLE postern.node;
+DROP TABLE postern.timer;
+DROP TABLE postern.ready;
+DROP TABLE postern.queue;
+DROP TABLE postern.queue_name;
+DROP SEQUENCE postern.queue_id;

@@ -1,0 +1,151 @@
+-- Bodies, attempts, outcomes and hook deliveries of transactions: inserted once, partitioned by the
+-- day of the transaction.
+-- +goose Up
+CREATE TABLE postern.task (
+    queue_id    bigint NOT NULL,
+    seq         bigint NOT NULL,
+    day         date NOT NULL,
+    context_id  int NOT NULL,
+    epoch       int NOT NULL,
+    uid         text,
+    actor       text NOT NULL DEFAULT '',
+    type        text NOT NULL,
+    data        jsonb NOT NULL,
+    max_retries int,
+    not_before  timestamptz,
+    sender_id   int,                         -- only this account may sign it
+    tags        jsonb,
+    traceparent text,
+    redrive_of  uuid,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_task_per_position PRIMARY KEY (queue_id, seq, day)
+) PARTITION BY RANGE (day);
+CREATE INDEX task_by_time ON postern.task (context_id, created_at, queue_id, seq);
+
+CREATE TABLE postern.outcome (
+    queue_id     bigint NOT NULL,
+    seq          bigint NOT NULL,
+    day          date NOT NULL,
+    context_id   int NOT NULL,
+    was          text NOT NULL,
+    state        text NOT NULL,
+    result       jsonb,
+    error_class  text,
+    error_code   text,
+    error        text,
+    attempt      int,
+    retries      int NOT NULL DEFAULT 0,
+    fence        bigint,                     -- null where no lease wrote it (cancelled)
+    sender_id    int,
+    node_id      bigint,
+    fee          text,
+    nonce        text,
+    hash         text,
+    block_height text,
+    started_at   timestamptz,
+    submitted_at timestamptz,
+    retried_at   timestamptz,
+    done_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_outcome_per_transaction PRIMARY KEY (queue_id, seq, day)
+) PARTITION BY RANGE (day);
+CREATE INDEX outcome_not_done ON postern.outcome (context_id, done_at, queue_id, seq) WHERE state <> 'DONE';
+
+CREATE TABLE postern.attempt (
+    queue_id     bigint NOT NULL,
+    seq          bigint NOT NULL,
+    day          date NOT NULL,
+    attempt      int NOT NULL,
+    fence        bigint NOT NULL,
+    step         text NOT NULL CHECK (step IN ('dispatch', 'inclusion', 'late')),
+    sender_id    int,
+    node_id      bigint,
+    fee          text,
+    nonce        text,
+    hash         text,
+    data         jsonb,                      -- replaces the transaction's data from here on
+    class        text,
+    code         text,
+    error        text,
+    started_at   timestamptz,
+    answered_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_row_per_attempt_and_step PRIMARY KEY (queue_id, seq, day, attempt, fence, step)
+) PARTITION BY RANGE (day);
+
+CREATE TABLE postern.delivery (
+    queue_id     bigint NOT NULL,
+    seq          bigint NOT NULL,
+    day          date NOT NULL,
+    hook         text NOT NULL CHECK (hook IN ('on-success', 'on-failure')),
+    state        text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'failed', 'absent')),
+    attempts     int NOT NULL DEFAULT 0,
+    next_at      timestamptz DEFAULT clock_timestamp(),
+    answer       jsonb,
+    error        text,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at     timestamptz,
+    CONSTRAINT one_delivery_per_hook PRIMARY KEY (queue_id, seq, day, hook),
+    CONSTRAINT pending_has_a_next_time CHECK ((state = 'pending') = (next_at IS NOT NULL))
+) PARTITION BY RANGE (day);
+CREATE INDEX delivery_due ON postern.delivery (next_at) WHERE state = 'pending';
+
+-- Sparse: what is exceptional about one transaction.
+CREATE TABLE postern.mark (
+    queue_id bigint NOT NULL,
+    seq      bigint NOT NULL,
+    kind     text NOT NULL CHECK (kind IN ('cancelled', 'cancelling')),
+    reason   text NOT NULL DEFAULT '',
+    actor    text NOT NULL DEFAULT '',
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_mark_of_a_kind PRIMARY KEY (queue_id, seq, kind)
+);
+
+CREATE TABLE postern.redrive (
+    queue_id bigint NOT NULL,
+    seq      bigint NOT NULL,
+    new_id   uuid NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_redrive_per_transaction PRIMARY KEY (queue_id, seq)
+);
+
+CREATE TABLE postern.idempotency (
+    context_id int NOT NULL,
+    key        text NOT NULL,
+    queue_id   bigint NOT NULL,
+    seq        bigint NOT NULL,
+    day        date NOT NULL,
+    body_hash  bytea NOT NULL,
+    CONSTRAINT one_transaction_per_key PRIMARY KEY (context_id, key)
+);
+
+-- Creates the partitions of every day in [first, last]; existing ones stay. Returns how many are new.
+-- +goose StatementBegin
+CREATE FUNCTION postern.ensure_days(first date, last date) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    d date := first;
+    t text;
+    n int := 0;
+BEGIN
+    WHILE d <= last LOOP
+        FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
+            IF to_regclass(format('postern.%I', t || '_' || to_char(d, 'YYYYMMDD'))) IS NULL THEN
+                EXECUTE format('CREATE TABLE IF NOT EXISTS postern.%I PARTITION OF postern.%I FOR VALUES FROM (%L) TO (%L)',
+                    t || '_' || to_char(d, 'YYYYMMDD'), t, d, d + 1);
+                n := n + 1;
+            END IF;
+        END LOOP;
+        d := d + 1;
+    END LOOP;
+    RETURN n;
+END $$;
+-- +goose StatementEnd
+SELECT postern.ensure_days((clock_timestamp() AT TIME ZONE 'UTC')::date, (clock_timestamp() AT TIME ZONE 'UTC')::date + 7);
+
+-- +goose Down
+DROP FUNCTION postern.ensure_days;
+DROP TABLE postern.idempotency;
+DROP TABLE postern.redrive;
+DROP TABLE postern.mark;
+DROP TABLE postern.delivery;
+DROP TABLE postern.attempt;
+DROP TABLE postern.outcome;
+DROP TABLE postern.task;

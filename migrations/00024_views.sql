@@ -1,0 +1,107 @@
+-- State is derived: terminal by the outcome; in flight if it is what the queue is working on; else
+-- WAITING. This file says so once, for psql and for the API.
+-- +goose Up
+
+-- The public id, packed as internal/outbox/id.go packs it (a test compares them).
+-- +goose StatementBegin
+CREATE FUNCTION postern.public_id(queue_id bigint, seq bigint, day date, epoch int) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT (lpad(to_hex((queue_id << 20) | ((epoch >> 8)::bigint << 16) | (8::bigint << 12)
+                | ((epoch & 255)::bigint << 4) | (seq >> 36)), 16, '0')
+         || lpad(to_hex((2::bigint << 62) | ((day - '1970-01-01'::date)::bigint << 46)
+                | (seq & 68719476735)), 16, '0'))::uuid
+$$;
+-- +goose StatementEnd
+
+-- The queue row is written lazily while a node works through a queue: the position in flight is then
+-- the first one without an outcome from cur_seq on. With marks > 0 every settle writes the row, so
+-- that cur_seq is exact; without marks outcomes are gapless, so that the one before tells.
+CREATE VIEW postern.tx AS
+SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queue,
+       postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.epoch,
+       coalesce(t.uid, postern.public_id(t.queue_id, t.seq, t.day, t.epoch)::text) AS uid,
+       t.actor, t.type, t.data, t.max_retries, t.tags, t.traceparent, t.redrive_of, r.new_id AS redriven_by,
+       CASE WHEN o.state IS NOT NULL THEN o.state
+            WHEN f.flying THEN CASE q.phase WHEN 'DISPATCHING' THEN 'DISPATCHING'
+                WHEN 'INCLUSION' THEN 'REVISION' WHEN 'WAITING_INCLUSION' THEN 'REVISION' ELSE 'RETRY' END
+            ELSE 'WAITING' END AS state,
+       CASE WHEN o.state IS NOT NULL THEN NULL
+            WHEN f.flying THEN CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE q.phase END
+            ELSE 'FREE' END AS queue_state,
+       CASE WHEN o.state IS NOT NULL THEN o.retries WHEN h.head THEN q.retries ELSE 0 END AS retries,
+       CASE WHEN o.state IS NOT NULL THEN coalesce(o.attempt, 0)
+            WHEN f.flying OR (h.head AND q.attempt > 1) THEN q.attempt ELSE 0 END AS attempt,
+       coalesce(so.account, sq.account, sp.account) AS sender,
+       t.created_at AS received_at, t.not_before,
+       coalesce(o.submitted_at, a.answered_at) AS submitted_at,
+       CASE WHEN o.state IS NOT NULL THEN o.retried_at ELSE b.answered_at END AS retried_at,
+       o.done_at,
+       CASE WHEN o.state IS NULL AND q.phase IN ('DELAY', 'HELD') AND h.head THEN q.not_before END AS next_at,
+       coalesce(o.hash, a.hash) AS hash,
+       CASE WHEN o.state IS NOT NULL THEN o.fee WHEN h.head THEN coalesce(q.fee, a.fee) END AS fee,
+       CASE WHEN o.state IS NOT NULL THEN o.error_class ELSE b.class END AS error_class,
+       CASE WHEN o.state IS NOT NULL THEN o.error_code ELSE b.code END AS error_code,
+       CASE WHEN o.state IS NOT NULL THEN o.error ELSE b.error END AS error,
+       o.result, o.block_height
+FROM postern.task t
+JOIN postern.context c ON c.context_id = t.context_id
+LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
+LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+LEFT JOIN postern.queue q ON q.queue_id = t.queue_id AND o.queue_id IS NULL
+LEFT JOIN LATERAL (SELECT coalesce(t.seq = q.cur_seq OR (q.marks = 0 AND t.seq > q.cur_seq AND EXISTS (
+        SELECT FROM postern.outcome p WHERE p.queue_id = t.queue_id AND p.seq = t.seq - 1)), false) AS flying) f ON true
+LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL AND t.seq = q.head_seq) AS head) h ON true
+LEFT JOIN LATERAL (SELECT x.hash, x.fee, x.answered_at FROM postern.attempt x
+        WHERE h.head AND (x.queue_id, x.seq, x.day, x.step) = (t.queue_id, t.seq, t.day, 'dispatch') AND x.hash IS NOT NULL
+        ORDER BY x.attempt DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT x.class, x.code, x.error, x.answered_at FROM postern.attempt x
+        WHERE h.head AND (x.queue_id, x.seq, x.day) = (t.queue_id, t.seq, t.day) AND x.class IS NOT NULL AND x.step <> 'late'
+        ORDER BY x.attempt DESC, x.answered_at DESC LIMIT 1) b ON true
+LEFT JOIN postern.sender so ON so.sender_id = o.sender_id
+LEFT JOIN postern.sender sq ON sq.sender_id = q.sender_id AND f.flying
+LEFT JOIN postern.sender sp ON sp.sender_id = t.sender_id
+LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq);
+
+CREATE VIEW postern.transactions AS
+SELECT context, queue, seq AS position, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
+       not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, redrive_of, tags
+FROM postern.tx;
+
+CREATE VIEW postern.bodies AS
+SELECT context, id, uid, data, result FROM postern.tx;
+
+CREATE VIEW postern.queues AS
+SELECT c.name AS context, n.name AS queue,
+       CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' WHEN 'IDLE' THEN 'FREE' WHEN 'READY' THEN 'FREE'
+            WHEN 'HELD' THEN 'FREE' ELSE q.phase END AS state,
+       -- exact: what a node has settled since it last wrote the row, and what is cancelled, is not counted
+       q.tail_seq - q.head_seq + 1 - (SELECT count(*) FROM postern.outcome o
+            WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) AS depth,
+       q.head_seq, q.tail_seq, q.entered_at AS head_since,
+       s.account AS sender, w.name AS node, q.fence, q.attempt, q.retries,
+       CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before END AS next_at,
+       q.paused, q.draining, CASE q.prio WHEN 0 THEN 'High' ELSE 'Med' END AS priority
+FROM postern.queue q
+JOIN postern.context c ON c.context_id = q.context_id
+LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id
+LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
+LEFT JOIN postern.node w ON w.node_id = q.node_id;
+
+CREATE VIEW postern.senders AS
+SELECT c.name AS context, p.name AS pool, s.account AS sender,
+       CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END AS state,
+       n.name AS queue, s.bound_since, s.blocked_until, s.block_reason, s.last_used_at, s.last_nonce
+FROM postern.sender s
+JOIN postern.context c ON c.context_id = s.context_id
+JOIN postern.pool p ON p.pool_id = s.pool_id
+LEFT JOIN postern.queue q ON q.queue_id = s.queue_id
+LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
+WHERE s.removed_at IS NULL;
+
+-- +goose Down
+DROP VIEW postern.senders;
+DROP VIEW postern.queues;
+DROP VIEW postern.bodies;
+DROP VIEW postern.transactions;
+DROP VIEW postern.tx;
+DROP FUNCTION postern.public_id;
