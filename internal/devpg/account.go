@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// rootState is where root keeps state that the server's user must reach.
-const rootState = "/var/lib/postern"
+// rootState is where root keeps state that the server's user must reach; a variable for tests.
+var rootState = "/var/lib/postern"
 
 // account is the user that the server runs as.
 type account struct {
@@ -151,6 +151,14 @@ func (a account) ownerOf(dir string) account {
 		a.uid, a.gid, a.name = int(st.Uid), int(st.Gid), strconv.Itoa(int(st.Uid))
 	}
 	return a
+}
+
+// credential starts a process as the account; nil if that is who we are.
+func (a account) credential() *syscall.Credential {
+	if !a.switched {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 }
 
 // own gives a path to the account.

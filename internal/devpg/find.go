@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -40,7 +41,7 @@ var installed = []string{
 // earlier download, a download. For root, what its server's user cannot reach is copied first.
 func findBinaries(o Options, who account) (binaries, error) {
 	if o.BinDir != "" {
-		b, err := inspect(o.BinDir)
+		b, err := inspect(o.BinDir, nil)
 		if err != nil {
 			return b, fault.New(fault.Invalid, "no_postgres",
 				"POSTERN_PG_BIN must be the directory of initdb and postgres %d or newer, not %s", oldest, fault.Clip(o.BinDir)).Because(err)
@@ -51,18 +52,18 @@ func findBinaries(o Options, who account) (binaries, error) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real // Homebrew and others link single programs
 		}
-		if b, err := inspect(filepath.Dir(path)); err == nil {
+		if b, err := inspect(filepath.Dir(path), nil); err == nil {
 			return who.reach(b, o.Log)
 		}
 	}
-	if b, ok := highest(installed); ok {
+	if b, ok := highest(installed, nil); ok {
 		return who.reach(b, o.Log)
 	}
 	cache, err := who.cacheDir()
 	if err != nil {
 		return binaries{}, err
 	}
-	if b, ok := highest([]string{filepath.Join(cache, "pg-*", "bin")}); ok {
+	if b, ok := highest([]string{filepath.Join(cache, "pg-*", "bin")}, who.credential()); ok {
 		return b, nil
 	}
 	if !o.AllowDownload {
@@ -70,15 +71,21 @@ func findBinaries(o Options, who account) (binaries, error) {
 			"install one (Debian and Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@18), name its bin directory in "+
 			"POSTERN_PG_BIN, or name a server in DATABASE_URL", oldest)
 	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return binaries{}, err
+	}
+	if err := who.own(cache); err != nil { // the keeper downloads
+		return binaries{}, err
+	}
 	return toDownload(cache, o)
 }
 
 // highest returns the newest PostgreSQL among directories given as patterns.
-func highest(patterns []string) (best binaries, found bool) {
+func highest(patterns []string, as *syscall.Credential) (best binaries, found bool) {
 	for _, pattern := range patterns {
 		dirs, _ := filepath.Glob(pattern)
 		for _, dir := range dirs {
-			if b, err := inspect(dir); err == nil && b.major > best.major {
+			if b, err := inspect(dir, as); err == nil && b.major > best.major {
 				best, found = b, true
 			}
 		}
@@ -88,8 +95,9 @@ func highest(patterns []string) (best binaries, found bool) {
 
 var versionLine = regexp.MustCompile(`\) (\d+)(\.\d+|devel|beta\d+|rc\d+)?`)
 
-// inspect asks the postgres in dir for its version and checks that initdb is beside it.
-func inspect(dir string) (b binaries, err error) {
+// inspect asks the postgres in dir for its version and checks that initdb is beside it. What the server's user could have
+// put there is run as that user.
+func inspect(dir string, as *syscall.Credential) (b binaries, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return b, err
@@ -97,7 +105,9 @@ func inspect(dir string) (b binaries, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return b, err
 	}
-	out, err := exec.Command(filepath.Join(dir, "postgres"), "--version").Output()
+	cmd := exec.Command(filepath.Join(dir, "postgres"), "--version")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	out, err := cmd.Output()
 	if err != nil {
 		return b, err
 	}
@@ -112,7 +122,7 @@ func inspect(dir string) (b binaries, err error) {
 	return b, nil
 }
 
-// cacheDir is where downloads and copies of binaries lie.
+// cacheDir is where downloads lie.
 func (a account) cacheDir() (string, error) {
 	if a.switched {
 		return filepath.Join(rootState, "cache"), nil
@@ -121,7 +131,7 @@ func (a account) cacheDir() (string, error) {
 	return filepath.Join(dir, "postern"), err
 }
 
-// reach returns binaries that the account can run: b itself, or a copy of its installation in the cache.
+// reach returns binaries that the account can run: b itself, or a copy of its installation where only root can write.
 func (a account) reach(b binaries, log func(string)) (binaries, error) {
 	if a.mayRun(filepath.Join(b.dir, "postgres")) {
 		return b, nil
@@ -131,20 +141,17 @@ func (a account) reach(b binaries, log func(string)) (binaries, error) {
 		return b, fault.New(fault.Invalid, "no_postgres",
 			"%s is closed to the user %s, which runs the server for root, and it is not a whole installation that could be copied: open it, or name another in POSTERN_PG_BIN", b.dir, a.name)
 	}
-	cache, err := a.cacheDir()
-	if err != nil {
-		return b, err
-	}
+	copies := filepath.Join(rootState, "copies")
 	sum := sha256.Sum256([]byte(home + " " + b.version))
-	to := filepath.Join(cache, "copy-"+b.version+"-"+hex.EncodeToString(sum[:4]))
-	if c, err := inspect(filepath.Join(to, "bin")); err == nil {
+	to := filepath.Join(copies, b.version+"-"+hex.EncodeToString(sum[:4]))
+	if c, err := inspect(filepath.Join(to, "bin"), nil); err == nil {
 		return c, nil
 	}
 	log(fmt.Sprintf("%s is closed to the user %s, which runs the server for root: copied to %s", home, a.name, to))
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(copies, 0o755); err != nil {
 		return b, err
 	}
-	temp, err := os.MkdirTemp(cache, "new-")
+	temp, err := os.MkdirTemp(copies, "new-")
 	if err != nil {
 		return b, err
 	}
@@ -160,5 +167,5 @@ func (a account) reach(b binaries, log func(string)) (binaries, error) {
 	if err := os.Rename(temp, to); err != nil {
 		return b, err
 	}
-	return inspect(filepath.Join(to, "bin"))
+	return inspect(filepath.Join(to, "bin"), nil)
 }

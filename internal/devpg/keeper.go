@@ -69,9 +69,7 @@ func (k *keeper) run() error {
 	if err := k.makeSocketDir(); err != nil {
 		return err
 	}
-	if k.Ephemeral {
-		defer os.RemoveAll(k.socket)
-	}
+	defer os.Remove(k.socket) // empty once the server has stopped
 	if err := k.makeData(); err != nil {
 		return err
 	}
@@ -98,7 +96,7 @@ func (k *keeper) binaries() (err error) {
 			return err
 		}
 	}
-	if k.bin, err = inspect(k.Binaries); err != nil {
+	if k.bin, err = inspect(k.Binaries, nil); err != nil {
 		return err
 	}
 	if k.Download {

@@ -12,7 +12,7 @@ import (
 // lockFile takes the flock of a file, alone or shared, and waits for it until ctx ends. Closing the file, or the end of
 // the process, gives it back. It asks again and again, since a waiting flock cannot be given up.
 func lockFile(ctx context.Context, path string, alone bool) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

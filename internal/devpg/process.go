@@ -75,10 +75,7 @@ func runKeeper(ctx context.Context, who account, log func(string), o order) (*ke
 	cmd.Dir = "/"
 	cmd.Env = append(keeperEnvironment(o.Download), keeperEnv+"="+string(text))
 	// A process group of its own: Ctrl-C on the terminal reaches us, and we stop the server in our order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if who.switched {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(who.uid), Gid: uint32(who.gid)}
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who.credential()}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
