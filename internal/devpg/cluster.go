@@ -103,3 +103,24 @@ func tellOtherMajors(root string, major int, log func(string)) {
 		}
 	}
 }
+
+// sweepEphemeral removes what keepers that were killed left under temp: directories whose lock nobody holds. Those of
+// the last minute are left, their keepers may be about to take it.
+func sweepEphemeral(temp string, now time.Time) {
+	dirs, _ := filepath.Glob(filepath.Join(temp, "postern-pg-*"))
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || now.Sub(info.ModTime()) < time.Minute {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, "keeper"), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // not ours, or not for us
+		}
+		pm, ok := readPostmaster(dir)
+		if taken, err := tryLock(f, true); err == nil && taken && !(ok && alive(pm.pid)) {
+			os.RemoveAll(dir)
+		}
+		f.Close()
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -66,7 +67,9 @@ func startEphemeral(ctx context.Context, o Options, who account) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(who.tempDir(o.Unsafe), "postern-pg-")
+	temp := who.tempDir(o.Unsafe)
+	sweepEphemeral(temp, time.Now())
+	dir, err := os.MkdirTemp(temp, "postern-pg-")
 	if err != nil {
 		return nil, err
 	}

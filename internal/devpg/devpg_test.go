@@ -164,6 +164,40 @@ func TestAnEphemeralServerLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestWhatKilledKeepersLeftIsSwept(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	for _, name := range []string{"postern-pg-left", "postern-pg-held", "postern-pg-strange"} {
+		if err := os.Mkdir(filepath.Join(temp, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := lockFile(context.Background(), filepath.Join(temp, "postern-pg-held", "keeper"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := os.WriteFile(filepath.Join(temp, "postern-pg-left", "keeper"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := func() string {
+		entries, _ := os.ReadDir(temp)
+		var all []string
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return strings.Join(all, " ")
+	}
+	sweepEphemeral(temp, time.Now())
+	if got := names(); got != "postern-pg-held postern-pg-left postern-pg-strange" {
+		t.Errorf("what is new was swept too, left: %s", got)
+	}
+	sweepEphemeral(temp, time.Now().Add(time.Hour))
+	if got := names(); got != "postern-pg-held postern-pg-strange" {
+		t.Errorf("left after the sweep: %s", got)
+	}
+}
+
 func TestDataOfAnotherMajorIsRefusedAndNotTouched(t *testing.T) {
 	t.Parallel()
 	o := Options{StateDir: openDir(t)}

@@ -54,14 +54,13 @@ func keep(text string) int {
 
 // run does everything between the order and the end of the server.
 func (k *keeper) run() error {
+	lock, err := lockFile(k.enough, filepath.Join(k.Dir, "keeper"), true)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	if k.Ephemeral {
 		defer os.RemoveAll(k.Dir)
-	} else {
-		lock, err := lockFile(k.enough, filepath.Join(k.Dir, "keeper"), true)
-		if err != nil {
-			return err
-		}
-		defer lock.Close()
 	}
 	if err := k.binaries(); err != nil {
 		return err
