@@ -82,9 +82,9 @@ type pick struct {
 // the locked row, and its key is unique. Why a buried node takes nothing: its row is locked FOR SHARE, so
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
 // was claimed here.
-func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, err error) {
+func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		leases = nil
+		leases, more = nil, false
 		c := &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
 		if err := c.openLanes(ctx); err != nil {
 			return err
@@ -95,7 +95,7 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 		if err := c.lock(ctx); err != nil {
 			return err
 		}
-		c.match()
+		more = c.match()
 		if len(c.picks) == 0 || !c.alive {
 			return t.rollback(ctx)
 		}
@@ -103,7 +103,7 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 		leases, err = c.take(ctx)
 		return err
 	})
-	return leases, err
+	return leases, more, err
 }
 
 type claim struct {
@@ -185,15 +185,10 @@ func (c *claim) lock(ctx context.Context) error {
 			continue
 		}
 		b.Queue("SELECT "+queueSelect+candidatesSQL, l.id, n, l.kind == "resume").Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				q := &queueRow{}
-				if err := rows.Scan(q.dests()...); err != nil {
-					return err
-				}
-				q.tidy()
-				c.candidates[l.id] = append(c.candidates[l.id], q)
-			}
-			return rows.Err()
+			var list []*queueRow
+			err := collectQueues(rows, &list)
+			c.candidates[l.id] = list
+			return err
 		})
 	}
 	if err := c.t.send(ctx, b); err != nil {
@@ -255,7 +250,7 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 }
 
 // match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another.
-func (c *claim) match() {
+func (c *claim) match() (left bool) {
 	taken := map[int32]bool{}
 	for round := 0; len(c.picks) < c.room.Total; round++ {
 		more := false
@@ -272,6 +267,7 @@ func (c *claim) match() {
 				continue
 			case l.poolOf != 0:
 				if p.sender = c.sender(p.q, l, taken); p.sender == nil {
+					left = true
 					continue
 				}
 				taken[p.sender.id] = true
@@ -282,9 +278,10 @@ func (c *claim) match() {
 			c.picks = append(c.picks, p)
 		}
 		if !more {
-			return
+			return left
 		}
 	}
+	return true
 }
 
 func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSender {
@@ -340,7 +337,7 @@ func (c *claim) take(ctx context.Context) ([]*Lease, error) {
 	if err := c.t.send(ctx, b); err != nil {
 		return nil, err
 	}
-	leases, err := load.done()
+	leases, err := load.done(c.e.now)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,9 @@ type Lease struct {
 	Attempt int
 	Retries int
 	Fee     string
-	Since   time.Time // into this phase
+	Since   time.Time // into this phase, by the deciding clock
+	ReadAt  time.Time // when this was read, by the deciding clock
+	got     time.Time // the same moment on our own monotonic clock
 
 	SenderID  int32
 	Account   string
@@ -61,11 +63,15 @@ func (l *Lease) WorkerURL() string {
 	return l.Dispatcher.WorkerURL
 }
 
-// Flight is what decisions may know of the lease at the given time.
-func (l *Lease) Flight(now time.Time, maxRetries int) sequencer.Flight {
+// Now is the deciding clock as far as we can tell without asking: when the lease was read, and what our
+// own clock says has passed since.
+func (l *Lease) Now() time.Time { return l.ReadAt.Add(time.Since(l.got)) }
+
+// Flight is what decisions may know of the lease now.
+func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 	f := sequencer.Flight{
 		Phase: l.Phase, Attempt: l.Attempt, Retries: l.Retries, MaxRetries: maxRetries, Fee: l.Fee, FirstFee: l.Fee,
-		Since: now.Sub(l.Since), Cancelling: l.Cancelling, PinnedSender: l.Task.SenderID != 0,
+		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, PinnedSender: l.Task.SenderID != 0,
 	}
 	for _, a := range l.Earlier {
 		if a.Hash != "" && f.LastHash == "" {

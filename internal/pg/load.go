@@ -75,7 +75,7 @@ func (l *loader) queue(b *pgx.Batch) {
 
 // done returns a lease for each row, in their order. Call it before the commit: a lease that cannot be
 // made must not be owned.
-func (l *loader) done() ([]*Lease, error) {
+func (l *loader) done(now time.Time) ([]*Lease, error) {
 	out := make([]*Lease, 0, len(l.rows))
 	for _, q := range l.rows {
 		t := l.tasks[q.ID]
@@ -87,7 +87,7 @@ func (l *loader) done() ([]*Lease, error) {
 			return nil, &dispatcherMissing{t.Type}
 		}
 		lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
-			Fee: q.Fee, Since: q.EnteredAt, SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID]}
+			Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID]}
 		if f := l.senders[q.Sender]; f != nil {
 			lease.Account, lease.SenderURL = f.account, f.url
 		}

@@ -82,15 +82,7 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 			e := newEffects(s)
 			b := &pgx.Batch{}
 			b.Queue("SELECT "+queueSelect+orphansSQL, after, releaseChunk).Query(func(r pgx.Rows) error {
-				for r.Next() {
-					q := &queueRow{}
-					if err := r.Scan(q.dests()...); err != nil {
-						return err
-					}
-					q.tidy()
-					rows = append(rows, q)
-				}
-				return r.Err()
+				return collectQueues(r, &rows)
 			})
 			s.readNow(b, &e.now)
 			if err := t.send(ctx, b); err != nil || len(rows) == 0 {
@@ -112,6 +104,35 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 			return total, err
 		}
 	}
+}
+
+// GiveUp releases queues that the node itself holds and cannot go on with: it stops, or it does not know
+// whether its last commit was one. Without ids: all of them. Like Release, but it waits for locks.
+func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		var rows []*queueRow
+		e := newEffects(s)
+		b := &pgx.Batch{}
+		b.Queue("SELECT "+queueSelect+` FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) AND ($3::bigint[] IS NULL OR q.queue_id = ANY ($3))
+			ORDER BY q.queue_id FOR UPDATE`, n.ID, n.Epoch, ids).Query(func(r pgx.Rows) error {
+			return collectQueues(r, &rows)
+		})
+		s.readNow(b, &e.now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if total = len(rows); total == 0 {
+			return t.rollback(ctx)
+		}
+		if err := exact(ctx, t, rows); err != nil {
+			return err
+		}
+		for _, q := range rows {
+			e.orphan(q)
+		}
+		return e.commit(ctx, t, &pgx.Batch{})
+	})
+	return total, err
 }
 
 // orphan takes a queue from its owner.

@@ -162,13 +162,22 @@ func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
 }
 
 func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {
+	var list []*queueRow
+	err := collectQueues(rows, &list)
+	for _, q := range list {
+		into[q.ID] = q
+	}
+	return err
+}
+
+func collectQueues(rows pgx.Rows, into *[]*queueRow) error {
 	for rows.Next() {
 		q := &queueRow{}
 		if err := rows.Scan(q.dests()...); err != nil {
 			return err
 		}
 		q.tidy()
-		into[q.ID] = q
+		*into = append(*into, q)
 	}
 	return rows.Err()
 }

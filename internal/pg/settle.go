@@ -165,7 +165,8 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 			q.Pin = next.SenderID
 		}
 		n := *l
-		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, "", st.e.now
+		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, l.Dispatcher.Fee.Initial, st.e.now
+		n.ReadAt, n.got = st.e.now, time.Now()
 		n.Resume, n.Probe, n.Cancelling, n.Earlier = false, false, false, nil
 		st.out[i].Next = &n
 		return nil
@@ -211,6 +212,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
+	n.ReadAt, n.got = st.e.now, time.Now()
 	st.out[i].Next = &n
 }
 

@@ -53,7 +53,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
-		leases, err := load.done()
+		leases, err := load.done(e.now)
 		if err != nil {
 			return err
 		}
