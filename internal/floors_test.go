@@ -40,6 +40,7 @@ var floors = map[string]struct {
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
 	"internal/devpg":     {3, "finds or starts a PostgreSQL"},
+	"internal/chainsim":  {3, "the worker of the demo, with a chain inside; knows no rows and no client"},
 	"internal/telemetry": {3, "metrics, traces and logs leave here"},
 
 	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},

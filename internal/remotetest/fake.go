@@ -13,8 +13,8 @@ import (
 )
 
 // Fake is a worker whose behaviour a test scripts and flips while it runs. Without a script it accepts
-// each dispatch with a hash, answers a repeated token like the first time, knows every hash as pending,
-// and takes every hook. It is safe for concurrent use.
+// each dispatch with a hash, answers a repeated token like the first time, knows every hash as pending
+// until a later attempt names it, and takes every hook. It is safe for concurrent use.
 type Fake struct {
 	addr    string // fixed once it listens
 	serving sync.WaitGroup
@@ -29,6 +29,7 @@ type Fake struct {
 	byHash     map[string]string // hash -> token
 	executed   map[string]int    // by token: how often it was executed; 1 unless dedupe is off
 	statuses   map[string]outbox.Status
+	replaced   map[string]bool // hashes that a later attempt named: unknown, unless a status says otherwise
 	fences     map[string]int64
 	seq        int
 	flags      flags
@@ -56,6 +57,7 @@ func NewFake(t testing.TB) *Fake {
 		byHash:   map[string]string{},
 		executed: map[string]int{},
 		statuses: map[string]outbox.Status{},
+		replaced: map[string]bool{},
 		fences:   map[string]int64{},
 	}
 	if err := f.listen(); err != nil {
@@ -127,6 +129,7 @@ func (f *Fake) Forget() {
 	clear(f.byHash)
 	clear(f.executed)
 	clear(f.statuses)
+	clear(f.replaced)
 	clear(f.fences)
 }
 

@@ -101,6 +101,9 @@ func (f *Fake) dispatch(s *Seen, reply Reply, scripted bool) bring {
 	}
 	b := f.made(reply, *s)
 	if reply.executes {
+		for _, h := range s.PreviousHashes {
+			f.replaced[h] = true
+		}
 		f.executed[s.Token]++
 		f.answers[s.Token] = b.answer
 		var r struct{ Hash string }
@@ -136,6 +139,8 @@ func (f *Fake) statusOf(key string, token bool) map[string]any {
 	_, accepted := f.byHash[hash]
 	switch {
 	case ok:
+	case f.replaced[hash]:
+		st.State = outbox.StatusUnknown
 	case !accepted && !(token && f.executed[key] > 0):
 		st.State = outbox.StatusUnknown
 	case f.flags.includeAll:
