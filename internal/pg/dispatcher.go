@@ -179,7 +179,7 @@ func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exis
 		if !found {
 			return fault.New(fault.NotFound, "not_found", "there is no %s", object)
 		}
-		tag, err := t.Exec(ctx, update, by.Context, name, value)
+		tag, err := t.conn.Exec(ctx, update, by.Context, name, value)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -107,7 +106,7 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
-		if err := e.s.Doorbell(ctx, t); err != nil {
+		if err := e.s.Doorbell(ctx, asTx{t}); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -119,11 +118,6 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 		e.s.ring()
 	}
 	return nil
-}
-
-// Exec lets a doorbell write inside the transaction.
-func (t *txn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return t.conn.Exec(ctx, sql, args...)
 }
 
 func (e *effects) write(b *pgx.Batch) {

@@ -142,4 +142,6 @@ type Settled struct {
 	Fenced bool
 	// Next is the lease to go on with: the same transaction (ThenCall) or the next of its queue.
 	Next *Lease
+	// Err is why this one of a batch could not be recorded, while others were.
+	Err error
 }

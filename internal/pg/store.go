@@ -22,18 +22,13 @@ type Store struct {
 
 	// Doorbell inserts the wake-up for other processes into a transaction that made work ready; nil
 	// for none. It is called at most once per transaction, before its commit.
-	Doorbell func(ctx context.Context, tx Execer) error
+	Doorbell func(ctx context.Context, tx pgx.Tx) error
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()
 
 	clock atomic.Pointer[time.Time]
 	names sync.Map // nameKey -> queue id; a name never changes its id
 	epoch int
-}
-
-// Execer is what a statement inside somebody's transaction needs.
-type Execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // Connect opens a pool for url with the settings that our statements want: nested loops (an array of

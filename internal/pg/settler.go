@@ -1,0 +1,65 @@
+package pg
+
+import (
+	"context"
+	"strings"
+)
+
+// Settler gathers the answers that come in while a commit is in flight into the next one.
+type Settler struct {
+	g group[*Answer, Settled]
+}
+
+// NewSettler returns a Settler over s.
+func NewSettler(s *Store) *Settler {
+	st := &Settler{}
+	st.g.limit, st.g.flights = 256, 2
+	st.g.run = s.settleApart
+	return st
+}
+
+// Settle records one answer together with whatever else came in meanwhile.
+func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
+	out, err := st.g.do(ctx, a)
+	if err == nil {
+		err = out.Err
+	}
+	return out, err
+}
+
+// settleApart settles a batch; where one answer makes the whole SQL transaction fail (a value that
+// PostgreSQL refuses, an outcome that stands already), the batch is halved until only that one fails.
+func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, error) {
+	out, err := s.Settle(ctx, answers)
+	state := sqlState(err)
+	if !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "23") {
+		return out, err
+	}
+	if len(answers) == 1 {
+		if a := answers[0]; strings.HasPrefix(state, "22") && (len(a.Result.Done) > 0 || len(a.Result.Data) > 0) {
+			plain := *a
+			plain.Result.Done, plain.Result.Data = nil, nil
+			plain.Step.Message = strings.TrimSpace(plain.Step.Message + " (what the worker sent along could not be stored)")
+			return s.settleApart(ctx, []*Answer{&plain})
+		}
+		return nil, err
+	}
+	half := len(answers) / 2
+	first, errFirst := s.settleApart(ctx, answers[:half])
+	second, errSecond := s.settleApart(ctx, answers[half:])
+	if errFirst != nil {
+		first = failed(half, errFirst)
+	}
+	if errSecond != nil {
+		second = failed(len(answers)-half, errSecond)
+	}
+	return append(first, second...), nil
+}
+
+func failed(n int, err error) []Settled {
+	out := make([]Settled, n)
+	for i := range out {
+		out[i].Err = err
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Reap removes the hot rows of up to limit idle queues that nobody has used since before, after it has
+// copied their tail and fence to their names. It takes the name first, as whoever revives a queue does,
+// and skips what is locked, so it never waits; a post that comes meanwhile finds the name locked and
+// waits for this short transaction, or finds the row gone and revives it from the name.
+func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		var ids []int64
+		b := &pgx.Batch{}
+		b.Queue(`SELECT n.queue_id FROM (SELECT queue_id FROM postern.queue WHERE phase = 'IDLE' AND named AND NOT paused AND NOT draining
+				AND entered_at < $1 LIMIT $2) q
+			JOIN postern.queue_name n ON n.queue_id = q.queue_id WHERE NOT n.configured FOR UPDATE OF n SKIP LOCKED`, before, limit).
+			Query(func(r pgx.Rows) (err error) {
+				ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
+				return err
+			})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		rows := map[int64]*queueRow{}
+		b = &pgx.Batch{}
+		b.Queue("SELECT "+queueSelect+lockQueuesSQL+" SKIP LOCKED", ids).Query(func(r pgx.Rows) error { return scanQueues(r, rows) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		var gone, tails, fences []int64
+		var days []time.Time
+		for id, q := range rows {
+			if q.Phase == outbox.PhaseIdle && q.EnteredAt.Before(before) && !q.Paused && !q.Draining {
+				gone, tails, fences, days = append(gone, id), append(tails, q.Tail), append(fences, q.Fence), append(days, q.TailDay.Time())
+			}
+		}
+		if n = len(gone); n == 0 {
+			return t.rollback(ctx)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.queue_name n SET last_seq = g.seq, last_fence = g.fence, last_day = g.day
+			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) g(queue_id, seq, fence, day)
+			WHERE n.queue_id = g.queue_id`, gone, tails, fences, days)
+		b.Queue(`DELETE FROM postern.queue WHERE queue_id = ANY ($1)`, gone)
+		return t.commit(ctx, b)
+	})
+	return n, err
+}
+
+// Relane moves queues that stand in lanes which no longer fit their head's dispatcher (its pool or
+// exclusiveness has changed) and returns how many. A process that did not know of the change yet may
+// have put them there, so it is repeated.
+func (s *Store) Relane(ctx context.Context) (n int, err error) {
+	rows, err := s.pool.Query(ctx, `SELECT DISTINCT r.queue_id FROM postern.lane l
+		JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
+		JOIN postern.ready r ON r.lane = l.lane_id
+		WHERE (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
+			OR l.kind = 'exclusive' AND (l.value = '') <> (d.settings->>'exclusive' = 'type')
+			OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL)
+			OR l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AND NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id)
+		LIMIT 1000`)
+	if err != nil {
+		return 0, known(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, known(err)
+	}
+	for _, id := range ids {
+		err := s.run(ctx, func(t *txn) error {
+			q, now, err := s.lockOne(ctx, t, id)
+			if err != nil || q == nil || q.Phase != outbox.PhaseReady {
+				return err
+			}
+			e := newEffects(s)
+			e.now = now
+			e.leave(q)
+			if err := s.relane(ctx, t, e, q); err != nil {
+				return err
+			}
+			e.saved = append(e.saved, q)
+			return e.commit(ctx, t, &pgx.Batch{})
+		})
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// Forget removes the rows of nodes that have been dead for a day. A queue that such a node still owned
+// would be released all the same: its owner is no live node.
+func (s *Store) Forget(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.now())
+	return known(err)
+}

@@ -1,0 +1,112 @@
+package work
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// step does with the worker what the lease is at, and decides what comes of it: send it, ask about it, or
+// ask about its earlier attempts. nil means that ctx ended and nothing is known.
+func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
+	var a *pg.Answer
+	switch {
+	case l.Phase != outbox.PhaseDispatching:
+		a = e.elapsed(ctx, l)
+	case l.Resume:
+		a = e.ask(ctx, l)
+	default:
+		a = e.send(ctx, l)
+	}
+	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 {
+		a = e.ask(ctx, l)
+	}
+	if a.Step.Err != nil {
+		e.Log.Error("a decision that the machine does not know: the transaction stays as it is", "tx", l.ID(), "error", a.Step.Err)
+		return nil
+	}
+	if ctx.Err() != nil && !a.Step.State.Terminal() && !a.Step.KeepHash {
+		return nil
+	}
+	return a
+}
+
+// send dispatches the transaction once.
+func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
+	got := e.Worker.Dispatch(ctx, e.call(l))
+	f := l.Flight(outbox.DefaultMaxRetries)
+	if got.Class != "" || len(got.Result.Done) == 0 {
+		f.MaxRetries = e.maxRetries(ctx, l)
+	}
+	return &pg.Answer{Lease: l, Result: got.Result, StartedAt: got.StartedAt, Reachable: got.Class != outbox.ClassBlocked,
+		Step: sequencer.Dispatched(f, got, l.Dispatcher.Dispatcher, rand.Float64())}
+}
+
+// ask asks the worker what became of a dispatch whose end nobody saw.
+func (e *Engine) ask(ctx context.Context, l *pg.Lease) *pg.Answer {
+	started := time.Now()
+	st := e.Worker.Status(ctx, l.WorkerURL(), l.Task.Type, l.ID().Token(l.Attempt), "")
+	f := l.Flight(e.maxRetries(ctx, l))
+	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
+		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
+	a.Result.Hash, a.Result.Nonce = st.Hash, st.Nonce
+	return a
+}
+
+// elapsed asks once more about earlier attempts, then decides about the next one (S2.5 rows 16 and 19).
+func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
+	started := time.Now()
+	var earlier []outbox.Status
+	reachable := true
+	if hashes := l.Hashes(); len(hashes) > 0 {
+		earlier = e.Worker.StatusBatch(ctx, l.WorkerURL(), l.Task.Type, hashes)
+		for i := range earlier {
+			if earlier[i].Hash == "" {
+				earlier[i].Hash = hashes[i]
+			}
+			reachable = reachable && earlier[i].State != outbox.StatusUnreachable
+		}
+	}
+	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: reachable,
+		Step: sequencer.Elapsed(l.Flight(e.maxRetries(ctx, l)), earlier, l.Dispatcher.Dispatcher, rand.Float64())}
+	a.Result.Hash = a.Step.Hash
+	for _, st := range earlier {
+		if st.Hash == a.Step.Hash && a.Step.State == outbox.DONE {
+			a.BlockHeight, a.Result.Nonce = st.BlockHeight, st.Nonce
+		}
+	}
+	return a
+}
+
+// maxRetries is how often this transaction may be retried (S2.9): its own number, the dispatcher's, the
+// worker's, or the default.
+func (e *Engine) maxRetries(ctx context.Context, l *pg.Lease) int {
+	own, theirs := l.Task.MaxRetries, l.Dispatcher.Retry.MaxRetries
+	if own != nil || theirs != nil {
+		return sequencer.MaxRetries(own, theirs, nil)
+	}
+	worker, err := e.Worker.MaxRetries(ctx, l.WorkerURL(), l.Task.Type)
+	if err != nil {
+		e.Log.Debug("the worker does not say how often it wants retries", "type", l.Task.Type, "error", err)
+	}
+	return sequencer.MaxRetries(nil, nil, worker)
+}
+
+// call is everything that the worker is told (S2.7).
+func (e *Engine) call(l *pg.Lease) remote.Call {
+	c := remote.Call{
+		BaseURL: l.WorkerURL(), Type: l.Task.Type, ID: l.ID(), UID: l.Task.UID, Queue: l.Queue, Data: l.Data(), State: outbox.DISPATCHING,
+		PostedAt: l.Task.CreatedAt, Account: l.Account, SenderWorkerURL: l.SenderURL, SenderState: string(outbox.BLOCKED),
+		Retries: l.Retries, Attempt: l.Attempt, Epoch: l.ID().Epoch, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
+		PreviousHashes: l.Hashes(), Nonce: l.Nonce(), Timeout: time.Duration(l.Dispatcher.Timeouts.Dispatch), Traceparent: l.Task.Traceparent,
+	}
+	if len(c.PreviousHashes) > 0 {
+		c.Hash = c.PreviousHashes[0]
+	}
+	return c
+}

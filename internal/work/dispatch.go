@@ -1,0 +1,140 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// A quantum is how much of one queue a flight does before it looks whether others wait.
+const (
+	quantumTasks = 64
+	quantumTime  = 250 * time.Millisecond
+)
+
+// claimLoop leases queues as long as there is room, and starts a flight for each.
+func (e *Engine) claimLoop(ctx, calls context.Context) {
+	failures := 0
+	for {
+		room := e.room()
+		if room.Total > 0 && e.trusted() {
+			leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
+			for _, l := range leases {
+				e.launch(calls, l)
+			}
+			if err != nil && ctx.Err() == nil {
+				failures++
+				e.Log.Warn("claim", "error", err)
+				if !pause(ctx, nil, backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)) {
+					return
+				}
+				continue
+			}
+			failures = 0
+			e.more.Store(more)
+			e.progress.Store(time.Now().UnixMilli())
+			if len(leases) > 0 {
+				continue
+			}
+		} else {
+			e.more.Store(true)
+		}
+		if !pause(ctx, e.bell, time.Second) {
+			return
+		}
+	}
+}
+
+// launch starts a flight for a lease that is durable.
+func (e *Engine) launch(calls context.Context, l *pg.Lease) {
+	e.take(l)
+	e.flights.Go(func() {
+		defer e.give(l)
+		e.fly(calls, l)
+	})
+}
+
+// fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
+// nothing back: the queue is empty, waits, was given back, or is somebody else's.
+func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
+	begun, done := time.Now(), 0
+	for l != nil {
+		if !e.awaitTrust(ctx) {
+			return
+		}
+		a := e.step(ctx, l)
+		if a == nil { // cut off: the row says where it stands
+			return
+		}
+		done++
+		over := done >= quantumTasks || time.Since(begun) >= quantumTime
+		a.Continue = !e.stopping.Load() && !(over && e.more.Load())
+		a.Yield = over
+		if over {
+			begun, done = time.Now(), 0
+		}
+		out, ok := e.settle(ctx, a)
+		if !ok {
+			return
+		}
+		if out.Fenced {
+			e.Log.Warn("a late answer changed nothing: somebody else has the queue", "tx", l.ID(), "queue", l.Queue, "attempt", l.Attempt, "fence", l.Fence)
+			return
+		}
+		e.note(l, a)
+		l = out.Next
+	}
+}
+
+// settle records an answer. It tries as long as the node lives, since nothing else can move the queue
+// on meanwhile; a commit that nobody knows the end of is left to whoever asks the rows: the queue is
+// given up, and its next owner asks the worker before it sends anything.
+func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok bool) {
+	for n := 1; ; n++ {
+		out, err := e.settler.Settle(ctx, a)
+		if err == nil {
+			return out, true
+		}
+		e.Log.Warn("settle", "tx", a.Lease.ID(), "error", err)
+		if fault.CodeOf(err) == "database_unavailable" || errors.Is(err, context.DeadlineExceeded) {
+			if pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
+				continue
+			}
+			return out, false
+		}
+		e.giveUp(ctx, a.Lease)
+		return out, false
+	}
+}
+
+func (e *Engine) giveUp(ctx context.Context, l *pg.Lease) {
+	for n := 1; ; n++ {
+		_, err := e.Store.GiveUp(ctx, *e.node.Load(), []int64{l.ID().Queue})
+		if err == nil {
+			return
+		}
+		e.Log.Warn("give up a queue", "queue", l.Queue, "error", err)
+		if !pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
+			return
+		}
+	}
+}
+
+// note writes one line per transition that is not the usual end.
+func (e *Engine) note(l *pg.Lease, a *pg.Answer) {
+	level := e.Log.Debug
+	if a.Step.Class != "" {
+		level = e.Log.Info
+	}
+	var on sequencer.Event
+	if n := len(a.Step.Events); n > 0 {
+		on = a.Step.Events[n-1]
+	}
+	level("transition", "tx", l.ID(), "queue", l.Queue, "type", l.Task.Type, "sender", l.Account, "attempt", l.Attempt, "fence", l.Fence,
+		"from", l.Phase.Transaction(), "on", on, "to", a.Step.State, "code", a.Step.Code, "error", a.Step.Message)
+}

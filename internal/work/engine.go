@@ -1,0 +1,212 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// Config is what an Engine needs.
+type Config struct {
+	Store       *pg.Store
+	Worker      remote.Worker
+	Log         *slog.Logger
+	NodeName    string
+	Version     string
+	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
+	Concurrency int           // calls in flight at most (default 64)
+	Types       []string      // types to work on; empty = all
+	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
+}
+
+// Engine is one node that dispatches.
+type Engine struct {
+	Config
+	settler *pg.Settler
+
+	node atomic.Pointer[pg.Node]
+	beat atomic.Int64 // when the last heartbeat that succeeded began, on our monotonic clock
+	born time.Time    // the zero of that clock
+
+	mu      sync.Mutex
+	flying  int
+	byType  map[int32]int  // calls in flight of dispatchers without senders
+	flights sync.WaitGroup // every goroutine that may hold a lease
+
+	bell     chan struct{} // there may be something to claim
+	alarm    chan struct{} // there may be an earlier timer or a delivery
+	hooks    chan struct{}
+	more     atomic.Bool // others wait for a place or a sender
+	stopping atomic.Bool
+	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
+}
+
+// New makes an engine; Run starts it.
+func New(c Config) *Engine {
+	if c.TTL <= 0 {
+		c.TTL = 10 * time.Second
+	}
+	if c.Concurrency <= 0 {
+		c.Concurrency = 64
+	}
+	if c.Grace <= 0 {
+		c.Grace = 30 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{},
+		bell: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
+	e.settler = pg.NewSettler(c.Store)
+	return e
+}
+
+// Run works until ctx ends, then stops claiming, hands back what is not in a call, gives the calls
+// their grace, and returns when nothing of it runs any more. It returns an error only if it could not
+// start.
+func (e *Engine) Run(ctx context.Context) error {
+	n, err := e.Store.Register(ctx, e.NodeName, e.Version, e.TTL)
+	if err != nil {
+		return fmt.Errorf("register node %s: %w", e.NodeName, err)
+	}
+	e.node.Store(&n)
+	e.trustFrom(time.Now())
+	e.Store.Ring = e.Ring
+	stopRiver, err := e.startRiver(ctx)
+	if err != nil {
+		return err
+	}
+	calls, cut := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the grace
+	defer cut()
+	var own sync.WaitGroup
+	background := func(f func(context.Context)) { own.Go(func() { f(ctx) }) }
+	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
+	var beats sync.WaitGroup
+	beats.Go(func() { e.heartbeat(beating) })
+	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
+	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
+	background(e.hookLoop)
+	background(e.refreshLoop)
+	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL, "concurrency", e.Concurrency)
+
+	<-ctx.Done()
+	e.stopping.Store(true)
+	own.Wait()
+	stopRiver()
+	e.land(cut)
+	stopBeating()
+	beats.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	e.handBack(last)
+	return nil
+}
+
+// land waits for the calls in flight: until they end, or the grace is over and they are cut off.
+func (e *Engine) land(cut func()) {
+	landed := make(chan struct{})
+	go func() { e.flights.Wait(); close(landed) }()
+	select {
+	case <-landed:
+	case <-time.After(e.Grace):
+		cut()
+		<-landed
+	}
+}
+
+// handBack releases what calls that were cut off left behind, and ends the node.
+func (e *Engine) handBack(ctx context.Context) {
+	n := *e.node.Load()
+	left, err := e.Store.GiveUp(ctx, n, nil)
+	if err == nil {
+		err = e.Store.Leave(ctx, n)
+	}
+	if err != nil {
+		e.Log.Warn("could not hand back the leases: they are released after their TTL", "node", n.Name, "error", err)
+		return
+	}
+	if left > 0 {
+		e.Log.Info("handed back queues whose calls were cut off: the next node asks their workers first", "node", n.Name, "queues", left)
+	}
+}
+
+// Ring tells the engine that there may be work, a timer or a hook.
+func (e *Engine) Ring() {
+	for _, c := range []chan struct{}{e.bell, e.alarm, e.hooks} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *Engine) takes(typ string) bool { return len(e.Types) == 0 || slices.Contains(e.Types, typ) }
+
+// room is what the node can take now.
+func (e *Engine) room() pg.Room {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	used := make(map[int32]int, len(e.byType))
+	for d, n := range e.byType {
+		used[d] = n
+	}
+	return pg.Room{
+		Total: e.Concurrency - e.flying,
+		Slots: func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
+		Takes: e.takes,
+	}
+}
+
+// take and give count a flight in and out.
+func (e *Engine) take(l *pg.Lease) {
+	e.mu.Lock()
+	e.flying++
+	if l.SenderID == 0 {
+		e.byType[l.Dispatcher.ID]++
+	}
+	e.mu.Unlock()
+}
+
+func (e *Engine) give(l *pg.Lease) {
+	e.mu.Lock()
+	e.flying--
+	if l.SenderID == 0 {
+		if e.byType[l.Dispatcher.ID]--; e.byType[l.Dispatcher.ID] == 0 {
+			delete(e.byType, l.Dispatcher.ID)
+		}
+	}
+	e.mu.Unlock()
+	select {
+	case e.bell <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d, for a signal on c, or for the end of ctx; false is the end.
+func pause(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+	case <-t.C:
+	}
+	return ctx.Err() == nil
+}
+
+// refreshLoop reads the configuration once a second.
+func (e *Engine) refreshLoop(ctx context.Context) {
+	for pause(ctx, nil, time.Second) {
+		if err := e.Store.Refresh(ctx); err != nil && ctx.Err() == nil {
+			e.Log.Warn("read the configuration", "error", err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package work
+
+import (
+	"context"
+	"time"
+)
+
+// trustFrom notes that a heartbeat which began at t has succeeded.
+func (e *Engine) trustFrom(t time.Time) { e.beat.Store(int64(t.Sub(e.born))) }
+
+// trusted says whether our leases certainly hold: no other node can have buried us yet. The margin is
+// what a call that starts now needs to reach the worker before somebody else could ask about it.
+func (e *Engine) trusted() bool {
+	return time.Since(e.born)-time.Duration(e.beat.Load()) < e.TTL-e.TTL/5
+}
+
+// awaitTrust waits until our leases certainly hold; false is the end of ctx.
+func (e *Engine) awaitTrust(ctx context.Context) bool {
+	for !e.trusted() {
+		if !pause(ctx, nil, 20*time.Millisecond) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// heartbeat renews the node's leases ten times per TTL and buries other nodes that do not. Whoever
+// buried a node releases its queues at once.
+func (e *Engine) heartbeat(ctx context.Context) {
+	for {
+		e.beatOnce(ctx)
+		if n, err := e.Store.Bury(ctx); err != nil && ctx.Err() == nil {
+			e.Log.Warn("bury", "error", err)
+		} else if n > 0 {
+			e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
+			e.release(ctx)
+		}
+		if !pause(ctx, nil, min(e.TTL/10, time.Second/2)) {
+			return
+		}
+	}
+}
+
+func (e *Engine) beatOnce(ctx context.Context) {
+	began := time.Now()
+	limit, cancel := context.WithTimeout(ctx, e.TTL/2)
+	defer cancel()
+	n := *e.node.Load()
+	alive, err := e.Store.Beat(limit, n)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		e.Log.Warn("heartbeat", "node", n.Name, "error", err)
+	case err == nil && alive:
+		e.trustFrom(began)
+	case err == nil: // buried: what we hold is fenced; go on as a new incarnation
+		back, err := e.Store.Reincarnate(limit, n)
+		if err != nil {
+			return
+		}
+		e.Log.Warn("this node was taken for dead: its queues went to others, and its late answers change nothing", "node", n.Name, "epoch", back.Epoch)
+		e.node.Store(&back)
+		e.trustFrom(began)
+	}
+}
+
+// release takes the queues of dead nodes and makes them ready to be resumed.
+func (e *Engine) release(ctx context.Context) int {
+	n, err := e.Store.Release(ctx)
+	if err != nil && ctx.Err() == nil {
+		e.Log.Warn("release", "error", err)
+	}
+	if n > 0 {
+		e.Log.Warn("released queues of dead nodes", "queues", n)
+	}
+	return n
+}

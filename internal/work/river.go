@@ -1,0 +1,192 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+)
+
+// River's schema and our queue in it.
+const (
+	riverSchema = "river"
+	riverQueue  = "postern"
+)
+
+// What River runs. dispatch is a doorbell between processes, inserted with what made work ready; the
+// others are periodic. None of them remembers anything: our rows do.
+type (
+	dispatchArgs  struct{}
+	retryArgs     struct{}
+	includeArgs   struct{}
+	callbackArgs  struct{}
+	sweepArgs     struct{}
+	partitionArgs struct{}
+)
+
+func (dispatchArgs) Kind() string  { return "dispatch" }
+func (retryArgs) Kind() string     { return "retry" }
+func (includeArgs) Kind() string   { return "include" }
+func (callbackArgs) Kind() string  { return "callback" }
+func (sweepArgs) Kind() string     { return "sweep" }
+func (partitionArgs) Kind() string { return "partition" }
+
+// startRiver starts River's client with our workers and returns how to stop it.
+func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
+	w := river.NewWorkers()
+	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
+	add(w, func(context.Context, retryArgs) error { e.ringAlarm(); return nil })
+	add(w, func(context.Context, includeArgs) error { e.ringAlarm(); return nil })
+	add(w, func(context.Context, callbackArgs) error { e.Ring(); return nil })
+	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
+	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
+	client, err := newRiver(e.Store.Pool(), &river.Config{
+		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}},
+		Workers: w,
+		PeriodicJobs: []*river.PeriodicJob{
+			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
+			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}),
+		},
+	}, e.Log)
+	if err != nil {
+		return nil, err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	if err := client.Start(life); err != nil {
+		end()
+		return nil, fmt.Errorf("start River: %w", err)
+	}
+	bell := NewDoorbell(client)
+	e.Store.Doorbell = func(ctx context.Context, tx pgx.Tx) error {
+		if len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
+			return nil // this process has room itself
+		}
+		return bell.Ring(ctx, tx)
+	}
+	return func() {
+		limit, cancel := context.WithTimeout(life, 2*time.Second)
+		defer cancel()
+		if client.Stop(limit) != nil {
+			hard, cancel := context.WithTimeout(life, time.Second)
+			defer cancel()
+			_ = client.StopAndCancel(hard)
+		}
+		end()
+	}, nil
+}
+
+// newRiver makes a client with the settings that all of ours share.
+func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger) (*river.Client[pgx.Tx], error) {
+	c.Schema = riverSchema
+	c.Logger = slog.New(quiet{log.Handler()})
+	c.FetchCooldown = 5 * time.Millisecond
+	c.FetchPollInterval = time.Second
+	c.CompletedJobRetentionPeriod = 5 * time.Minute
+	c.DiscardedJobRetentionPeriod = 24 * time.Hour
+	client, err := river.NewClient(riverpgxv5.New(pool), c)
+	if err != nil {
+		return nil, fmt.Errorf("River: %w", err)
+	}
+	return client, nil
+}
+
+func every(d time.Duration, args river.JobArgs) *river.PeriodicJob {
+	return river.NewPeriodicJob(river.PeriodicInterval(d),
+		func() (river.JobArgs, *river.InsertOpts) {
+			return args, &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}
+		}, &river.PeriodicJobOpts{RunOnStart: true})
+}
+
+// worker runs a function as a River worker.
+type worker[T river.JobArgs] struct {
+	river.WorkerDefaults[T]
+	run func(context.Context, T) error
+}
+
+func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error { return w.run(ctx, job.Args) }
+
+func add[T river.JobArgs](w *river.Workers, run func(context.Context, T) error) {
+	river.AddWorker(w, &worker[T]{run: run})
+}
+
+// dispatchJob passes a doorbell on to the claim loop. A process without room keeps the job until it has
+// some or a second has passed, so that the next doorbell goes to another process.
+func (e *Engine) dispatchJob(ctx context.Context) error {
+	for range 20 {
+		if e.room().Total > 0 {
+			break
+		}
+		if !pause(ctx, nil, 50*time.Millisecond) {
+			return nil
+		}
+	}
+	e.Ring()
+	return nil
+}
+
+// Doorbell wakes dispatching processes through River.
+type Doorbell struct {
+	client *river.Client[pgx.Tx]
+	mu     sync.Mutex
+	last   time.Time
+	armed  bool
+}
+
+// NewDoorbell makes a doorbell of a client.
+func NewDoorbell(client *river.Client[pgx.Tx]) *Doorbell { return &Doorbell{client: client} }
+
+// InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.
+func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error) {
+	client, err := newRiver(pool, &river.Config{}, log)
+	if err != nil {
+		return nil, err
+	}
+	return NewDoorbell(client), nil
+}
+
+// doorbellEvery is the least time between two dispatch jobs of one process.
+const doorbellEvery = 10 * time.Millisecond
+
+// Ring inserts a dispatch job into tx, or, where this process inserted one a moment ago, has one inserted
+// after that moment.
+func (d *Doorbell) Ring(ctx context.Context, tx pgx.Tx) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if wait := doorbellEvery - time.Since(d.last); wait > 0 {
+		if !d.armed {
+			d.armed = true
+			time.AfterFunc(wait, d.trail)
+		}
+		return nil
+	}
+	d.last = time.Now()
+	_, err := d.client.InsertManyFastTx(ctx, tx, []river.InsertManyParams{dispatchJob})
+	return err
+}
+
+var dispatchJob = river.InsertManyParams{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}}
+
+func (d *Doorbell) trail() {
+	d.mu.Lock()
+	d.armed, d.last = false, time.Now()
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	// What is lost here is found by the next look, a second later at most.
+	_, _ = d.client.InsertManyFast(ctx, []river.InsertManyParams{dispatchJob})
+}
+
+// quiet keeps River's own talk out of our log below warnings.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
+}
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
+func (q quiet) WithGroup(n string) slog.Handler      { return quiet{q.Handler.WithGroup(n)} }

@@ -1,0 +1,38 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// reapAfter is how long a queue that nobody configured stays in the hot table after it became idle.
+const reapAfter = 24 * time.Hour
+
+// SweepOnce does what must be done now and then by somebody: bury dead nodes, release whatever has no
+// live owner, put queues into the lanes that they now need, and take idle queues out of the hot table.
+func (e *Engine) SweepOnce(ctx context.Context) error {
+	_, buried := e.Store.Bury(ctx)
+	e.release(ctx)
+	moved, relaned := e.Store.Relane(ctx)
+	now, told := e.Store.Now(ctx)
+	var reaped int
+	var reap error
+	if told == nil {
+		reaped, reap = e.Store.Reap(ctx, now.Add(-reapAfter), 1000)
+	}
+	if moved+reaped > 0 {
+		e.Log.Debug("swept", "moved", moved, "reaped", reaped)
+	}
+	e.Ring()
+	return errors.Join(buried, relaned, told, reap, e.Store.Forget(ctx))
+}
+
+// PartitionOnce creates the partitions of the coming days.
+func (e *Engine) PartitionOnce(ctx context.Context) error {
+	n, err := e.Store.EnsureDays(ctx)
+	if n > 0 {
+		e.Log.Debug("created partitions", "partitions", n)
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package work
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// dueAtOnce is how many timers one round handles; pollsAtOnce how many hashes one status call asks about.
+const (
+	dueAtOnce   = 500
+	pollsAtOnce = 100
+)
+
+// timerLoop runs a round when the earliest timer is due, when somebody set an earlier one, and once a
+// second in any case.
+func (e *Engine) timerLoop(ctx, calls context.Context) {
+	for {
+		next := time.Second
+		if e.trusted() {
+			w, err := e.TimersOnce(ctx, calls)
+			switch {
+			case err != nil && ctx.Err() == nil:
+				e.Log.Warn("timers", "error", err)
+			case w.Due == dueAtOnce:
+				next = 0
+			case !w.Next.IsZero() && w.Next.Year() > 1:
+				next = min(next, max(w.Next.Sub(w.Now), time.Millisecond))
+			}
+		}
+		if next > 0 && !pause(ctx, e.alarm, next) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// TimersOnce handles what is due now: it launches flights for delays that ended and outcomes to ask about,
+// and polls the inclusion of submitted transactions, many hashes a call.
+func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
+	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
+	if err != nil {
+		return w, err
+	}
+	for _, l := range w.Leases {
+		e.launch(calls, l)
+	}
+	if len(w.Polls) > 0 {
+		e.flights.Go(func() { e.include(calls, w.Polls) })
+	}
+	return w, nil
+}
+
+// include asks workers about submitted transactions, grouped by worker and type.
+func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
+	type group struct{ url, typ string }
+	groups := map[group][]*pg.Lease{}
+	for _, l := range polls {
+		g := group{l.WorkerURL(), l.Task.Type}
+		groups[g] = append(groups[g], l)
+	}
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, 8)
+	for g, list := range groups {
+		for len(list) > 0 {
+			n := min(len(list), pollsAtOnce)
+			part := list[:n]
+			list = list[n:]
+			limit <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-limit }()
+				e.poll(ctx, g.url, g.typ, part)
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// poll asks about one group in one call, settles what is decided and puts the rest off to its next poll.
+func (e *Engine) poll(ctx context.Context, url, typ string, list []*pg.Lease) {
+	hashes := make([]string, len(list))
+	for i, l := range list {
+		if h := l.Hashes(); len(h) > 0 {
+			hashes[i] = h[0]
+		}
+	}
+	started := time.Now()
+	statuses := e.Worker.StatusBatch(ctx, url, typ, hashes)
+	if ctx.Err() != nil {
+		return // cut off: the timers run on
+	}
+	var later []int64
+	var delays []time.Duration
+	for i, l := range list {
+		a := &pg.Answer{Lease: l, StartedAt: started, Reachable: true, BlockHeight: statuses[i].BlockHeight,
+			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i], l.Dispatcher.Dispatcher, rand.Float64())}
+		a.Result.Hash, a.Result.Nonce = hashes[i], statuses[i].Nonce
+		if a.Step.Err != nil {
+			e.Log.Error("a decision that the machine does not know", "tx", l.ID(), "error", a.Step.Err)
+			continue
+		}
+		if a.Step.Phase == outbox.PhaseWaitingInclusion {
+			later, delays = append(later, l.ID().Queue), append(delays, time.Duration(l.Dispatcher.Inclusion.PollEvery))
+			continue
+		}
+		e.flights.Go(func() { // together they make one commit
+			if out, ok := e.settle(ctx, a); ok && !out.Fenced {
+				e.note(l, a)
+			}
+		})
+	}
+	if err := e.Store.Polled(ctx, later, delays); err != nil {
+		e.Log.Warn("put off polls", "error", err)
+	}
+	e.ringAlarm()
+}
+
+func (e *Engine) ringAlarm() {
+	select {
+	case e.alarm <- struct{}{}:
+	default:
+	}
+}
