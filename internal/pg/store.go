@@ -26,6 +26,10 @@ type Store struct {
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()
 
+	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
+	// committed; an error rolls back.
+	beforeCommit func(ctx context.Context, pid uint32) error
+
 	clock atomic.Pointer[time.Time]
 	names sync.Map // nameKey -> queue id; a name never changes its id
 	epoch int

@@ -17,6 +17,7 @@ import (
 // last one: two round trips fewer, while locks are held.
 type txn struct {
 	conn  *pgxpool.Conn
+	s     *Store
 	began bool
 	done  bool
 }
@@ -69,7 +70,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 	if err != nil {
 		return unavailable(err)
 	}
-	t := &txn{conn: conn}
+	t := &txn{conn: conn, s: s}
 	defer func() {
 		if t.began && !t.done {
 			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -102,6 +103,15 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
+	if hold := t.s.beforeCommit; hold != nil {
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if err := hold(ctx, t.conn.Conn().PgConn().PID()); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+	}
 	doubt := standbyDoubt(t.conn.Conn())
 	doubt.Store(false)
 	var tag pgconn.CommandTag

@@ -1,0 +1,7 @@
+package pg
+
+import "context"
+
+// HoldCommits makes every transaction of s call hold between its writes and its commit, with the process
+// id of its session; an error rolls it back. nil ends it.
+func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { s.beforeCommit = hold }

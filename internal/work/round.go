@@ -1,0 +1,44 @@
+package work
+
+import (
+	"context"
+	"time"
+)
+
+// Manual registers the engine as a node that does nothing by itself: Round is its only motion. For the
+// debug clock and for stories that decide when what happens.
+func (e *Engine) Manual(ctx context.Context) error {
+	n, err := e.Store.Register(ctx, e.NodeName, e.Version, e.TTL)
+	if err != nil {
+		return err
+	}
+	e.node.Store(&n)
+	return nil
+}
+
+// Round does everything that can be done now: it fires due timers, claims, calls and settles, and
+// delivers hooks, until nothing moves any more. Calls that hang keep it waiting until ctx ends.
+func (e *Engine) Round(ctx context.Context) error {
+	for {
+		if err := e.Store.Refresh(ctx); err != nil {
+			return err
+		}
+		e.trustFrom(time.Now())
+		w, err := e.TimersOnce(ctx, ctx)
+		if err != nil {
+			return err
+		}
+		leases, _, err := e.Store.Claim(ctx, *e.node.Load(), e.room())
+		if err != nil {
+			return err
+		}
+		for _, l := range leases {
+			e.launch(ctx, l)
+		}
+		e.flights.Wait()
+		hooks, err := e.HooksOnce(ctx)
+		if err != nil || ctx.Err() != nil || w.Due+len(leases)+hooks == 0 {
+			return err
+		}
+	}
+}
