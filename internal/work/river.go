@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,7 +54,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
 			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}),
 		},
-	}, e.Log)
+	}, e.Log, &e.stopping)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +83,9 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 }
 
 // newRiver makes a client with the settings that all of ours share.
-func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger) (*river.Client[pgx.Tx], error) {
+func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {
 	c.Schema = riverSchema
-	c.Logger = slog.New(quiet{log.Handler()})
+	c.Logger = slog.New(quiet{log.Handler(), stopping})
 	c.FetchCooldown = 5 * time.Millisecond
 	c.FetchPollInterval = time.Second
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
@@ -143,7 +144,7 @@ func NewDoorbell(client *river.Client[pgx.Tx]) *Doorbell { return &Doorbell{clie
 
 // InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.
 func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error) {
-	client, err := newRiver(pool, &river.Config{}, log)
+	client, err := newRiver(pool, &river.Config{}, log, new(atomic.Bool))
 	if err != nil {
 		return nil, err
 	}
@@ -182,11 +183,17 @@ func (d *Doorbell) trail() {
 	_, _ = d.client.InsertManyFast(ctx, []river.InsertManyParams{dispatchJob})
 }
 
-// quiet keeps River's own talk out of our log below warnings.
-type quiet struct{ slog.Handler }
+// quiet keeps River's own talk out of our log: what is below a warning, and what it complains of while it
+// is being stopped.
+type quiet struct {
+	slog.Handler
+	stopping *atomic.Bool
+}
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
+	return l >= slog.LevelWarn && !q.stopping.Load() && q.Handler.Enabled(ctx, l)
 }
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
-func (q quiet) WithGroup(n string) slog.Handler      { return quiet{q.Handler.WithGroup(n)} }
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler {
+	return quiet{q.Handler.WithAttrs(a), q.stopping}
+}
+func (q quiet) WithGroup(n string) slog.Handler { return quiet{q.Handler.WithGroup(n), q.stopping} }
