@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // Reply is how the fake meets one call. Those that execute (Accept, Done, and After around them) are
@@ -16,6 +17,7 @@ type Reply struct {
 	header   http.Header
 	body     func(s Seen, seq int) []byte
 	manner   manner
+	delay    time.Duration
 }
 
 // manner is how a reply is brought.
@@ -101,6 +103,9 @@ func (r Reply) With(name, value string) Reply {
 	r.header.Add(name, value)
 	return r
 }
+
+// Slow executes at once and answers after d.
+func (r Reply) Slow(d time.Duration) Reply { r.delay = d; return r }
 
 // ThenDrop executes like r and then closes the connection instead of answering: the answer is lost.
 func (r Reply) ThenDrop() Reply { r.manner = drop; return r }

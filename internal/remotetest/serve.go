@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -36,6 +37,7 @@ type bring struct {
 	answer
 	header http.Header
 	manner manner
+	delay  time.Duration
 }
 
 // meet decides how to meet s, and executes it if that is so. The lock is held.
@@ -94,7 +96,7 @@ func (f *Fake) dispatch(s *Seen, reply Reply, scripted bool) bring {
 	known, repeat := f.answers[s.Token]
 	s.Repeat = repeat
 	if repeat && !f.flags.noDedupe && (!scripted || reply.executes) {
-		return bring{answer: known, manner: reply.manner}
+		return bring{answer: known, manner: reply.manner, delay: reply.delay}
 	}
 	if !scripted {
 		reply = Accept("")
@@ -116,7 +118,7 @@ func (f *Fake) dispatch(s *Seen, reply Reply, scripted bool) bring {
 
 // made gives a reply its body.
 func (f *Fake) made(r Reply, s Seen) bring {
-	b := bring{answer: answer{status: r.status}, header: r.header, manner: r.manner}
+	b := bring{answer: answer{status: r.status}, header: r.header, manner: r.manner, delay: r.delay}
 	if r.body != nil {
 		f.seq++
 		b.body = r.body(s, f.seq)
@@ -171,6 +173,12 @@ func (f *Fake) statusOf(key string, token bool) map[string]any {
 func (b bring) send(w http.ResponseWriter, r *http.Request, gone <-chan struct{}) {
 	for k, v := range b.header {
 		w.Header()[k] = v
+	}
+	if b.delay > 0 {
+		select {
+		case <-time.After(b.delay):
+		case <-gone:
+		}
 	}
 	switch b.manner {
 	case hang:
