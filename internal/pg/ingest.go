@@ -33,6 +33,7 @@ type Submission struct {
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
 type Accepted struct {
 	ID     outbox.ID
+	At     time.Time // when it was received, for a new one
 	Replay bool
 	Err    error
 }
@@ -172,7 +173,7 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 			in.out[i], in.refused = Accepted{Err: err}, true
 			continue
 		}
-		in.out[i] = Accepted{ID: id}
+		in.out[i] = Accepted{ID: id, At: in.e.now}
 		in.fresh++
 		if sub.UID != "" {
 			in.keys[key] = keyRow{id, sub.Hash}

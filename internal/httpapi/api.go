@@ -1,0 +1,202 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Config is what an API needs.
+type Config struct {
+	Store    *pg.Store
+	Ingester *pg.Ingester
+	Log      *slog.Logger
+	// Auth "none" is development mode: everybody is the actor dev. Anything else answers 401 to every
+	// request that is not open to all, until keys exist.
+	Auth   string
+	Limits Limits // zero fields take DefaultLimits
+	// Ready lists the checks behind /readyz; nil for the database alone.
+	Ready   func(context.Context) []Check
+	Version string
+}
+
+// API serves the REST surface.
+type API struct {
+	Config
+	huma    huma.API
+	router  chi.Router
+	waits   *hub
+	drained atomic.Bool
+}
+
+var settings sync.Once
+
+// New builds the router. It does no I/O.
+func New(c Config) *API {
+	settings.Do(func() {
+		huma.ValidateStrictCasing = true
+		huma.DefaultArrayNullable = false
+		huma.NewErrorWithContext = problemOf
+		huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+			return problemOf(nil, status, msg, errs...)
+		}
+	})
+	c.Limits = c.Limits.orDefault()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &API{Config: c, router: chi.NewMux()}
+	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
+	a.router.Use(a.identify, a.recover, a.guard, a.authenticate, a.readBody)
+	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
+	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
+	a.huma = humachi.New(a.router, a.document())
+	a.routes()
+	return a
+}
+
+// Handler serves requests.
+func (a *API) Handler() http.Handler { return a.router }
+
+// Drain is the beginning of the end: /readyz fails, new posts are answered 503 draining, and who waits
+// gets the present state at once. Everything else still works.
+func (a *API) Drain() {
+	if !a.drained.Swap(true) {
+		a.waits.close()
+	}
+}
+
+// document is huma's configuration: the head of the OpenAPI document, and its traps turned off.
+func (a *API) document() huma.Config {
+	version := a.Version
+	if version == "" {
+		version = "dev"
+	}
+	c := huma.DefaultConfig("Postern", version)
+	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer."
+	c.CreateHooks = nil
+	c.DocsPath, c.SchemasPath = "", ""
+	c.RejectUnknownQueryParameters = true
+	c.Tags = []*huma.Tag{
+		{Name: "transactions", Description: "What must go out once, in order."},
+		{Name: "queues", Description: "The ordering key."},
+		{Name: "senders", Description: "Scarce accounts that sign."},
+		{Name: "dispatchers", Description: "The settings of one transaction type."},
+		{Name: "service", Description: "The service itself."},
+	}
+	return c
+}
+
+// routes is the whole surface on one screen.
+func (a *API) routes() {
+	tag := "transactions"
+	get(a, tag, "/transactions", "list-transactions", "List transactions", a.listTransactions)
+	post(a, tag, "/transactions", "post-transaction", "Post one transaction", a.postTransaction, 201, 200)
+	op := operation(tag, http.MethodPost, batchPath, "post-transactions", "Post up to 1,000 transactions", []int{201, 200, 207})
+	batchRequest(&op, a.huma.OpenAPI().Components.Schemas)
+	register(a, op, a.postBatch)
+	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid", "Read one transaction by the client's name", a.getByUID, 304)
+	get(a, tag, "/transactions/{id}", "get-transaction", "Read one transaction, or wait for it", a.getTransaction, 304)
+
+	tag = "senders"
+	get(a, tag, "/senders", "list-senders", "List senders", a.listSenders)
+	get(a, tag, "/senders/{account}", "get-sender", "Read one sender", a.getSender)
+	put(a, tag, "/senders/{account}", "put-sender", "Create or replace a sender", a.putSender, 200, 201)
+	patch(a, tag, "/senders/{account}", "patch-sender", "Change a sender", a.patchSender)
+	remove(a, tag, "/senders/{account}", "delete-sender", "Take a sender out of use", a.deleteSender)
+	post(a, tag, "/senders/{account}/pause", "pause-sender", "Keep a sender from taking another queue", a.pauseSender, 200)
+	post(a, tag, "/senders/{account}/resume", "resume-sender", "Let a paused sender work again", a.resumeSender, 200)
+	post(a, tag, "/senders/{account}/block", "block-sender", "Block a sender for a while", a.blockSender, 200)
+	post(a, tag, "/senders/{account}/unblock", "unblock-sender", "Let a blocked sender work again", a.unblockSender, 200)
+
+	tag = "dispatchers"
+	get(a, tag, "/dispatchers", "list-dispatchers", "List dispatchers", a.listDispatchers)
+	get(a, tag, "/dispatchers/{type}", "get-dispatcher", "Read one dispatcher", a.getDispatcher)
+	put(a, tag, "/dispatchers/{type}", "put-dispatcher", "Create or replace a dispatcher", a.putDispatcher, 200, 201)
+	patch(a, tag, "/dispatchers/{type}", "patch-dispatcher", "Change a dispatcher", a.patchDispatcher)
+	remove(a, tag, "/dispatchers/{type}", "delete-dispatcher", "Remove a type", a.deleteDispatcher)
+	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Let a paused type go on", a.resumeDispatcher, 200)
+
+	tag = "service"
+	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)
+	get(a, tag, "/machines/{name}", "get-machine", "One state machine", a.getMachine)
+	get(a, tag, "/limits", "get-limits", "The limits in force", a.limits)
+	get(a, tag, "/livez", "get-livez", "Whether the process lives", a.livez)
+	get(a, tag, "/readyz", "get-readyz", "Whether it should get requests, and why not", a.readyz)
+}
+
+// operation is what all routes have in common.
+func operation(tag, method, path, id, summary string, statuses []int) huma.Operation {
+	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{tag},
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // readBody has read it, within our limits
+		Errors: []int{400, 401, 403, 404, 422, 429, 503}}
+	if len(statuses) > 0 && method != http.MethodGet {
+		op.DefaultStatus = statuses[0]
+		statuses = statuses[1:]
+	}
+	for _, s := range statuses {
+		if op.Responses == nil {
+			op.Responses = map[string]*huma.Response{}
+		}
+		op.Responses[itoa(s)] = &huma.Response{Description: http.StatusText(s)}
+	}
+	return op
+}
+
+func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), also ...int) {
+	register(a, operation(tag, http.MethodGet, path, id, summary, also), h)
+}
+
+func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
+	op := operation(tag, http.MethodPost, path, id, summary, statuses)
+	op.Errors = append(op.Errors, 409, 413)
+	register(a, op, h)
+}
+
+func put[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
+	op := operation(tag, http.MethodPut, path, id, summary, statuses)
+	op.Errors = append(op.Errors, 412, 413)
+	register(a, op, h)
+}
+
+func patch[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
+	op := operation(tag, http.MethodPatch, path, id, summary, nil)
+	op.Errors = append(op.Errors, 412, 413)
+	register(a, op, h)
+}
+
+func remove[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
+	op := operation(tag, http.MethodDelete, path, id, summary, []int{204})
+	op.Errors = append(op.Errors, 409, 412)
+	register(a, op, h)
+}
+
+// register adds a route whose handler returns faults.
+func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// now is the deciding clock, or ours where the database does not answer.
+func (a *API) now(ctx context.Context) (time.Time, error) { return a.Store.Now(ctx) }
+
+// schemaOf is the schema of a type in the document.
+func schemaOf[T any](r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[T](), true, reflect.TypeFor[T]().Name())
+}

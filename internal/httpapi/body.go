@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+const batchPath = "/transactions:batch"
+
+// readBody reads the whole body within its limits, checks its media type, and passes it on only if it is
+// JSON that we accept (strict.go). Newline-delimited items of a batch are checked one by one, later.
+func (a *API) readBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit, name := a.Limits.Body, "request"
+		if r.URL.Path == batchPath {
+			limit, name = a.Limits.Batch, "batch"
+		}
+		conn := http.NewResponseController(w)
+		_ = conn.SetReadDeadline(time.Now().Add(time.Duration(a.Limits.BodyRead) * time.Second))
+		body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+		_ = conn.SetReadDeadline(time.Time{}) // else a long wait would end with it
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = fault.New(fault.Retry, "body_timeout", "the body did not arrive within %d s", a.Limits.BodyRead)
+		case err != nil:
+			err = fault.New(fault.Invalid, "malformed_json", "the body broke off")
+		case int64(len(body)) > limit:
+			w.Header().Set("Connection", "close")
+			err = fault.New(fault.Invalid, "too_large", "the %s has more than %d bytes, the limit of a %s body", name, limit, name)
+		case len(body) > 0:
+			err = a.checkBody(r, body)
+		}
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.ContentLength = int64(len(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// checkBody refuses what is not JSON, and names what huma should take it for.
+func (a *API) checkBody(r *http.Request, body []byte) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case r.Header.Get("Content-Type") == "", err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
+		r.Header.Set("Content-Type", "application/json")
+		return strict(body, a.Limits.Depth)
+	case err == nil && media == ndjson && r.URL.Path == batchPath:
+		r.Header.Set("Content-Type", ndjson)
+		return nil
+	}
+	return fault.New(fault.Invalid, "unsupported_media_type", "Content-Type %q: send application/json", fault.Clip(r.Header.Get("Content-Type")))
+}
+
+const ndjson = "application/x-ndjson"

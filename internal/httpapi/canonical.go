@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"math/big"
+	"time"
+)
+
+// hashOf is what makes two requests with one key the same: SHA-256 over the fields that define the
+// transaction, with sorted keys and without white space. The uid is the key itself and not part of it.
+func hashOf(in *transactionInput) []byte {
+	fields := map[string]any{"type": in.Type, "data": parsed(in.Data)}
+	if in.Queue != nil && *in.Queue != "" {
+		fields["queue"] = *in.Queue
+	}
+	if in.NotBefore != nil {
+		fields["not_before"] = in.NotBefore.UTC().Format(time.RFC3339Nano)
+	}
+	if in.MaxRetries != nil {
+		fields["max_retries"] = *in.MaxRetries
+	}
+	if len(in.Tags) > 0 {
+		fields["tags"] = in.Tags
+	}
+	if in.Sender != "" {
+		fields["sender"] = in.Sender
+	}
+	b, err := json.Marshal(fields) // maps are written with sorted keys
+	if err != nil {
+		return nil
+	}
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+// parsed reads JSON and keeps the digits of its numbers.
+func parsed(raw json.RawMessage) any {
+	if len(raw) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return string(raw)
+	}
+	return v
+}
+
+// equalJSON compares values as the database does: key order and the writing of a number do not count.
+func equalJSON(a, b any) bool {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for k, v := range x {
+			w, ok := y[k]
+			if !ok || !equalJSON(v, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := b.([]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			if !equalJSON(x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	case json.Number:
+		y, ok := b.(json.Number)
+		return ok && (x == y || equalNumber(x, y))
+	}
+	return a == b
+}
+
+// equalNumber compares two numbers exactly. Long ones are compared as text: nobody should make us
+// compute them.
+func equalNumber(a, b json.Number) bool {
+	if len(a) > 400 || len(b) > 400 || bytes.ContainsAny([]byte(a+b), "eE") {
+		x, _, err1 := big.ParseFloat(string(a), 10, 200, big.ToNearestEven)
+		y, _, err2 := big.ParseFloat(string(b), 10, 200, big.ToNearestEven)
+		return err1 == nil && err2 == nil && x.Cmp(y) == 0
+	}
+	x, ok1 := new(big.Rat).SetString(string(a))
+	y, ok2 := new(big.Rat).SetString(string(b))
+	return ok1 && ok2 && x.Cmp(y) == 0
+}

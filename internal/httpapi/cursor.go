@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Paging is what every list takes.
+type Paging struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Order  string `query:"order" enum:"asc,desc" default:"desc"`
+	Cursor string `query:"cursor" doc:"next of the page before, with the same filters."`
+}
+
+// limit is how many items the page may have.
+func (p *Paging) limit(a *API) (int, error) {
+	if p.Limit == 0 {
+		p.Limit = 50
+	}
+	if p.Limit < 1 || p.Limit > a.Limits.Page {
+		return 0, fault.At("limit", "limit %d: want 1 to %d", p.Limit, a.Limits.Page)
+	}
+	return p.Limit, nil
+}
+
+// sealed is a cursor before it is encoded: where to go on, and of which filters.
+type sealed struct {
+	Of string          `json:"of"`
+	At json.RawMessage `json:"at"`
+}
+
+// read opens the cursor, if there is one; one of other filters is refused.
+func (p *Paging) read(filters []any, into any) error {
+	if p.Cursor == "" {
+		return nil
+	}
+	var c sealed
+	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || c.Of != seal(filters) || json.Unmarshal(c.At, into) != nil {
+		return fault.New(fault.Invalid, "bad_cursor", "cursor %q is none of ours, or was made with other filters: begin without one", fault.Clip(p.Cursor))
+	}
+	return nil
+}
+
+// next makes the cursor of the next page, and its Link.
+func (p *Paging) next(filters []any, at any) (*string, string) {
+	raw, err := json.Marshal(at)
+	if err != nil {
+		return nil, ""
+	}
+	b, err := json.Marshal(sealed{seal(filters), raw})
+	if err != nil {
+		return nil, ""
+	}
+	s := base64.RawURLEncoding.EncodeToString(b)
+	return &s, fmt.Sprintf(`<?cursor=%s>; rel="next"`, s)
+}
+
+func seal(filters []any) string {
+	b, _ := json.Marshal(filters)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:6])
+}

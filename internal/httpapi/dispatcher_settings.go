@@ -1,0 +1,116 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// DispatcherSettings is what people write of a dispatcher; what is left out takes the defaults of S2.16.
+type DispatcherSettings struct {
+	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
+	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing."`
+	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,199})?$" doc:"Senders; without it the type needs none."`
+	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
+	Exclusive   string             `json:"exclusive,omitempty" doc:"none, type, or field:<JSON pointer into data>."`
+	Timeouts    *timeoutSettings   `json:"timeouts,omitempty"`
+	Retry       *retrySettings     `json:"retry,omitempty"`
+	Fee         *feeSettings       `json:"fee,omitempty"`
+	Inclusion   *inclusionSettings `json:"inclusion,omitempty"`
+	Idempotent  *bool              `json:"idempotent,omitempty" doc:"The same token may be sent again unasked."`
+	Replaceable *bool              `json:"replaceable,omitempty" doc:"A retry may replace what is in the pool."`
+}
+
+type timeoutSettings struct {
+	Dispatch string `json:"dispatch,omitempty" example:"10m"`
+}
+
+type retrySettings struct {
+	MaxRetries *int    `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Without it the worker is asked, else 2."`
+	Kind       string  `json:"kind,omitempty" enum:"exponential,fixed"`
+	Initial    string  `json:"initial,omitempty" example:"5s"`
+	Factor     float64 `json:"factor,omitempty" minimum:"1" maximum:"100"`
+	Cap        string  `json:"cap,omitempty" example:"5m"`
+	OnFailed   *bool   `json:"on_failed,omitempty" doc:"Retry what failed in a block."`
+}
+
+type feeSettings struct {
+	Kind        string `json:"kind,omitempty" enum:"percent,step,none"`
+	Initial     string `json:"initial,omitempty" pattern:"^[0-9]{0,78}$" doc:"digits; empty: the worker's own"`
+	BumpPercent *int   `json:"bump_percent,omitempty" minimum:"0" maximum:"1000"`
+	Step        string `json:"step,omitempty" pattern:"^[0-9]{0,78}$" doc:"digits"`
+	CapPercent  *int   `json:"cap_percent,omitempty" minimum:"100" maximum:"1000000" doc:"of the first fee"`
+}
+
+type inclusionSettings struct {
+	PollEvery     string `json:"poll_every,omitempty" example:"10s"`
+	Deadline      string `json:"deadline,omitempty" example:"10000s"`
+	UnknownGrace  string `json:"unknown_grace,omitempty" example:"5m"`
+	Confirmations *int   `json:"confirmations,omitempty" minimum:"1" maximum:"1000000"`
+}
+
+// settingsOf reads settings, already validated against their schema, over the defaults.
+func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
+	d := outbox.DefaultDispatcher()
+	if err := json.Unmarshal(raw, &d); err != nil {
+		return d, fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if d.Type != "" && d.Type != typ {
+		return d, fault.At("/type", "type %q is not %q of the path: leave it out", fault.Clip(d.Type), typ)
+	}
+	d.Type = typ
+	return d, checkDispatcher(&d)
+}
+
+var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+)$`)
+
+// checkDispatcher refuses settings that no schema can.
+func checkDispatcher(d *outbox.Dispatcher) error {
+	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil {
+		return err
+	}
+	if d.Exclusive != "" && !exclusivePattern.MatchString(d.Exclusive) || len(d.Exclusive) > 200 {
+		return fault.At("/exclusive", "exclusive %q: want none, type, or field: with a JSON pointer, such as field:/zkAppAddress", fault.Clip(d.Exclusive))
+	}
+	for _, c := range []struct {
+		pointer    string
+		value      outbox.Duration
+		least, max time.Duration
+	}{
+		{"/timeouts/dispatch", d.Timeouts.Dispatch, time.Millisecond, 24 * time.Hour},
+		{"/retry/initial", d.Retry.Initial, 0, 30 * 24 * time.Hour},
+		{"/retry/cap", d.Retry.Cap, time.Duration(d.Retry.Initial), 30 * 24 * time.Hour},
+		{"/inclusion/poll_every", d.Inclusion.PollEvery, time.Millisecond, 24 * time.Hour},
+		{"/inclusion/deadline", d.Inclusion.Deadline, 0, 365 * 24 * time.Hour},
+		{"/inclusion/unknown_grace", d.Inclusion.UnknownGrace, 0, 365 * 24 * time.Hour},
+	} {
+		if v := time.Duration(c.value); v < c.least || v > c.max {
+			return fault.At(c.pointer, "%s %q: want %s to %s", strings.TrimPrefix(c.pointer, "/"), v, c.least, c.max)
+		}
+	}
+	if d.Fee.Kind == "step" && d.Fee.Step == "" {
+		return fault.At("/fee/step", "a fee of kind step wants step, in digits")
+	}
+	return nil
+}
+
+// checkWorkerURL wants an absolute http or https URL without credentials or fragment; or noop:, where a
+// worker is wanted at all.
+func checkWorkerURL(pointer, raw string, required bool) error {
+	if raw == "" && !required || strings.HasPrefix(raw, "noop:") && required {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return fault.At(pointer, "worker_url %q: want an absolute http or https URL", fault.Clip(raw))
+	case u.User != nil, u.Fragment != "", u.RawQuery != "":
+		return fault.At(pointer, "worker_url: want neither credentials nor query nor fragment in it")
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// dispatcherView is a dispatcher as clients read it: its settings in full, and how it does.
+type dispatcherView struct {
+	DispatcherSettings
+	Paused    bool      `json:"paused"`
+	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
+	Warnings  []string  `json:"warnings"`
+	Version   int64     `json:"version"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// gateView says that the worker could not be reached, and when it is tried again.
+type gateView struct {
+	Failures int        `json:"failures"`
+	Until    *time.Time `json:"until"`
+	Reason   string     `json:"reason"`
+}
+
+func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
+	v := dispatcherView{Paused: d.Paused, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
+	b, err := json.Marshal(d.Dispatcher)
+	if err == nil {
+		err = json.Unmarshal(b, &v.DispatcherSettings)
+	}
+	if d.Failures > 0 {
+		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy}
+	}
+	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") {
+		v.Warnings = append(v.Warnings, "if the worker has no /status, each call that a stop or crash cuts off ends UNRESOLVED: give it /status, or set idempotent if the same token may be sent again")
+	}
+	return v, err
+}
+
+type dispatcherOutput struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     dispatcherView
+}
+
+type dispatchersOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []dispatcherView `json:"items"`
+		Next  *string          `json:"next"`
+	}
+}
+
+func (a *API) listDispatchers(ctx context.Context, in *namedPage) (*dispatchersOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, after := []any{"dispatchers"}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Dispatchers(ctx, contextID(ctx))
+	if err != nil {
+		return nil, err
+	}
+	out := &dispatchersOutput{}
+	out.Body.Items = []dispatcherView{}
+	for _, d := range found {
+		if d.Type <= after {
+			continue
+		}
+		if n := len(out.Body.Items); n == limit {
+			out.Body.Next, out.Link = p.next(filters, out.Body.Items[n-1].Type)
+			break
+		}
+		v, err := viewDispatcher(d)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Items = append(out.Body.Items, v)
+	}
+	return out, nil
+}
+
+type dispatcherInput struct {
+	Type name `path:"type"`
+}
+
+func (a *API) getDispatcher(ctx context.Context, in *dispatcherInput) (*dispatcherOutput, error) {
+	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
+	if err != nil {
+		return nil, err
+	}
+	v, err := viewDispatcher(d)
+	return &dispatcherOutput{Status: http.StatusOK, ETag: etag(d.Version), Body: v}, err
+}
+
+type putDispatcherInput struct {
+	Type name `path:"type"`
+	Conditions
+	RawBody []byte
+	Body    DispatcherSettings
+}
+
+// putDispatcher creates or replaces a dispatcher: 201, 200; 412 if it is not what If-Match says.
+func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*dispatcherOutput, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, version)
+}
+
+func (a *API) writeDispatcher(ctx context.Context, typ string, raw []byte, version int64) (*dispatcherOutput, error) {
+	d, err := settingsOf(typ, raw)
+	if err != nil {
+		return nil, err
+	}
+	created, err := a.Store.PutDispatcher(ctx, by(ctx, ""), d, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.getDispatcher(ctx, &dispatcherInput{name(typ)})
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, "/dispatchers/"+typ
+	}
+	return out, err
+}
+
+type patchDispatcherInput struct {
+	Type name `path:"type"`
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*dispatcherOutput, error) {
+	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(d.Version); err != nil {
+		return nil, err
+	}
+	raw, err := merged(d.Dispatcher, in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.decode(raw, &DispatcherSettings{}, "DispatcherSettings"); err != nil {
+		return nil, err
+	}
+	return a.writeDispatcher(ctx, d.Type, raw, d.Version)
+}
+
+type deleteDispatcherInput struct {
+	Type name `path:"type"`
+	Conditions
+	Force bool `query:"force" doc:"Even while transactions of the type wait: they wait until it comes back."`
+}
+
+func (a *API) deleteDispatcher(ctx context.Context, in *deleteDispatcherInput) (*struct{}, error) {
+	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(d.Version); err != nil {
+		return nil, err
+	}
+	return nil, a.Store.RemoveDispatcher(ctx, by(ctx, ""), d.Type, in.Force)
+}
+
+type dispatcherActionInput struct {
+	Type name `path:"type"`
+	Body *reasonBody
+}
+
+func (a *API) pauseDispatcher(ctx context.Context, in *dispatcherActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseDispatcher(ctx, by(ctx, in.Body.reason()), string(in.Type), true))
+}
+
+func (a *API) resumeDispatcher(ctx context.Context, in *dispatcherActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseDispatcher(ctx, by(ctx, in.Body.reason()), string(in.Type), false))
+}

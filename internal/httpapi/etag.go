@@ -1,0 +1,54 @@
+package httpapi
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// matches says whether a list of entity tags, as in If-Match and If-None-Match, names etag.
+func matches(list, etag string) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		if part = strings.TrimPrefix(strings.TrimSpace(part), "W/"); part == "*" || part == etag {
+			return true
+		}
+	}
+	return false
+}
+
+func etag(version int64) string { return fmt.Sprintf(`"%d"`, version) }
+
+// Conditions are the preconditions of a write.
+type Conditions struct {
+	IfMatch     string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
+	IfNoneMatch string `header:"If-None-Match" doc:"*: only create."`
+}
+
+// version is what the store compares: 0 whatever there is, -1 only create.
+func (c Conditions) version() (int64, error) {
+	if strings.TrimSpace(c.IfNoneMatch) == "*" {
+		return -1, nil
+	}
+	if c.IfMatch == "" || strings.TrimSpace(c.IfMatch) == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(strings.TrimSpace(c.IfMatch), "W/"), `"`), 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fault.New(fault.Conflict, "precondition_failed", "If-Match %q is no ETag that was handed out here", fault.Clip(c.IfMatch))
+	}
+	return n, nil
+}
+
+// check compares the version of what a DELETE or an action is about to change.
+func (c Conditions) check(have int64) error {
+	want, err := c.version()
+	if err != nil {
+		return err
+	}
+	if want > 0 && want != have {
+		return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
+	}
+	return nil
+}

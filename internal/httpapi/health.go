@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Check is one condition of readiness.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+type livezOutput struct {
+	Body struct {
+		Status  string `json:"status"`
+		Version string `json:"version"`
+	}
+}
+
+// livez answers as long as the process can.
+func (a *API) livez(context.Context, *struct{}) (*livezOutput, error) {
+	out := &livezOutput{}
+	out.Body.Status, out.Body.Version = "live", a.Version
+	return out, nil
+}
+
+type readyzOutput struct {
+	Status int
+	Body   struct {
+		Ready  bool    `json:"ready"`
+		Checks []Check `json:"checks"`
+	}
+}
+
+// readyz says whether this process should get requests, and lists what that depends on.
+func (a *API) readyz(ctx context.Context, _ *struct{}) (*readyzOutput, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	out := &readyzOutput{Status: http.StatusOK}
+	if a.Ready != nil {
+		out.Body.Checks = a.Ready(ctx)
+	} else {
+		out.Body.Checks = []Check{databaseCheck(ctx, a.Store)}
+	}
+	serving := Check{Name: "serving", OK: !a.drained.Load()}
+	if !serving.OK {
+		serving.Detail = "shutting down"
+	}
+	out.Body.Checks = append(out.Body.Checks, serving)
+	out.Body.Ready = true
+	for _, c := range out.Body.Checks {
+		out.Body.Ready = out.Body.Ready && c.OK
+	}
+	if !out.Body.Ready {
+		out.Status = http.StatusServiceUnavailable
+	}
+	return out, nil
+}
+
+// databaseCheck asks the database for the time.
+func databaseCheck(ctx context.Context, s *pg.Store) Check {
+	if _, err := s.Now(ctx); err != nil {
+		return Check{Name: "database", Detail: "the database does not answer"}
+	}
+	return Check{Name: "database", OK: true}
+}
+
+type limitsOutput struct{ Body Limits }
+
+// limits shows those in force.
+func (a *API) limits(context.Context, *struct{}) (*limitsOutput, error) {
+	return &limitsOutput{a.Limits}, nil
+}

@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// hub looks up what all waiting requests of the process name, in one statement every 50 ms, for as long
+// as there are any.
+type hub struct {
+	store *pg.Store
+	log   *slog.Logger
+	slots chan struct{}
+	end   chan struct{}
+
+	mu      sync.Mutex
+	waiting map[*waiter]struct{}
+	running bool
+}
+
+type waiter struct {
+	id      outbox.ID
+	reached func(*pg.Transaction) bool
+	done    chan struct{}
+}
+
+// pollEvery is how often the hub looks.
+const pollEvery = 50 * time.Millisecond
+
+func newHub(s *pg.Store, slots int, log *slog.Logger) *hub {
+	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+}
+
+// close lets everybody go who waits now or later.
+func (h *hub) close() { close(h.end) }
+
+// wait returns when reached says so, after d, when ctx ends, or when the hub is closed. False at once
+// means that all slots are taken or that the hub is closed.
+func (h *hub) wait(ctx context.Context, id outbox.ID, d time.Duration, reached func(*pg.Transaction) bool) bool {
+	select {
+	case <-h.end:
+		return false
+	case h.slots <- struct{}{}:
+	default:
+		return false
+	}
+	defer func() { <-h.slots }()
+	w := &waiter{id: id, reached: reached, done: make(chan struct{})}
+	h.mu.Lock()
+	h.waiting[w] = struct{}{}
+	if !h.running {
+		h.running = true
+		go h.run()
+	}
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.waiting, w)
+		h.mu.Unlock()
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-h.end:
+	}
+	return true
+}
+
+// run looks until nobody waits.
+func (h *hub) run() {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for range tick.C {
+		h.mu.Lock()
+		if len(h.waiting) == 0 {
+			h.running = false
+			h.mu.Unlock()
+			return
+		}
+		ids := make([]outbox.ID, 0, len(h.waiting))
+		for w := range h.waiting {
+			ids = append(ids, w.id)
+		}
+		h.mu.Unlock()
+		h.look(ids)
+	}
+}
+
+func (h *hub) look(ids []outbox.ID) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	found, err := h.store.Watch(ctx, ids)
+	if err != nil {
+		h.log.Warn("waiting requests cannot be looked up", "error", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.waiting {
+		if t := found[w.id]; t != nil && w.reached(t) {
+			close(w.done)
+			delete(h.waiting, w)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// reasonBody is the optional body of every action.
+type reasonBody struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
+}
+
+func (b *reasonBody) reason() string {
+	if b == nil {
+		return ""
+	}
+	return b.Reason
+}
+
+// leverOutput is the answer to an action: done (200), or pending until the next safe point (202).
+type leverOutput struct {
+	Status int
+	ETag   string `header:"ETag"`
+	Body   struct {
+		Result  string `json:"result" enum:"done,pending"`
+		Changed bool   `json:"changed" doc:"false if it was so already"`
+		At      string `json:"at,omitempty" doc:"pending: when it takes effect"`
+	}
+}
+
+func lever(r pg.LeverResult, err error) (*leverOutput, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &leverOutput{Status: http.StatusOK}
+	out.Body.Result, out.Body.Changed = "done", r.Changed
+	if r.Pending {
+		out.Status, out.Body.Result, out.Body.At = http.StatusAccepted, "pending", r.At
+	}
+	return out, nil
+}

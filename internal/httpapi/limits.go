@@ -1,0 +1,43 @@
+package httpapi
+
+// Limits are those that GET /limits shows. Zero means the default.
+type Limits struct {
+	Body     int64 `json:"body_bytes"`      // of one request
+	Batch    int64 `json:"batch_bytes"`     // of POST /transactions:batch
+	Items    int   `json:"batch_items"`     // of one batch
+	Data     int   `json:"data_bytes"`      // of the field data
+	Tags     int   `json:"tags"`            // of one transaction
+	Depth    int   `json:"json_depth"`      // of any body
+	Wait     int   `json:"wait_seconds"`    // of one request
+	Waits    int   `json:"waits"`           // at once, in this process
+	Page     int   `json:"page_items"`      // of one list
+	Examined int   `json:"page_examined"`   // rows that one page may look at
+	BodyRead int   `json:"body_in_seconds"` // for the whole body to arrive
+}
+
+// DefaultLimits are the limits of a server that is told nothing.
+var DefaultLimits = Limits{Body: 1 << 20, Batch: 8 << 20, Items: 1000, Data: 256 << 10, Tags: 16, Depth: 64, Wait: 60, Waits: 2000,
+	Page: 500, Examined: 50000, BodyRead: 15}
+
+func (l Limits) orDefault() Limits {
+	d := DefaultLimits
+	or(&l.Body, d.Body)
+	or(&l.Batch, d.Batch)
+	or(&l.Items, d.Items)
+	or(&l.Data, d.Data)
+	or(&l.Tags, d.Tags)
+	or(&l.Depth, d.Depth)
+	or(&l.Wait, d.Wait)
+	or(&l.Waits, d.Waits)
+	or(&l.Page, d.Page)
+	or(&l.Examined, d.Examined)
+	or(&l.BodyRead, d.BodyRead)
+	return l
+}
+
+func or[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

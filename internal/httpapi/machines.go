@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// machineView is one state machine, as the code has it.
+type machineView struct {
+	Name     string      `json:"name"`
+	Seed     string      `json:"seed" doc:"the published design that it follows"`
+	Initial  string      `json:"initial"`
+	Terminal []string    `json:"terminal"`
+	States   []stateView `json:"states"`
+	Events   []string    `json:"events"`
+	Rules    []ruleView  `json:"rules" doc:"the first that matches wins"`
+}
+
+type stateView struct {
+	Name    string `json:"name"`
+	Meaning string `json:"meaning"`
+}
+
+type ruleView struct {
+	From string   `json:"from" doc:"empty: there is nothing yet"`
+	On   string   `json:"on"`
+	When string   `json:"when"`
+	To   string   `json:"to"`
+	Do   []string `json:"do"`
+}
+
+type machinesOutput struct {
+	Body struct {
+		Items []machineView `json:"items"`
+		Next  *string       `json:"next"`
+	}
+}
+
+func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) {
+	out := &machinesOutput{}
+	for _, t := range sequencer.Tables() {
+		out.Body.Items = append(out.Body.Items, viewMachine(t))
+	}
+	return out, nil
+}
+
+type machineInput struct {
+	Name name `path:"name"`
+}
+
+type machineOutput struct{ Body machineView }
+
+func (a *API) getMachine(_ context.Context, in *machineInput) (*machineOutput, error) {
+	for _, t := range sequencer.Tables() {
+		if t.Name == string(in.Name) {
+			return &machineOutput{viewMachine(t)}, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "not_found", "no machine %q", fault.Clip(string(in.Name)))
+}
+
+func viewMachine(t machine.Table) machineView {
+	v := machineView{Name: t.Name, Seed: t.Seed, Initial: t.Initial, Terminal: list(t.Terminal), Events: list(t.Events)}
+	for _, s := range t.States() {
+		v.States = append(v.States, stateView{s, sequencer.Meanings[t.Name+"."+s]})
+	}
+	for _, r := range t.Rules {
+		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})
+	}
+	return v
+}
+
+// list makes nil an empty list, since JSON tells them apart.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}

@@ -1,0 +1,127 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// door is the real router over a real database, behind a real listener.
+type door struct {
+	t     *testing.T
+	api   *httpapi.API
+	store *pg.Store
+	url   string
+	id    int32
+}
+
+func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
+	t.Helper()
+	t.Parallel()
+	db := pgtest.New(t)
+	pool, err := pg.Connect(t.Context(), db.URL, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: "none", Version: "test"}
+	for _, f := range change {
+		f(&c)
+	}
+	d := &door{t: t, api: httpapi.New(c), store: s, id: s.Context("default").ID}
+	server := httptest.NewServer(d.api.Handler())
+	t.Cleanup(server.Close)
+	d.url = server.URL
+	return d
+}
+
+// answer is a response, read.
+type answer struct {
+	status int
+	header http.Header
+	raw    string
+	body   map[string]any
+}
+
+// call sends a request; headers come as "Name: value".
+func (d *door) call(method, path, body string, headers ...string) answer {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		if k == "Host" {
+			req.Host = v
+		}
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	a := answer{status: res.StatusCode, header: res.Header, raw: string(b)}
+	if len(b) > 0 && strings.Contains(res.Header.Get("Content-Type"), "json") {
+		if err := json.Unmarshal(b, &a.body); err != nil {
+			d.t.Fatalf("%s %s: %s: %s", method, path, err, b)
+		}
+	}
+	if res.Header.Get("Postern-Request-Id") == "" {
+		d.t.Errorf("%s %s: no Postern-Request-Id", method, path)
+	}
+	return a
+}
+
+// want calls and fails unless the status is the expected one.
+func (d *door) want(status int, method, path, body string, headers ...string) answer {
+	d.t.Helper()
+	a := d.call(method, path, body, headers...)
+	if a.status != status {
+		d.t.Fatalf("%s %s answered %d, want %d: %s", method, path, a.status, status, a.raw)
+	}
+	return a
+}
+
+// refused calls and wants a problem of that status and code; it returns the problem.
+func (d *door) refused(status int, code, method, path, body string, headers ...string) answer {
+	d.t.Helper()
+	a := d.want(status, method, path, body, headers...)
+	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+		d.t.Errorf("%s %s: Content-Type %q", method, path, ct)
+	}
+	if a.body["code"] != code || a.body["type"] != "urn:postern:problem:"+code || a.body["status"] != float64(status) ||
+		a.body["request_id"] != a.header.Get("Postern-Request-Id") || a.body["title"] == "" || a.body["detail"] == "" {
+		d.t.Errorf("%s %s: want %s: %s", method, path, code, a.raw)
+	}
+	return a
+}
+
+func (d *door) dispatcher(typ string) {
+	d.t.Helper()
+	d.want(201, "PUT", "/dispatchers/"+typ, `{"worker_url": "http://127.0.0.1:1/"}`)
+}
+
+func (a answer) str(key string) string { s, _ := a.body[key].(string); return s }

@@ -1,0 +1,41 @@
+package httpapi
+
+import (
+	"regexp"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// name is what people configure by: up to 200 characters, none of which needs escaping in a path.
+type name string
+
+// uidName is the client's own name of a transaction: the same alphabet, up to 255.
+type uidName string
+
+const (
+	namePattern = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`
+	uidPattern  = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,254}$`
+	nameIs      = "1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit"
+	uidIs       = "1 to 255 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit"
+)
+
+var uidRegexp = regexp.MustCompile(uidPattern)
+
+// Schema documents and validates a name.
+func (name) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: namePattern, PatternDescription: nameIs, Examples: []any{"claim-7f3"}}
+}
+
+// Schema documents and validates a uid.
+func (uidName) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: uidPattern, PatternDescription: uidIs, Examples: []any{"order-4711"}}
+}
+
+// queueName is a name or null: null and absent mean unordered.
+type queueName string
+
+// Schema documents and validates the queue of a transaction.
+func (queueName) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: namePattern, PatternDescription: nameIs, Examples: []any{"claim-7f3"},
+		Description: "The ordering key; null or absent for unordered work."}
+}

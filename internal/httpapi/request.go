@@ -1,0 +1,142 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// scope is who asks, in which context, under which id.
+type scope struct {
+	Context   *pg.Context
+	Actor     string
+	RequestID string
+}
+
+type scopeKey struct{}
+
+func scopeOf(ctx context.Context) *scope {
+	if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
+		return s
+	}
+	return &scope{}
+}
+
+// by says who pulls a lever.
+func by(ctx context.Context, reason string) pg.By {
+	s := scopeOf(ctx)
+	return pg.By{Context: s.Context.ID, Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID}
+}
+
+func contextID(ctx context.Context) int32 { return scopeOf(ctx).Context.ID }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// identify gives the request an id.
+func (a *API) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &scope{}
+		if id, err := uuid.NewV7(); err == nil {
+			s.RequestID = id.String()
+		}
+		w.Header().Set("Postern-Request-Id", s.RequestID)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, s)))
+	})
+}
+
+// recover answers 500 where a handler panics; the log has the stack.
+func (a *API) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler {
+					panic(v)
+				}
+				a.refuse(w, r, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guard refuses what no handler should see: in development mode a foreign Host (DNS rebinding) or Origin
+// (a web page), and always what is no UTF-8 text in path or query.
+func (a *API) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.Auth == "none" {
+			if !loopback(r.Host) {
+				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden", "host %q: development mode answers as localhost, 127.0.0.1 or [::1] only", fault.Clip(r.Host)))
+				return
+			}
+			if o := r.Header.Get("Origin"); o != "" && !ownOrigin(o, r.Host) {
+				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden", "origin %q: development mode answers no foreign pages", fault.Clip(o)))
+				return
+			}
+		}
+		query, err := url.QueryUnescape(r.URL.RawQuery)
+		if text := r.URL.Path + query; err != nil || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			a.refuse(w, r, fault.New(fault.Invalid, "invalid", "path and query must be UTF-8 without NUL, rightly escaped"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func loopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	switch strings.ToLower(strings.Trim(host, "[]")) {
+	case "localhost", "127.0.0.1", "::1":
+		return true
+	}
+	return false
+}
+
+func ownOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+// open lists what anybody may read.
+var open = map[string]bool{"/livez": true, "/readyz": true, "/openapi.json": true, "/openapi.yaml": true}
+
+// authenticate finds out who asks and in which context.
+func (a *API) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if open[r.URL.Path] {
+			next.ServeHTTP(w, r)
+			return
+		}
+		switch {
+		case a.Auth != "none":
+			a.refuse(w, r, fault.New(fault.Forbidden, "unauthenticated", "API keys come with a later version: until then run with POSTERN_AUTH=none on a loopback address"))
+			return
+		case r.Header.Get("Authorization") != "" || r.Header.Get("Signature") != "":
+			a.refuse(w, r, fault.New(fault.Forbidden, "unauthenticated", "this credential is not known: leave it out, development mode needs none"))
+			return
+		}
+		s := scopeOf(r.Context())
+		s.Actor = "dev"
+		name := r.Header.Get("Postern-Context")
+		if name == "" {
+			name = "default"
+		}
+		if s.Context = a.Store.Context(name); s.Context == nil {
+			a.refuse(w, r, fault.New(fault.NotFound, "not_found", "no context %q", fault.Clip(name)))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// transactionInput is what a client writes of a transaction (S2.1).
+type transactionInput struct {
+	Queue      *queueName        `json:"queue,omitempty"`
+	Type       name              `json:"type" doc:"Names the dispatcher."`
+	Data       json.RawMessage   `json:"data,omitempty" doc:"Handed to the worker; any JSON up to 256 KiB. Numbers keep their digits."`
+	UID        uidName           `json:"uid,omitempty" doc:"The client's own name, unique in its context; the idempotency key."`
+	NotBefore  *time.Time        `json:"not_before,omitempty" doc:"Does not go out before; at most 100 years ahead."`
+	MaxRetries *int              `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the dispatcher's, else the worker's, else 2."`
+	Tags       map[string]string `json:"tags,omitempty" maxProperties:"16"`
+	Sender     name              `json:"sender,omitempty" doc:"Only this account may sign it."`
+}
+
+// decodeTransaction reads and validates one item of a batch as huma does it with a whole body.
+func (a *API) decodeTransaction(raw []byte) (*transactionInput, error) {
+	in := &transactionInput{}
+	return in, a.decode(raw, in, "transactionInput")
+}
+
+// decode validates raw against the schema of into, by its name in the document, and reads it.
+func (a *API) decode(raw []byte, into any, what string) error {
+	registry := a.huma.OpenAPI().Components.Schemas
+	schema := registry.Schema(reflect.TypeOf(into).Elem(), true, what)
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return malformed("%s", err)
+	}
+	res := &huma.ValidateResult{}
+	path := huma.NewPathBuffer([]byte{}, 0)
+	path.Push("body")
+	huma.Validate(registry, schema, path, huma.ModeWriteToServer, v, res)
+	if len(res.Errors) > 0 {
+		f := &fault.Error{Kind: fault.Invalid, Code: "invalid"}
+		var said []string
+		for _, err := range res.Errors {
+			field := fieldOf(err)
+			f.Fields = append(f.Fields, field)
+			said = append(said, field.Pointer+": "+field.Detail)
+		}
+		f.Detail = strings.Join(said[:min(4, len(said))], "; ")
+		return f
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fault.At("", "%s", err)
+	}
+	return nil
+}
+
+// submission checks what a schema cannot say, and makes the submission. key is that of the header.
+func (a *API) submission(ctx context.Context, in *transactionInput, key string, now time.Time) (*pg.Submission, error) {
+	switch {
+	case key != "" && in.UID != "" && key != string(in.UID):
+		return nil, fault.New(fault.Invalid, "key_mismatch", "Idempotency-Key %q and uid %q differ: send one of them, or the same", fault.Clip(key), fault.Clip(string(in.UID)))
+	case key != "":
+		in.UID = uidName(key)
+	}
+	if len(in.Data) == 0 {
+		in.Data = json.RawMessage("{}")
+	}
+	if len(in.Data) > a.Limits.Data {
+		f := fault.At("/data", "data has %d bytes, more than the limit of %d: store it elsewhere and post a reference", len(in.Data), a.Limits.Data)
+		f.Code = "too_large"
+		return nil, f
+	}
+	if err := checkTags(in.Tags); err != nil {
+		return nil, err
+	}
+	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Type: string(in.Type), Data: in.Data,
+		MaxRetries: in.MaxRetries, Sender: string(in.Sender), Hash: hashOf(in)}
+	if in.Queue != nil {
+		sub.Queue = string(*in.Queue)
+	}
+	if in.NotBefore != nil {
+		if err := checkTime("/not_before", *in.NotBefore, now); err != nil {
+			return nil, err
+		}
+		sub.NotBefore = in.NotBefore.UTC().Truncate(time.Microsecond)
+	}
+	if len(in.Tags) > 0 {
+		sub.Tags, _ = json.Marshal(in.Tags)
+	}
+	return sub, nil
+}
+
+func checkTags(tags map[string]string) error {
+	for k, v := range tags {
+		switch {
+		case len(k) == 0 || len(k) > 64:
+			return fault.At("/tags", "the tag %q has %d bytes: want 1 to 64", fault.Clip(k), len(k))
+		case len(v) > 256:
+			return fault.At("/tags/"+k, "the value of tag %q has %d bytes: want at most 256", k, len(v))
+		}
+	}
+	return nil
+}
+
+// checkTime refuses a time that nobody can mean.
+func checkTime(pointer string, t, now time.Time) error {
+	switch {
+	case t.Year() < 1970 || t.Year() > 9999:
+		return fault.At(pointer, "%s %q lies before 1970 or after 9999", strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
+	case t.After(now.AddDate(100, 0, 0)):
+		return fault.At(pointer, "%s %q lies more than 100 years ahead", strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// keyOf reads Idempotency-Key, bare or as a quoted string.
+func keyOf(header string) (string, error) {
+	key := header
+	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = key[1 : len(key)-1]
+	}
+	if header != "" && !uidRegexp.MatchString(key) {
+		return "", &fault.Error{Kind: fault.Invalid, Code: "invalid", Detail: fmt.Sprintf("Idempotency-Key %q: want %s", fault.Clip(key), uidIs),
+			Fields: []fault.Field{{Pointer: "Idempotency-Key", Detail: "want " + uidIs}}}
+	}
+	return key, nil
+}

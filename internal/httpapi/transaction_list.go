@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+type listInput struct {
+	Queue          []string  `query:"queue,explode"`
+	Type           []string  `query:"type,explode"`
+	State          []string  `query:"state,explode"`
+	Sender         []string  `query:"sender,explode"`
+	UID            []string  `query:"uid,explode" maxItems:"100"`
+	ID             []string  `query:"id,explode" maxItems:"100"`
+	ErrorClass     []string  `query:"error_class,explode"`
+	ErrorCode      []string  `query:"error_code,explode"`
+	RedriveOf      string    `query:"redrive_of"`
+	ReceivedAfter  time.Time `query:"received_after" doc:"inclusive"`
+	ReceivedBefore time.Time `query:"received_before" doc:"exclusive"`
+	DoneAfter      time.Time `query:"done_after" doc:"inclusive"`
+	DoneBefore     time.Time `query:"done_before" doc:"exclusive"`
+	Include        []string  `query:"include" enum:"data,result,history" doc:"What is heavy: data, result, history."`
+	Paging
+}
+
+type transactionList struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items  []transactionView `json:"items"`
+		Next   *string           `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
+		Window *window           `json:"window,omitempty" doc:"the time of receipt that the list covers, where the request named none"`
+	}
+}
+
+type window struct {
+	ReceivedAfter time.Time `json:"received_after"`
+}
+
+// listTransactions lists by time of receipt. Without queue, id or uid it shows the last 24 hours unless
+// told; filters on the state only thin a page.
+func (a *API) listTransactions(ctx context.Context, in *listInput) (*transactionList, error) {
+	f, err := in.filter(a)
+	if err != nil {
+		return nil, err
+	}
+	out := &transactionList{}
+	out.Body.Items = []transactionView{}
+	var list []*pg.Transaction
+	if len(in.ID)+len(in.UID) > 0 {
+		if list, err = a.byNames(ctx, in, f); err != nil {
+			return nil, err
+		}
+	} else {
+		filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.ReceivedAfter, in.ReceivedBefore,
+			in.DoneAfter, in.DoneBefore, f.Ascending}
+		var c transactionCursor
+		if err := in.read(filters, &c); err != nil {
+			return nil, err
+		}
+		f.AfterAt, f.AfterQueue, f.AfterSeq = c.At, c.Queue, c.Seq
+		if f.ReceivedAfter.IsZero() && len(in.Queue) == 0 {
+			if f.ReceivedAfter = c.Window; f.ReceivedAfter.IsZero() {
+				now, err := a.now(ctx)
+				if err != nil {
+					return nil, err
+				}
+				f.ReceivedAfter = now.Add(-24 * time.Hour)
+			}
+			out.Body.Window = &window{f.ReceivedAfter.UTC()}
+			c.Window = f.ReceivedAfter
+		}
+		var next *pg.Transaction
+		if list, next, err = a.Store.List(ctx, contextID(ctx), f); err != nil {
+			return nil, err
+		}
+		if next != nil {
+			c.At, c.Queue, c.Seq = next.ReceivedAt, next.ID.Queue, next.ID.Seq
+			out.Body.Next, out.Link = in.next(filters, c)
+		}
+	}
+	with := include{data: slices.Contains(in.Include, "data"), result: slices.Contains(in.Include, "result"), history: slices.Contains(in.Include, "history")}
+	for _, t := range list {
+		v := viewTransaction(t, with)
+		if with.history {
+			if v.History, err = a.historyOf(ctx, t.ID); err != nil {
+				return nil, err
+			}
+		}
+		out.Body.Items = append(out.Body.Items, v)
+	}
+	return out, nil
+}
+
+type transactionCursor struct {
+	At     time.Time `json:"a"`
+	Queue  int64     `json:"q"`
+	Seq    int64     `json:"s"`
+	Window time.Time `json:"w,omitzero"`
+}
+
+// filter checks what a schema cannot say.
+func (in *listInput) filter(a *API) (pg.ListFilter, error) {
+	limit, err := in.limit(a)
+	if err != nil {
+		return pg.ListFilter{}, err
+	}
+	for _, s := range in.State {
+		if outbox.State(s).Code() == 0 {
+			return pg.ListFilter{}, fault.At("state", "state %q: want one of %s", fault.Clip(s), stateNames())
+		}
+	}
+	if in.RedriveOf != "" {
+		if _, err := outbox.ParseID(in.RedriveOf); err != nil {
+			return pg.ListFilter{}, fault.At("redrive_of", "redrive_of: %s", err)
+		}
+	}
+	for name, t := range map[string]time.Time{"received_after": in.ReceivedAfter, "received_before": in.ReceivedBefore, "done_after": in.DoneAfter, "done_before": in.DoneBefore} {
+		if !t.IsZero() {
+			if err := checkTime(name, t, time.Now()); err != nil {
+				return pg.ListFilter{}, err
+			}
+		}
+	}
+	return pg.ListFilter{Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
+		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
+		Ascending: in.Order == "asc", Limit: limit, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
+}
+
+// byNames reads the transactions that the request names by id or uid, and applies the other filters.
+func (a *API) byNames(ctx context.Context, in *listInput, f pg.ListFilter) ([]*pg.Transaction, error) {
+	var ids []outbox.ID
+	for _, s := range in.ID {
+		if id, err := outbox.ParseID(s); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	for _, uid := range in.UID {
+		id, err := a.Store.ByUID(ctx, contextID(ctx), uid)
+		if fault.KindOf(err) == fault.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	found, err := a.Store.Transactions(ctx, contextID(ctx), ids)
+	if err != nil {
+		return nil, err
+	}
+	var list []*pg.Transaction
+	for _, t := range found {
+		if fits(t, in, f) {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(x, y *pg.Transaction) int {
+		if c := x.ReceivedAt.Compare(y.ReceivedAt); f.Ascending {
+			return c
+		} else {
+			return -c
+		}
+	})
+	return list[:min(len(list), f.Limit)], nil
+}
+
+// fits applies the filters to a transaction that was found by name.
+func fits(t *pg.Transaction, in *listInput, f pg.ListFilter) bool {
+	anyOf := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
+	within := func(after, before time.Time, t *time.Time) bool {
+		return (after.IsZero() || t != nil && !t.Before(after)) && (before.IsZero() || t != nil && t.Before(before))
+	}
+	return anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
+		anyOf(f.States, string(t.State)) && anyOf(f.Senders, t.Sender) && anyOf(f.Classes, string(t.Class)) && anyOf(f.Codes, t.Code) &&
+		(f.RedriveOf == "" || f.RedriveOf == t.RedriveOf) && within(f.ReceivedAfter, f.ReceivedBefore, &t.ReceivedAt) && within(f.DoneAfter, f.DoneBefore, t.DoneAt)
+}

@@ -1,0 +1,149 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// transactionView is a transaction as clients read it.
+type transactionView struct {
+	ID          string            `json:"id"`
+	Context     string            `json:"context"`
+	Actor       string            `json:"actor" doc:"who posted it"`
+	Queue       *string           `json:"queue" doc:"null for unordered work"`
+	Position    int64             `json:"position" doc:"the order of arrival in its queue; never changes"`
+	Type        string            `json:"type"`
+	UID         string            `json:"uid"`
+	State       outbox.State      `json:"state" enum:"WAITING,DISPATCHING,REVISION,RETRY,DONE,FAILED,UNRESOLVED,CANCELLED"`
+	QueueState  *string           `json:"queue_state" doc:"of its queue while it is in flight; null when terminal"`
+	Retries     int               `json:"retries"`
+	Attempt     int               `json:"attempt" doc:"0 before the first"`
+	MaxRetries  *int              `json:"max_retries"`
+	Sender      *string           `json:"sender"`
+	Fee         *string           `json:"fee" doc:"digits"`
+	Hash        *string           `json:"hash"`
+	BlockHeight *string           `json:"block_height" doc:"digits"`
+	ReceivedAt  time.Time         `json:"received_at"`
+	NotBefore   *time.Time        `json:"not_before"`
+	SubmittedAt *time.Time        `json:"submitted_at"`
+	RetriedAt   *time.Time        `json:"retried_at"`
+	DoneAt      *time.Time        `json:"done_at"`
+	NextAt      *time.Time        `json:"next_at"`
+	Suspended   bool              `json:"suspended"`
+	Staged      bool              `json:"staged"`
+	RedriveOf   *string           `json:"redrive_of"`
+	RedrivenBy  *string           `json:"redriven_by"`
+	Tags        map[string]string `json:"tags"`
+	Error       *errorView        `json:"error"`
+	Data        json.RawMessage   `json:"data,omitempty"`
+	Result      *resultView       `json:"result,omitempty"`
+	History     []historyView     `json:"history,omitempty"`
+}
+
+// errorView is what went wrong last.
+type errorView struct {
+	Class   outbox.Class `json:"class" doc:"blocked, ambiguous, rejected, retry; empty when no worker said so"`
+	Code    string       `json:"code"`
+	Message string       `json:"message"`
+}
+
+// resultView is what the worker answered (S2.7).
+type resultView struct {
+	Hash string          `json:"hash,omitempty"`
+	Done json.RawMessage `json:"done,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// include says which heavy parts are shown.
+type include struct{ data, result, history bool }
+
+func viewTransaction(t *pg.Transaction, with include) transactionView {
+	v := transactionView{ID: t.ID.String(), Context: t.Context, Actor: t.Actor, Queue: ptr(t.Queue), Position: t.ID.Seq, Type: t.Type, UID: t.UID,
+		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
+		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
+		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Tags: map[string]string{}}
+	if len(t.Tags) > 0 {
+		_ = json.Unmarshal(t.Tags, &v.Tags)
+	}
+	if t.Class != "" || t.Code != "" || t.Error != "" {
+		v.Error = &errorView{t.Class, t.Code, t.Error}
+	}
+	if with.data {
+		v.Data = t.Data
+	}
+	if with.result && len(t.Result) > 0 {
+		v.Result = &resultView{}
+		_ = json.Unmarshal(t.Result, v.Result)
+	}
+	return v
+}
+
+// accepted is a transaction right after its commit, which nobody need read again: it waits.
+func accepted(sub *pg.Submission, a pg.Accepted, context string) *pg.Transaction {
+	t := &pg.Transaction{ID: a.ID, Context: context, Queue: sub.Queue, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data,
+		MaxRetries: sub.MaxRetries, Tags: sub.Tags, State: outbox.WAITING, QueueState: string(outbox.FREE), Sender: sub.Sender, ReceivedAt: a.At}
+	if t.UID == "" {
+		t.UID = a.ID.String()
+	}
+	if !sub.NotBefore.IsZero() {
+		t.NotBefore = &sub.NotBefore
+	}
+	return t
+}
+
+// etagOf changes whenever anything that a reader sees of a transaction does.
+func etagOf(t *pg.Transaction) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
+		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(t.NextAt), t.Class, t.Code, t.Error, t.RedrivenBy)
+	return `"` + strconv.FormatUint(h.Sum64(), 36) + `"`
+}
+
+func stamp(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func ptr[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// transactionOutput answers with one transaction.
+type transactionOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	ETag     string `header:"ETag"`
+	Replay   string `header:"Idempotent-Replay" doc:"true when the key was known already"`
+	Applied  string `header:"Preference-Applied" doc:"wait=N when the request did wait"`
+	Body     *transactionView
+}
+
+func showTransaction(t *pg.Transaction) *transactionOutput {
+	v := viewTransaction(t, include{data: true, result: true})
+	return &transactionOutput{Status: 200, ETag: etagOf(t), Body: &v}
+}
+
+var _ huma.SchemaProvider = name("")

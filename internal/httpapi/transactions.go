@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+type postInput struct {
+	Key         string `header:"Idempotency-Key" doc:"The uid; bare or quoted."`
+	Traceparent string `header:"traceparent" maxLength:"64"`
+	Waiting
+	Body transactionInput
+}
+
+// postTransaction stores one transaction. 201: it is committed. 200: the key was known with the same
+// body, here is the transaction as it is now. 409: the key is known with another body.
+func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionOutput, error) {
+	wait, err := a.waitOf(&in.Waiting)
+	if err != nil {
+		return nil, err
+	}
+	if a.drained.Load() {
+		return nil, draining()
+	}
+	key, err := keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := a.submission(ctx, &in.Body, key, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	sub.Traceparent = in.Traceparent
+	acc, err := a.Ingester.Submit(ctx, sub)
+	if err != nil {
+		return nil, a.conflict(ctx, sub, acc, err)
+	}
+	var t *pg.Transaction
+	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() {
+		if t, err = a.Store.Transaction(ctx, sub.ContextID, acc.ID); err != nil {
+			return nil, err
+		}
+	} else {
+		t = accepted(sub, acc, scopeOf(ctx).Context.Name)
+	}
+	t, applied, err := a.wait(ctx, t, wait)
+	if err != nil {
+		return nil, err
+	}
+	out := showTransaction(t)
+	out.Status, out.Location, out.Applied = 201, location(acc.ID), applied
+	if acc.Replay {
+		out.Status, out.Replay = 200, "true"
+	}
+	return out, nil
+}
+
+func location(id outbox.ID) string { return "/transactions/" + id.String() }
+
+func draining() error {
+	return fault.New(fault.Retry, "draining", "this process is shutting down: send it again, another one answers").After(2 * time.Second)
+}
+
+// conflict adds to an idempotency conflict what differs, by the names of the fields.
+func (a *API) conflict(ctx context.Context, sub *pg.Submission, acc pg.Accepted, err error) error {
+	f := fault.As(err)
+	if f.Code != "idempotency_conflict" {
+		return err
+	}
+	t, readErr := a.Store.Transaction(ctx, sub.ContextID, acc.ID)
+	if readErr != nil {
+		return err
+	}
+	same := *f // faults may be shared by those who wait for one flight
+	same.Extra = map[string]any{"existing": map[string]string{"id": t.ID.String(), "uid": t.UID}, "differs": differs(sub, t)}
+	return &same
+}
+
+func differs(sub *pg.Submission, t *pg.Transaction) []string {
+	list := []string{}
+	add := func(field string, same bool) {
+		if !same {
+			list = append(list, field)
+		}
+	}
+	add("queue", sub.Queue == t.Queue)
+	add("type", sub.Type == t.Type)
+	add("data", equalJSON(parsed(sub.Data), parsed(t.Data)))
+	add("not_before", sub.NotBefore.IsZero() == (t.NotBefore == nil) && (t.NotBefore == nil || t.NotBefore.Equal(sub.NotBefore)))
+	add("max_retries", (sub.MaxRetries == nil) == (t.MaxRetries == nil) && (t.MaxRetries == nil || *t.MaxRetries == *sub.MaxRetries))
+	add("tags", equalJSON(tagsOf(sub.Tags), tagsOf(t.Tags)))
+	if sub.Sender != "" && sub.Sender != t.Sender || len(list) == 0 {
+		list = append(list, "sender")
+	}
+	return list
+}
+
+func tagsOf(raw json.RawMessage) any {
+	if v, ok := parsed(raw).(map[string]any); ok {
+		return v
+	}
+	return map[string]any{}
+}
+
+type getInput struct {
+	ID          string `path:"id" doc:"The id of a transaction."`
+	IfNoneMatch string `header:"If-None-Match" doc:"With until=change: what the client has."`
+	Waiting
+}
+
+// getTransaction reads one transaction. With wait it answers when the state asked for is reached, or
+// with the present one when time runs out; until=change answers 304 then.
+func (a *API) getTransaction(ctx context.Context, in *getInput) (*transactionOutput, error) {
+	id, err := outbox.ParseID(in.ID)
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "not_found", "no transaction %q", fault.Clip(in.ID))
+	}
+	return a.readTransaction(ctx, id, in.IfNoneMatch, &in.Waiting)
+}
+
+type byUIDInput struct {
+	UID         uidName `path:"uid" doc:"The client's own name."`
+	IfNoneMatch string  `header:"If-None-Match"`
+	Waiting
+}
+
+func (a *API) getByUID(ctx context.Context, in *byUIDInput) (*transactionOutput, error) {
+	id, err := a.Store.ByUID(ctx, contextID(ctx), string(in.UID))
+	if err != nil {
+		return nil, err
+	}
+	return a.readTransaction(ctx, id, in.IfNoneMatch, &in.Waiting)
+}
+
+func (a *API) readTransaction(ctx context.Context, id outbox.ID, seen string, w *Waiting) (*transactionOutput, error) {
+	wait, err := a.waitOf(w)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.Store.Transaction(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	if wait.change {
+		if wait.seen = seen; seen == "" {
+			wait.seen = etagOf(t)
+		}
+	}
+	t, applied, err := a.wait(ctx, t, wait)
+	if err != nil {
+		return nil, err
+	}
+	out := showTransaction(t)
+	out.Applied = applied
+	if seen != "" && matches(seen, out.ETag) {
+		out.Status, out.Body = 304, nil
+	}
+	return out, nil
+}

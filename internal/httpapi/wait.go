@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Waiting is how a request asks to be answered later.
+type Waiting struct {
+	Wait   string `query:"wait" example:"30s" doc:"How long to wait, at most 60s; wins over Prefer: wait=N."`
+	Until  string `query:"until" example:"terminal" doc:"What to wait for: terminal (default), change (with If-None-Match), or a state."`
+	Prefer string `header:"Prefer" doc:"wait=N, in seconds."`
+}
+
+// waitSpec is the same, understood.
+type waitSpec struct {
+	length time.Duration
+	change bool
+	seen   string       // the ETag to differ from, with change
+	state  outbox.State // "" for any terminal one
+}
+
+func (a *API) waitOf(w *Waiting) (waitSpec, error) {
+	var s waitSpec
+	if n, ok := preferred(w.Prefer); ok {
+		s.length = n
+	}
+	if w.Wait != "" {
+		d, err := time.ParseDuration(w.Wait)
+		if err != nil || d < 0 {
+			return s, fault.At("wait", "wait %q: want a duration such as \"30s\", not below zero", fault.Clip(w.Wait))
+		}
+		s.length = d
+	}
+	s.length = min(s.length, time.Duration(a.Limits.Wait)*time.Second)
+	switch state := outbox.State(w.Until); {
+	case w.Until == "", w.Until == "terminal":
+	case w.Until == "change":
+		s.change = true
+	case state.Code() != 0:
+		s.state = state
+	default:
+		return s, fault.At("until", "until %q: want terminal, change or one of %s", fault.Clip(w.Until), stateNames())
+	}
+	return s, nil
+}
+
+func stateNames() string {
+	var list []string
+	for _, s := range outbox.States {
+		list = append(list, string(s))
+	}
+	return strings.Join(list, ", ")
+}
+
+// preferred reads wait=N out of a Prefer header; what is not understood is ignored, as RFC 7240 wants.
+func preferred(header string) (time.Duration, bool) {
+	for _, part := range strings.FieldsFunc(header, func(r rune) bool { return r == ',' || r == ';' }) {
+		k, v, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if n, err := strconv.Atoi(strings.Trim(v, `"`)); strings.EqualFold(k, "wait") && err == nil && n >= 0 && n < 1<<20 {
+			return time.Duration(n) * time.Second, true
+		}
+	}
+	return 0, false
+}
+
+// reached says whether there is nothing more to wait for. What is terminal never changes again.
+func (s *waitSpec) reached(t *pg.Transaction) bool {
+	switch {
+	case s.change:
+		return !matches(s.seen, etagOf(t)) || t.State.Terminal()
+	case s.state != "":
+		return t.State == s.state || t.State.Terminal()
+	}
+	return t.State.Terminal()
+}
+
+// wait returns the transaction when s is reached, the time is over, or the process drains; and what to
+// say in Preference-Applied, "" if it did not wait.
+func (a *API) wait(ctx context.Context, t *pg.Transaction, s waitSpec) (*pg.Transaction, string, error) {
+	if s.length <= 0 || s.reached(t) {
+		return t, "", nil
+	}
+	if !a.waits.wait(ctx, t.ID, s.length, s.reached) {
+		return t, "", nil
+	}
+	t, err := a.Store.Transaction(ctx, contextID(ctx), t.ID)
+	return t, "wait=" + itoa(int(s.length/time.Second)), err
+}
