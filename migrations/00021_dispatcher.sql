@@ -63,6 +63,7 @@ CREATE TABLE postern.lane (
         AND (kind = 'exclusive') = (value IS NOT NULL)),
     CONSTRAINT only_exclusive_lanes_are_held CHECK (holder IS NULL OR kind = 'exclusive')
 ) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX one_lane_per_holder ON postern.lane (holder) WHERE holder IS NOT NULL;
 INSERT INTO postern.lane (kind) VALUES ('resume');
 
 -- +goose Down

@@ -1,8 +1,10 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +26,7 @@ type effects struct {
 	attempts   []*attemptRow
 	deliveries []deliveryRow
 	marks      []markRow
+	redrives   []redriveRow
 
 	readyAdd, readyDel []readyKey
 	timerSet           map[int64]time.Time
@@ -70,6 +73,8 @@ type markRow struct {
 	Queue, Seq          int64
 	Kind, Reason, Actor string
 }
+
+type redriveRow struct{ Of, New outbox.ID }
 
 type readyKey struct {
 	Lane  int32
@@ -143,7 +148,7 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 	if len(e.holdersFree) > 0 {
 		b.Queue(`UPDATE postern.lane SET holder = NULL WHERE holder = ANY ($1)`, e.holdersFree)
 	}
-	for _, g := range e.gates {
+	for _, g := range e.sortedGates() {
 		switch {
 		case g.Open && g.Sender != 0:
 			b.Queue(`UPDATE postern.sender SET gate_failures = 0, blocked_until = NULL, block_reason = ''
@@ -181,6 +186,15 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) n(sender_id, queue_id) WHERE s.sender_id = n.sender_id`,
 			ids, queues, e.now)
 	}
+}
+
+// sortedGates returns each gate once, in one order for all transactions, since they share these rows.
+func (e *effects) sortedGates() []gate {
+	by := func(a, b gate) int {
+		return cmp.Or(cmp.Compare(a.Dispatcher, b.Dispatcher), cmp.Compare(a.Sender, b.Sender))
+	}
+	slices.SortStableFunc(e.gates, by)
+	return slices.CompactFunc(e.gates, func(a, b gate) bool { return by(a, b) == 0 && a.Open == b.Open })
 }
 
 // gateUntil is 1 s doubling to 30 s by the failures so far (S2.9).

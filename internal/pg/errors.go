@@ -23,6 +23,7 @@ var constraints = map[string]fault.Kind{
 	"one_queue_per_sender":          fault.Internal,
 	"one_lane_per_need":             fault.Internal,
 	"lane_has_what_its_kind_says":   fault.Internal,
+	"one_lane_per_holder":           fault.Internal,
 	"only_exclusive_lanes_are_held": fault.Internal,
 	"one_queue_per_name":            fault.Conflict,
 	"one_name_per_queue":            fault.Internal,
@@ -73,6 +74,8 @@ func known(err error) error {
 	switch {
 	case e.Code == "53100":
 		return fault.New(fault.Retry, "disk_full", "the database has no disk space left").After(10 * time.Second).Because(err)
+	case e.Code == "55P03", e.Code == "57014":
+		return fault.New(fault.Retry, "overloaded", "the database did not get to this in time").After(time.Second).Because(err)
 	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), e.Code == "25006":
 		return unavailable(err)
 	}

@@ -44,6 +44,9 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		b.Queue(markInsert, c.cols...)
 	}
+	for _, r := range e.redrives {
+		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`, r.Of.Queue, r.Of.Seq, r.New.String(), e.now)
+	}
 }
 
 var (

@@ -222,6 +222,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission) (outbox.ID
 	}
 	if sub.RedriveOf != nil {
 		task.RedriveOf = sub.RedriveOf.String()
+		in.e.redrives = append(in.e.redrives, redriveRow{*sub.RedriveOf, task.ID})
 	}
 	idle := q.Phase == outbox.PhaseIdle
 	before := *q

@@ -101,7 +101,7 @@ func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok b
 			return out, true
 		}
 		e.Log.Warn("settle", "tx", a.Lease.ID(), "error", err)
-		if fault.CodeOf(err) == "database_unavailable" || errors.Is(err, context.DeadlineExceeded) {
+		if code := fault.CodeOf(err); code == "database_unavailable" || code == "overloaded" || errors.Is(err, context.DeadlineExceeded) {
 			if pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
 				continue
 			}
