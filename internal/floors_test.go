@@ -25,6 +25,7 @@ var floors = map[string]struct {
 	"internal/backoff": {0, "how long to wait; std only"},
 	"internal/twin":    {0, "planted bugs behind build tags; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
+	"testdata":         {0, "the samples of the demo: data in files"},
 	"api/client":       {0, "public and generated: imports nothing of internal"},
 	"api/outbox":       {0, "public, for the application's own transaction: imports nothing of internal"},
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
@@ -46,6 +47,8 @@ var floors = map[string]struct {
 	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},
 	"internal/work":    {4, "the River workers: load, decide, store, act"},
 	"internal/ui":      {4, "the dashboard"},
+
+	"internal/demo": {4, "posts the samples as any client would: over HTTP, with no way around it"},
 
 	"internal/app": {5, "builds everything from its configuration"},
 	"cmd/postern":  {6, "floor 5 in the drawing: one file per command, each starts what app builds"},

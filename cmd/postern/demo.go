@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/demo"
+)
+
+func demoCommand() *cobra.Command {
+	var ephemeral, once bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run everything, post sample transactions and watch them go out",
+		Long: trim(`
+			Run everything, as postern dev does, and besides a worker with a simulated chain; post the
+			samples of testdata/transactions over HTTP, show queues and senders until all have ended, sum
+			up, and keep serving until Ctrl-C.
+
+			The exit code is 0 if every sample ended as its file says, else 1. -o json prints the summary
+			as one line.`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asked, err := asJSON(cmd, false)
+			if err != nil {
+				return err
+			}
+			d, err := newDev(cmd, ephemeral)
+			if err != nil {
+				return err
+			}
+			return runDemo(cmd, d, once, asked)
+		},
+	}
+	addDevSettings(cmd, &ephemeral)
+	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
+	return cmd
+}
+
+// errServer is the cause when the installation ended under the demo.
+var errServer = errors.New("the server ended")
+
+// runDemo runs an installation with samples on it.
+func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
+	server, stopServer := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	ctx, fail := context.WithCancelCause(cmd.Context())
+	ended := make(chan error, 1)
+	go func() {
+		err := d.Run(server)
+		fail(errServer)
+		ended <- err
+	}()
+	worker, stopWorker, err := startChain(ctx)
+	if err == nil {
+		defer stopWorker() // after the sequencer, whose calls it answers
+		err = samples(ctx, cmd, d, worker, asJSON)
+	}
+	if !once && ctx.Err() == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\nserving at %s until Ctrl-C\n", d.URL())
+		<-ctx.Done()
+	}
+	if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "stopped before all samples had ended")
+		if !once {
+			err = nil
+		}
+	}
+	stopServer()
+	return errors.Join(err, <-ended)
+}
+
+// samples runs the samples through d and a worker, and prints the summary. An error says that they
+// could not be run, or how many did not end as they should.
+func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string, asJSON bool) error {
+	columns, _, terminal := app.Terminal(os.Stderr)
+	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker with a simulated chain %s (a block every %s)\n\n", d.URL(), worker, demo.BlockEvery)
+	summary, err := demo.Run(ctx, demo.Config{API: d.URL(), Worker: worker, Name: demo.RunName(time.Now()),
+		Out: cmd.ErrOrStderr(), Redraw: terminal, Columns: columns})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(cmd, summary)
+	} else {
+		summary.Print(cmd.OutOrStdout(), d.URL(), d.Database)
+	}
+	if err == nil && summary.Unexpected > 0 {
+		err = fmt.Errorf("%d of %d samples did not end as testdata/transactions says", summary.Unexpected, summary.Transactions)
+	}
+	return err
+}

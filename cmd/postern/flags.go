@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/internal/app"
+)
+
+// addSettings gives a command the flags of some groups of settings. Their defaults stand in Config, or
+// in defaults where the command wants them otherwise.
+func addSettings(cmd *cobra.Command, defaults map[string]string, groups ...string) {
+	for _, f := range app.Fields() {
+		if !slices.Contains(groups, f.Group) {
+			continue
+		}
+		value := f.Default
+		if v, ok := defaults[f.Env]; ok {
+			value = v
+		}
+		help := fmt.Sprintf("%s (%s)", f.Help, f.Env)
+		if value != "" {
+			help += " [" + value + "]"
+		}
+		flag := cmd.Flags().VarPF(new(text), f.Name, "", help)
+		if f.Bool {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	cmd.Flags().SortFlags = false
+}
+
+// text is a flag whose meaning app.Load knows.
+type text string
+
+func (t *text) String() string     { return string(*t) }
+func (t *text) Set(s string) error { *t = text(s); return nil }
+func (t *text) Type() string       { return "value" }
+
+// settings loads the configuration from the command's flags, the environment and the defaults.
+func settings(cmd *cobra.Command, defaults ...map[string]string) (app.Config, []app.Setting, error) {
+	l := app.Layers{Flags: map[string]string{}, Environ: app.Environ(os.Environ()), Defaults: map[string]string{}, Command: cmd.Name()}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if t, ok := f.Value.(*text); ok {
+			l.Flags[f.Name] = string(*t)
+		}
+	})
+	for _, d := range defaults {
+		maps.Copy(l.Defaults, d)
+	}
+	return app.Load(l)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// root is the command tree. Every command stands in a file of its own.
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "postern",
+		Short: "A transactional outbox and sequencer in PostgreSQL",
+		Long: trim(`
+			Postern keeps what must happen once, in order, through a scarce signer: it is posted over
+			HTTP, waits in its queue, goes out through a free sender to a worker, is watched until it is
+			included, is retried, and ends DONE or FAILED with its whole history in PostgreSQL.
+
+			To try it: postern demo. To build on it: postern dev. In production: postern migrate up,
+			then postern serve and postern work.
+
+			Exit codes: 0 done, 1 refused or ended badly, 2 usage, 3 server or database unreachable,
+			4 waited too long.`),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT)")
+	cmd.AddCommand(serveCommand(), workCommand(), migrateCommand(), devCommand(), demoCommand(), machinesCommand(),
+		openapiCommand(), configCommand(), versionCommand(), workerCommand())
+	cmd.InitDefaultHelpCmd()
+	return cmd
+}
+
+// run is the program: it returns the exit code.
+func run(ctx context.Context, args []string) int {
+	cmd := root()
+	cmd.SetArgs(args)
+	ran, err := cmd.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	return report(ran, err)
+}
+
+// trim takes the indentation off a text in the code.
+func trim(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,178 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/work"
+)
+
+// Role says what a process is to be.
+type Role struct {
+	Serve   bool // the API
+	Work    bool // the sequencer: leases queues and calls workers
+	Version string
+}
+
+// App is a process of Postern, built and listening but not yet running.
+type App struct {
+	cfg   Config
+	log   *slog.Logger
+	store *pg.Store
+
+	listener net.Listener
+	server   *http.Server
+	api      *httpapi.API
+	ready    atomic.Bool
+
+	engine *work.Engine
+	remote *remote.Client
+}
+
+// New opens the database, builds what the role says and listens. Faults: no_database, bad_setting,
+// database_unavailable, migrations_differ, address_in_use. What New returned must be run or closed.
+func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, err error) {
+	database, err := cfg.Database()
+	if err != nil {
+		return nil, err
+	}
+	a := &App{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	store, err := open(ctx, database, log)
+	if err != nil {
+		return nil, err
+	}
+	a.store = store
+	if role.Work {
+		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Log: log, NodeName: cfg.NodeName,
+			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace})
+	}
+	if role.Serve && !role.Work {
+		bell, err := work.InsertOnlyDoorbell(store.Pool(), log)
+		if err != nil {
+			return nil, err
+		}
+		store.Doorbell = bell.Ring
+	}
+	if role.Serve {
+		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}})
+		if a.listener, err = listen(cfg.Listen); err != nil {
+			return nil, err
+		}
+		a.server = &http.Server{Handler: a.api.Handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+			IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	}
+	return a, nil
+}
+
+// listen says in one sentence why an address cannot be listened on.
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fault.New(fault.Conflict, "address_in_use", "cannot listen on %s: choose another address with --listen", address).Because(err)
+	}
+	return l, nil
+}
+
+// URL is where the API can be reached from this machine, "" if the process has none.
+func (a *App) URL() string {
+	if a.listener == nil {
+		return ""
+	}
+	host, port, _ := net.SplitHostPort(a.listener.Addr().String())
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// checks lists what readiness depends on: the process is neither starting nor stopping, the database
+// answers, and the sequencer, if there is one, can dispatch.
+func (a *App) checks(ctx context.Context) []httpapi.Check {
+	list := []httpapi.Check{{Name: "running", OK: a.ready.Load()}, {Name: "database", OK: true}}
+	if !list[0].OK {
+		list[0].Detail = "the process is starting or stopping"
+	}
+	if err := a.store.Pool().Ping(ctx); err != nil {
+		list[1].OK, list[1].Detail = false, "the database does not answer"
+	}
+	if a.engine != nil {
+		for _, c := range a.engine.Checks(ctx) {
+			list = append(list, httpapi.Check(c))
+		}
+	}
+	return list
+}
+
+// Run works until ctx ends or a part fails, then stops in the order that the package comment gives and
+// closes everything. nil: it was asked to stop, and did.
+func (a *App) Run(ctx context.Context) error {
+	defer a.Close()
+	working, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	worked, served := make(chan error, 1), make(chan error, 1)
+	if a.engine != nil {
+		go func() { worked <- a.engine.Run(working) }()
+	}
+	if a.server != nil {
+		go func() { served <- a.server.Serve(a.listener) }()
+		a.log.Info("listening", "url", a.URL())
+	}
+	a.ready.Store(true)
+
+	var first error
+	workEnded := a.engine == nil
+	select {
+	case <-ctx.Done():
+		a.log.Info("stopping", "grace", a.cfg.ShutdownGrace)
+	case first = <-worked:
+		workEnded = true
+	case first = <-served:
+	}
+	a.ready.Store(false)
+	if a.api != nil {
+		a.api.Drain()
+	}
+	stopWork()
+	if !workEnded {
+		first = errors.Join(first, <-worked)
+	}
+	if a.server != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownGrace)
+		defer cancel()
+		if err := a.server.Shutdown(last); err != nil {
+			a.server.Close()
+		}
+	}
+	return first
+}
+
+// Close lets go of what New took. It may be called twice, and after Run.
+func (a *App) Close() {
+	if a.server != nil {
+		a.server.Close()
+	} else if a.listener != nil {
+		a.listener.Close()
+	}
+	if a.remote != nil {
+		a.remote.Close()
+	}
+	if a.store != nil {
+		a.store.Pool().Close()
+	}
+}

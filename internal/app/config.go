@@ -1,0 +1,89 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Config is every setting of a process. The variable POSTERN_LEASE_TTL is the flag --lease-ttl; the tag
+// group says which commands know it, secret that it is never printed. Queues, senders and dispatchers
+// are no settings: they are rows.
+type Config struct {
+	DatabaseURL string `env:"DATABASE_URL" group:"database" secret:"true" help:"PostgreSQL 15 or newer; without it PGHOST and its like count"`
+
+	Listen   string `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
+	Auth     string `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
+	MaxBody  Size   `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
+	MaxBatch int    `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
+
+	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
+	Types           []string       `env:"POSTERN_TYPES" group:"work" help:"transaction types to work on, with commas between (all)"`
+	Concurrency     int            `env:"POSTERN_CONCURRENCY" envDefault:"64" group:"work" help:"most calls to workers at a time"`
+	LeaseTTL        time.Duration  `env:"POSTERN_LEASE_TTL" envDefault:"10s" group:"work" help:"a process silent for so long loses its queues"`
+	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers may live (none)"`
+
+	ShutdownGrace time.Duration `env:"POSTERN_SHUTDOWN_GRACE" envDefault:"5s" group:"stop" help:"how long calls in flight may take when stopping"`
+
+	LogLevel  slog.Level `env:"POSTERN_LOG_LEVEL" envDefault:"info" group:"log" help:"debug, info, warn or error"`
+	LogFormat string     `env:"POSTERN_LOG_FORMAT" envDefault:"auto" group:"log" help:"text, json, or auto: text on a terminal"`
+
+	StateDir   string `env:"POSTERN_STATE_DIR" group:"dev" help:"where the development database is kept ($XDG_STATE_HOME/postern)"`
+	PGBin      string `env:"POSTERN_PG_BIN" group:"dev" help:"directory of initdb and postgres (looked for)"`
+	PGDownload bool   `env:"POSTERN_PG_DOWNLOAD" envDefault:"true" group:"dev" help:"download a PostgreSQL if none is installed"`
+}
+
+// Validate says which setting cannot be, and what would be right. It fills in the node's name.
+func (c *Config) Validate() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return invalid("listen", c.Listen, "want host:port, such as 127.0.0.1:8080 or :8080")
+	}
+	if !slices.Contains([]string{"required", "none"}, c.Auth) {
+		return invalid("auth", c.Auth, "want required or none")
+	}
+	if c.Auth == "none" && !loopback(host) {
+		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")
+	}
+	if !slices.Contains([]string{"auto", "text", "json"}, c.LogFormat) {
+		return invalid("log-format", c.LogFormat, "want auto, text or json")
+	}
+	switch {
+	case c.MaxBody < 1<<10 || c.MaxBody > 64<<20:
+		return invalid("max-body", c.MaxBody, "want 1KiB to 64MiB")
+	case c.MaxBatch < 1 || c.MaxBatch > 10000:
+		return invalid("max-batch", c.MaxBatch, "want 1 to 10000")
+	case c.Concurrency < 1 || c.Concurrency > 100000:
+		return invalid("concurrency", c.Concurrency, "want 1 to 100000")
+	case c.LeaseTTL < time.Second || c.LeaseTTL > 10*time.Minute:
+		return invalid("lease-ttl", c.LeaseTTL, "want 1s to 10m")
+	case c.ShutdownGrace < 0:
+		return invalid("shutdown-grace", c.ShutdownGrace, "want 0s or more")
+	}
+	if c.NodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			name = "node"
+		}
+		c.NodeName = fmt.Sprintf("%s-%d", name, os.Getpid())
+	}
+	return nil
+}
+
+func invalid(flag string, value any, want string) error {
+	return fault.New(fault.Invalid, "bad_setting", "--%s (%s) is %q: %s", flag, variable(flag), fault.Clip(fmt.Sprint(value)), want)
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// fromEnvironment is the URL that leaves everything to PGHOST and its like.
+const fromEnvironment = "postgres://"
+
+// Database returns the URL of the configured database, or a fault with code no_database whose sentence
+// says what to set.
+func (c *Config) Database() (string, error) {
+	if c.DatabaseURL != "" {
+		return c.DatabaseURL, nil
+	}
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+		if os.Getenv(name) != "" {
+			return fromEnvironment, nil
+		}
+	}
+	return "", fault.New(fault.Invalid, "no_database",
+		"DATABASE_URL is not set: set it (DATABASE_URL=postgres://user@host/postern) or PGHOST and its like, or run `postern dev`, which brings a database of its own")
+}
+
+// Shown is a database URL as people may want to copy it: what PGHOST and its like say is spelt out.
+func Shown(database string) string {
+	if database != fromEnvironment {
+		return database
+	}
+	u := url.URL{Scheme: "postgres", Path: "/" + os.Getenv("PGDATABASE")}
+	if user := os.Getenv("PGUSER"); user != "" {
+		u.User = url.User(user)
+	}
+	host := os.Getenv("PGHOST")
+	if strings.HasPrefix(host, "/") {
+		u.RawQuery = url.Values{"host": {host}}.Encode()
+	} else if port := os.Getenv("PGPORT"); port != "" {
+		u.Host = net.JoinHostPort(host, port)
+	} else {
+		u.Host = host
+	}
+	return u.String()
+}
+
+// Masked is a database URL without its password, for logs.
+func Masked(database string) string { return mask(Shown(database)) }
+
+// connections is the size of the pool where the URL does not say pool_max_conns.
+const connections = 20
+
+// connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable.
+func connect(ctx context.Context, database string) (*pgxpool.Pool, error) {
+	conns := int32(connections)
+	if strings.Contains(database, "pool_max_conns") {
+		conns = 0
+	}
+	pool, err := pg.Connect(ctx, database, conns)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := pool.Ping(soon); err != nil {
+		pool.Close()
+		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
+	}
+	return pool, nil
+}
+
+// open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
+// connect, and migrations_differ (run `postern migrate up`).
+func open(ctx context.Context, database string, log *slog.Logger) (_ *pg.Store, err error) {
+	pool, err := connect(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			pool.Close()
+		}
+	}()
+	if err := pg.CheckMigrations(ctx, pool); err != nil {
+		return nil, err
+	}
+	return pg.Open(ctx, pool, log)
+}

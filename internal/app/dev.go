@@ -1,0 +1,113 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/postern-dev/postern/internal/devpg"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// DevDefaults are the defaults of dev and demo: no authentication, workers on this machine.
+var DevDefaults = map[string]string{
+	"POSTERN_AUTH":              "none",
+	"POSTERN_WORKER_ALLOW_CIDR": "127.0.0.0/8,::1/128",
+	"POSTERN_LOG_LEVEL":         "warn",
+}
+
+// WorkDefaults are the defaults of every process that calls workers: a call may take its time.
+var WorkDefaults = map[string]string{"POSTERN_SHUTDOWN_GRACE": "30s"}
+
+// Dev is a whole installation in one process: database, API and sequencer.
+type Dev struct {
+	*App
+	Database string // its URL, to be used by others
+
+	stop func() error
+}
+
+// DevOptions say how a Dev differs from its Config.
+type DevOptions struct {
+	Ephemeral bool // the database is thrown away at the end
+	Move      bool // take another port if that of Listen is in use
+	Version   string
+	Say       func(string) // told what happens, a line each
+}
+
+// NewDev finds or starts a PostgreSQL (the one that is configured wins), brings it to the newest
+// migration and builds API and sequencer on it. Faults: those of New and of devpg.Start, and
+// ephemeral_and_database.
+func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ *Dev, err error) {
+	d := &Dev{stop: func() error { return nil }}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	configured, missing := cfg.Database()
+	switch {
+	case missing == nil && o.Ephemeral:
+		return nil, fault.New(fault.Invalid, "ephemeral_and_database",
+			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: unset it, or leave out --ephemeral")
+	case missing == nil:
+		o.Say("using the database " + Masked(configured))
+	default:
+		server, err := devpg.Start(ctx, devpg.Options{StateDir: cfg.StateDir, BinDir: cfg.PGBin, AllowDownload: cfg.PGDownload,
+			Ephemeral: o.Ephemeral, Log: o.Say})
+		if err != nil {
+			return nil, err
+		}
+		d.stop = server.Close
+		configured = server.URL
+		o.Say(fmt.Sprintf("PostgreSQL %s, data in %s", server.Version, server.DataDir))
+	}
+	cfg.DatabaseURL, d.Database = configured, Shown(configured)
+	pool, err := connect(ctx, configured)
+	if err != nil {
+		return nil, err
+	}
+	pool.Close()
+	steps := 0
+	if err := pg.Migrate(ctx, configured, func(string) { steps++ }); err != nil {
+		return nil, err
+	}
+	o.Say(fmt.Sprintf("the database has the newest migration (%d lines of progress)", steps))
+	if o.Move && !free(cfg.Listen) {
+		moved := cfg.Listen
+		host, _, _ := net.SplitHostPort(cfg.Listen)
+		cfg.Listen = net.JoinHostPort(host, "0")
+		defer func() {
+			if err == nil {
+				o.Say(fmt.Sprintf("%s is in use: the API listens at %s instead", moved, d.URL()))
+			}
+		}()
+	}
+	d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log)
+	return d, err
+}
+
+// Run is App.Run; the database is stopped at the end if it is ours.
+func (d *Dev) Run(ctx context.Context) error {
+	return errors.Join(d.App.Run(ctx), d.stop())
+}
+
+// Close lets go of what NewDev took, where Run was not called.
+func (d *Dev) Close() {
+	if d.App != nil {
+		d.App.Close()
+	}
+	d.stop()
+}
+
+// free says whether an address can be listened on.
+func free(address string) bool {
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		l.Close()
+	}
+	return err == nil
+}

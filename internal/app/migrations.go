@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Migrations are those of one database that answers.
+type Migrations struct{ database string }
+
+// NewMigrations asks the configured database for a sign of life. Faults: no_database, bad_setting,
+// database_unavailable.
+func NewMigrations(ctx context.Context, cfg Config) (Migrations, error) {
+	database, err := cfg.Database()
+	if err != nil {
+		return Migrations{}, err
+	}
+	pool, err := connect(ctx, database)
+	if err != nil {
+		return Migrations{}, err
+	}
+	pool.Close()
+	return Migrations{database}, nil
+}
+
+// Name is the database's URL without its password.
+func (m Migrations) Name() string { return Masked(m.database) }
+
+// Up applies what is missing, a line of progress per step.
+func (m Migrations) Up(ctx context.Context, say func(string)) error {
+	return pg.Migrate(ctx, m.database, say)
+}
+
+// Down takes everything back, and all data with it.
+func (m Migrations) Down(ctx context.Context, say func(string)) error {
+	return pg.MigrateDown(ctx, m.database, say)
+}
+
+// Status lists what this program knows and what the database has.
+func (m Migrations) Status(ctx context.Context) ([]pg.MigrationState, error) {
+	return pg.MigrationStatus(ctx, m.database)
+}
+
+// Check is nil if database and program agree, else a fault with code migrations_differ that says what
+// to run.
+func (m Migrations) Check(ctx context.Context) error {
+	pool, err := connect(ctx, m.database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return pg.CheckMigrations(ctx, pool)
+}

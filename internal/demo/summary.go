@@ -1,0 +1,176 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Summary is how a run ended. Its JSON is one line of `postern demo -o json`.
+type Summary struct {
+	Run          string       `json:"run"`
+	Transactions int          `json:"transactions"`
+	Done         int          `json:"done"`
+	Failed       int          `json:"failed"` // every terminal state but DONE
+	Unexpected   int          `json:"unexpected"`
+	Seconds      float64      `json:"seconds"` // from the first post to the last end
+	PerSecond    float64      `json:"per_second"`
+	Retries      int          `json:"retries"`
+	States       []StateTime  `json:"states"`
+	Failures     []Failure    `json:"failures"`
+	Differing    []Difference `json:"differing"`
+	Example      string       `json:"example"` // the id of one that had a life
+	Senders      int          `json:"senders"`
+	Queues       int          `json:"queues"`
+}
+
+// StateTime is how long samples stayed in one state, over all visits.
+type StateTime struct {
+	State  outbox.State `json:"state"`
+	Visits int          `json:"visits"`
+	P50    float64      `json:"p50_seconds"`
+	Max    float64      `json:"max_seconds"`
+}
+
+// Failure is one sample that did not end DONE, and why.
+type Failure struct {
+	UID     string       `json:"uid"`
+	State   outbox.State `json:"state"`
+	Code    string       `json:"code"`
+	Message string       `json:"message"`
+	Note    string       `json:"note"`
+}
+
+// Difference is one sample that did not end as its file says.
+type Difference struct {
+	UID string `json:"uid"`
+	How string `json:"how"`
+}
+
+// sum compares every end with what its sample wants and reads the histories.
+func (r *run) sum(ctx context.Context) (*Summary, error) {
+	s := &Summary{Run: r.Name, Transactions: len(r.order), Queues: len(r.queues()), Senders: len(Accounts),
+		States: []StateTime{}, Failures: []Failure{}, Differing: []Difference{}}
+	stays := map[outbox.State][]time.Duration{}
+	first, last, most := time.Time{}, time.Time{}, -1
+	for _, uid := range r.order {
+		l := r.byUID[uid]
+		t := l.tx
+		if t.State == outbox.DONE {
+			s.Done++
+		} else {
+			s.Failed++
+			f := Failure{UID: uid, State: t.State, Note: l.sample.Note}
+			if t.Error != nil {
+				f.Code, f.Message = t.Error.Code, t.Error.Message
+			}
+			s.Failures = append(s.Failures, f)
+		}
+		if how := l.sample.Expect.unexpected(t); how != "" {
+			s.Unexpected++
+			s.Differing = append(s.Differing, Difference{uid, how})
+		}
+		s.Retries += t.Retries
+		if t.Retries > most {
+			most, s.Example = t.Retries, t.ID
+		}
+		if first.IsZero() || t.ReceivedAt.Before(first) {
+			first = t.ReceivedAt
+		}
+		if t.DoneAt != nil && t.DoneAt.After(last) {
+			last = *t.DoneAt
+		}
+		if err := r.stays(ctx, t, stays); err != nil {
+			return nil, err
+		}
+	}
+	s.Seconds = round(last.Sub(first).Seconds())
+	if s.Seconds > 0 {
+		s.PerSecond = round(float64(s.Transactions) / s.Seconds)
+	}
+	for _, state := range outbox.States {
+		if d := stays[state]; len(d) > 0 {
+			slices.Sort(d)
+			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()), round(d[len(d)-1].Seconds())})
+		}
+	}
+	return s, nil
+}
+
+// stays adds how long a transaction was in each of its states, as its history tells.
+func (r *run) stays(ctx context.Context, t Transaction, into map[outbox.State][]time.Duration) error {
+	var h page[Move]
+	if err := r.client.do(ctx, http.MethodGet, "/transactions/"+t.ID+"/history", nil, &h); err != nil {
+		return err
+	}
+	state, since := outbox.WAITING, t.ReceivedAt
+	for _, m := range h.Items {
+		if m.To == state || m.To == "" {
+			continue
+		}
+		into[state] = append(into[state], m.At.Sub(since))
+		state, since = m.To, m.At
+	}
+	return nil
+}
+
+// round keeps two digits behind the point.
+func round(f float64) float64 { return math.Round(f*100) / 100 }
+
+// Print writes the summary for people. database is the URL for psql.
+func (s *Summary) Print(out io.Writer, api, database string) {
+	fmt.Fprintf(out, "\n%d transactions of %d queues through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
+		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(s.Failures) > 0 {
+		fmt.Fprintln(out, "\nended otherwise than DONE, and why:")
+		for _, f := range s.Failures {
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t(%s)\n", f.UID, f.State, f.Code, f.Message, f.Note)
+		}
+		w.Flush()
+	}
+	fmt.Fprintln(out, "\ntime per state:")
+	fmt.Fprintln(w, "  state\tvisits\tmedian\tlongest")
+	for _, t := range s.States {
+		fmt.Fprintf(w, "  %s\t%d\t%.2f s\t%.2f s\n", t.State, t.Visits, t.P50, t.Max)
+	}
+	w.Flush()
+	if s.Unexpected == 0 {
+		fmt.Fprintln(out, "\nevery sample ended as its file in testdata/transactions says it should")
+	} else {
+		fmt.Fprintf(out, "\n%d UNEXPECTED:\n", s.Unexpected)
+		for _, d := range s.Differing {
+			fmt.Fprintf(w, "  %s\t%s\n", d.UID, d.How)
+		}
+		w.Flush()
+	}
+	fmt.Fprint(out, "\nlook further:\n")
+	for _, line := range Further(api, database, s.Example, s.Run) {
+		fmt.Fprintln(out, "  "+line)
+	}
+}
+
+// Further lists the lines with which to look at what is there; they can be pasted into a shell.
+func Further(api, database, id, run string) []string {
+	lines := []string{
+		"curl -s '" + api + "/transactions?state=FAILED'",
+		"curl -s " + api + "/transactions/" + id + "/history",
+		"curl -s " + api + "/senders",
+	}
+	if database != "" {
+		lines = append(lines,
+			"psql "+quote(database)+" -c \"SELECT queue, uid, state, retries, error FROM postern.transactions WHERE queue LIKE '%-"+run+"' ORDER BY queue, position\"")
+	}
+	return lines
+}
+
+// quote makes one word of a shell of s.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
