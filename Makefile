@@ -1,0 +1,54 @@
+# Everything that is done with this repository more than once. `make` alone lists it.
+
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+
+GO ?= go
+# The race detector needs a C compiler.
+RACE := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
+TESTFLAGS ?=
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: ## run everything, post the samples, watch them go out (needs nothing but Go)
+	$(GO) run ./cmd/postern demo
+
+.PHONY: test
+test: ## every test, against a real PostgreSQL that is found or started
+	@test -n "$(RACE)" || echo 'no C compiler: the tests run without the race detector'
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -json ./... | $(GO) run ./internal/pgtest/cmd/report
+
+.PHONY: generate
+generate: ## render what is derived: machine pages, openapi.yaml, the golden files of the command line
+	$(GO) run ./cmd/postern machines --write
+	$(GO) run ./cmd/postern openapi > api/openapi.yaml
+	$(GO) test ./cmd/postern -run Golden -update
+
+.PHONY: verify
+verify: ## that what is derived is up to date, and that modules are what go.sum says
+	$(GO) mod verify
+	$(GO) vet ./...
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+	$(MAKE) generate
+	git diff --exit-code -- api internal cmd testdata
+
+.PHONY: lint
+lint: ## golangci-lint, if it is installed
+	@command -v golangci-lint >/dev/null || { echo 'golangci-lint is not installed: https://golangci-lint.run/docs/welcome/install'; exit 1; }
+	golangci-lint run
+
+.PHONY: bench
+bench: ## load, with one JSON line at the end
+	$(GO) run ./cmd/postern bench
+
+.PHONY: build
+build: ## the static binary, bin/postern
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/postern ./cmd/postern
+
+.PHONY: sizes
+sizes: ## how big files feel: median, 90th percentile and the largest
+	@git ls-files '*.go' | grep -v -e _test.go -e dbsqlc/ -e .gen.go | xargs wc -c | grep -v total | sort -n | \
+		awk '{s[NR]=$$1; f[NR]=$$2} END {printf "%d files, median %d, p90 %d, largest %d (%s)\n", NR, s[int((NR+1)/2)], s[int(NR*0.9)], s[NR], f[NR]}'
