@@ -27,6 +27,7 @@ type openLane struct {
 	sender     int32
 	probe      bool
 	poolOf     int32 // of the dispatcher
+	free       int   // senders that it could take now, by a look without locks
 }
 
 // openLanesSQL walks from lane to lane along the key of ready, so that its cost is the number of lanes
@@ -39,7 +40,10 @@ WITH RECURSIVE l(lane) AS (
 	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM l WHERE l.lane IS NOT NULL
 )
 SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
-	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0)
+	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
+	CASE WHEN d.pool_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
+		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
+			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp())) LIMIT $2) f) END
 FROM l JOIN postern.lane n ON n.lane_id = l.lane
 LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 WHERE n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
@@ -89,13 +93,13 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 		if err := c.openLanes(ctx); err != nil {
 			return err
 		}
-		if len(c.lanes) == 0 {
+		if more = c.left; len(c.lanes) == 0 {
 			return t.rollback(ctx)
 		}
 		if err := c.lock(ctx); err != nil {
 			return err
 		}
-		more = c.match()
+		more = c.match() || c.left
 		if len(c.picks) == 0 || !c.alive {
 			return t.rollback(ctx)
 		}
@@ -113,6 +117,7 @@ type claim struct {
 	node  Node
 	room  Room
 	alive bool
+	left  bool // somebody waits for a sender that is not free
 
 	lanes      []*openLane
 	candidates map[int32][]*queueRow
@@ -124,10 +129,10 @@ type claim struct {
 
 func (c *claim) openLanes(ctx context.Context) error {
 	b := &pgx.Batch{}
-	b.Queue(openLanesSQL, c.s.now()).Query(func(rows pgx.Rows) error {
+	b.Queue(openLanesSQL, c.s.now(), c.room.Total).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			l := &openLane{}
-			if err := rows.Scan(&l.id, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf); err != nil {
+			if err := rows.Scan(&l.id, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf, &l.free); err != nil {
 				return err
 			}
 			c.lanes = append(c.lanes, l)
@@ -151,6 +156,10 @@ func (c *claim) openLanes(ctx context.Context) error {
 				return &dispatcherMissing{}
 			}
 			if !c.room.Takes(d.Type) {
+				continue
+			}
+			if l.poolOf != 0 && l.kind != "exclusive" && l.free == 0 {
+				c.left = true
 				continue
 			}
 		}
@@ -178,6 +187,8 @@ func (c *claim) lock(ctx context.Context) error {
 			})
 		case l.probe, l.kind == "sender":
 			n = 1
+		case l.poolOf != 0:
+			n = min(n, l.free)
 		case l.pool == 0:
 			n = min(n, c.room.Slots(c.s.conf.view.Load().byID[l.dispatcher]))
 		}
