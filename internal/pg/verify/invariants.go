@@ -1,0 +1,81 @@
+package verify
+
+// Invariants are those of seed 2, and those of the reliability page that concern its tables. What differs
+// from the page is our schema: there is no phase between two transactions of a queue; a timer belongs to
+// a queue alone; and DISPATCHING without an owner either stands in the lane resume or waits to ask.
+var Invariants = []Invariant{
+	{"S2.4 queue", "a queue has at most one transaction in DISPATCHING, REVISION or RETRY", `
+		SELECT 'queue ' || queue_id || ' has ' || count(*) FROM postern.tx
+		WHERE state IN ('DISPATCHING', 'REVISION', 'RETRY') GROUP BY queue_id HAVING count(*) > 1`},
+
+	{"S2.4 sender", "a sender serves at most one queue", `
+		SELECT 'sender ' || sender_id || ' serves ' || count(*) FROM postern.queue
+		WHERE sender_id IS NOT NULL GROUP BY sender_id HAVING count(*) > 1`},
+
+	{"S2.20", "an exclusive lane is held by the queue whose transaction of it is in flight, by no other and no longer", `
+		SELECT 'lane ' || l.lane_id || ' is held by queue ' || l.holder || ', which has nothing in flight'
+		FROM postern.lane l LEFT JOIN postern.queue q ON q.queue_id = l.holder WHERE l.holder IS NOT NULL AND q.cur_seq IS NULL
+		UNION ALL SELECT 'queue ' || q.queue_id || ' is in flight without holding lane ' || q.lane
+		FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
+		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND l.holder IS DISTINCT FROM q.queue_id`},
+
+	{"I3", "positions are dense up to tail", `
+		SELECT 'queue ' || t.queue_id FROM postern.task t
+		JOIN (SELECT queue_id, coalesce(q.tail_seq, n.last_seq) AS tail FROM postern.queue q FULL JOIN postern.queue_name n USING (queue_id)) q USING (queue_id)
+		GROUP BY t.queue_id, q.tail HAVING max(t.seq) <> q.tail OR count(*) <> q.tail - min(t.seq) + 1`},
+
+	{"I4", "everything below head has exactly one outcome", `
+		SELECT 'queue ' || t.queue_id || ' position ' || t.seq FROM postern.task t
+		LEFT JOIN postern.queue q USING (queue_id) LEFT JOIN postern.outcome o USING (queue_id, seq)
+		WHERE q.queue_id IS NULL OR t.seq < q.head_seq GROUP BY t.queue_id, t.seq HAVING count(o.seq) <> 1`},
+
+	{"I5", "at or above head only a gapless run of a queue with an owner has outcomes, besides what a mark explains", `
+		SELECT 'queue ' || q.queue_id FROM postern.queue q JOIN postern.outcome o USING (queue_id)
+		WHERE o.seq >= q.head_seq
+			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'cancelled'))
+		GROUP BY q.queue_id, q.node_id, q.head_seq HAVING q.node_id IS NULL OR max(o.seq) <> q.head_seq + count(*) - 1
+		UNION ALL SELECT 'queue ' || q.queue_id || ' counts ' || q.marks || ' marks and has ' || count(m.seq)
+		FROM postern.queue q LEFT JOIN postern.mark m ON m.queue_id = q.queue_id AND m.seq >= q.head_seq
+		GROUP BY q.queue_id, q.marks HAVING q.marks <> count(m.seq)`},
+
+	{"I6", "fences never fall along a queue", `
+		SELECT 'queue ' || queue_id || ' position ' || seq FROM (
+			SELECT queue_id, seq, fence, lag(fence) OVER (PARTITION BY queue_id ORDER BY seq) AS before
+			FROM postern.outcome WHERE fence IS NOT NULL) o WHERE fence < before`},
+
+	{"I7", "every attempt that did not end its transaction has its row, and none is younger than the outcome", `
+		SELECT 'queue ' || o.queue_id || ' position ' || o.seq FROM postern.outcome o LEFT JOIN postern.attempt a USING (queue_id, seq, day)
+		GROUP BY o.queue_id, o.seq, o.day, o.attempt, o.fence
+		HAVING count(DISTINCT a.attempt) FILTER (WHERE a.attempt < o.attempt) <> o.attempt - 1
+			OR max(a.attempt) > o.attempt OR max(a.fence) > o.fence`},
+
+	{"I8", "sender and queue agree on their binding, in both directions", `
+		SELECT 'sender ' || sender_id FROM postern.sender s
+		FULL JOIN (SELECT queue_id, sender_id FROM postern.queue WHERE sender_id IS NOT NULL) q USING (sender_id)
+		WHERE s.queue_id IS DISTINCT FROM q.queue_id`},
+
+	{"I12", "a queue with work has an owner, a ready row under its own key, or a timer, or is paused", `
+		SELECT 'queue ' || queue_id || ' in ' || phase || ' is forgotten' FROM postern.queue q
+		WHERE phase <> 'IDLE' AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
+			AND (phase IN ('WAITING_INCLUSION', 'DELAY') OR node_id IS NULL
+				AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
+				AND NOT (paused AND phase IN ('READY', 'HELD')))
+		UNION ALL SELECT 'queue ' || r.queue_id || ' stands in lane ' || r.lane || ' under a key that is not its own'
+		FROM postern.ready r LEFT JOIN postern.queue q USING (queue_id)
+		WHERE q.node_id IS NOT NULL OR (r.lane, r.prio, r.since) IS DISTINCT FROM (
+			CASE WHEN q.phase = 'READY' AND NOT q.paused THEN q.lane
+				WHEN q.phase = 'DISPATCHING' THEN (SELECT lane_id FROM postern.lane WHERE kind = 'resume') END, q.prio, q.entered_at)
+		UNION ALL SELECT 'queue ' || q.queue_id || ' both stands in the lane resume and waits to ask'
+		FROM postern.queue q JOIN postern.timer t USING (queue_id) JOIN postern.ready r USING (queue_id) WHERE q.phase = 'DISPATCHING'
+		UNION ALL SELECT 'queue ' || queue_id || ' is ' || phase || ' from ' || head_seq || ' to ' || tail_seq
+		FROM postern.queue WHERE (phase = 'IDLE') <> (head_seq > tail_seq)`},
+
+	{"I13", "every head has its body", `
+		SELECT 'queue ' || q.queue_id || ' position ' || p.seq FROM postern.queue q CROSS JOIN LATERAL (VALUES (q.head_seq), (q.cur_seq)) p (seq)
+		WHERE p.seq <= q.tail_seq AND NOT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq) = (q.queue_id, p.seq))`},
+
+	{"I22", "the day never falls along a queue", `
+		SELECT 'queue ' || queue_id FROM (SELECT queue_id, day, lag(day) OVER (PARTITION BY queue_id ORDER BY seq) AS before FROM postern.task) t
+		WHERE day < before
+		UNION ALL SELECT 'queue ' || t.queue_id FROM postern.task t JOIN postern.queue q USING (queue_id) WHERE t.day > q.tail_day`},
+}

@@ -1,0 +1,42 @@
+// Package verify asks a database whether what must always be true of it is true. It only reads; each
+// check is one statement, sees one snapshot, and holds at every commit, so that it can be asked of a
+// database that works. It stands beside the store, which must not know it.
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Invariant is one sentence that is always true, and the statement that finds where it is not.
+type Invariant struct {
+	Name     string // as the reliability page numbers them, or the requirement
+	Sentence string
+	SQL      string // returns one text per violation, naming the row
+}
+
+// most is how many violations of one invariant are named.
+const most = 10
+
+// Violations checks all invariants and returns a line for each violation, at most ten of one kind; none
+// is a clean database. The error says that it could not be checked.
+func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	var found []string
+	b := &pgx.Batch{}
+	for _, v := range Invariants {
+		b.Queue(fmt.Sprintf("SELECT v.found FROM (%s) v(found) LIMIT %d", v.SQL, most)).Query(func(rows pgx.Rows) error {
+			list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return fmt.Errorf("invariant %s: %w", v.Name, err)
+			}
+			for _, f := range list {
+				found = append(found, fmt.Sprintf("%s (%s): %s", v.Name, v.Sentence, f))
+			}
+			return nil
+		})
+	}
+	return found, pool.SendBatch(ctx, b).Close()
+}

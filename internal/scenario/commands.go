@@ -1,0 +1,103 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// say adds to what a command says, line by line.
+type say func(format string, args ...any)
+
+// commands are all that a story can do. UIDs are names of transactions; times are from now.
+var commands map[string]func(*story, *command, say) error
+
+func init() { // the functions name commands in their errors
+	commands = map[string]func(*story, *command, say) error{
+		// what there is
+		"dispatcher": dispatcher, "sender": sender, "queue": queue, "post": post, "remove": remove,
+
+		// what the worker does
+		"answer": answer, "status": status, "worker": workerIs,
+
+		// what happens
+		"later": later, "round": round, "freeze": freeze, "thaw": thaw, "crash": crash, "leave": leave, "sweep": sweep,
+
+		// what people do
+		"pause": paused(true), "resume": paused(false), "drain": drain, "block": block, "unblock": unblock,
+		"cancel":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
+		"abandon": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
+		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
+
+		// what is seen
+		"rows": rows, "queues": queues, "senders": senders, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls,
+	}
+}
+
+// later: later DURATION
+func later(s *story, c *command, _ say) error {
+	d, err := time.ParseDuration(c.word())
+	if err != nil {
+		return err
+	}
+	return s.pass(d)
+}
+
+// round: round [NODE]
+func round(s *story, c *command, _ say) error { return s.round(nodeName(c)) }
+
+// nodeName is the node that a command names, n1 if it names none.
+func nodeName(c *command) string {
+	if n := c.word(); n != "" {
+		return n
+	}
+	return "n1"
+}
+
+// freeze: freeze [NODE] [at=call|answer|question]
+func freeze(s *story, c *command, _ say) error {
+	return s.freeze(nodeName(c), c.option("at", "answer"))
+}
+
+func thaw(s *story, c *command, _ say) error { return s.thaw(nodeName(c)) }
+
+// crash: crash [NODE] [at=call|answer|question]. Without a point it dies at rest, or frozen.
+func crash(s *story, c *command, _ say) error {
+	name, at := nodeName(c), c.option("at", "")
+	if at != "" {
+		if err := s.freeze(name, at); err != nil {
+			return err
+		}
+	}
+	n := s.nodes[name]
+	if n == nil {
+		return fmt.Errorf("there is no node %s", name)
+	}
+	n.die()
+	return nil
+}
+
+// leave: leave [NODE]. It stops as told, and hands back what it has.
+func leave(s *story, c *command, _ say) error {
+	n, err := s.node(nodeName(c))
+	if err != nil {
+		return err
+	}
+	n.alive = false
+	me := pg.Node{ID: n.id, Epoch: 1}
+	if _, err := n.store.GiveUp(s.ctx, me, nil); err != nil {
+		return err
+	}
+	return n.store.Leave(s.ctx, me)
+}
+
+// sweep: sweep [NODE]. The node buries the dead, releases what they had, and tidies up.
+func sweep(s *story, c *command, _ say) error {
+	n, err := s.node(nodeName(c))
+	if err != nil {
+		return err
+	}
+	return n.engine.SweepOnce(s.ctx)
+}

@@ -1,0 +1,100 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// refusal is how a story shows that something was refused.
+func refusal(err error) string {
+	f := fault.As(err)
+	return fmt.Sprintf("refused (%s): %s", f.Code, f.Detail)
+}
+
+// did shows what a lever did, where that is not simply what it was pulled for.
+func did(r pg.LeverResult, err error, say say) error {
+	switch {
+	case err != nil:
+		return err
+	case r.Pending && r.Changed:
+		say("pending: %s", r.At)
+	case r.Pending:
+		say("pending still: %s", r.At)
+	case !r.Changed:
+		say("it is so already")
+	}
+	return nil
+}
+
+// on makes a lever on one transaction: NAME UID [reason=]
+func on(pull func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error)) func(*story, *command, say) error {
+	return func(s *story, c *command, say say) error {
+		id, err := s.id(c.word())
+		if err != nil {
+			return err
+		}
+		by := s.by
+		by.Reason = c.option("reason", "")
+		r, err := pull(s, by, id)
+		return did(r, err, say)
+	}
+}
+
+// paused makes pause and resume: NAME queue|sender|dispatcher NAME
+func paused(on bool) func(*story, *command, say) error {
+	return func(s *story, c *command, say say) error {
+		var r pg.LeverResult
+		var err error
+		switch what := c.word(); what {
+		case "queue":
+			r, err = s.store.PauseQueue(s.ctx, s.by, c.word(), on)
+		case "sender":
+			r, err = s.store.PauseSender(s.ctx, s.by, c.word(), on)
+		case "dispatcher":
+			r, err = s.store.PauseDispatcher(s.ctx, s.by, c.word(), on)
+		default:
+			return fmt.Errorf("a %s cannot be paused", what)
+		}
+		return did(r, err, say)
+	}
+}
+
+// remove: remove sender|dispatcher NAME [force=true]
+func remove(s *story, c *command, _ say) error {
+	switch what := c.word(); what {
+	case "sender":
+		return s.store.RemoveSender(s.ctx, s.by, c.word())
+	case "dispatcher":
+		return s.store.RemoveDispatcher(s.ctx, s.by, c.word(), c.option("force", "") == "true")
+	default:
+		return fmt.Errorf("a %s cannot be removed", what)
+	}
+}
+
+func drain(s *story, c *command, say say) error {
+	r, err := s.store.DrainQueue(s.ctx, s.by, c.word())
+	return did(r, err, say)
+}
+
+// block: block ACCOUNT [for=30s]
+func block(s *story, c *command, say say) error {
+	until := pg.Forever
+	if text := c.option("for", ""); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		until = s.now.Add(d)
+	}
+	r, err := s.store.BlockSender(s.ctx, s.by, c.word(), until)
+	return did(r, err, say)
+}
+
+func unblock(s *story, c *command, say say) error {
+	r, err := s.store.UnblockSender(s.ctx, s.by, c.word())
+	return did(r, err, say)
+}

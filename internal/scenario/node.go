@@ -1,0 +1,180 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/work"
+)
+
+// ttl is that of the nodes' leases: as long as by default.
+const ttl = 10 * time.Second
+
+// node is one process that dispatches, moved by hand.
+type node struct {
+	id     int64
+	store  *pg.Store
+	engine *work.Engine
+	client *remote.Client
+	valve  *valve
+	alive  bool // its heartbeats go on
+
+	kill  context.CancelFunc // of the round that is frozen
+	ended chan error         // of the round that is frozen, nil if none is
+}
+
+// node returns the node of that name; one that is new, or died, begins now.
+func (s *story) node(name string) (*node, error) {
+	if n := s.nodes[name]; n != nil {
+		if n.ended != nil {
+			return nil, fmt.Errorf("%s is frozen: thaw it", name)
+		}
+		if n.alive {
+			return n, nil
+		}
+	}
+	store, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{store: store, alive: true,
+		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})}
+	s.t.Cleanup(n.client.Close)
+	n.valve = &valve{Worker: n.client}
+	n.engine = work.New(work.Config{Store: store, Worker: n.valve, NodeName: name, TTL: ttl})
+	if err := n.engine.Manual(s.ctx); err != nil {
+		return nil, err
+	}
+	s.nodes[name] = n
+	return n, s.pool.QueryRow(s.ctx, `SELECT max(node_id) FROM postern.node WHERE name = $1`, name).Scan(&n.id)
+}
+
+// round lets a node do everything that it can do now.
+func (s *story) round(name string) error {
+	n, err := s.node(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	return n.engine.Round(ctx)
+}
+
+// freeze lets a node begin a round, until it is at a point in each of its calls. Its heartbeats stop there.
+func (s *story) freeze(name, at string) error {
+	n, err := s.node(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	reached := n.valve.close(at)
+	n.kill, n.ended, n.alive = cancel, make(chan error, 1), false
+	go func() { n.ended <- n.engine.Round(ctx) }()
+	select {
+	case <-reached:
+		return nil
+	case err := <-n.ended:
+		n.ended <- err
+		return fmt.Errorf("%s came to no %s before its round was over (%v)", name, at, err)
+	}
+}
+
+// thaw lets a frozen node go on. It has missed its heartbeats, so that this round is its last: whoever
+// names it again starts it anew.
+func (s *story) thaw(name string) error {
+	n := s.nodes[name]
+	if n == nil || n.ended == nil {
+		return fmt.Errorf("%s is not frozen", name)
+	}
+	n.valve.open()
+	err := <-n.ended
+	n.ended = nil
+	n.kill()
+	return err
+}
+
+// die ends a node without a word: what it has in hand stays as it is.
+func (n *node) die() {
+	n.alive = false
+	if n.ended == nil {
+		return
+	}
+	n.kill()
+	<-n.ended
+	n.ended = nil
+}
+
+// valve stands between a node and its workers. Closed, it holds calls: before they are made ("call"), when
+// their answers are there ("answer"), or when the worker is to be asked about something ("question").
+type valve struct {
+	remote.Worker
+	mu      sync.Mutex
+	at      string
+	reached chan struct{}
+	opened  chan struct{}
+}
+
+func (v *valve) close(at string) (reached <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.at, v.reached, v.opened = at, make(chan struct{}), make(chan struct{})
+	return v.reached
+}
+
+func (v *valve) open() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.at = ""
+	close(v.opened)
+}
+
+// pass holds whoever is at the point where the valve is closed; false if it died there.
+func (v *valve) pass(ctx context.Context, at string) bool {
+	v.mu.Lock()
+	closed, opened := v.at == at, v.opened
+	if closed {
+		select {
+		case <-v.reached:
+		default:
+			close(v.reached)
+		}
+	}
+	v.mu.Unlock()
+	if !closed {
+		return true
+	}
+	select {
+	case <-opened:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (v *valve) Dispatch(ctx context.Context, c remote.Call) outbox.Answer {
+	nobody := outbox.Answer{Class: outbox.ClassAmbiguous}
+	if !v.pass(ctx, "call") {
+		return nobody
+	}
+	a := v.Worker.Dispatch(ctx, c)
+	if !v.pass(ctx, "answer") {
+		return nobody
+	}
+	return a
+}
+
+func (v *valve) Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status {
+	v.pass(ctx, "question")
+	return v.Worker.Status(ctx, baseURL, typ, byToken, byHash)
+}
+
+func (v *valve) StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
+	v.pass(ctx, "question")
+	return v.Worker.StatusBatch(ctx, baseURL, typ, hashes)
+}
