@@ -49,9 +49,18 @@ func (e *Engine) HooksOnce(ctx context.Context) (int, error) {
 	return len(due), nil
 }
 
+// data is the transaction's data as the last accepted attempt left it (S2.5 row 3): its result has it.
+func data(d *pg.Delivery) json.RawMessage {
+	var result struct{ Data json.RawMessage }
+	if json.Unmarshal(d.Result, &result) == nil && len(result.Data) > 0 {
+		return result.Data
+	}
+	return d.Task.Data
+}
+
 func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) {
 	call := remote.Call{
-		BaseURL: d.WorkerURL(), Type: d.Task.Type, ID: d.Task.ID, UID: d.Task.UID, Queue: d.Queue, Data: d.Task.Data, State: d.State, Hash: d.Hash,
+		BaseURL: d.WorkerURL(), Type: d.Task.Type, ID: d.Task.ID, UID: d.Task.UID, Queue: d.Queue, Data: data(d), State: d.State, Hash: d.Hash,
 		PostedAt: d.Task.CreatedAt, Account: d.Account, SenderWorkerURL: d.SenderURL, SenderState: string(outbox.FREE), Retries: d.Retries,
 		Attempt: d.Attempt, Epoch: d.Task.ID.Epoch, Fence: d.Fence, Position: d.Task.ID.Seq, Fee: d.Fee, Nonce: d.Nonce,
 		Timeout: 20 * time.Second, Traceparent: d.Task.Traceparent,
