@@ -26,7 +26,7 @@ func init() { // the functions name commands in their errors
 		"later": later, "round": round, "freeze": freeze, "thaw": thaw, "crash": crash, "leave": leave, "sweep": sweep,
 
 		// what people do
-		"pause": paused(true), "resume": paused(false), "drain": drain, "block": block, "unblock": unblock,
+		"pause": paused(true), "resume": paused(false), "drain": drain, "redrive": redrive, "block": block, "unblock": unblock,
 		"cancel":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
 		"abandon": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -97,4 +98,27 @@ func block(s *story, c *command, say say) error {
 func unblock(s *story, c *command, say say) error {
 	r, err := s.store.UnblockSender(s.ctx, s.by, c.word())
 	return did(r, err, say)
+}
+
+// redrive: redrive UID as=UID [queue=] [data=]
+func redrive(s *story, c *command, say say) error {
+	id, err := s.id(c.word())
+	if err != nil {
+		return err
+	}
+	change := pg.Redrive{UID: c.option("as", ""), Data: json.RawMessage(c.option("data", "")), Hash: []byte("redriven")}
+	if q, ok := c.options["queue"]; ok {
+		delete(c.options, "queue")
+		change.Queue = &q
+	}
+	a, err := s.store.Redrive(s.ctx, s.by, id, change)
+	switch {
+	case err != nil:
+		return err
+	case a.Replay:
+		say("%s is known", change.UID)
+	default:
+		s.know(change.UID, a.ID)
+	}
+	return nil
 }
