@@ -62,7 +62,7 @@ const candidatesSQL = ` FROM (SELECT r.prio, r.since, r.queue_id FROM postern.re
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
 	WHERE (s.pool_id = $1 OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
-	ORDER BY s.last_used_at NULLS FIRST LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
+	ORDER BY s.last_used_at NULLS FIRST, s.sender_id LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
 
 type freeSender struct {
 	id           int32
