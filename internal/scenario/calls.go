@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -63,6 +64,9 @@ func calls(s *story, c *command, say say) error {
 	return nil
 }
 
+// byTheClock is what differs from one telling to the next.
+var byTheClock = regexp.MustCompile(`("fence"|"deadline"):("[^"]*"|\d+)`)
+
 func hook(seen remotetest.Seen) bool {
 	return seen.Op == remotetest.OpOnSuccess || seen.Op == remotetest.OpOnFailure
 }
@@ -92,7 +96,7 @@ func (s *story) extra(seen remotetest.Seen, all []remotetest.Seen, more []string
 		case "queue":
 			b.WriteString(fields("queue", seen.Queue, "position", seen.Position))
 		case "body":
-			b.WriteString(" " + string(seen.Body))
+			b.WriteString(" " + byTheClock.ReplaceAllString(string(seen.Body), `$1:"..."`))
 		default:
 			b.WriteString(" (calls have no " + f + ")")
 		}

@@ -67,7 +67,8 @@ func reply(text string) (remotetest.Reply, error) {
 	return remotetest.Reply{}, fmt.Errorf("no worker answers and then %q", manner)
 }
 
-// answer: answer UID|* REPLY... [on=worker] [op=dispatch] [account=]. The last reply counts from then on.
+// answer: answer UID|* REPLY... [on=worker] [op=dispatch] [account=]. The last reply counts from then on;
+// a later answer goes before an earlier one, so that of * stands first.
 func answer(s *story, c *command, _ say) error {
 	m := remotetest.Match{Op: c.option("op", remotetest.OpDispatch), Account: c.option("account", "")}
 	if m.UID = c.word(); m.UID == "*" {
