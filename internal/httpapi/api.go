@@ -107,6 +107,24 @@ func (a *API) routes() {
 	register(a, op, a.postBatch)
 	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid", "Read one transaction by the client's name", a.getByUID, 304)
 	get(a, tag, "/transactions/{id}", "get-transaction", "Read one transaction, or wait for it", a.getTransaction, 304)
+	get(a, tag, "/transactions/{id}/history", "get-transaction-history", "Every transition, oldest first", a.getHistory)
+	get(a, tag, "/transactions/{id}/attempts", "get-transaction-attempts", "One entry per dispatch", a.getAttempts)
+	get(a, tag, "/transactions/{id}/why", "get-transaction-why", "What it waits for", a.whyTransaction)
+	post(a, tag, "/transactions/{id}/cancel", "cancel-transaction", "Take back what has not gone out", a.cancel, 200, 202)
+	post(a, tag, "/transactions/{id}/retry", "retry-transaction", "End a delay now", a.retryNow, 200)
+	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction", "End what an outage made immovable", a.abandon, 200)
+	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction", "Post what ended badly once more", a.redrive, 201, 200)
+
+	tag = "queues"
+	get(a, tag, "/queues", "list-queues", "List queues", a.listQueues)
+	get(a, tag, "/queues/{name}", "get-queue", "Read one queue", a.getQueue)
+	put(a, tag, "/queues/{name}", "put-queue", "Create or replace the settings of a queue", a.putQueue, 200, 201)
+	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", a.patchQueue)
+	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", a.deleteQueue)
+	get(a, tag, "/queues/{name}/why", "get-queue-why", "Why its head does not move", a.whyQueue)
+	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", a.pauseQueue, 200)
+	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", a.resumeQueue, 200)
+	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", a.drainQueue, 200)
 
 	tag = "senders"
 	get(a, tag, "/senders", "list-senders", "List senders", a.listSenders)

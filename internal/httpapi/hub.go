@@ -45,6 +45,9 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, d time.Duration, reached f
 	select {
 	case <-h.end:
 		return false
+	default:
+	}
+	select {
 	case h.slots <- struct{}{}:
 	default:
 		return false

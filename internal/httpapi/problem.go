@@ -199,18 +199,23 @@ func problemOf(ctx huma.Context, status int, msg string, errs ...error) huma.Sta
 		}
 		field := fieldOf(err)
 		f.Fields = append(f.Fields, field)
-		if len(said) < 4 {
-			said = append(said, field.Pointer+": "+field.Detail)
-		}
+		said = append(said, sentence(field))
 	}
 	if len(said) > 0 {
-		f.Detail = strings.Join(said, "; ")
+		f.Detail = strings.Join(said[:min(4, len(said))], "; ")
 	}
 	id := ""
 	if ctx != nil {
 		id = scopeOf(ctx.Context()).RequestID
 	}
 	return describe(f, id)
+}
+
+func sentence(f fault.Field) string {
+	if f.Pointer == "" {
+		return f.Detail
+	}
+	return f.Pointer + ": " + f.Detail
 }
 
 // fieldOf says which field huma means, and its value where that helps.

@@ -13,8 +13,9 @@ import (
 )
 
 // strict refuses what decoders let pass or change silently: a key that occurs twice in one object, invalid
-// UTF-8, the character NUL (no text column can hold it) and half surrogates, nesting deeper than depth,
-// and anything behind the value. The fault names where.
+// UTF-8, the character NUL (no text column can hold it) and half surrogates, numbers
+// beyond the range of a double (their digits are kept, but hardly anybody reads such exponents), nesting
+// deeper than depth, and anything behind the value. The fault names where.
 func strict(body []byte, depth int) error {
 	if at := badText(body); at >= 0 {
 		return malformed("byte %d is not UTF-8", at)
@@ -124,6 +125,11 @@ func (p *pass) token() (json.Token, error) {
 			return nil, malformed("it ends too early, %s", p.where())
 		}
 		return nil, malformed("it cannot be read at byte %d, %s", p.d.InputOffset(), p.where())
+	}
+	if n, ok := t.(json.Number); ok {
+		if _, err := strconv.ParseFloat(string(n), 64); err != nil {
+			return nil, malformed("the number %s is beyond 1e308 %s", fault.Clip(string(n)), p.where())
+		}
 	}
 	s, ok := t.(string)
 	if !ok {

@@ -10,15 +10,93 @@ import (
 // historyView is one transition.
 type historyView struct {
 	At      time.Time `json:"at"`
-	Machine string    `json:"machine"`
-	From    string    `json:"from"`
-	Event   string    `json:"event"`
+	Machine string    `json:"machine" doc:"transaction; lever where a person's action is no event of the machine"`
+	From    string    `json:"from" doc:"empty: there was nothing yet"`
+	Event   string    `json:"event" doc:"as GET /machines lists them"`
 	To      string    `json:"to"`
-	By      string    `json:"by"`
+	By      string    `json:"by" doc:"an actor, or the node that did it"`
 	Attempt int       `json:"attempt"`
 	Detail  string    `json:"detail"`
 }
 
+type historyOutput struct {
+	Body struct {
+		Items []historyView `json:"items"`
+		Next  *string       `json:"next"`
+	}
+}
+
+type idInput struct {
+	ID string `path:"id"`
+}
+
+// getHistory lists every transition, oldest first, people's actions included.
+func (a *API) getHistory(ctx context.Context, in *idInput) (*historyOutput, error) {
+	id, err := idOf(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &historyOutput{}
+	out.Body.Items, err = a.historyOf(ctx, id)
+	return out, err
+}
+
 func (a *API) historyOf(ctx context.Context, id outbox.ID) ([]historyView, error) {
-	return nil, nil
+	found, err := a.Store.History(ctx, contextID(ctx), id)
+	list := []historyView{}
+	for _, t := range found {
+		list = append(list, historyView{t.At.UTC(), t.Machine, t.From, t.Event, t.To, t.By, t.Attempt, t.Detail})
+	}
+	return list, err
+}
+
+// attemptView is one dispatch.
+type attemptView struct {
+	Attempt    int        `json:"attempt"`
+	Sender     *string    `json:"sender"`
+	Node       *string    `json:"node"`
+	Fence      int64      `json:"fence"`
+	Token      string     `json:"token" doc:"by which the worker recognises it"`
+	Fee        *string    `json:"fee"`
+	Nonce      *string    `json:"nonce"`
+	Hash       *string    `json:"hash"`
+	StartedAt  *time.Time `json:"started_at"`
+	AnsweredAt *time.Time `json:"answered_at" doc:"null while it is in flight"`
+	WorkerMS   *int64     `json:"worker_ms"`
+	Class      *string    `json:"class" doc:"null: nothing went wrong"`
+	Error      *errorView `json:"error"`
+	Late       bool       `json:"late" doc:"came when another process had the queue; changed nothing"`
+}
+
+type attemptsOutput struct {
+	Body struct {
+		Items []attemptView `json:"items"`
+		Next  *string       `json:"next"`
+	}
+}
+
+// getAttempts lists the dispatches, the one in flight and the last one included.
+func (a *API) getAttempts(ctx context.Context, in *idInput) (*attemptsOutput, error) {
+	id, err := idOf(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Attempts(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	out := &attemptsOutput{}
+	out.Body.Items = []attemptView{}
+	for _, d := range found {
+		v := attemptView{Attempt: d.Attempt.Attempt, Sender: ptr(d.Sender), Node: ptr(d.Node), Fence: d.Fence, Token: id.Token(d.Attempt.Attempt), Fee: ptr(d.Fee),
+			Nonce: ptr(d.Nonce), Hash: ptr(d.Hash), StartedAt: utc(d.StartedAt), AnsweredAt: utc(d.Answered), Class: ptr(string(d.Class)), Late: d.Late}
+		if d.Class != "" || d.Code != "" || d.Error != "" {
+			v.Error = &errorView{d.Class, d.Code, d.Error}
+		}
+		if d.StartedAt != nil && d.Answered != nil {
+			v.WorkerMS = new(d.Answered.Sub(*d.StartedAt).Milliseconds())
+		}
+		out.Body.Items = append(out.Body.Items, v)
+	}
+	return out, nil
 }

@@ -50,7 +50,7 @@ func (a *API) decode(raw []byte, into any, what string) error {
 		for _, err := range res.Errors {
 			field := fieldOf(err)
 			f.Fields = append(f.Fields, field)
-			said = append(said, field.Pointer+": "+field.Detail)
+			said = append(said, sentence(field))
 		}
 		f.Detail = strings.Join(said[:min(4, len(said))], "; ")
 		return f

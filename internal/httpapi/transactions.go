@@ -130,6 +130,9 @@ type byUIDInput struct {
 }
 
 func (a *API) getByUID(ctx context.Context, in *byUIDInput) (*transactionOutput, error) {
+	if _, err := a.waitOf(&in.Waiting); err != nil {
+		return nil, err
+	}
 	id, err := a.Store.ByUID(ctx, contextID(ctx), string(in.UID))
 	if err != nil {
 		return nil, err

@@ -2,42 +2,80 @@ package pg
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Redrive posts a transaction that ended badly once more, as a new one at the tail that names its origin
-// (S2.6); change may override what is posted. Faults: not_found, wrong_state (not FAILED, UNRESOLVED or
-// CANCELLED), already_redriven (names the new one), and whatever a post may meet.
-func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change func(*Submission)) (Accepted, error) {
+// Redrive is what a redrive changes; what is empty stays as it was.
+type Redrive struct {
+	Queue *string // "" = unordered
+	Data  json.RawMessage
+	UID   string // of the new transaction
+	Hash  []byte // of the request, compared when the uid is known already
+}
+
+// Redrive posts what ended badly once more, as a new transaction at the tail (S2.6). Outcomes: the new one;
+// with the uid of an earlier redrive of the same transaction, that one again (Replay); Conflict
+// "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven).
+// The link between both is written in the commit of the new one, and its key refuses a second.
+func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (Accepted, error) {
 	old, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return Accepted{}, err
 	}
-	switch old.State {
-	case outbox.FAILED, outbox.UNRESOLVED, outbox.CANCELLED:
-	default:
-		return Accepted{}, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only FAILED, UNRESOLVED and CANCELLED ones are redriven", id, old.State)
+	switch {
+	case old.State == outbox.DONE || !old.State.Terminal():
+		return Accepted{}, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only FAILED, UNRESOLVED and CANCELLED ones can be redriven", id, old.State)
+	case old.RedrivenBy != "":
+		return s.redriven(ctx, by, old, change)
 	}
-	sub := &Submission{ContextID: by.Context, Queue: old.Queue, Actor: by.Actor, Type: old.Type, Data: old.Data, MaxRetries: old.MaxRetries,
-		Tags: old.Tags, RedriveOf: &id}
-	if change != nil {
-		change(sub)
+	sub := &Submission{ContextID: by.Context, Queue: old.Queue, UID: change.UID, Hash: change.Hash, Actor: by.Actor, Type: old.Type, Data: old.Data,
+		MaxRetries: old.MaxRetries, Tags: old.Tags, RedriveOf: &id, redrive: &by}
+	if change.Queue != nil {
+		sub.Queue = *change.Queue
+	}
+	if len(change.Data) > 0 {
+		sub.Data = change.Data
+	}
+	err = s.pool.QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, '') FROM postern.task t
+		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
+		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent)
+	if err != nil {
+		return Accepted{}, known(err)
 	}
 	out, err := s.Ingest(ctx, []*Submission{sub}, false)
-	if err == nil {
-		return out[0], out[0].Err
+	if err != nil {
+		if again, readErr := s.Transaction(ctx, by.Context, id); readErr == nil && again.RedrivenBy != "" { // another one was faster
+			return s.redriven(ctx, by, again, change)
+		}
+		return Accepted{}, err
 	}
-	var e *pgconn.PgError
-	if errors.As(err, &e) && e.ConstraintName == "one_redrive_per_transaction" {
-		if old, err = s.Transaction(ctx, by.Context, id); err == nil {
-			return Accepted{}, fault.New(fault.Conflict, "already_redriven", "transaction %s was redriven as %s already", id, old.RedrivenBy).
-				With("redriven_by", old.RedrivenBy)
+	return out[0], out[0].Err
+}
+
+// redriven answers for a transaction that has been redriven.
+func (s *Store) redriven(ctx context.Context, by By, old *Transaction, change Redrive) (Accepted, error) {
+	if id, err := outbox.ParseID(old.RedrivenBy); err == nil && change.UID != "" {
+		if t, err := s.Transaction(ctx, by.Context, id); err == nil && t.UID == change.UID {
+			return Accepted{ID: id, Replay: true}, nil
 		}
 	}
-	return Accepted{}, err
+	return Accepted{}, fault.New(fault.Conflict, "already_redriven", "transaction %s was redriven as %s: look at that one", old.ID, old.RedrivenBy).
+		With("redriven_by", old.RedrivenBy)
+}
+
+// redrives links what was redriven with its successor, in the commit that makes it.
+func (in *ingest) redrives(b *pgx.Batch) {
+	for i, sub := range in.subs {
+		if sub.redrive == nil || in.out[i].Err != nil || in.out[i].Replay {
+			continue
+		}
+		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`,
+			sub.RedriveOf.Queue, sub.RedriveOf.Seq, in.out[i].ID.String(), in.e.now)
+		in.s.audit(b, *sub.redrive, "redrive", "/transactions/"+sub.RedriveOf.String())
+	}
 }

@@ -1,0 +1,133 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
+	d := newDoor(t)
+	a := d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "pool": "p", "retry": {"initial": "1s"}, "idempotent": true}`)
+	if a.header.Get("ETag") != `"1"` || a.header.Get("Location") != "/dispatchers/pay" || len(a.body["warnings"].([]any)) != 0 {
+		t.Errorf("%s %v", a.raw, a.header)
+	}
+	if r := a.body["retry"].(map[string]any); r["initial"] != "1s" || r["cap"] != "5m0s" || r["factor"] != 2.0 {
+		t.Errorf("defaults are missing: %s", a.raw)
+	}
+	d.refused(412, "precondition_failed", "PUT", "/dispatchers/pay", `{"worker_url": "http://x/"}`, "If-None-Match: *")
+	stale := d.refused(412, "precondition_failed", "PUT", "/dispatchers/pay", `{"worker_url": "http://x/"}`, `If-Match: "7"`)
+	if stale.body["version"] != 1.0 {
+		t.Error(stale.raw)
+	}
+	b := d.want(200, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/"}`, `If-Match: "1"`)
+	if b.header.Get("ETag") != `"2"` || len(b.body["warnings"].([]any)) != 1 || b.body["pool"] != nil {
+		t.Errorf("%s %v", b.raw, b.header)
+	}
+	c := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"max_retries": 5}, "slots": 3}`, `If-Match: "2"`, "Content-Type: application/merge-patch+json")
+	if r := c.body["retry"].(map[string]any); r["max_retries"] != 5.0 || r["initial"] != "5s" || c.body["slots"] != 3.0 {
+		t.Error(c.raw)
+	}
+	c = d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"max_retries": null}, "slots": null}`)
+	if r := c.body["retry"].(map[string]any); r["max_retries"] != nil || c.body["slots"] != 64.0 {
+		t.Error(c.raw)
+	}
+	d.refused(412, "precondition_failed", "PATCH", "/dispatchers/pay", `{}`, `If-Match: "1"`)
+	d.refused(422, "invalid", "PATCH", "/dispatchers/pay", `{"slots": 0}`)
+	d.refused(422, "invalid", "PATCH", "/dispatchers/pay", `{"worker_url": null}`)
+	d.refused(404, "not_found", "PATCH", "/dispatchers/other", `{}`)
+	if p := d.want(200, "POST", "/dispatchers/pay/pause", `{"reason": "maintenance"}`); p.body["changed"] != true || p.body["result"] != "done" {
+		t.Error(p.raw)
+	}
+	if p := d.want(200, "POST", "/dispatchers/pay/pause", ""); p.body["changed"] != false {
+		t.Error(p.raw)
+	}
+	if g := d.want(200, "GET", "/dispatchers/pay", ""); g.body["paused"] != true {
+		t.Error(g.raw)
+	}
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q"}`)
+	d.refused(409, "in_use", "DELETE", "/dispatchers/pay", "")
+	d.refused(412, "precondition_failed", "DELETE", "/dispatchers/pay?force=true", "", `If-Match: "1"`)
+	d.want(204, "DELETE", "/dispatchers/pay?force=true", "")
+	d.refused(404, "not_found", "GET", "/dispatchers/pay", "")
+	d.refused(422, "unknown_type", "POST", "/transactions", `{"type": "pay"}`)
+}
+
+func TestSendersAreCreatedBlockedAndDeleted(t *testing.T) {
+	d := newDoor(t)
+	for _, s := range []string{"acct-1", "acct-2", "acct-3"} {
+		d.want(201, "PUT", "/senders/"+s, `{"pool": "p", "attributes": {"chain": "a"}}`)
+	}
+	first := d.want(200, "GET", "/senders?limit=2", "")
+	if len(first.body["items"].([]any)) != 2 || first.str("next") == "" || !strings.Contains(first.header.Get("Link"), `rel="next"`) {
+		t.Fatalf("%s %v", first.raw, first.header)
+	}
+	second := d.want(200, "GET", "/senders?limit=2&cursor="+first.str("next"), "")
+	if len(second.body["items"].([]any)) != 1 || second.body["next"] != nil {
+		t.Error(second.raw)
+	}
+	d.want(200, "POST", "/senders/acct-1/block", `{"for": "24h", "reason": "suspicious"}`)
+	if s := d.want(200, "GET", "/senders/acct-1", ""); s.body["blocked_until"] == nil || s.str("state") != "FREE" {
+		t.Error(s.raw)
+	}
+	if r := d.want(200, "POST", "/senders/acct-1/unblock", ""); r.body["changed"] != true {
+		t.Error(r.raw)
+	}
+	d.want(200, "POST", "/senders/acct-1/block", "")
+	if s := d.want(200, "GET", "/senders/acct-1", ""); s.str("blocked_until") != "9999-12-31T23:59:59Z" {
+		t.Error(s.raw)
+	}
+	if s := d.want(200, "PATCH", "/senders/acct-2", `{"attributes": {"chain": null, "gas": "1"}}`); s.body["attributes"].(map[string]any)["gas"] != "1" || s.str("pool") != "p" {
+		t.Error(s.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/senders/acct-9", `{}`)
+	d.refused(422, "invalid", "PUT", "/senders/acct-9", `{"pool": "p", "secret_key": "hunter2"}`)
+	if a := d.call("PUT", "/senders/acct-9", `{"pool": "p", "secret_key": "hunter2"}`); strings.Contains(a.raw, "hunter2") {
+		t.Errorf("a secret is echoed: %s", a.raw)
+	}
+	d.want(204, "DELETE", "/senders/acct-2", "")
+	d.refused(404, "not_found", "GET", "/senders/acct-2", "")
+	d.refused(404, "not_found", "POST", "/senders/acct-2/pause", "")
+}
+
+func TestQueuesAreConfigured(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	a := d.want(201, "PUT", "/queues/a.1", `{"priority": "High", "max_depth": 5, "on_failure": "pause"}`)
+	if a.str("priority") != "High" || a.body["max_depth"] != 5.0 || a.str("when_full") != "refuse" || a.str("state") != "FREE" || a.body["depth"] != 0.0 {
+		t.Error(a.raw)
+	}
+	b := d.want(200, "PATCH", "/queues/a.1", `{"max_depth": null}`)
+	if b.body["max_depth"] != nil || b.str("on_failure") != "pause" {
+		t.Error(b.raw)
+	}
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "a.2"}`)
+	q := d.want(200, "GET", "/queues/a.2", "")
+	if h := q.body["head"].(map[string]any); h["state"] != "WAITING" || h["id"] == "" || q.body["configured"] != false {
+		t.Error(q.raw)
+	}
+	if l := d.want(200, "GET", "/queues?prefix=a.", "").body["items"].([]any); len(l) != 2 {
+		t.Error(l)
+	}
+	d.refused(412, "precondition_failed", "DELETE", "/queues/a.1", "", `If-Match: "77"`)
+	d.want(204, "DELETE", "/queues/a.1", "")
+	d.refused(404, "not_found", "GET", "/queues/a.1", "")
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "a.1"}`)
+	d.refused(404, "not_found", "POST", "/queues/nowhere/pause", "")
+}
+
+func TestTheServiceDescribesItself(t *testing.T) {
+	d := newDoor(t)
+	if r := d.want(200, "GET", "/readyz", ""); r.body["ready"] != true || !strings.Contains(r.raw, `"database"`) {
+		t.Error(r.raw)
+	}
+	if l := d.want(200, "GET", "/limits", ""); l.body["body_bytes"] != 1048576.0 || l.body["batch_items"] != 1000.0 {
+		t.Error(l.raw)
+	}
+	if m := d.want(200, "GET", "/machines", ""); len(m.body["items"].([]any)) != 2 {
+		t.Error(m.raw)
+	}
+	if m := d.want(200, "GET", "/machines/queue", ""); m.str("initial") != "FREE" || m.body["terminal"] == nil {
+		t.Error(m.raw)
+	}
+	d.refused(404, "not_found", "GET", "/machines/none", "")
+}

@@ -1,0 +1,227 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// queueSettings is what people write of a queue (S2.19).
+type queueSettings struct {
+	Name      name   `json:"name,omitempty" doc:"If given, the name in the path."`
+	Priority  string `json:"priority,omitempty" enum:"High,Med" doc:"Med unless said."`
+	MaxDepth  int    `json:"max_depth,omitempty" minimum:"1" maximum:"1000000000" doc:"Else the context's."`
+	Pool      name   `json:"pool,omitempty" doc:"Wins over the dispatcher's, for types that take a sender."`
+	WhenFull  string `json:"when_full,omitempty" enum:"refuse,drop_oldest" doc:"refuse unless said."`
+	OnFailure string `json:"on_failure,omitempty" enum:"continue,pause" doc:"continue unless said."`
+}
+
+// queueView is a queue as clients read it.
+type queueView struct {
+	Name       string            `json:"name"`
+	State      outbox.QueueState `json:"state" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION"`
+	Depth      int64             `json:"depth" doc:"not terminal, the one in flight included; exact"`
+	LagSeconds float64           `json:"lag_seconds" doc:"the age of the head"`
+	Head       *headView         `json:"head"`
+	Sender     *string           `json:"sender"`
+	Node       *string           `json:"node"`
+	Fence      int64             `json:"fence"`
+	Attempt    int               `json:"attempt"`
+	NextAt     *time.Time        `json:"next_at"`
+	Paused     bool              `json:"paused"`
+	Draining   bool              `json:"draining"`
+	Configured bool              `json:"configured"`
+	Priority   string            `json:"priority"`
+	MaxDepth   *int              `json:"max_depth"`
+	Pool       *string           `json:"pool"`
+	WhenFull   string            `json:"when_full"`
+	OnFailure  string            `json:"on_failure"`
+	Version    int64             `json:"version"`
+	CreatedAt  time.Time         `json:"created_at"`
+}
+
+// headView is the first transaction of a queue that has not ended.
+type headView struct {
+	ID    string       `json:"id"`
+	State outbox.State `json:"state"`
+	Since *time.Time   `json:"since"`
+}
+
+func viewQueue(q *pg.Queue, now time.Time) queueView {
+	v := queueView{Name: q.Name, State: q.State, Depth: q.Depth, Sender: ptr(q.Sender), Node: ptr(q.Node), Fence: q.Fence, Attempt: q.Attempt,
+		NextAt: utc(q.NextAt), Paused: q.Paused, Draining: q.Draining, Configured: q.Configured, Priority: q.Priority, MaxDepth: ptr(q.MaxDepth),
+		Pool: ptr(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure, Version: q.Version, CreatedAt: q.CreatedAt.UTC()}
+	if q.Head != nil {
+		v.Head = &headView{q.Head.String(), q.Phase.Transaction(), utc(q.HeadSince)}
+	}
+	if q.Oldest != nil {
+		v.LagSeconds = max(0, now.Sub(*q.Oldest).Seconds())
+	}
+	return v
+}
+
+type queueOutput struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     queueView
+}
+
+type queuesOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []queueView `json:"items"`
+		Next  *string     `json:"next"`
+	}
+}
+
+type listQueuesInput struct {
+	Prefix string `query:"prefix" maxLength:"200"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string `query:"cursor" doc:"next of the page before."`
+}
+
+func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, after := []any{"queues", in.Prefix}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Queues(ctx, contextID(ctx), in.Prefix, after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &queuesOutput{}
+	out.Body.Items = []queueView{}
+	for i, q := range found {
+		if i == limit {
+			out.Body.Next, out.Link = p.next(filters, found[i-1].Name)
+			break
+		}
+		out.Body.Items = append(out.Body.Items, viewQueue(q, now))
+	}
+	return out, nil
+}
+
+type queueInput struct {
+	Name name `path:"name"`
+}
+
+func (a *API) getQueue(ctx context.Context, in *queueInput) (*queueOutput, error) {
+	q, err := a.Store.Queue(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.now(ctx)
+	return &queueOutput{Status: http.StatusOK, ETag: etag(q.Version), Body: viewQueue(q, now)}, err
+}
+
+type putQueueInput struct {
+	Name name `path:"name"`
+	Conditions
+	Body queueSettings
+}
+
+// putQueue creates or replaces the settings of a queue: 201, 200; 412 if it is not what If-Match says.
+func (a *API) putQueue(ctx context.Context, in *putQueueInput) (*queueOutput, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	return a.writeQueue(ctx, string(in.Name), in.Body, version)
+}
+
+func (a *API) writeQueue(ctx context.Context, queue string, s queueSettings, version int64) (*queueOutput, error) {
+	if s.Name != "" && string(s.Name) != queue {
+		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), queue)
+	}
+	or(&s.Priority, "Med")
+	or(&s.WhenFull, "refuse")
+	or(&s.OnFailure, "continue")
+	created, err := a.Store.PutQueue(ctx, by(ctx, ""), pg.Queue{Name: queue, Priority: s.Priority, MaxDepth: s.MaxDepth, Pool: string(s.Pool),
+		WhenFull: s.WhenFull, OnFailure: s.OnFailure}, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.getQueue(ctx, &queueInput{name(queue)})
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, "/queues/"+queue
+	}
+	return out, err
+}
+
+type patchQueueInput struct {
+	Name name `path:"name"`
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+func (a *API) patchQueue(ctx context.Context, in *patchQueueInput) (*queueOutput, error) {
+	q, err := a.Store.Queue(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(q.Version); err != nil {
+		return nil, err
+	}
+	raw, err := merged(queueSettings{Priority: q.Priority, MaxDepth: q.MaxDepth, Pool: name(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure}, in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	var next queueSettings
+	if err := a.decode(raw, &next, "queueSettings"); err != nil {
+		return nil, err
+	}
+	version := q.Version
+	if !q.Configured { // its version is not one that a client replaces
+		version = 0
+	}
+	return a.writeQueue(ctx, q.Name, next, version)
+}
+
+type deleteQueueInput struct {
+	Name name `path:"name"`
+	Conditions
+}
+
+// deleteQueue takes the settings back; 409 in_use while anything is in the queue. One that held something
+// stays in lists, not configured, until the last day of its transactions is dropped.
+func (a *API) deleteQueue(ctx context.Context, in *deleteQueueInput) (*struct{}, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.Store.RemoveQueue(ctx, by(ctx, ""), string(in.Name), max(version, 0))
+}
+
+type queueActionInput struct {
+	Name name `path:"name"`
+	Body *reasonBody
+}
+
+func (a *API) pauseQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseQueue(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
+}
+
+// resumeQueue ends a pause and a drain.
+func (a *API) resumeQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseQueue(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
+}
+
+// drainQueue accepts nothing more and works off the rest.
+func (a *API) drainQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainQueue(ctx, by(ctx, in.Body.reason()), string(in.Name)))
+}

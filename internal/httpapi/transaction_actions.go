@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+type transactionActionInput struct {
+	ID   string `path:"id"`
+	Body *reasonBody
+}
+
+// idOf reads an id; what cannot be one names nothing.
+func idOf(s string) (outbox.ID, error) {
+	id, err := outbox.ParseID(s)
+	if err != nil {
+		return id, fault.New(fault.NotFound, "not_found", "no transaction %q", fault.Clip(s))
+	}
+	return id, nil
+}
+
+// act pulls a lever on one transaction.
+func act(ctx context.Context, in *transactionActionInput, pull func(context.Context, pg.By, outbox.ID) (pg.LeverResult, error)) (*leverOutput, error) {
+	id, err := idOf(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return lever(pull(ctx, by(ctx, in.Body.reason()), id))
+}
+
+// cancel takes back what has not gone out: 200 at once, 202 once its worker was asked, 409 when it is out.
+func (a *API) cancel(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
+	return act(ctx, in, a.Store.Cancel)
+}
+
+// retryNow ends a delay before its time.
+func (a *API) retryNow(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
+	return act(ctx, in, a.Store.RetryNow)
+}
+
+// abandon ends, by an operator's word, what an outage made immovable; it wants a reason.
+func (a *API) abandon(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
+	return act(ctx, in, a.Store.Abandon)
+}
+
+// redriveBody may change what is redriven.
+type redriveBody struct {
+	Queue  *queueName      `json:"queue,omitempty" doc:"Another queue; null: unordered. Absent: the same."`
+	Data   json.RawMessage `json:"data,omitempty"`
+	UID    uidName         `json:"uid,omitempty" doc:"Of the new transaction; the idempotency key."`
+	Reason string          `json:"reason,omitempty" maxLength:"1000"`
+}
+
+type redriveInput struct {
+	ID      string `path:"id"`
+	Key     string `header:"Idempotency-Key"`
+	RawBody []byte
+	Body    *redriveBody
+}
+
+// redrive posts what ended badly once more: 201 with the new transaction, 200 when the key says that it is
+// the same request again, 409 already_redriven.
+func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput, error) {
+	if a.drained.Load() {
+		return nil, draining()
+	}
+	id, err := idOf(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	body := in.Body
+	if body == nil {
+		body = &redriveBody{}
+	}
+	switch {
+	case key != "" && body.UID != "" && key != string(body.UID):
+		return nil, fault.New(fault.Invalid, "key_mismatch", "Idempotency-Key and uid differ: send one of them, or the same")
+	case key == "":
+		key = string(body.UID)
+	}
+	if len(body.Data) > a.Limits.Data {
+		f := fault.At("/data", "data has %d bytes, more than the limit of %d", len(body.Data), a.Limits.Data)
+		f.Code = "too_large"
+		return nil, f
+	}
+	change := pg.Redrive{Data: body.Data, UID: key}
+	if fields, _ := parsed(in.RawBody).(map[string]any); fields != nil {
+		if q, there := fields["queue"]; there {
+			s, _ := q.(string)
+			change.Queue = &s
+		}
+	}
+	of, _ := json.Marshal([]any{"redrive", id.String(), change.Queue, parsed(change.Data)})
+	sum := sha256.Sum256(of)
+	change.Hash = sum[:]
+	acc, err := a.Store.Redrive(ctx, by(ctx, body.Reason), id, change)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.Store.Transaction(ctx, contextID(ctx), acc.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := showTransaction(t)
+	out.Status, out.Location = http.StatusCreated, location(acc.ID)
+	if acc.Replay {
+		out.Status, out.Replay = http.StatusOK, "true"
+	}
+	return out, nil
+}

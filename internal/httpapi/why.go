@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// whyView is the chain of blockers from a transaction to the root.
+type whyView struct {
+	State    string        `json:"state"`
+	Moving   bool          `json:"moving" doc:"something happens now, without anybody's help"`
+	Summary  string        `json:"summary"`
+	Blockers []blockerView `json:"blockers"`
+}
+
+type blockerView struct {
+	Kind   string      `json:"kind"`
+	Object string      `json:"object"`
+	Since  time.Time   `json:"since"`
+	Detail string      `json:"detail"`
+	Next   *nextView   `json:"next,omitempty"`
+	Levers []leverView `json:"levers"`
+	Lane   *laneView   `json:"lane,omitempty"`
+}
+
+type nextView struct {
+	At   time.Time `json:"at"`
+	What string    `json:"what"`
+}
+
+type leverView struct {
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	Role   string `json:"role"`
+}
+
+type laneView struct {
+	Kind       string     `json:"kind" enum:"dispatcher,sender,exclusive,resume"`
+	Name       string     `json:"name"`
+	GateUntil  *time.Time `json:"gate_until"`
+	GateReason *string    `json:"gate_reason"`
+	Ahead      int        `json:"ahead" doc:"counted to 1,000"`
+}
+
+func viewWhy(w *pg.Why) whyView {
+	v := whyView{State: w.State, Moving: w.Moving, Summary: w.Summary, Blockers: []blockerView{}}
+	for _, b := range w.Blockers {
+		x := blockerView{Kind: b.Kind, Object: b.Object, Since: b.Since.UTC(), Detail: b.Detail, Levers: []leverView{}}
+		if b.Next != nil {
+			x.Next = &nextView{b.Next.At.UTC(), b.Next.What}
+		}
+		for _, l := range b.Levers {
+			x.Levers = append(x.Levers, leverView(l))
+		}
+		if b.Lane != nil {
+			x.Lane = &laneView{b.Lane.Kind, b.Lane.Name, utc(b.Lane.GateUntil), ptr(b.Lane.GateReason), b.Lane.Ahead}
+		}
+		v.Blockers = append(v.Blockers, x)
+	}
+	return v
+}
+
+type whyOutput struct{ Body whyView }
+
+// whyTransaction says what a transaction waits for.
+func (a *API) whyTransaction(ctx context.Context, in *idInput) (*whyOutput, error) {
+	id, err := idOf(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.Store.Why(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}
+
+// whyQueue says why the head of a queue does not move.
+func (a *API) whyQueue(ctx context.Context, in *queueInput) (*whyOutput, error) {
+	w, err := a.Store.WhyQueue(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}

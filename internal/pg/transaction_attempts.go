@@ -1,0 +1,143 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Dispatch is one dispatch of a transaction, as far as it has come.
+type Dispatch struct {
+	Attempt
+	Answered *time.Time // nil while it is in flight
+	Late     bool       // an answer that came when somebody else had the queue: it changed nothing
+}
+
+// past is everything that is recorded of one transaction.
+type past struct {
+	t        *Transaction
+	recorded []Attempt // oldest first
+	outcome  *outcomePast
+	flying   *Dispatch // the dispatch in flight
+	audit    []auditRow
+}
+
+type outcomePast struct {
+	Was, State outbox.State
+	Attempt
+	DoneAt time.Time
+}
+
+type auditRow struct {
+	at                    time.Time
+	actor, action, reason string
+}
+
+// past reads what is recorded, in one batch.
+func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past, error) {
+	t, err := s.Transaction(ctx, contextID, id)
+	if err != nil {
+		return nil, err
+	}
+	p := &past{t: t}
+	b := &pgx.Batch{}
+	key := []any{id.Queue, id.Seq, id.Day.Time()}
+	b.Queue(attemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
+		return scanAttempts(rows, func(_ int64, a Attempt) { p.recorded = append(p.recorded, a) })
+	})
+	b.Queue(`SELECT o.was, o.state, coalesce(o.attempt, 0), coalesce(o.fence, 0), coalesce(s.account, ''), coalesce(w.name, ''), coalesce(o.fee, ''), coalesce(o.nonce, ''),
+			coalesce(o.hash, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, ''), o.started_at, o.done_at
+		FROM postern.outcome o LEFT JOIN postern.sender s ON s.sender_id = o.sender_id LEFT JOIN postern.node w ON w.node_id = o.node_id
+		WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3)`, key...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			o := &outcomePast{}
+			if err := rows.Scan(&o.Was, &o.State, &o.Attempt.Attempt, &o.Fence, &o.Sender, &o.Node, &o.Fee, &o.Nonce, &o.Hash, &o.Class, &o.Code, &o.Error,
+				&o.StartedAt, &o.DoneAt); err != nil {
+				return err
+			}
+			p.outcome = o
+		}
+		return rows.Err()
+	})
+	// written lazily: what follows the outcome before it went out at that moment
+	b.Queue(`SELECT q.attempt, q.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fee, ''),
+			CASE WHEN q.cur_seq = $2 THEN q.entered_at ELSE coalesce((SELECT max(done_at) FROM postern.outcome o WHERE o.queue_id = $1 AND o.seq = $2 - 1), q.entered_at) END
+		FROM postern.queue q LEFT JOIN postern.sender s ON s.sender_id = q.sender_id LEFT JOIN postern.node w ON w.node_id = q.node_id
+		WHERE q.queue_id = $1 AND q.phase = 'DISPATCHING'`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			d := &Dispatch{}
+			d.Step, d.StartedAt = "dispatch", new(time.Time)
+			if err := rows.Scan(&d.Attempt.Attempt, &d.Fence, &d.Sender, &d.Node, &d.Fee, d.StartedAt); err != nil {
+				return err
+			}
+			if t.State == outbox.DISPATCHING {
+				p.flying = d
+			}
+		}
+		return rows.Err()
+	})
+	b.Queue(`SELECT at, actor, action, reason FROM postern.audit WHERE context_id = $1 AND object = $2 ORDER BY at, audit_id`, contextID, txPath(id)).
+		Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var a auditRow
+				if err := rows.Scan(&a.at, &a.actor, &a.action, &a.reason); err != nil {
+					return err
+				}
+				p.audit = append(p.audit, a)
+			}
+			return rows.Err()
+		})
+	return p, known(s.pool.SendBatch(ctx, b).Close())
+}
+
+// Attempts lists the dispatches of a transaction, oldest first, the one in flight and the last one
+// included; or NotFound.
+func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID) ([]Dispatch, error) {
+	p, err := s.past(ctx, contextID, id)
+	if err != nil {
+		return nil, err
+	}
+	return p.dispatches(), nil
+}
+
+func (p *past) dispatches() []Dispatch {
+	list := []Dispatch{}
+	last := func(n int) *Dispatch { // the last dispatch of an attempt
+		for i := len(list) - 1; i >= 0; i-- {
+			if list[i].Attempt.Attempt == n && !list[i].Late {
+				return &list[i]
+			}
+		}
+		return nil
+	}
+	for _, a := range p.recorded {
+		at := a.AnsweredAt
+		if a.Step == "inclusion" { // how an accepted one went on
+			if d := last(a.Attempt); d != nil {
+				d.Class, d.Code, d.Error, d.Answered = a.Class, a.Code, a.Error, &at
+				continue
+			}
+		}
+		list = append(list, Dispatch{Attempt: a, Answered: &at, Late: a.Step == "late"})
+	}
+	switch o := p.outcome; {
+	case o != nil && o.Attempt.Attempt > 0 && o.Was != outbox.RETRY && o.Was != outbox.WAITING:
+		d := last(o.Attempt.Attempt)
+		if d == nil || o.Was == outbox.DISPATCHING {
+			a := o.Attempt
+			a.Step = "dispatch"
+			list = append(list, Dispatch{Attempt: a})
+			d = &list[len(list)-1]
+		}
+		d.Class, d.Code, d.Error, d.Answered = o.Class, o.Code, o.Error, &o.DoneAt
+		if o.Code == "abandoned" { // nobody answered
+			d.Answered = nil
+		}
+	case p.flying != nil:
+		list = append(list, *p.flying)
+	}
+	return list
+}

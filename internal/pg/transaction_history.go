@@ -1,0 +1,197 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Transition is one line of a transaction's history.
+type Transition struct {
+	At      time.Time
+	Machine string // transaction, or lever where a person's action is no event of the machine
+	From    string
+	Event   string // as internal/sequencer names it
+	To      string
+	By      string // an actor, or the node that did it
+	Attempt int
+	Detail  string
+}
+
+// History lists every transition of a transaction, oldest first, or NotFound. It is put together from its
+// body, attempts, outcome, queue row and audit; nothing is stored for it.
+func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]Transition, error) {
+	p, err := s.past(ctx, contextID, id)
+	if err != nil {
+		return nil, err
+	}
+	h := &history{p: p, state: outbox.WAITING}
+	h.list = append(h.list, Transition{At: p.t.ReceivedAt, Machine: "transaction", Event: string(sequencer.Posted), To: string(outbox.WAITING), By: p.t.Actor})
+	for i := range p.recorded {
+		h.attempt(&p.recorded[i])
+	}
+	h.end()
+	if p.flying != nil && p.outcome == nil && h.state != outbox.DISPATCHING {
+		h.bound(&p.flying.Attempt, *p.flying.StartedAt)
+	}
+	h.levers()
+	return h.list, nil
+}
+
+type history struct {
+	p     *past
+	list  []Transition
+	state outbox.State
+}
+
+// move adds a transition and goes on from there.
+func (h *history) move(at time.Time, on sequencer.Event, to outbox.State, by string, attempt int, detail string) {
+	h.list = append(h.list, Transition{At: at, Machine: "transaction", From: string(h.state), Event: string(on), To: string(to), By: by, Attempt: attempt, Detail: detail})
+	h.state = to
+}
+
+// bound is how an attempt begins: with a sender in WAITING, or at the end of a delay.
+func (h *history) bound(a *Attempt, at time.Time) {
+	on := sequencer.SenderBound
+	if h.state == outbox.RETRY {
+		on = sequencer.DelayElapsed
+	}
+	detail := ""
+	if a.Sender != "" {
+		detail = "sender " + a.Sender
+	}
+	if a.Fee != "" {
+		detail = joined(detail, "fee "+a.Fee)
+	}
+	h.move(at, on, outbox.DISPATCHING, a.Node, a.Attempt, detail)
+}
+
+// joined puts a comma between two parts.
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}
+
+// attempt tells what a recorded answer did.
+func (h *history) attempt(a *Attempt) {
+	if a.Step == "late" {
+		return
+	}
+	detail := a.Error
+	if a.Code != "" {
+		detail = fmt.Sprintf("%s (%s)", a.Error, a.Code)
+	}
+	if a.Step == "inclusion" {
+		on := sequencer.InclusionFailed
+		if a.Code == sequencer.CodeTimeout {
+			on = sequencer.InclusionTimeout
+		}
+		h.move(a.AnsweredAt, on, outbox.RETRY, a.Node, a.Attempt, detail)
+		return
+	}
+	if h.state != outbox.DISPATCHING {
+		at := a.AnsweredAt
+		if a.StartedAt != nil && !a.StartedAt.IsZero() {
+			at = *a.StartedAt
+		}
+		h.bound(a, at)
+	}
+	switch a.Class {
+	case outbox.ClassBlocked:
+		h.move(a.AnsweredAt, sequencer.WorkerLost, outbox.WAITING, a.Node, a.Attempt, detail)
+	case outbox.ClassRetry:
+		h.move(a.AnsweredAt, sequencer.DispatchError, outbox.RETRY, a.Node, a.Attempt, detail)
+	case outbox.ClassAmbiguous:
+		h.move(a.AnsweredAt, sequencer.DispatchTimeout, outbox.DISPATCHING, a.Node, a.Attempt, detail)
+	default:
+		h.move(a.AnsweredAt, sequencer.Accepted, outbox.REVISION, a.Node, a.Attempt, "hash "+a.Hash)
+	}
+}
+
+// end tells the outcome, and who decided it where a person did.
+func (h *history) end() {
+	o := h.p.outcome
+	if o == nil {
+		return
+	}
+	if o.Was == outbox.DISPATCHING && h.state != outbox.DISPATCHING {
+		at := o.DoneAt
+		if o.StartedAt != nil && !o.StartedAt.IsZero() {
+			at = *o.StartedAt
+		}
+		h.bound(&o.Attempt, at)
+	}
+	on := h.ending(o)
+	by, detail := o.Node, o.Error
+	if o.Code != "" && o.Code != detail {
+		detail = because(o.Code, detail)
+	}
+	if o.Hash != "" && o.State == outbox.DONE {
+		detail = "hash " + o.Hash
+	}
+	if action := map[sequencer.Event]string{sequencer.Cancel: "cancel", sequencer.Abandoned: "abandon"}[on]; action != "" && (o.Was == outbox.WAITING || action == "abandon") {
+		if i := slices.IndexFunc(h.p.audit, func(a auditRow) bool { return a.action == action }); i >= 0 {
+			by, detail = h.p.audit[i].actor, h.p.audit[i].reason
+			h.p.audit = slices.Delete(slices.Clone(h.p.audit), i, i+1)
+		}
+	}
+	h.state = o.Was
+	h.move(o.DoneAt, on, o.State, by, o.Attempt.Attempt, detail)
+}
+
+// ending finds the event of S2.5 that led from one state to the outcome.
+func (h *history) ending(o *outcomePast) sequencer.Event {
+	switch {
+	case o.Code == "abandoned":
+		return sequencer.Abandoned
+	case o.State == outbox.CANCELLED:
+		return sequencer.Cancel
+	case o.State == outbox.UNRESOLVED:
+		return sequencer.Unresolvable
+	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING:
+		return sequencer.Completed
+	case o.State == outbox.DONE && o.Was == outbox.REVISION:
+		return sequencer.Included
+	case o.State == outbox.DONE:
+		if slices.ContainsFunc(h.p.audit, func(a auditRow) bool { return a.action == "cancel" }) {
+			return sequencer.Cancel
+		}
+		return sequencer.DelayElapsed
+	case o.Was == outbox.DISPATCHING:
+		return sequencer.DispatchError
+	case o.Was == outbox.REVISION && o.Code == sequencer.CodeTimeout:
+		return sequencer.InclusionTimeout
+	case o.Was == outbox.REVISION:
+		return sequencer.InclusionFailed
+	}
+	return sequencer.RetryStarted
+}
+
+// levers adds what people did that is not told yet, each in the state that it found.
+func (h *history) levers() {
+	for _, a := range h.p.audit {
+		t := Transition{At: a.at, Machine: "lever", Event: a.action, By: a.actor, Detail: a.reason}
+		if a.action == "cancel" {
+			t.Machine, t.Event = "transaction", string(sequencer.Cancel)
+		}
+		if a.action == "redrive" && h.p.t.RedrivenBy != "" {
+			t.Detail = because("redriven as "+h.p.t.RedrivenBy, a.reason)
+		}
+		i, _ := slices.BinarySearchFunc(h.list, a.at, func(x Transition, at time.Time) int {
+			if x.At.After(at) {
+				return 1
+			}
+			return -1
+		})
+		if i > 0 {
+			t.From, t.To, t.Attempt = h.list[i-1].To, h.list[i-1].To, h.list[i-1].Attempt
+		}
+		h.list = slices.Insert(h.list, i, t)
+	}
+}

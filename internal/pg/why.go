@@ -1,0 +1,249 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Why says what a transaction waits for: the chain of blockers from itself to the root (S2.17).
+type Why struct {
+	State    string
+	Moving   bool // something happens now, without anybody's help
+	Summary  string
+	Blockers []Blocker
+}
+
+// Blocker is one thing in the way. Object and Since are always set.
+type Blocker struct {
+	Kind   string
+	Object string // a path of the API
+	Since  time.Time
+	Detail string
+	Next   *NextStep
+	Levers []Lever
+	Lane   *LaneView
+}
+
+// NextStep is what happens by itself, and when.
+type NextStep struct {
+	At   time.Time
+	What string
+}
+
+// Lever is a request that would change something.
+type Lever struct{ Method, Path, Role string }
+
+// LaneView is where a head without an owner stands.
+type LaneView struct {
+	Kind       string // dispatcher, sender, exclusive or resume
+	Name       string
+	GateUntil  *time.Time
+	GateReason string
+	Ahead      int // counted to 1,000
+}
+
+// Why explains one transaction, or NotFound. It locks nothing: what it says was true a moment ago.
+func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, error) {
+	t, err := s.Transaction(ctx, contextID, id)
+	if err != nil {
+		return nil, err
+	}
+	x := &explain{s: s, ctx: ctx, context: contextID}
+	if t.State.Terminal() {
+		return x.ended(t), nil
+	}
+	if err := x.load(id.Queue); err != nil {
+		return nil, err
+	}
+	if x.head == nil { // it ended while we looked
+		if t, err = s.Transaction(ctx, contextID, id); err != nil {
+			return nil, err
+		}
+		return x.ended(t), nil
+	}
+	w := &Why{State: string(t.State)}
+	if x.head.ID != id {
+		x.behind(t)
+	}
+	if err := x.explainHead(); err != nil {
+		return nil, err
+	}
+	w.Blockers, w.Moving = x.blockers, x.moving
+	w.Summary = x.summary(t)
+	return w, nil
+}
+
+// WhyQueue explains the head of a queue; an empty one has no blockers.
+func (s *Store) WhyQueue(ctx context.Context, contextID int32, name string) (*Why, error) {
+	q, err := s.Queue(ctx, contextID, name)
+	if err != nil {
+		return nil, err
+	}
+	if q.Head != nil {
+		return s.Why(ctx, contextID, *q.Head)
+	}
+	w := &Why{State: string(q.State), Summary: name + " is empty: nothing waits", Blockers: []Blocker{}}
+	if q.Draining {
+		w.Summary += "; it is draining and accepts nothing more"
+	}
+	return w, nil
+}
+
+// explain gathers facts and blockers.
+type explain struct {
+	s       *Store
+	ctx     context.Context
+	context int32
+
+	now      time.Time
+	q        *queueRow
+	name     string
+	head     *Task
+	flying   bool
+	since    time.Time // when the head came into its phase
+	due      *time.Time
+	d        *Dispatcher
+	live     int // nodes
+	ahead    int64
+	blockers []Blocker
+	moving   bool
+}
+
+func txPath(id outbox.ID) string { return "/transactions/" + id.String() }
+
+func (x *explain) add(b Blocker) { x.blockers = append(x.blockers, b) }
+
+// load reads the queue, its head and its dispatcher.
+func (x *explain) load(queue int64) (err error) {
+	db := x.s.pool
+	if x.now, err = x.s.Now(x.ctx); err != nil {
+		return err
+	}
+	rows, err := db.Query(x.ctx, "SELECT "+queueSelect+" FROM postern.queue q WHERE q.queue_id = $1", queue)
+	if err != nil {
+		return known(err)
+	}
+	found := map[int64]*queueRow{}
+	err = scanQueues(rows, found)
+	rows.Close()
+	if x.q = found[queue]; err != nil || x.q == nil {
+		return known(err)
+	}
+	above := x.q.Head - 1
+	if x.q.Cur != 0 {
+		above = x.q.Cur - 1
+	}
+	if x.head, err = scanTask(db.QueryRow(x.ctx, nextUnsettledSQL, queue, above, x.q.HeadDay.Time())); err != nil {
+		x.head = nil
+		return noRows(err)
+	}
+	x.flying, x.since = x.q.Cur != 0, x.q.EnteredAt
+	if x.flying && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
+		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
+			Scan(&x.since); err != nil {
+			return known(err)
+		}
+	}
+	if list, err := x.s.dispatchers(x.ctx, db, x.context, x.head.Type); err != nil {
+		return err
+	} else if len(list) > 0 {
+		x.d = list[0]
+	}
+	return known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
+			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
+			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND heartbeat_at + ttl >= $2)`, queue, x.now).
+		Scan(&x.name, &x.due, &x.live))
+}
+
+// ended is the answer for what moves no more.
+func (x *explain) ended(t *Transaction) *Why {
+	w := &Why{State: string(t.State)}
+	b := Blocker{Kind: "terminal", Object: txPath(t.ID), Detail: string(t.State)}
+	if t.DoneAt != nil {
+		b.Since = *t.DoneAt
+	}
+	if t.Code != "" || t.Error != "" {
+		b.Detail = fmt.Sprintf("%s: %s (%s)", t.State, t.Error, t.Code)
+	}
+	switch {
+	case t.RedrivenBy != "":
+		b.Detail += "; redriven as " + t.RedrivenBy
+	case t.State != outbox.DONE:
+		b.Levers = []Lever{{"POST", txPath(t.ID) + "/redrive", "executor"}}
+	}
+	w.Blockers = []Blocker{b}
+	w.Summary = fmt.Sprintf("ended %s at %s; nothing is left to happen", t.State, clockTime(b.Since))
+	return w
+}
+
+// behind says what stands before a transaction that is not the head, and what holds it besides.
+func (x *explain) behind(t *Transaction) {
+	state, detail := outbox.WAITING, ""
+	if x.flying {
+		state = x.q.Phase.Transaction()
+		detail = fmt.Sprintf(", attempt %d", x.q.Attempt)
+	}
+	_ = x.s.pool.QueryRow(x.ctx, `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`,
+		t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead)
+	x.add(Blocker{Kind: "head_of_line", Object: txPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %d stand before this one", state, detail, x.ahead),
+		Levers: []Lever{{"POST", txPath(t.ID) + "/cancel", "executor"}}})
+	if t.NotBefore != nil && t.NotBefore.After(x.now) {
+		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
+	}
+}
+
+// summary is one sentence for people.
+func (x *explain) summary(t *Transaction) string {
+	where := "unordered"
+	if x.name != "" {
+		where = "at the head of " + x.name
+		if x.head.ID != t.ID {
+			where = ordinal(x.ahead+1) + " in " + x.name
+		}
+	}
+	root := x.blockers[len(x.blockers)-1]
+	for _, b := range x.blockers { // the first of the head's own is what people act on
+		if b.Kind != "head_of_line" && (b.Kind != "not_before" || b.Object != txPath(t.ID) || x.head.ID == t.ID) {
+			root = b
+			break
+		}
+	}
+	text := where + "; "
+	if x.head.ID != t.ID {
+		text += "its head: "
+	}
+	text += root.Kind + " since " + clockTime(root.Since) + ": " + root.Detail
+	switch {
+	case root.Next != nil:
+		text += "; " + root.Next.What + " at " + clockTime(root.Next.At)
+	case len(root.Levers) > 0:
+		text += "; " + root.Levers[0].Method + " " + root.Levers[0].Path + " would change that"
+	}
+	return text
+}
+
+func ordinal(n int64) string {
+	switch n {
+	case 2:
+		return "second"
+	case 3:
+		return "third"
+	}
+	return strconv.FormatInt(n, 10) + "th"
+}
+
+func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// noRows makes "not found" a nil result.
+func noRows(err error) error {
+	if fault.KindOf(err) == fault.Internal && isNoRows(err) {
+		return nil
+	}
+	return known(err)
+}

@@ -1,0 +1,293 @@
+package pg
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+// explainHead lists what is in the way of the head, in the order in which a person would remove it.
+func (x *explain) explainHead() error {
+	switch x.q.Phase {
+	case outbox.PhaseIdle, outbox.PhaseReady:
+		return x.ready()
+	case outbox.PhaseHeld:
+		if x.q.Paused {
+			if err := x.paused(); err != nil {
+				return err
+			}
+		}
+		x.add(Blocker{Kind: "not_before", Object: txPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
+			Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
+		x.needNode()
+	case outbox.PhaseDispatching:
+		return x.dispatching()
+	case outbox.PhaseInclusion, outbox.PhaseWaitingInclusion:
+		x.inclusion()
+	case outbox.PhaseRetry, outbox.PhaseDelay:
+		return x.delay()
+	}
+	return nil
+}
+
+func (x *explain) lever(id outbox.ID, verb, role string) Lever {
+	return Lever{"POST", txPath(id) + "/" + verb, role}
+}
+
+// needNode adds that nobody is there who could do what comes next.
+func (x *explain) needNode() bool {
+	if x.live > 0 {
+		return false
+	}
+	since := x.since
+	var last *time.Time
+	if x.s.pool.QueryRow(x.ctx, `SELECT max(heartbeat_at) FROM postern.node`).Scan(&last) == nil && last != nil {
+		since = *last
+	}
+	x.add(Blocker{Kind: "no_live_node", Object: "/nodes", Since: since, Detail: "no process that dispatches is alive: start one"})
+	return true
+}
+
+// paused says who paused the queue, or that a failure did.
+func (x *explain) paused() error {
+	b := Blocker{Kind: "queue_paused", Object: "/queues/" + x.name, Since: x.since, Detail: "paused after a failure (on_failure: pause)",
+		Levers: []Lever{{"POST", "/queues/" + x.name + "/resume", "admin"}}}
+	var actor, reason string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause'
+		AND at >= coalesce((SELECT max(at) FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'resume'), '-infinity')
+		ORDER BY at DESC LIMIT 1`, x.context, b.Object).Scan(&actor, &reason, &b.Since)
+	switch {
+	case err == nil:
+		b.Detail = because("paused by "+actor, reason)
+	case !isNoRows(err):
+		return known(err)
+	}
+	x.add(b)
+	return nil
+}
+
+func because(what, reason string) string {
+	if reason != "" {
+		return what + ": " + reason
+	}
+	return what
+}
+
+// ready explains a head that may go and that no node has.
+func (x *explain) ready() error {
+	lane, err := x.lane()
+	if err != nil {
+		return err
+	}
+	first := len(x.blockers)
+	if x.q.Paused {
+		if err := x.paused(); err != nil {
+			return err
+		}
+	}
+	if err := x.dispatcherHolds(); err != nil {
+		return err
+	}
+	if x.d != nil && !x.d.Removed {
+		if lane.holder != 0 {
+			if err := x.exclusive(lane.holder); err != nil {
+				return err
+			}
+		}
+		if x.d.PoolID != 0 {
+			if err := x.senders(); err != nil {
+				return err
+			}
+		}
+	}
+	if x.needNode(); len(x.blockers) == first {
+		x.moving = true
+		detail := fmt.Sprintf("%d others of its lane go first", lane.view.Ahead)
+		if lane.view.Ahead == 0 {
+			detail = "nothing is in its way: it goes out with the next claim"
+		}
+		x.add(Blocker{Kind: "lane_turn", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: detail})
+	}
+	for i := first; i < len(x.blockers); i++ {
+		x.blockers[i].Lane = &lane.view
+	}
+	return nil
+}
+
+// dispatcherHolds adds what closes the lane of the type.
+func (x *explain) dispatcherHolds() error {
+	object := "/dispatchers/" + x.head.Type
+	switch {
+	case x.d == nil || x.d.Removed:
+		x.add(Blocker{Kind: "no_dispatcher", Object: object, Since: x.since, Detail: "type " + x.head.Type + " has no dispatcher",
+			Levers: []Lever{{"PUT", object, "admin"}}})
+		return nil
+	case x.d.Paused:
+		b := Blocker{Kind: "dispatcher_paused", Object: object, Since: x.since, Detail: "paused", Levers: []Lever{{"POST", object + "/resume", "admin"}}}
+		var actor, reason string
+		err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause' ORDER BY at DESC LIMIT 1`,
+			x.context, object).Scan(&actor, &reason, &b.Since)
+		if err == nil {
+			b.Detail = because("paused by "+actor, reason)
+		} else if !isNoRows(err) {
+			return known(err)
+		}
+		x.add(b)
+	}
+	if g := x.d.GateUntil; g != nil && g.After(x.now) {
+		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}}
+		b.Detail = because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
+		if x.d.GateWhy == "probe" {
+			b.Detail = fmt.Sprintf("%s did not answer %d times in a row; a probe is out", x.d.WorkerURL, x.d.Failures)
+		}
+		x.add(b)
+	}
+	return nil
+}
+
+// exclusive names who is in flight in the lane that one queue holds at a time.
+func (x *explain) exclusive(holder int64) error {
+	b := Blocker{Kind: "exclusive_busy", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "another one with the same exclusive value is in flight"}
+	t, err := scanTask(x.s.pool.QueryRow(x.ctx, `SELECT `+taskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
+		WHERE q.queue_id = $1 AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+		ORDER BY t.seq LIMIT 1`, holder))
+	switch {
+	case err == nil:
+		b.Object, b.Since = txPath(t.ID), t.CreatedAt
+		b.Detail = fmt.Sprintf("transaction %s is in flight, and %s lets one go at a time (%s)", t.ID, x.head.Type, x.d.Exclusive)
+	case !isNoRows(err):
+		return known(err)
+	}
+	x.add(b)
+	return nil
+}
+
+// dispatching explains a head whose worker is being called, or whose outcome nobody knows.
+func (x *explain) dispatching() error {
+	id := x.head.ID
+	abandon := []Lever{x.lever(id, "abandon", "admin")}
+	if x.q.Node != 0 {
+		var name string
+		var alive bool
+		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= $3 FROM postern.node WHERE node_id = $1`,
+			x.q.Node, x.q.NodeEpoch, x.now).Scan(&name, &alive)
+		if err != nil && !isNoRows(err) {
+			return known(err)
+		}
+		if alive {
+			x.moving = true
+			b := Blocker{Kind: "in_worker", Object: txPath(id), Since: x.since, Levers: abandon,
+				Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, id.Token(x.q.Attempt))}
+			if x.d != nil && x.d.Timeouts.Dispatch > 0 {
+				b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
+			}
+			x.add(b)
+			return nil
+		}
+		x.resuming(fmt.Sprintf("its node %s is gone", name), abandon)
+		return nil
+	}
+	if x.due == nil {
+		x.resuming("its node is gone", abandon)
+		return nil
+	}
+	if x.gateClosed() {
+		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: because("the worker that has to be asked cannot be reached", x.d.GateWhy),
+			Next: &NextStep{*x.due, "it is asked again"}, Levers: abandon})
+	} else {
+		x.add(Blocker{Kind: "outcome_unknown", Object: txPath(id), Since: x.since,
+			Detail: fmt.Sprintf("nobody knows what came of attempt %d: the worker is asked for token %s before anything is sent again", x.q.Attempt, id.Token(x.q.Attempt)),
+			Next:   &NextStep{*x.due, "the worker is asked"}, Levers: abandon})
+	}
+	x.moving = !x.needNode()
+	return nil
+}
+
+func (x *explain) resuming(why string, levers []Lever) {
+	x.add(Blocker{Kind: "resuming", Object: txPath(x.head.ID), Since: x.since, Levers: levers,
+		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.ID.Token(x.q.Attempt)),
+		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
+	x.moving = !x.needNode()
+}
+
+func (x *explain) gateClosed() bool {
+	return x.d != nil && x.d.GateUntil != nil && x.d.GateUntil.After(x.now)
+}
+
+// inclusion explains what was accepted and is watched.
+func (x *explain) inclusion() {
+	id := x.head.ID
+	b := Blocker{Kind: "inclusion_pending", Object: txPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
+	if x.due != nil {
+		b.Next = &NextStep{*x.due, "the worker is asked again"}
+	}
+	if x.d != nil {
+		deadline := x.since.Add(time.Duration(x.d.Inclusion.Deadline))
+		switch {
+		case x.d.Inclusion.Deadline > 0 && !deadline.After(x.now):
+			b.Kind, b.Levers = "inclusion_overdue", []Lever{x.lever(id, "abandon", "admin")}
+			b.Detail = "not included by " + clockTime(deadline) + ": it is retried as soon as the worker answers"
+			if !x.d.Replaceable {
+				b.Detail = "not included by " + clockTime(deadline) + ", and replaceable: false holds it for an operator"
+			}
+		case x.gateClosed():
+			b.Kind = "status_unreachable"
+			b.Detail = because("the worker that has to be asked cannot be reached", x.d.GateWhy)
+		}
+	}
+	x.add(b)
+	x.moving = !x.needNode() && b.Kind == "inclusion_pending"
+}
+
+// delay explains what failed and goes out again.
+func (x *explain) delay() error {
+	id := x.head.ID
+	b := Blocker{Kind: "retry_delay", Object: txPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
+		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
+	var code, message string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late' ORDER BY attempt DESC, answered_at DESC LIMIT 1`,
+		id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message)
+	switch {
+	case err == nil && code != "":
+		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
+	case err == nil:
+		b.Detail = because(b.Detail, message)
+	case !isNoRows(err):
+		return known(err)
+	}
+	var cancelling bool
+	var account string
+	if err := x.s.pool.QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
+			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), '')`, id.Queue, id.Seq, x.q.Sender).Scan(&cancelling, &account); err != nil {
+		return known(err)
+	}
+	at := x.q.NotBefore
+	if at.IsZero() && x.due != nil {
+		at = *x.due
+	}
+	next := &NextStep{at, fmt.Sprintf("attempt %d", x.q.Attempt+1)}
+	if account != "" {
+		next.What += " by sender " + account
+	}
+	if x.q.Fee != "" {
+		next.What += " with fee " + x.q.Fee
+	}
+	if cancelling {
+		next.What = "the worker is asked whether an earlier attempt got through; if none did it is CANCELLED"
+		b.Detail += "; somebody wants it cancelled"
+		b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+	}
+	if !at.IsZero() {
+		b.Next = next
+	}
+	x.add(b)
+	x.needNode()
+	return nil
+}

@@ -1,0 +1,175 @@
+package pg
+
+import (
+	"fmt"
+	"time"
+)
+
+// laneFacts is the lane of a head that waits.
+type laneFacts struct {
+	view   LaneView
+	holder int64
+}
+
+// lane reads the lane of the queue and how many stand before it.
+func (x *explain) lane() (*laneFacts, error) {
+	l := &laneFacts{}
+	var value, account string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(l.holder, 0),
+			(SELECT count(*) FROM (SELECT FROM postern.ready r WHERE r.lane = $1 AND (r.prio, r.since, r.queue_id) < ($2, $3, $4) LIMIT 1000) n)
+		FROM postern.lane l LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
+		x.q.Lane, x.q.Prio, x.q.EnteredAt, x.q.ID).Scan(&l.view.Kind, &value, &account, &l.holder, &l.view.Ahead)
+	if isNoRows(err) { // idle, or its lane is not known yet
+		l.view = LaneView{Kind: "dispatcher", Name: x.head.Type}
+		return l, nil
+	}
+	l.view.Name = x.head.Type
+	switch l.view.Kind {
+	case "sender":
+		l.view.Name += " " + account
+	case "exclusive":
+		l.view.Name += " " + value
+	}
+	if x.d != nil {
+		l.view.GateUntil, l.view.GateReason = x.d.GateUntil, x.d.GateWhy
+	}
+	return l, known(err)
+}
+
+// senders adds what keeps the senders that the head could take.
+func (x *explain) senders() error {
+	pool := x.d.PoolID
+	if x.q.Pool != 0 {
+		pool = x.q.Pool
+	}
+	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, s.paused, s.removed_at IS NOT NULL,
+			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
+			s.block_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
+		FROM postern.pool p LEFT JOIN postern.sender s ON CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = p.pool_id AND s.removed_at IS NULL END
+		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
+		WHERE p.pool_id = $1 AND s.sender_id IS NOT NULL ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
+	if err != nil {
+		return known(err)
+	}
+	defer rows.Close()
+	var all []senderFacts
+	for rows.Next() {
+		var f senderFacts
+		if err := rows.Scan(&f.account, &f.pool, &f.paused, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
+			return err
+		}
+		all = append(all, f)
+	}
+	if rows.Err() != nil {
+		return known(rows.Err())
+	}
+	if x.q.Pin != 0 && len(all) > 0 {
+		x.pinned(all[0])
+		return nil
+	}
+	x.pool(all)
+	return nil
+}
+
+type senderFacts struct {
+	account, pool   string
+	paused, removed bool
+	until           *time.Time
+	reason          string
+	bound           bool
+	queue           string
+	since           *time.Time
+}
+
+func (f *senderFacts) object() string { return "/senders/" + f.account }
+
+// blocked says why a sender that nobody uses may not be used, "" if it may.
+func (f *senderFacts) blocked() string {
+	switch {
+	case f.removed:
+		return "it was removed"
+	case f.paused:
+		return "it is paused"
+	case f.until != nil && f.until.Before(Forever.Add(-time.Hour)):
+		return because("it is blocked until "+clockTime(*f.until), f.reason)
+	case f.until != nil:
+		return because("it is blocked until somebody unblocks it", f.reason)
+	}
+	return ""
+}
+
+func (f *senderFacts) levers() []Lever {
+	switch {
+	case f.removed:
+		return []Lever{{"PUT", f.object(), "admin"}}
+	case f.paused:
+		return []Lever{{"POST", f.object() + "/resume", "admin"}}
+	}
+	return []Lever{{"POST", f.object() + "/unblock", "admin"}}
+}
+
+// pinned explains the one sender that may take the head.
+func (x *explain) pinned(f senderFacts) {
+	b := Blocker{Object: f.object(), Since: x.since}
+	switch why := f.blocked(); {
+	case why != "":
+		b.Kind, b.Detail, b.Levers = "sender_blocked", fmt.Sprintf("only %s may take it, and %s", f.account, why), f.levers()
+		x.unblocks(&b, f)
+	case f.bound:
+		b.Kind, b.Detail = "pinned_sender_busy", fmt.Sprintf("only %s may take it, and it serves %s", f.account, serves(f.queue))
+		if f.since != nil {
+			b.Since = *f.since
+		}
+	default:
+		return
+	}
+	x.add(b)
+}
+
+func serves(queue string) string {
+	if queue == "" {
+		return "unordered work"
+	}
+	return "queue " + queue
+}
+
+func (x *explain) unblocks(b *Blocker, f senderFacts) {
+	if f.until != nil && f.until.Before(Forever.Add(-time.Hour)) {
+		b.Next = &NextStep{*f.until, f.account + " may be used again"}
+	}
+}
+
+// pool explains a pool in which nobody is free.
+func (x *explain) pool(all []senderFacts) {
+	var blocked []senderFacts
+	bound := 0
+	for _, f := range all {
+		switch {
+		case f.bound:
+			bound++
+		case f.blocked() != "":
+			blocked = append(blocked, f)
+		default:
+			return
+		}
+	}
+	switch {
+	case len(all) == 0:
+		x.add(Blocker{Kind: "no_free_sender", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "its pool has no senders",
+			Levers: []Lever{{"PUT", "/senders/{account}", "admin"}}})
+	case bound == 0:
+		f := blocked[0]
+		for _, g := range blocked { // who comes back first
+			if g.until != nil && !g.paused && (f.until == nil || f.paused || g.until.Before(*f.until)) {
+				f = g
+			}
+		}
+		b := Blocker{Kind: "sender_blocked", Object: f.object(), Since: x.since, Levers: f.levers(),
+			Detail: fmt.Sprintf("none of the %d senders of pool %s may be used; of %s: %s", len(all), f.pool, f.account, f.blocked())}
+		x.unblocks(&b, f)
+		x.add(b)
+	default:
+		x.add(Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since,
+			Detail: fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked or paused", len(all), all[0].pool, bound, len(blocked))})
+	}
+}
