@@ -79,13 +79,14 @@ func crash(s *story, c *command, _ say) error {
 	return nil
 }
 
-// leave: leave [NODE]. It stops as told, and hands back what it has.
+// leave: leave [NODE]. It stops as told: what is in a call, where it is frozen, is cut off, and all that it has is
+// handed back.
 func leave(s *story, c *command, _ say) error {
-	n, err := s.node(nodeName(c))
-	if err != nil {
-		return err
+	n := s.nodes[nodeName(c)]
+	if n == nil || !n.alive && n.ended == nil {
+		return fmt.Errorf("there is no such node")
 	}
-	n.alive = false
+	n.die()
 	me := pg.Node{ID: n.id, Epoch: 1}
 	if _, err := n.store.GiveUp(s.ctx, me, nil); err != nil {
 		return err
