@@ -46,6 +46,9 @@ func demoCommand() *cobra.Command {
 // errServer is the cause when the installation ended under the demo.
 var errServer = errors.New("the server ended")
 
+// errUnexpected is how the demo ends if the samples did not end well; what is there can be looked at.
+var errUnexpected = errors.New("samples did not end as testdata/transactions says")
+
 // runDemo runs an installation with samples on it.
 func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 	server, stopServer := context.WithCancel(context.WithoutCancel(cmd.Context()))
@@ -61,13 +64,14 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 		defer stopWorker() // after the sequencer, whose calls it answers
 		err = samples(ctx, cmd, d, worker, asJSON)
 	}
-	if !once && ctx.Err() == nil {
+	if !once && ctx.Err() == nil && (err == nil || errors.Is(err, errUnexpected)) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nserving at %s until Ctrl-C\n", d.URL())
 		<-ctx.Done()
 	}
 	if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "stopped before all samples had ended")
+		err = errors.New("stopped before all samples had ended")
 		if !once {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			err = nil
 		}
 	}
@@ -91,7 +95,7 @@ func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string,
 		summary.Print(cmd.OutOrStdout(), d.URL(), d.Database)
 	}
 	if err == nil && summary.Unexpected > 0 {
-		err = fmt.Errorf("%d of %d samples did not end as testdata/transactions says", summary.Unexpected, summary.Transactions)
+		err = fmt.Errorf("%d of %d %w", summary.Unexpected, summary.Transactions, errUnexpected)
 	}
 	return err
 }

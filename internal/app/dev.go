@@ -71,11 +71,9 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		return nil, err
 	}
 	pool.Close()
-	steps := 0
-	if err := pg.Migrate(ctx, configured, func(string) { steps++ }); err != nil {
+	if err := pg.Migrate(ctx, configured, nil); err != nil {
 		return nil, err
 	}
-	o.Say(fmt.Sprintf("the database has the newest migration (%d lines of progress)", steps))
 	if o.Move && !free(cfg.Listen) {
 		moved := cfg.Listen
 		host, _, _ := net.SplitHostPort(cfg.Listen)

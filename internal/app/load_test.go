@@ -68,7 +68,7 @@ func TestWithoutAuthenticationOnlyLoopbackIsServed(t *testing.T) {
 
 func TestPasswordsAreMaskedInEveryFormOfADatabaseURL(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                            "",
+		"": "",
 		"postgres://a:hush@db:5432/p?sslmode=disable": "postgres://a:xxxxx@db:5432/p?sslmode=disable",
 		"postgres://db/p?user=a&password=hush":        "postgres://db/p?user=a&password=xxxxx",
 		"host=db user=a password=hush dbname=p":       "host=db user=a password=xxxxx dbname=p",

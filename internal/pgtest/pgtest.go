@@ -120,7 +120,7 @@ func databaseName(test string) string {
 }
 
 // Main runs the tests of a package and stops the server that they started. Call it from TestMain; it does not return.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	code := m.Run()
 	stopOwn()
 	os.Exit(code)

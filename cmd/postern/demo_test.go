@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/demo"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestTheDemoEndsAsItsSamplesSay(t *testing.T) {
+	t.Parallel()
+	r := postern(t, nil, "demo", "--once", "--ephemeral", "-o", "json")
+	r.want(t, 0)
+	summary(t, r.stdout)
+}
+
+// summary reads the line of a demo and checks it.
+func summary(t *testing.T, line string) demo.Summary {
+	t.Helper()
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(line), &s); err != nil {
+		t.Fatalf("the summary is not one line of JSON: %v\n%s", err, line)
+	}
+	if s.Unexpected != 0 || s.Transactions < 36 || s.Done+s.Failed != s.Transactions || s.Failed != len(s.Failures) || s.Seconds <= 0 || len(s.States) < 4 {
+		t.Errorf("the summary is %+v", s)
+	}
+	return s
+}
+
+func TestASecondDemoOnTheSameDatabaseServesUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	env := append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0")
+	first := postern(t, env, "demo", "--once", "-o", "json")
+	first.want(t, 0)
+	p := start(t, env, "demo", "-o", "json")
+	second := summary(t, p.line())
+	if one := summary(t, first.stdout); one.Run == second.Run {
+		t.Errorf("both runs are called %s", one.Run)
+	}
+	api := apiOf(t, p)
+	var list struct{ Items []struct{ UID, State string } }
+	call(t, http.MethodGet, api+"/transactions?state=FAILED&state=UNRESOLVED&limit=500", "", 200, &list)
+	if len(list.Items) != 2*second.Failed {
+		t.Errorf("after two runs %d are listed that did not end DONE, want %d", len(list.Items), 2*second.Failed)
+	}
+	p.signal(os.Interrupt)
+	if code := p.wait(); code != 0 {
+		t.Errorf("Ctrl-C ended the demo with %d", code)
+	}
+}
+
+func TestADemoThatIsKilledLeavesNoWorkerBehind(t *testing.T) {
+	t.Parallel()
+	p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo")
+	apiOf(t, p)
+	worker := regexp.MustCompile(`chain http://(\S+)`).FindStringSubmatch(p.stderr())[1]
+	p.signal(os.Kill)
+	<-p.ended
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		c, err := net.Dial("tcp", worker)
+		if err != nil {
+			return
+		}
+		c.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("the worker outlived the demo by 20 s")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// apiOf waits until a demo names its API.
+func apiOf(t *testing.T, p *process) string {
+	t.Helper()
+	named := regexp.MustCompile(`API (http://\S+), worker`)
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if m := named.FindStringSubmatch(p.stderr()); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatal("the demo named no API")
+	return ""
+}
+
+func TestDevIsADatabaseAnAPIAndASequencer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Empty(t)
+	p := start(t, append(database(db.URL), "POSTERN_LISTEN=127.0.0.1:0"), "dev")
+	if l := p.line(); l != "DATABASE_URL="+db.URL {
+		t.Errorf("the first line is %q", l)
+	}
+	api := p.line()
+	await(t, p, api)
+	call(t, http.MethodPut, api+"/dispatchers/THING", `{"worker_url": "noop:"}`, 201, nil)
+	var tx struct{ State string }
+	call(t, http.MethodPost, api+"/transactions?wait=30s", `{"queue": "q", "type": "THING", "data": {}}`, 201, &tx)
+	if tx.State != "DONE" {
+		t.Errorf("a transaction for the built-in worker is %s", tx.State)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		t.Errorf("dev ended with %d when asked to stop", code)
+	}
+}
+
+func TestDevTellsAProgramWhereEverythingIs(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, "dev", "--ephemeral", "--listen", "127.0.0.1:0", "-o", "json")
+	var d struct {
+		API      string `json:"api"`
+		Database string `json:"database_url"`
+		Ports    string `json:"worker_port_range"`
+	}
+	if err := json.Unmarshal([]byte(p.line()), &d); err != nil || !strings.HasPrefix(d.API, "http://127.0.0.1:") ||
+		!strings.HasPrefix(d.Database, "postgres://") || d.Ports == "" {
+		t.Errorf("dev -o json says %+v, %v", d, err)
+	}
+	await(t, p, d.API)
+	p.signal(os.Interrupt)
+	if code := p.wait(); code != 0 {
+		t.Errorf("Ctrl-C ended dev with %d", code)
+	}
+	if rest := p.rest(); rest != "" {
+		t.Errorf("dev -o json printed more than a line: %s", rest)
+	}
+}
+
+func TestAnEphemeralDatabaseAndAConfiguredOneExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"dev", "demo"} {
+		postern(t, database("postgres://127.0.0.1:1/x"), command, "--ephemeral").want(t, 2, "leave out --ephemeral")
+	}
+}
+
+func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	db := database(pgtest.Empty(t).URL)
+	postern(t, db, "dev", "--listen", l.Addr().String()).want(t, 1, "choose another address with --listen")
+
+	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
+		defer taken.Close() // otherwise somebody else has it, which does as well
+	}
+	p := start(t, db, "dev", "-o", "json")
+	if line := p.line(); strings.Contains(line, ":8080") {
+		t.Errorf("the port is taken, and dev says %s", line)
+	}
+	p.signal(os.Interrupt)
+	p.wait()
+	if !strings.Contains(p.stderr(), "127.0.0.1:8080 is in use: the API listens at http://127.0.0.1:") {
+		t.Errorf("nothing is said about the port that is in use:\n%s", p.stderr())
+	}
+}
