@@ -29,7 +29,7 @@ type Submission struct {
 	Traceparent string
 	RedriveOf   *outbox.ID
 
-	redrive *By // who redrives: links and audits in the same commit
+	redrive *By // who redrives, for the audit row in the same commit
 }
 
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
@@ -297,7 +297,7 @@ func (in *ingest) write(b *pgx.Batch) {
 			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), t.CreatedAt)
 	}
 	b.Queue(taskInsert, c.cols...)
-	in.redrives(b)
+	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
 		k := columns{n: len(in.hashes)}
 		for _, key := range sortedKeys(in.hashes) {

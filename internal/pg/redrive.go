@@ -68,14 +68,11 @@ func (s *Store) redriven(ctx context.Context, by By, old *Transaction, change Re
 		With("redriven_by", old.RedrivenBy)
 }
 
-// redrives links what was redriven with its successor, in the commit that makes it.
-func (in *ingest) redrives(b *pgx.Batch) {
+// auditRedrives keeps who redrove what, in the commit of the new transaction (which links both, see place).
+func (in *ingest) auditRedrives(b *pgx.Batch) {
 	for i, sub := range in.subs {
-		if sub.redrive == nil || in.out[i].Err != nil || in.out[i].Replay {
-			continue
+		if sub.redrive != nil && in.out[i].Err == nil && !in.out[i].Replay {
+			in.s.audit(b, *sub.redrive, "redrive", "/transactions/"+sub.RedriveOf.String())
 		}
-		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`,
-			sub.RedriveOf.Queue, sub.RedriveOf.Seq, in.out[i].ID.String(), in.e.now)
-		in.s.audit(b, *sub.redrive, "redrive", "/transactions/"+sub.RedriveOf.String())
 	}
 }
