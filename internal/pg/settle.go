@@ -25,7 +25,7 @@ import (
 func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		st := &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-			queues: map[int64]*queueRow{}, next: map[int64]*Task{}}
+			queues: map[int64]*queueRow{}, next: map[int64]*Task{}, marked: map[int64]bool{}}
 		out = st.out
 		if err := st.load(ctx, t); err != nil {
 			return err
@@ -47,6 +47,7 @@ type settlement struct {
 	out     []Settled
 	queues  map[int64]*queueRow
 	next    map[int64]*Task
+	marked  map[int64]bool // somebody asked to cancel what ends, perhaps after the lease was read
 }
 
 func (st *settlement) load(ctx context.Context, t *txn) error {
@@ -74,6 +75,11 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then == sequencer.ThenEnd {
 			delete(st.next, id.Queue)
 			nextUnsettled(b, id.Queue, id.Seq, id.Day, st.next)
+			b.Queue(`SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
+				st.marked[id.Queue] = rows.Next()
+				rows.Close()
+				return rows.Err()
+			})
 		}
 	}
 	if b.Len() == 0 {
@@ -187,7 +193,7 @@ func (st *settlement) unmark(q *queueRow, l *Lease, next *Task) {
 		end = next.ID.Seq
 	}
 	q.Marks -= int32(end - l.Task.ID.Seq - 1)
-	if l.Cancelling {
+	if st.marked[q.ID] {
 		q.Marks--
 	}
 }
