@@ -35,12 +35,13 @@ func calls(s *story, c *command, say say) error {
 		if seen.Queue != "" {
 			return seen.Queue
 		}
+		first := queueOf[seen.Token]
 		for _, hash := range append([]string{seen.Hash}, seen.Hashes...) {
-			if queueOf[hash] != "" {
-				return queueOf[hash]
+			if q := queueOf[hash]; q != "" && (first == "" || q < first) {
+				first = q
 			}
 		}
-		return queueOf[seen.Token]
+		return first
 	}
 	sort.SliceStable(fresh, func(i, j int) bool { return key(fresh[i]) < key(fresh[j]) })
 	for i := range fresh { // hooks go out side by side too: those in a row are told by position
