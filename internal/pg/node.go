@@ -29,9 +29,9 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 // Beat renews the leases of a node. False means that it was buried: it owns nothing any more, must drop
 // what it has in hand and go on under Reincarnate.
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
-	tag, err := s.pool.Exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp())
+	tag, err := s.exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp())
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.now())
-	return tag.RowsAffected() == 1, known(err)
+	return tag.RowsAffected() == 1, err
 }
 
 // Reincarnate brings a buried node back under the epoch that the bury gave it.
@@ -53,9 +53,9 @@ func (s *Store) Leave(ctx context.Context, n Node) error {
 // the claim sees the bury and takes nothing, or the bury waits for its commit, and the release that
 // follows sees what it took.
 func (s *Store) Bury(ctx context.Context) (n int, err error) {
-	tag, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
+	tag, err := s.exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.now())
-	return int(tag.RowsAffected()), known(err)
+	return int(tag.RowsAffected()), err
 }
 
 // orphansSQL locks a chunk of queues whose owner is not a live (node, epoch), in the order of their ids.

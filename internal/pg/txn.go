@@ -135,6 +135,23 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	return err
 }
 
+// exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
+// decisions in it, it can simply be repeated.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	hold := s.beforeCommit
+	if hold == nil {
+		tag, err = s.pool.Exec(ctx, sql, args...)
+		return tag, known(err)
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if tag, err = tx.Exec(ctx, sql, args...); err != nil {
+			return err
+		}
+		return hold(ctx, tx.Conn().PgConn().PID())
+	})
+	return tag, known(err)
+}
+
 // rollback gives up what the transaction holds; fn may then return nil.
 func (t *txn) rollback(ctx context.Context) error {
 	t.done = true

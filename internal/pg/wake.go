@@ -147,9 +147,9 @@ func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Durati
 	if len(queues) == 0 {
 		return nil
 	}
-	_, err := s.pool.Exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
+	_, err := s.exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::interval[])) n(queue_id, delay)
 		WHERE t.queue_id = n.queue_id AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = n.queue_id AND q.phase = 'WAITING_INCLUSION')`,
 		queues, delays, s.now())
-	return known(err)
+	return err
 }
