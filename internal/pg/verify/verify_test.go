@@ -1,0 +1,72 @@
+package verify_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/pg/verify"
+)
+
+func TestWhatTheStoreMakesIsClean(t *testing.T) {
+	found, err := verify.Violations(t.Context(), busy(t))
+	if err != nil || len(found) > 0 {
+		t.Errorf("%v %v", found, err)
+	}
+}
+
+// Each planted violation is one that no constraint refuses; it must be found by the invariant that it is of.
+func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
+	const flying = `(SELECT queue_id FROM postern.queue_name WHERE name = 'flying')`
+	const waiting = `(SELECT queue_id FROM postern.queue_name WHERE name = 'waiting')`
+	const ended = `(SELECT queue_id FROM postern.queue_name WHERE name = 'ended')`
+	const lone = `(SELECT queue_id FROM postern.queue_name WHERE name = 'lone')`
+	for _, c := range []struct{ invariant, sentence, plant string }{
+		{"S2.4 queue", "an outcome beyond the one in flight makes two of them", `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
+			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'DONE' FROM postern.task WHERE queue_id = ` + flying + ` AND seq = 3 ON CONFLICT DO NOTHING;
+			UPDATE postern.queue SET marks = 0 WHERE queue_id = ` + flying},
+		{"S2.4 sender", "two queues name one sender", `UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'a1') WHERE cur_seq IS NOT NULL`},
+		{"S2.20", "an exclusive lane was let go in flight", `UPDATE postern.lane SET holder = NULL`},
+		{"S2.20", "an exclusive lane is held by a queue that is gone", `UPDATE postern.lane SET holder = 12345 WHERE kind = 'exclusive'`},
+		{"I3", "a position is missing", `DELETE FROM postern.task WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"I3", "the tail is behind", `UPDATE postern.queue SET tail_seq = 2, head_seq = 3 WHERE queue_id = ` + ended},
+		{"I4", "an outcome is missing", `DELETE FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"I5", "an outcome at the head of a queue without an owner", `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
+			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'DONE' FROM postern.task WHERE queue_id = ` + lone},
+		{"I5", "a mark that is not counted", `INSERT INTO postern.mark (queue_id, seq, kind) VALUES (` + lone + `, 1, 'cancelling')`},
+		{"I6", "a fence fell", `UPDATE postern.outcome SET fence = 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
+		{"I7", "an attempt is missing", `UPDATE postern.outcome SET attempt = 2 WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"I7", "an attempt is younger than the outcome", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step)
+			SELECT queue_id, seq, day, 2, fence, 'dispatch' FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 1`},
+		{"I8", "a sender that was not given back", `UPDATE postern.sender SET queue_id = ` + ended + ` WHERE account = 'a1'`},
+		{"I8", "a queue whose sender does not know", `UPDATE postern.sender SET queue_id = NULL WHERE queue_id IS NOT NULL`},
+		{"I12", "a ready row was lost", `DELETE FROM postern.ready WHERE queue_id = ` + lone},
+		{"I12", "a timer was lost", `DELETE FROM postern.timer WHERE queue_id = ` + waiting},
+		{"I12", "a ready row under an old key", `UPDATE postern.ready SET since = since - interval '1 s' WHERE queue_id = ` + lone},
+		{"I12", "a ready row of a queue that is owned", `INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
+		{"I12", "a paused queue that stands in its lane", `UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
+		{"I12", "an owner was taken and nothing given", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying},
+		{"I12", "one in DISPATCHING both stands and waits", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying + `;
+			INSERT INTO postern.timer (queue_id, due_at) VALUES (` + flying + `, now());
+			INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT (SELECT lane_id FROM postern.lane WHERE kind = 'resume'), prio, entered_at, queue_id
+			FROM postern.queue WHERE queue_id = ` + flying},
+		{"I13", "a head without a body", `DELETE FROM postern.task WHERE queue_id = ` + lone},
+		{"I22", "the day fell", `UPDATE postern.task SET day = day - 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
+		{"I22", "a day beyond that of the tail", `UPDATE postern.queue SET tail_day = tail_day - 1, head_day = head_day - 1 WHERE queue_id = ` + ended},
+	} {
+		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			pool := busy(t)
+			exec(t, pool, c.plant)
+			found, err := verify.Violations(t.Context(), pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				if strings.HasPrefix(f, c.invariant+" (") {
+					return
+				}
+			}
+			t.Errorf("nobody saw it: %v", found)
+		})
+	}
+}
