@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 	worker, stopWorker, err := startChain(ctx)
 	if err == nil {
 		defer stopWorker() // after the sequencer, whose calls it answers
-		err = samples(ctx, cmd, d, worker, asJSON)
+		err = samples(ctx, cmd, d, worker, once, asJSON)
 	}
 	if !once && ctx.Err() == nil && (err == nil || errors.Is(err, errUnexpected)) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nserving at %s until Ctrl-C\n", d.URL())
@@ -81,7 +82,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 
 // samples runs the samples through d and a worker, and prints the summary. An error says that they
 // could not be run, or how many did not end as they should.
-func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string, asJSON bool) error {
+func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string, once, asJSON bool) error {
 	columns, _, terminal := app.Terminal(os.Stderr)
 	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker with a simulated chain %s (a block every %s)\n\n", d.URL(), worker, demo.BlockEvery)
 	summary, err := demo.Run(ctx, demo.Config{API: d.URL(), Worker: worker, Name: demo.RunName(time.Now()),
@@ -92,7 +93,10 @@ func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string,
 	if asJSON {
 		err = printJSON(cmd, summary)
 	} else {
-		summary.Print(cmd.OutOrStdout(), d.URL(), d.Database)
+		summary.Print(cmd.OutOrStdout())
+	}
+	if !once {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\nlook further:\n  %s\n", strings.Join(summary.Further(d.URL(), d.Database), "\n  "))
 	}
 	if err == nil && summary.Unexpected > 0 {
 		err = fmt.Errorf("%d of %d %w", summary.Unexpected, summary.Transactions, errUnexpected)

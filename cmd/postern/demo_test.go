@@ -163,3 +163,18 @@ func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
 		t.Errorf("nothing is said about the port that is in use:\n%s", p.stderr())
 	}
 }
+
+func TestCtrlCInTheMiddleOfADemoIsNoFailureUnlessOnceWasAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		code int
+	}{{[]string{"demo"}, 0}, {[]string{"demo", "--once"}, 1}} {
+		p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), c.args...)
+		apiOf(t, p)
+		p.signal(os.Interrupt)
+		if code := p.wait(); code != c.code || !strings.Contains(p.stderr(), "stopped before all samples had ended") {
+			t.Errorf("postern %s ended with %d, want %d", strings.Join(c.args, " "), code, c.code)
+		}
+	}
+}

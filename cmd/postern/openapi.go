@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/httpapi"
 )
 
 func openapiCommand() *cobra.Command {
@@ -12,7 +12,7 @@ func openapiCommand() *cobra.Command {
 		Short: "Print the contract of the API (OpenAPI 3.1, YAML)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			document, err := app.OpenAPI()
+			document, err := httpapi.OpenAPI()
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,5 +156,16 @@ func call(t *testing.T, method, url, body string, status int, out any) {
 		if err := json.Unmarshal(b, out); err != nil {
 			t.Fatal(fmt.Errorf("%s %s: %w\n%s", method, url, err, b))
 		}
+	}
+}
+
+func TestTheContractThatIsPrintedIsTheOneThatIsCommitted(t *testing.T) {
+	t.Parallel()
+	committed, err := os.ReadFile("../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := postern(t, nil, "openapi"); r.code != 0 || r.stdout != string(committed) {
+		t.Errorf("postern openapi (exit code %d) is not api/openapi.yaml: run make generate and read the diff", r.code)
 	}
 }

@@ -125,8 +125,8 @@ func (r *run) stays(ctx context.Context, t Transaction, into map[outbox.State][]
 // round keeps two digits behind the point.
 func round(f float64) float64 { return math.Round(f*100) / 100 }
 
-// Print writes the summary for people. database is the URL for psql.
-func (s *Summary) Print(out io.Writer, api, database string) {
+// Print writes the summary for people.
+func (s *Summary) Print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d transactions of %d queues through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -152,24 +152,16 @@ func (s *Summary) Print(out io.Writer, api, database string) {
 		}
 		w.Flush()
 	}
-	fmt.Fprint(out, "\nlook further:\n")
-	for _, line := range Further(api, database, s.Example, s.Run) {
-		fmt.Fprintln(out, "  "+line)
-	}
 }
 
 // Further lists the lines with which to look at what is there; they can be pasted into a shell.
-func Further(api, database, id, run string) []string {
-	lines := []string{
+func (s *Summary) Further(api, database string) []string {
+	return []string{
 		"curl -s '" + api + "/transactions?state=FAILED'",
-		"curl -s " + api + "/transactions/" + id + "/history",
+		"curl -s " + api + "/transactions/" + s.Example + "/history",
 		"curl -s " + api + "/senders",
+		"psql " + quote(database) + " -c \"SELECT queue, uid, state, retries, error FROM postern.transactions WHERE queue LIKE '%-" + s.Run + "' ORDER BY queue, position\"",
 	}
-	if database != "" {
-		lines = append(lines,
-			"psql "+quote(database)+" -c \"SELECT queue, uid, state, retries, error FROM postern.transactions WHERE queue LIKE '%-"+run+"' ORDER BY queue, position\"")
-	}
-	return lines
 }
 
 // quote makes one word of a shell of s.
