@@ -134,16 +134,18 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 		e.saved = append(e.saved, q)
 		return nil
 	}
-	found := map[int64]*Task{}
+	var next *Task
+	var own int32 // it may have been asked to cancel before, in RETRY, and have gone back to its lane since
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, found)
+	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, func(t *Task) { next = t })
+	b.Queue(`SELECT count(*) FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, q.ID, task.ID.Seq).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&own) })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
 	e.leave(q)
-	next := found[q.ID]
 	if next != nil {
-		q.Marks -= int32(next.ID.Seq - task.ID.Seq - 1)
+		q.Marks -= own + int32(next.ID.Seq-task.ID.Seq-1)
 	}
 	if err := e.rest(q, next, true); err != nil {
 		return err
@@ -178,13 +180,12 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		e, q := h.e, h.q
 		e.outcomes = append(e.outcomes, &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
 			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee})
-		found := map[int64]*Task{}
+		var next *Task
 		b := &pgx.Batch{}
-		nextUnsettled(b, q.ID, id.Seq, id.Day, found)
+		nextUnsettled(b, q.ID, id.Seq, id.Day, func(t *Task) { next = t })
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
-		next := found[q.ID]
 		e.leave(q)
 		q.Fence++
 		if q.Marks > 0 {

@@ -319,13 +319,12 @@ func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 	if q.Cur != 0 {
 		above = q.Cur
 	}
-	found := map[int64]*Task{}
+	var oldest *Task
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, above, day, found)
+	nextUnsettled(b, q.ID, above, day, func(t *Task) { oldest = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	oldest := found[q.ID]
 	if oldest == nil || in.touched[q.ID] {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}

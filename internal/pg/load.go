@@ -43,7 +43,7 @@ func (l *loader) queue(b *pgx.Batch) {
 			marked = append(marked, q.ID)
 		}
 	}
-	nextTasks(b, ids, seqs, from, l.tasks)
+	nextTasks(b, ids, seqs, from, func(t *Task) { l.tasks[t.ID.Queue] = t })
 	b.Queue(`SELECT queue_id, name FROM postern.queue_name WHERE queue_id = ANY ($1)`, ids).Query(func(rows pgx.Rows) error {
 		var id int64
 		var name string

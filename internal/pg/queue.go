@@ -140,8 +140,12 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		e := newEffects(s)
 		e.now = now
 		standing := q.Phase == outbox.PhaseReady
-		if standing {
+		switch {
+		case standing:
 			e.leave(q)
+		case q.Phase == outbox.PhaseDispatching && q.Node == 0 && q.Prio != prio: // if it stands in resume, its key changes
+			b.Queue(`UPDATE postern.ready SET prio = $4 WHERE (lane, prio, since, queue_id) = ($1, $2, $3, $5)`,
+				s.conf.resume, q.Prio, q.EnteredAt, prio, q.ID)
 		}
 		q.Prio, q.MaxDepth, q.Pool, q.DropOldest, q.PauseOnFailure = prio, int32(v.MaxDepth), pool, v.WhenFull == "drop_oldest", v.OnFailure == "pause"
 		if standing {
@@ -159,13 +163,13 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 // relane puts a READY queue, which the caller has taken out of its lane, into the one that its head
 // needs now.
 func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
-	head := map[int64]*Task{}
+	var head *Task
 	b := &pgx.Batch{}
-	nextTasks(b, []int64{q.ID}, []int64{q.Head}, []time.Time{q.HeadDay.Time()}, head)
+	nextTasks(b, []int64{q.ID}, []int64{q.Head}, []time.Time{q.HeadDay.Time()}, func(t *Task) { head = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	lane, err := s.laneOf(q, head[q.ID])
+	lane, err := s.laneOf(q, head)
 	if err != nil {
 		return err
 	}
@@ -220,6 +224,7 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 			return err
 		}
 		if q == nil {
+			s.forgetQueue(id)
 			return &queueMissing{[]*Submission{{ContextID: by.Context, Queue: name}}}
 		}
 		e := newEffects(s)

@@ -25,7 +25,7 @@ import (
 func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		st := &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-			queues: map[int64]*queueRow{}, next: map[int64]*Task{}, marked: map[int64]bool{}}
+			queues: map[int64]*queueRow{}, next: map[place]*Task{}, marked: map[place]bool{}, ended: map[place]bool{}}
 		out = st.out
 		if err := st.load(ctx, t); err != nil {
 			return err
@@ -46,24 +46,41 @@ type settlement struct {
 	answers []*Answer
 	out     []Settled
 	queues  map[int64]*queueRow
-	next    map[int64]*Task
-	marked  map[int64]bool // somebody asked to cancel what ends, perhaps after the lease was read
+	next    map[place]*Task
+	marked  map[place]bool // somebody asked to cancel what ends, perhaps after the lease was read
+	ended   map[place]bool // has an outcome already
 }
 
+// place is a position of a queue. A batch may hold two answers of one queue, a late one beside the one
+// that counts, and what comes next differs.
+type place struct{ queue, seq int64 }
+
+func placeOf(id outbox.ID) place { return place{id.Queue, id.Seq} }
+
 func (st *settlement) load(ctx context.Context, t *txn) error {
-	var ids, after, seqs []int64
-	var from []time.Time
+	var ids, after, seqs, on, onSeqs []int64
+	var from, onDays []time.Time
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		ids = append(ids, id.Queue)
 		if a.Step.Then == sequencer.ThenEnd {
 			after, seqs, from = append(after, id.Queue), append(seqs, id.Seq+1), append(from, id.Day.Time())
+		} else {
+			on, onSeqs, onDays = append(on, id.Queue), append(onSeqs, id.Seq), append(onDays, id.Day.Time())
 		}
 	}
 	b := &pgx.Batch{}
 	t.lockQueues(b, ids, st.queues)
 	if len(after) > 0 {
-		nextTasks(b, after, seqs, from, st.next)
+		nextTasks(b, after, seqs, from, func(t *Task) { st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t })
+	}
+	if len(on) > 0 { // in a lazy run the row cannot tell that a position has ended; an end is refused by its key
+		b.Queue(`SELECT o.queue_id, o.seq FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
+			JOIN postern.outcome o USING (queue_id, seq, day)`, on, onSeqs, onDays).Query(func(rows pgx.Rows) error {
+			var p place
+			_, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq}, func() error { st.ended[p] = true; return nil })
+			return err
+		})
 	}
 	st.s.readNow(b, &st.e.now)
 	if err := t.send(ctx, b); err != nil {
@@ -73,10 +90,10 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then == sequencer.ThenEnd {
-			delete(st.next, id.Queue)
-			nextUnsettled(b, id.Queue, id.Seq, id.Day, st.next)
+			delete(st.next, placeOf(id))
+			nextUnsettled(b, id.Queue, id.Seq, id.Day, func(t *Task) { st.next[placeOf(id)] = t })
 			b.Queue(`SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
-				st.marked[id.Queue] = rows.Next()
+				st.marked[placeOf(id)] = rows.Next()
 				rows.Close()
 				return rows.Err()
 			})
@@ -96,7 +113,7 @@ func (q *queueRow) holds(l *Lease) bool {
 
 func (st *settlement) settle(i int, a *Answer) error {
 	q, l, step := st.queues[a.Lease.ID().Queue], a.Lease, a.Step
-	if !q.holds(l) {
+	if !q.holds(l) || st.ended[placeOf(l.ID())] {
 		st.out[i].Fenced = true
 		if step.Answered || step.KeepHash || step.State.Terminal() {
 			st.e.attempts = append(st.e.attempts, st.attempt(a, "late"))
@@ -160,10 +177,12 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	if q.PauseOnFailure && (step.State == outbox.FAILED || step.State == outbox.UNRESOLVED) {
 		q.Paused = true
 	}
-	next := st.next[q.ID]
+	next := st.next[placeOf(l.ID())]
+	// What the row says must be true of the next one too, its position apart.
+	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && !a.Yield
 	st.unmark(q, l, next)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
-		lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && !a.Yield
+		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
 		if !lazy {
 			q.Head, q.HeadDay, q.Cur = next.ID.Seq, next.ID.Day, next.ID.Seq
 			q.Attempt, q.Retries, q.Fee = 1, 0, ""
@@ -193,7 +212,7 @@ func (st *settlement) unmark(q *queueRow, l *Lease, next *Task) {
 		end = next.ID.Seq
 	}
 	q.Marks -= int32(end - l.Task.ID.Seq - 1)
-	if st.marked[q.ID] {
+	if st.marked[placeOf(l.ID())] {
 		q.Marks--
 	}
 }

@@ -59,14 +59,14 @@ const nextTasksSQL = `SELECT ` + taskSelect + `
 	JOIN postern.queue q ON q.queue_id = n.queue_id
 	JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.day AND q.tail_day`
 
-func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, into map[int64]*Task) {
+func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, add func(*Task)) {
 	b.Queue(nextTasksSQL, queues, seqs, from).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanTask(rows)
 			if err != nil {
 				return err
 			}
-			into[t.ID.Queue] = t
+			add(t)
 		}
 		return rows.Err()
 	})
@@ -79,14 +79,14 @@ const nextUnsettledSQL = `SELECT ` + taskSelect + ` FROM postern.task t
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 	ORDER BY t.seq LIMIT 1`
 
-func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, into map[int64]*Task) {
+func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, add func(*Task)) {
 	b.Queue(nextUnsettledSQL, queue, above, from.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanTask(rows)
 			if err != nil {
 				return err
 			}
-			into[queue] = t
+			add(t)
 		}
 		return rows.Err()
 	})

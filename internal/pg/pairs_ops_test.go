@@ -1,0 +1,172 @@
+package pg_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+func refusal(err error) string {
+	if err == nil {
+		return ""
+	}
+	if code := fault.CodeOf(err); code != "" {
+		return " " + code
+	}
+	return " " + err.Error()
+}
+
+func opIngest(name string, subs func(a *arena) []*pg.Submission) op {
+	return op{name: name, run: func(a *arena, s *pg.Store) string {
+		out, err := s.Ingest(a.ctx, subs(a), false)
+		said := refusal(err)
+		for _, o := range out {
+			said += fmt.Sprintf(" %d/%d %v%s", o.ID.Queue, o.ID.Seq, o.Replay, refusal(o.Err))
+		}
+		return said
+	}}
+}
+
+var (
+	ingestOne = opIngest("ingest", func(a *arena) []*pg.Submission { return []*pg.Submission{a.sub("q", "T", "x")} })
+	ingestTwo = opIngest("ingest in two queues", func(a *arena) []*pg.Submission {
+		return []*pg.Submission{a.sub("r", "T", "y"), a.sub("q", "T", "x"), a.sub("q", "T", "z")}
+	})
+)
+
+func leases(list []*pg.Lease) string {
+	var out []string
+	for _, l := range list {
+		out = append(out, fmt.Sprintf("%d/%d %s a%d %s", l.ID().Queue, l.ID().Seq, l.Phase, l.Attempt, l.Account))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+var (
+	claim = op{name: "claim", skips: true, run: func(a *arena, s *pg.Store) string {
+		l, _, err := s.Claim(a.ctx, a.n2, everything())
+		return leases(l) + refusal(err)
+	}}
+	wake = op{name: "wake", skips: true, run: func(a *arena, s *pg.Store) string {
+		w, err := s.Wake(a.ctx, a.n2, 10, 10)
+		return leases(w.Leases) + "; polls " + leases(w.Polls) + refusal(err)
+	}}
+	release = op{name: "release", skips: true, run: func(a *arena, s *pg.Store) string {
+		n, err := s.Release(a.ctx)
+		return fmt.Sprint(n) + refusal(err)
+	}}
+	reap = op{name: "reap", skips: true, run: func(a *arena, s *pg.Store) string {
+		n, err := s.Reap(a.ctx, a.now.Add(time.Hour), 10)
+		return fmt.Sprint(n) + refusal(err)
+	}}
+	bury = op{name: "bury", run: func(a *arena, s *pg.Store) string {
+		n, err := s.Bury(a.ctx)
+		return fmt.Sprint(n) + refusal(err)
+	}}
+	beat = op{name: "beat", run: func(a *arena, s *pg.Store) string {
+		alive, err := s.Beat(a.ctx, a.n1)
+		return fmt.Sprint(alive) + refusal(err)
+	}}
+	giveUp = op{name: "give up", run: func(a *arena, s *pg.Store) string {
+		n, err := s.GiveUp(a.ctx, a.n1, nil)
+		return fmt.Sprint(n) + refusal(err)
+	}}
+	putOff = op{name: "put off the poll", run: func(a *arena, s *pg.Store) string {
+		return refusal(s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))
+	}}
+)
+
+func lever(name string, held int, pull func(a *arena, s *pg.Store) (pg.LeverResult, error)) op {
+	return op{name: name, held: held, run: func(a *arena, s *pg.Store) string {
+		r, err := pull(a, s)
+		return fmt.Sprintf("%v %v", r.Changed, r.Pending) + refusal(err)
+	}}
+}
+
+// cancel, abandon and retryNow pull a lever on the i-th transaction of queue q.
+func cancel(i int) op {
+	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Cancel(a.ctx, a.by, a.ids[i]) })
+}
+
+func abandon(i int) op {
+	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Abandon(a.ctx, a.by, a.ids[i]) })
+}
+
+func retryNow(i int) op {
+	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.RetryNow(a.ctx, a.by, a.ids[i]) })
+}
+
+var (
+	// the first commit of these makes the row of a reaped queue
+	pause  = lever("pause", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })
+	resume = lever("resume", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", false) })
+	hurry  = op{name: "put priority High", held: 2, run: func(a *arena, s *pg.Store) string {
+		_, err := s.PutQueue(a.ctx, a.by, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
+		return refusal(err)
+	}}
+)
+
+// answered settles the answer of that name to the lease in hand.
+func answered(name string) op {
+	return op{name: "settle " + name, run: func(a *arena, s *pg.Store) string {
+		out, err := s.Settle(a.ctx, []*pg.Answer{a.answers[name]})
+		if err != nil {
+			return refusal(err)
+		}
+		said := fmt.Sprintf("fenced=%v", out[0].Fenced)
+		if out[0].Next != nil {
+			said += " next " + leases([]*pg.Lease{out[0].Next})
+		}
+		return said
+	}}
+}
+
+// dispatched prepares the answers to a dispatch of the lease in hand, and returns their settles.
+func (a *arena) dispatched(names ...string) []op {
+	all := map[string]outbox.Answer{
+		"done":      done(),
+		"back":      done(),
+		"accepted":  {Result: outbox.Result{Hash: "0xab", Nonce: "7"}},
+		"failed":    {Class: outbox.ClassRetry, Code: "20203", Message: "failed"},
+		"rejected":  {Class: outbox.ClassRejected, Code: "500", Message: "no"},
+		"blocked":   {Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"},
+		"ambiguous": {Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"},
+	}
+	var ops []op
+	for _, name := range names {
+		ans := a.answer(a.lease, all[name])
+		ans.Continue = name != "back"
+		a.answers[name] = ans
+		ops = append(ops, answered(name))
+	}
+	return ops
+}
+
+// polled prepares the answers to a poll of the lease in hand, and returns their settles.
+func (a *arena) polled(names ...string) []op {
+	all := map[string]outbox.Status{
+		"included": {State: outbox.StatusIncluded, Hash: "0xab", BlockHeight: "12"},
+		"dropped":  {State: outbox.StatusFailed, Hash: "0xab", FailureReason: "out of gas"},
+	}
+	var ops []op
+	for _, name := range names {
+		a.answers[name] = &pg.Answer{Lease: a.lease, Continue: true, Reachable: true, BlockHeight: all[name].BlockHeight, Result: outbox.Result{Hash: "0xab"},
+			Step: sequencer.Polled(a.lease.Flight(outbox.DefaultMaxRetries), all[name], a.lease.Dispatcher.Dispatcher, 0.5)}
+		ops = append(ops, answered(name))
+	}
+	return ops
+}
+
+// elapsed prepares the settle of a delay that is over.
+func (a *arena) elapsed(earlier ...outbox.Status) op {
+	a.answers["elapsed"] = &pg.Answer{Lease: a.lease, Continue: true, Reachable: true,
+		Step: sequencer.Elapsed(a.lease.Flight(outbox.DefaultMaxRetries), earlier, a.lease.Dispatcher.Dispatcher, 0.5)}
+	return answered("elapsed")
+}

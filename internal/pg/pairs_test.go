@@ -1,0 +1,225 @@
+package pg_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// A pair of statements is tried on two connections: A runs and stays open between its last write and its
+// commit, B runs, and then A commits or rolls back. What the database holds afterwards, and what both
+// said, must be what one of the two says after the other. This file runs pairs; pairs_ops_test.go has the
+// statements, pairs_stages_test.go the states in which they meet.
+
+// op is one statement of the hot path.
+type op struct {
+	name string
+	run  func(a *arena, s *pg.Store) string // what it said
+	// skips says that it takes only what nobody holds, and so never waits. What it left out then, its next
+	// round finds: it is run again before the comparison.
+	skips bool
+	// held is which of its commits is held open; the first if 0.
+	held int
+}
+
+// arena is one stage: a state that can be brought again, a second store, and the leases that are in hand.
+type arena struct {
+	*world
+	b              *pg.Store
+	poolB, monitor *pgxpool.Pool
+	pidB           uint32
+	n1, n2         pg.Node
+	ids            []outbox.ID
+	lease          *pg.Lease             // of queue q, held by n1
+	answers        map[string]*pg.Answer // to lease, by what the worker said; decided once
+	alone          map[string]end
+}
+
+// end is what a run left: the rows, and what A and B said.
+type end struct {
+	rows string
+	said [2]string
+}
+
+func newArena(t *testing.T) *arena {
+	w := newWorld(t)
+	w.at(w.now.Truncate(24 * time.Hour).Add(12 * time.Hour)) // no midnight falls into it
+	a := &arena{world: w, answers: map[string]*pg.Answer{}, alone: map[string]end{}}
+	a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	a.sender("p", "acct-1", "acct-2", "acct-3")
+	a.n1, a.n2 = a.node("n1"), a.node("n2")
+	a.post("r", "T", "r1") // queue r has been used, and is empty
+	a.settle(a.answer(a.claim(a.n1, everything())[0], done()))
+	return a
+}
+
+// ready ends the setting of the stage.
+func (a *arena) ready() {
+	a.t.Helper()
+	holdsTrue(a.t, a.ctx, a.s.Pool())
+	a.monitor = a.second(2)
+	a.poolB = a.second(1)
+	var err error
+	a.b, err = pg.Open(a.ctx, a.poolB, slog.New(slog.DiscardHandler))
+	a.must(err)
+	a.b.SetNow(&a.now)
+	oneDay(a.t, a.world)
+	keep(a.t, a.ctx, a.s.Pool())
+	a.must(a.poolB.QueryRow(a.ctx, `SELECT pg_backend_pid()`).Scan(&a.pidB))
+}
+
+// second opens another pool on the database of the world.
+func (w *world) second(conns int32) *pgxpool.Pool {
+	w.t.Helper()
+	pool, err := pg.Connect(w.ctx, w.s.Pool().Config().ConnString(), conns)
+	w.must(err)
+	w.t.Cleanup(pool.Close)
+	return pool
+}
+
+// after runs ops one after the other from the stage on.
+func (a *arena) after(ops ...op) end {
+	a.t.Helper()
+	var key string
+	for _, o := range ops {
+		key += o.name + ";"
+	}
+	if e, known := a.alone[key]; known {
+		return e
+	}
+	back(a.t, a.ctx, a.s.Pool())
+	var e end
+	for i, o := range ops {
+		e.said[i] = o.run(a, a.s)
+	}
+	e.rows = look(a.t, a.ctx, a.s.Pool())
+	a.alone[key] = e
+	return e
+}
+
+var errRolledBack = errors.New("rolled back by the test")
+
+// together runs x, held open, and y, and ends x. It returns what both left, whether y had to wait for x,
+// and whether x was held at all (what has nothing to write does not commit).
+func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
+	a.t.Helper()
+	back(a.t, a.ctx, a.s.Pool())
+	open, finish, pidA := make(chan struct{}), make(chan struct{}), uint32(0)
+	n := 0
+	a.s.HoldCommits(func(_ context.Context, pid uint32) error {
+		if n++; n != max(x.held, 1) {
+			return nil
+		}
+		pidA = pid
+		close(open)
+		<-finish
+		if !commit {
+			return errRolledBack
+		}
+		return nil
+	})
+	defer a.s.HoldCommits(nil)
+	saidA, saidB := make(chan string, 1), make(chan string, 1)
+	go func() { saidA <- x.run(a, a.s) }()
+	select {
+	case <-open:
+		held = true
+	case e.said[0] = <-saidA:
+	}
+	go func() { saidB <- y.run(a, a.b) }()
+	for ended := false; held && !waited && !ended; {
+		select {
+		case b := <-saidB:
+			saidB <- b
+			ended = true
+		default:
+			a.must(a.monitor.QueryRow(a.ctx, `SELECT $1 = ANY (pg_blocking_pids($2::int))`, pidA, a.pidB).Scan(&waited))
+		}
+	}
+	if held {
+		close(finish)
+		e.said[0] = <-saidA
+	}
+	e.said[1] = <-saidB
+	a.s.HoldCommits(nil)
+	e.rows = look(a.t, a.ctx, a.s.Pool())
+	return e, waited, held
+}
+
+// pair tries x with y, and fails the test unless the end is that of one order.
+func (a *arena) pair(t *testing.T, x, y op) {
+	t.Helper()
+	xy, yx := a.after(x, y), a.after(y, x)
+	yx.said[0], yx.said[1] = yx.said[1], yx.said[0]
+	got, waited, held := a.together(x, y, true)
+	if !held {
+		if got != xy {
+			t.Errorf("%s, then %s is another thing the second time:%s", x.name, y.name, a.explain(xy, got))
+		}
+		return
+	}
+	if waited && y.skips {
+		t.Errorf("%s waited for %s", y.name, x.name)
+	}
+	holdsTrue(t, a.ctx, a.monitor)
+	if got != xy && got != yx && !(y.skips && a.foundLater(y, got, xy)) {
+		t.Errorf("%s while %s is open (waited: %v) is neither order.\nthat after this would be:%s\nthis after that would be:%s",
+			y.name, x.name, waited, a.explain(xy, got), a.explain(yx, got))
+	}
+	alone := a.after(y)
+	got, waited, _ = a.together(x, y, false)
+	if waited && y.skips {
+		t.Errorf("%s waited for %s", y.name, x.name)
+	}
+	holdsTrue(t, a.ctx, a.monitor)
+	if got.said[1] = alone.said[0]; got.rows != alone.rows && !(y.skips && a.foundLater(y, got, alone)) {
+		t.Errorf("%s while %s is open and then rolled back (waited: %v) is not as if it had been alone:%s", y.name, x.name, waited, difference(alone.rows, got.rows))
+	}
+}
+
+// foundLater says whether y, which skipped what was held, gets it in its next round.
+func (a *arena) foundLater(y op, got, want end) bool {
+	y.run(a, a.b)
+	return look(a.t, a.ctx, a.s.Pool()) == want.rows
+}
+
+func (a *arena) explain(want, got end) string {
+	return fmt.Sprintf("\n  said %q, want %q%s", got.said, want.said, difference(want.rows, got.rows))
+}
+
+func TestPairsOfStatementsEndAsOneAfterTheOther(t *testing.T) {
+	for _, s := range stages {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t)
+			s.set(a)
+			a.ready()
+			list := s.ops(a)
+			for _, x := range list {
+				for _, y := range list {
+					t.Run(x.name+" with "+y.name, func(t *testing.T) {
+						sub := *a
+						w := *a.world
+						w.t, sub.world = t, &w
+						sub.pair(t, x, y)
+					})
+				}
+			}
+		})
+	}
+}
+
+// stale makes n1 one that Bury ends, while n2 lives.
+func (a *arena) stale() {
+	a.later(11 * time.Second)
+	_, err := a.s.Beat(a.ctx, a.n2)
+	a.must(err)
+}
