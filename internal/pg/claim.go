@@ -124,6 +124,7 @@ type claim struct {
 	senders    map[int32][]*freeSender // by pool
 	pinned     map[int32]*freeSender   // by sender
 	held       map[int32]bool          // exclusive lanes that we could lock
+	probing    map[int32]bool          // dispatchers whose one probe is ours
 	picks      []pick
 }
 
@@ -172,7 +173,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 // lock takes what might be claimed: more than can be used, so that one round trip serves all lanes.
 func (c *claim) lock(ctx context.Context) error {
 	c.candidates, c.senders = map[int32][]*queueRow{}, map[int32][]*freeSender{}
-	c.pinned, c.held = map[int32]*freeSender{}, map[int32]bool{}
+	c.pinned, c.held, c.probing = map[int32]*freeSender{}, map[int32]bool{}, map[int32]bool{}
 	b := &pgx.Batch{}
 	for _, l := range c.lanes {
 		n := c.room.Total
@@ -194,6 +195,15 @@ func (c *claim) lock(ctx context.Context) error {
 		}
 		if n <= 0 {
 			continue
+		}
+		if l.probe { // its row will be written, so it is locked as all is, and looked at again behind the lock
+			b.Queue(`SELECT FROM postern.dispatcher WHERE dispatcher_id = $1 AND gate_failures > 0
+				AND (gate_until IS NULL OR gate_until <= coalesce($2::timestamptz, clock_timestamp())) FOR UPDATE SKIP LOCKED`, l.dispatcher, c.s.now()).
+				Query(func(rows pgx.Rows) error {
+					c.probing[l.dispatcher] = rows.Next()
+					rows.Close()
+					return rows.Err()
+				})
 		}
 		b.Queue("SELECT "+queueSelect+candidatesSQL, l.id, n, l.kind == "resume").Query(func(rows pgx.Rows) error {
 			var list []*queueRow
@@ -274,6 +284,8 @@ func (c *claim) match() (left bool) {
 			p := pick{q: list[round], lane: l, d: c.s.conf.view.Load().byID[l.dispatcher]}
 			switch {
 			case l.kind == "resume":
+			case l.probe && !c.probing[l.dispatcher]:
+				continue
 			case l.kind == "exclusive" && (!c.held[l.id] || taken[-l.id]):
 				continue
 			case l.poolOf != 0:
@@ -286,6 +298,7 @@ func (c *claim) match() (left bool) {
 			if l.kind == "exclusive" {
 				taken[-l.id] = true
 			}
+			c.probing[l.dispatcher] = false
 			c.picks = append(c.picks, p)
 		}
 		if !more {

@@ -113,6 +113,8 @@ var (
 	}}
 )
 
+var pauseType = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "T", true) })
+
 // answered settles the answer of that name to the lease in hand.
 func answered(name string) op {
 	return op{name: "settle " + name, run: func(a *arena, s *pg.Store) string {

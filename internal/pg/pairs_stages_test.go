@@ -148,4 +148,32 @@ var stages = []stage{
 			a.later(2 * time.Second)
 		},
 		func(a *arena) []op { return []op{claim, wake, release, pause, ingestOne, cancel(0), cancel(1)} }},
+	{"with a worker that was away",
+		func(a *arena) {
+			a.flying(0, "a", "b")
+			lease := a.lease
+			a.post("r", "T", "c")
+			a.settle(a.answer(a.claim(a.n1, everything())[0], outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"}))
+			a.lease = lease
+			a.later(2 * time.Second)
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, wake, release, pauseType, cancel(1)}, a.dispatched("done", "back", "blocked"))
+		}},
+	{"of an exclusive type",
+		func(a *arena) {
+			a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			a.post("r", "T", "c")
+			a.flying(0, "a", "b")
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, wake, release, giveUp, pauseType, abandon(0), cancel(1)}, a.dispatched("done", "accepted", "failed", "blocked"))
+		}},
+	{"of an exclusive type that nobody holds",
+		func(a *arena) {
+			a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			a.ids = a.post("q", "T", "a", "b")
+			a.post("r", "T", "c")
+		},
+		func(a *arena) []op { return []op{claim, wake, pauseType} }},
 }
