@@ -176,3 +176,6 @@ func (a *App) Close() {
 		a.store.Pool().Close()
 	}
 }
+
+// Store is the database under the process, for whoever measures or checks what it does.
+func (a *App) Store() *pg.Store { return a.store }

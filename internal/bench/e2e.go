@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,10 +86,6 @@ func (b *E2E) say(line string) {
 func (b *E2E) once(ctx context.Context, client *http.Client, run int) (float64, []time.Duration, error) {
 	total := b.Queues * b.Depth
 	prefix := fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), run)
-	var first int64
-	if err := b.Store.Pool().QueryRow(ctx, `SELECT coalesce(max(queue_id), 0) FROM postern.queue_name`).Scan(&first); err != nil {
-		return 0, nil, err
-	}
 	times := make([]time.Duration, total)
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -118,19 +113,23 @@ func (b *E2E) once(ctx context.Context, client *http.Client, run int) (float64, 
 		return 0, nil, err
 	default:
 	}
-	if err := b.await(ctx, first, total); err != nil {
+	var ids []int64
+	if err := b.Store.Pool().QueryRow(ctx, `SELECT array_agg(queue_id) FROM postern.queue_name WHERE name LIKE $1 || '-%'`, prefix).Scan(&ids); err != nil {
+		return 0, nil, err
+	}
+	if err := b.await(ctx, ids, total); err != nil {
 		return 0, nil, err
 	}
 	took := time.Since(start)
-	return float64(total) / took.Seconds(), times, b.check(ctx, first, total)
+	return float64(total) / took.Seconds(), times, b.check(ctx, ids, total)
 }
 
 // await waits until every outcome is recorded.
-func (b *E2E) await(ctx context.Context, after int64, total int) error {
+func (b *E2E) await(ctx context.Context, queues []int64, total int) error {
 	said := time.Now()
 	for {
 		var n int
-		if err := b.Store.Pool().QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id > $1`, after).Scan(&n); err != nil {
+		if err := b.Store.Pool().QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id = ANY ($1) AND day >= $2`, queues, time.Now().UTC().AddDate(0, 0, -1)).Scan(&n); err != nil {
 			return err
 		}
 		if n >= total {
@@ -143,24 +142,26 @@ func (b *E2E) await(ctx context.Context, after int64, total int) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d transactions ended: %w", n, total, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // check compares what is stored with what was acknowledged: complete, each once, DONE, in order.
-func (b *E2E) check(ctx context.Context, after int64, total int) error {
-	var stored, done, queues, disorder int
-	err := b.Store.Pool().QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE o.state = 'DONE'), count(DISTINCT t.queue_id),
-			count(*) FILTER (WHERE o.done_at < o.before OR o.fence < o.fence_before OR (t.data->>'n')::bigint < o.n)
-		FROM postern.task t LEFT JOIN (SELECT o.queue_id, o.seq, o.state, o.done_at, o.fence, lag(o.done_at) OVER w AS before, lag(o.fence) OVER w AS fence_before,
-				lag((t.data->>'n')::bigint) OVER w AS n
-			FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day) WHERE o.queue_id > $1 WINDOW w AS (PARTITION BY o.queue_id ORDER BY o.seq)) o USING (queue_id, seq)
-		WHERE t.queue_id > $1`, after).Scan(&stored, &done, &queues, &disorder)
+func (b *E2E) check(ctx context.Context, ids []int64, total int) error {
+	var stored, queues, ended, done, disorder int
+	err := b.Store.Pool().QueryRow(ctx, `SELECT count(*), count(DISTINCT queue_id) FROM postern.task WHERE queue_id = ANY ($1)`, ids).Scan(&stored, &queues)
+	if err == nil {
+		err = b.Store.Pool().QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE done_at < before OR fence < fence_before OR n < n_before)
+			FROM (SELECT o.state, o.done_at, o.fence, (t.data->>'n')::bigint AS n, lag(o.done_at) OVER w AS before, lag(o.fence) OVER w AS fence_before,
+					lag((t.data->>'n')::bigint) OVER w AS n_before
+				FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day) WHERE o.queue_id = ANY ($1)
+				WINDOW w AS (PARTITION BY o.queue_id ORDER BY o.seq)) o`, ids).Scan(&ended, &done, &disorder)
+	}
 	switch {
 	case err != nil:
 		return err
-	case stored != total || done != total || queues != b.Queues || disorder > 0:
+	case stored != total || ended != total || done != total || queues != b.Queues || disorder > 0:
 		return fmt.Errorf("wrong run, no rate: %d acknowledged, %d stored, %d DONE, %d of %d queues, %d out of order", total, stored, done, queues, b.Queues, disorder)
 	}
 	return nil
@@ -193,13 +194,4 @@ func send(ctx context.Context, client *http.Client, method, url, body string, wa
 		return fmt.Errorf("%s %s answered %s: %.300s", method, url, res.Status, answer)
 	}
 	return nil
-}
-
-// Line is r as one line of JSON.
-func (r *Result) Line() string {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }
