@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -39,3 +40,18 @@ func (queueName) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: namePattern, PatternDescription: nameIs, Examples: []any{"claim-7f3"},
 		Description: "The ordering key; null or absent for unordered work."}
 }
+
+// optionalQueue tells a queue that is absent from one that is null.
+type optionalQueue struct {
+	given bool
+	name  string
+}
+
+// UnmarshalJSON reads a name or null; it is not called for what is absent.
+func (q *optionalQueue) UnmarshalJSON(b []byte) error {
+	q.given, q.name = true, ""
+	return json.Unmarshal(b, &q.name)
+}
+
+// Schema is that of the queue of a transaction.
+func (optionalQueue) Schema(r huma.Registry) *huma.Schema { return queueName("").Schema(r) }

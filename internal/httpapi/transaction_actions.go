@@ -51,17 +51,16 @@ func (a *API) abandon(ctx context.Context, in *transactionActionInput) (*leverOu
 
 // redriveBody may change what is redriven.
 type redriveBody struct {
-	Queue  *queueName      `json:"queue,omitempty" doc:"Another queue; null: unordered. Absent: the same."`
+	Queue  optionalQueue   `json:"queue,omitempty" doc:"Another queue; null: unordered. Absent: the same."`
 	Data   json.RawMessage `json:"data,omitempty"`
 	UID    uidName         `json:"uid,omitempty" doc:"Of the new transaction; the idempotency key."`
 	Reason string          `json:"reason,omitempty" maxLength:"1000"`
 }
 
 type redriveInput struct {
-	ID      string `path:"id"`
-	Key     string `header:"Idempotency-Key"`
-	RawBody []byte
-	Body    *redriveBody
+	ID   string `path:"id"`
+	Key  string `header:"Idempotency-Key"`
+	Body *redriveBody
 }
 
 // redrive posts what ended badly once more: 201 with the new transaction, 200 when the key says that it is
@@ -94,11 +93,8 @@ func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput
 		return nil, f
 	}
 	change := pg.Redrive{Data: body.Data, UID: key}
-	if fields, _ := parsed(in.RawBody).(map[string]any); fields != nil {
-		if q, there := fields["queue"]; there {
-			s, _ := q.(string)
-			change.Queue = &s
-		}
+	if body.Queue.given {
+		change.Queue = &body.Queue.name
 	}
 	of, _ := json.Marshal([]any{"redrive", id.String(), change.Queue, parsed(change.Data)})
 	sum := sha256.Sum256(of)
