@@ -150,7 +150,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	stopWork()
 	if !workEnded {
-		first = errors.Join(first, <-worked)
+		if err := <-worked; !errors.Is(err, context.Canceled) { // asked to stop before it had begun
+			first = errors.Join(first, err)
+		}
 	}
 	if a.server != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownGrace)
