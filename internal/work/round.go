@@ -28,6 +28,7 @@ func (e *Engine) Round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		e.flights.Wait() // what they free is free for this claim, however fast they are
 		leases, _, err := e.Store.Claim(ctx, *e.node.Load(), e.room())
 		if err != nil {
 			return err
