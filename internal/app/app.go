@@ -128,6 +128,8 @@ func (a *App) Run(ctx context.Context) error {
 	worked, served := make(chan error, 1), make(chan error, 1)
 	if a.engine != nil {
 		go func() { worked <- a.engine.Run(working) }()
+	} else {
+		go a.store.KeepFresh(working)
 	}
 	if a.server != nil {
 		go func() { served <- a.server.Serve(a.listener) }()

@@ -135,6 +135,23 @@ func (s *Store) Refresh(ctx context.Context) error {
 	return nil
 }
 
+// KeepFresh reads the configuration once a second until ctx ends, so that what another process changed is
+// known here soon.
+func (s *Store) KeepFresh(ctx context.Context) {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("read the configuration", "error", err)
+		}
+	}
+}
+
 // Context returns the tenant of that name, or nil.
 func (s *Store) Context(name string) *Context { return s.conf.view.Load().contexts[name] }
 

@@ -52,8 +52,9 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 	if err := s.ensureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
+	reread := false // a type or sender that we have not heard of may be new
 	err = s.run(ctx, func(t *txn) error {
-		in := &ingest{s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
+		in := &ingest{reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
 		out = in.out
 		if err := in.load(ctx, t); err != nil {
 			return err
@@ -95,6 +96,7 @@ type ingest struct {
 	touched map[int64]bool
 	fresh   int
 	refused bool
+	reread  *bool
 }
 
 type keyRow struct {
@@ -198,6 +200,11 @@ func replay(sub *Submission, known keyRow) Accepted {
 func (in *ingest) place(ctx context.Context, t *txn, sub *Submission) (outbox.ID, error) {
 	s := in.s
 	d := s.DispatcherOf(sub.ContextID, sub.Type)
+	unknown := d == nil || d.Removed || sub.Sender != "" && s.conf.view.Load().accounts[sub.ContextID][sub.Sender] == 0
+	if unknown && !*in.reread {
+		*in.reread = true
+		return outbox.ID{}, &dispatcherMissing{sub.Type}
+	}
 	if d == nil || d.Removed {
 		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
 	}

@@ -93,7 +93,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.hookLoop)
-	background(e.refreshLoop)
+	background(e.Store.KeepFresh)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL, "concurrency", e.Concurrency)
 
 	<-ctx.Done()
@@ -200,13 +200,4 @@ func pause(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 	case <-t.C:
 	}
 	return ctx.Err() == nil
-}
-
-// refreshLoop reads the configuration once a second.
-func (e *Engine) refreshLoop(ctx context.Context) {
-	for pause(ctx, nil, time.Second) {
-		if err := e.Store.Refresh(ctx); err != nil && ctx.Err() == nil {
-			e.Log.Warn("read the configuration", "error", err)
-		}
-	}
 }
