@@ -220,6 +220,30 @@ func TestListsArePagedAndFiltered(t *testing.T) {
 	}
 }
 
+func TestAShortPageIsNotTheEnd(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Examined = 2 })
+	d.dispatcher("pay")
+	d.dispatcher("tool")
+	for _, typ := range []string{"pay", "tool", "tool", "tool", "tool"} {
+		id := d.want(201, "POST", "/transactions", `{"type": "`+typ+`"}`).str("id")
+		if typ == "pay" {
+			d.want(200, "POST", "/transactions/"+id+"/cancel", "")
+		}
+	}
+	found, pages, next := 0, 0, ""
+	for ; pages < 9; pages++ {
+		a := d.want(200, "GET", "/transactions?state=CANCELLED"+next, "")
+		found += len(a.body["items"].([]any))
+		if a.body["next"] == nil {
+			break
+		}
+		next = "&cursor=" + a.str("next")
+	}
+	if found != 1 || pages != 2 {
+		t.Errorf("found %d on %d pages with a next", found, pages)
+	}
+}
+
 func TestLeversOnTransactions(t *testing.T) {
 	d := newDoor(t)
 	d.dispatcher("pay")

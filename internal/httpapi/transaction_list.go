@@ -128,7 +128,7 @@ func (in *listInput) filter(a *API) (pg.ListFilter, error) {
 	}
 	return pg.ListFilter{Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
 		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
-		Ascending: in.Order == "asc", Limit: limit, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
+		Ascending: in.Order == "asc", Limit: limit, Examined: a.Limits.Examined, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
 }
 
 // byNames reads the transactions that the request names by id or uid, and applies the other filters.

@@ -124,13 +124,12 @@ type ListFilter struct {
 	AfterQueue, AfterSeq                           int64
 	Limit                                          int
 	Bodies                                         bool
+	Examined                                       int // how many rows the page may look at, 0 for 50,000
 }
 
-// examined is how many rows one page may look at.
-const examined = 50000
-
-// List returns a page of transactions by time of receipt, and whether there may be more. Filters only
-// thin what the index by time brings; a page examines a bounded number of rows and may be short.
+// List returns a page of transactions by time of receipt, and where the next one begins, nil at the end.
+// Filters only thin what the index by time brings: a page examines a bounded number of rows, so that it
+// may be short, even empty, before the end; next then has no more than its id and time of receipt.
 func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*Transaction, next *Transaction, err error) {
 	args := []any{contextID}
 	arg := func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) }
@@ -154,6 +153,12 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	if len(f.Types) > 0 {
 		inner = append(inner, "k.type = ANY ("+arg(f.Types)+")")
 	}
+	if f.Examined == 0 {
+		f.Examined = 50000
+	}
+	last := fmt.Sprintf(`SELECT k.queue_id, k.seq, k.created_at FROM postern.task k WHERE %s
+		ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT 1 OFFSET %[3]d`, strings.Join(inner, " AND "), dir, f.Examined-1)
+	innerArgs := len(args)
 	var outer []string
 	for column, values := range map[string][]string{"state": f.States, "sender": f.Senders, "error_class": f.Classes, "error_code": f.Codes} {
 		if len(values) > 0 {
@@ -176,7 +181,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 			ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT %[3]s)
 		%[4]s%[5]s FROM k JOIN postern.tx v ON (v.queue_id, v.seq, v.day) = (k.queue_id, k.seq, k.day)
 		WHERE %[6]s ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT %[7]s`,
-		strings.Join(inner, " AND "), dir, arg(examined), transactionSelect, bodyColumns(f.Bodies), strings.Join(outer, " AND "), arg(f.Limit+1))
+		strings.Join(inner, " AND "), dir, arg(f.Examined), transactionSelect, bodyColumns(f.Bodies), strings.Join(outer, " AND "), arg(f.Limit+1))
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, nil, known(err)
@@ -194,9 +199,14 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	}
 	if len(list) > f.Limit {
 		list = list[:f.Limit]
-		next = list[len(list)-1]
+		return list, list[len(list)-1], nil
 	}
-	return list, next, nil
+	next = &Transaction{}
+	err = s.pool.QueryRow(ctx, last, args[:innerArgs]...).Scan(&next.ID.Queue, &next.ID.Seq, &next.ReceivedAt)
+	if err == pgx.ErrNoRows { // fewer than it may examine: that was all
+		return list, nil, nil
+	}
+	return list, next, known(err)
 }
 
 func bodyColumns(bodies bool) string {
