@@ -32,8 +32,14 @@ func init() { // the functions name commands in their errors
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
 		// what is seen
-		"rows": rows, "queues": queues, "senders": senders, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls,
+		"rows": rows, "queues": queues, "senders": senders, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
 	}
+}
+
+// harmless are the commands that cannot change a row.
+var harmless = map[string]bool{
+	"answer": true, "status": true, "worker": true,
+	"rows": true, "queues": true, "senders": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true,
 }
 
 // later: later DURATION

@@ -16,6 +16,6 @@
 //
 // Everything is real but the time: PostgreSQL, the engine of each node, HTTP to a fake worker. Time
 // passes by "later" alone (and a millisecond a command, so that nothing is simultaneous); nodes move by
-// "round" alone. A command that is refused says so in its output. After every command the
-// invariants of Violations are checked. The commands stand in commands.go.
+// "round" alone. A command that is refused says so in its output. After every command that can change
+// a row the invariants of Violations are checked. The commands stand in commands.go.
 package scenario

@@ -154,6 +154,28 @@ func outcome(s *story, c *command, say say) error {
 		})
 }
 
+// why: why UID... The chain of what is in the way, from itself to the root, and when the next thing happens.
+func why(s *story, c *command, say say) error {
+	for _, uid := range c.rest() {
+		id, err := s.id(uid)
+		if err != nil {
+			return err
+		}
+		w, err := s.store.Why(s.ctx, s.by.Context, id)
+		if err != nil {
+			return err
+		}
+		for i, b := range w.Blockers {
+			next := ""
+			if b.Next != nil {
+				next = s.since(b.Next.At)
+			}
+			say("%s%s %s%s", strings.Repeat("  ", i), uid, b.Kind, fields("of", b.Object, "next", next))
+		}
+	}
+	return nil
+}
+
 // hooks: the hooks that were or will be delivered.
 func hooks(s *story, _ *command, say say) error {
 	var uid, hook, state string

@@ -61,7 +61,9 @@ func Run(t testing.TB, path string, update bool) {
 				t.Fatalf("%s:%d: %s: %v", path, l.number, l.text, err)
 			}
 			said = append(said, out...)
-			s.check(path, l)
+			if !harmless[l.cmd.name] {
+				s.check(path, l)
+			}
 		}
 		if got, want := strings.Join(said, "\n"), strings.Join(p.said, "\n"); got != want && !update {
 			t.Errorf("%s:%d: after\n%s\nis said\n%s\n\nand should be\n%s", path, p.lines[len(p.lines)-1].number, texts(p.lines), indent(got), indent(want))
@@ -96,6 +98,10 @@ func begin(t testing.TB) *story {
 	}
 	t.Cleanup(pool.Close)
 	s.pool = pool
+	// A connection draws ids of queues in advance: which is lower would depend on who was faster.
+	if _, err := pool.Exec(s.ctx, `ALTER SEQUENCE postern.queue_id CACHE 1`); err != nil {
+		t.Fatal(err)
+	}
 	if s.store, err = s.open(); err != nil {
 		t.Fatal(err)
 	}
