@@ -2,6 +2,8 @@ package pg
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,9 +77,9 @@ const releaseChunk = 500
 // before us, or is fenced by the next round) or of a lever.
 func (s *Store) Release(ctx context.Context) (total int, err error) {
 	for after := int64(0); ; {
-		var n int
-		err := s.run(ctx, func(t *txn) error {
-			n = 0
+		var n, freed int
+		err := s.run(ctx, func(t *txn) (err error) {
+			n, freed = 0, 0
 			var rows []*queueRow
 			e := newEffects(s)
 			b := &pgx.Batch{}
@@ -88,22 +90,49 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 			if err := t.send(ctx, b); err != nil || len(rows) == 0 {
 				return err
 			}
+			if n = len(rows); n == releaseChunk {
+				after = rows[n-1].ID
+			}
+			if rows, err = orphans(ctx, t, rows); err != nil || len(rows) == 0 {
+				return errors.Join(err, t.rollback(ctx))
+			}
 			if err := exact(ctx, t, rows); err != nil {
 				return err
 			}
 			for _, q := range rows {
 				e.orphan(q)
 			}
-			if n = len(rows); n == releaseChunk {
-				after = rows[n-1].ID
-			}
+			freed = len(rows)
 			return e.commit(ctx, t, &pgx.Batch{})
 		})
-		total += n
+		total += freed
 		if err != nil || n < releaseChunk {
 			return total, err
 		}
 	}
+}
+
+// orphans leaves of locked rows those whose owner is no live node. The statement that locked them decided
+// by its own snapshot: somebody may have released and claimed a row since, and PostgreSQL compares what
+// it locks with the old row of node, which was none.
+func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error) {
+	type owner struct {
+		node  int64
+		epoch int32
+	}
+	var nodes []int64
+	for _, q := range rows {
+		nodes = append(nodes, q.Node)
+	}
+	live := map[owner]bool{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT node_id, epoch FROM postern.node WHERE node_id = ANY ($1) AND dead_at IS NULL`, nodes).Query(func(r pgx.Rows) error {
+		var o owner
+		_, err := pgx.ForEachRow(r, []any{&o.node, &o.epoch}, func() error { live[o] = true; return nil })
+		return err
+	})
+	err := t.send(ctx, b)
+	return slices.DeleteFunc(rows, func(q *queueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
 }
 
 // GiveUp releases queues that the node itself holds and cannot go on with: it stops, or it does not know

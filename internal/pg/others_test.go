@@ -1,0 +1,47 @@
+package pg_test
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// other is a second process over the same database: a store with its own caches and one connection.
+type other struct {
+	s   *pg.Store
+	pid uint32
+}
+
+func (w *world) other() *other {
+	w.t.Helper()
+	pool := w.second(1)
+	s, err := pg.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
+	w.must(err)
+	s.SetNow(&w.now)
+	o := &other{s: s}
+	w.must(pool.QueryRow(w.ctx, `SELECT pg_backend_pid()`).Scan(&o.pid))
+	return o
+}
+
+// awaitBlocked returns as soon as the session of pid waits for a lock of another.
+func (w *world) awaitBlocked(pid uint32) {
+	w.t.Helper()
+	for blocked := false; !blocked; {
+		w.must(w.s.Pool().QueryRow(w.ctx, `SELECT cardinality(pg_blocking_pids($1::int)) > 0`, pid).Scan(&blocked))
+	}
+}
+
+// hold makes the next n-th commit of s wait until finish is called with what becomes of it; held is closed when
+// it does.
+func hold(s *pg.Store, n int) (held <-chan struct{}, finish func(error)) {
+	h, end, count := make(chan struct{}), make(chan error, 1), 0
+	s.HoldCommits(func(context.Context, uint32) error {
+		if count++; count != n {
+			return nil
+		}
+		close(h)
+		return <-end
+	})
+	return h, func(err error) { s.HoldCommits(nil); end <- err }
+}
