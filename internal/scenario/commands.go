@@ -62,18 +62,18 @@ func nodeName(c *command) string {
 	return "n1"
 }
 
-// freeze: freeze [NODE] [at=call|answer|question]
+// freeze: freeze [NODE] [at=call|answer|question|reply] [uid=]
 func freeze(s *story, c *command, _ say) error {
-	return s.freeze(nodeName(c), c.option("at", "answer"))
+	return s.freeze(nodeName(c), c.option("at", "answer"), c.option("uid", ""))
 }
 
 func thaw(s *story, c *command, _ say) error { return s.thaw(nodeName(c)) }
 
-// crash: crash [NODE] [at=call|answer|question]. Without a point it dies at rest, or frozen.
+// crash: crash [NODE] [at=call|answer|question|reply] [uid=]. Without a point it dies at rest, or frozen.
 func crash(s *story, c *command, _ say) error {
 	name, at := nodeName(c), c.option("at", "")
 	if at != "" {
-		if err := s.freeze(name, at); err != nil {
+		if err := s.freeze(name, at, c.option("uid", "")); err != nil {
 			return err
 		}
 	}
@@ -104,6 +104,9 @@ func leave(s *story, c *command, _ say) error {
 func sweep(s *story, c *command, _ say) error {
 	n, err := s.node(nodeName(c))
 	if err != nil {
+		return err
+	}
+	if err := n.store.Refresh(s.ctx); err != nil { // as every node does once a second
 		return err
 	}
 	return n.engine.SweepOnce(s.ctx)

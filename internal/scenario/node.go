@@ -67,13 +67,13 @@ func (s *story) round(name string) error {
 }
 
 // freeze lets a node begin a round, until it is at a point in each of its calls. Its heartbeats stop there.
-func (s *story) freeze(name, at string) error {
+func (s *story) freeze(name, at, uid string) error {
 	n, err := s.node(name)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	reached := n.valve.close(at)
+	reached := n.valve.close(at, uid)
 	n.kill, n.ended, n.alive = cancel, make(chan error, 1), false
 	go func() { n.ended <- n.engine.Round(ctx) }()
 	select {
@@ -111,19 +111,20 @@ func (n *node) die() {
 }
 
 // valve stands between a node and its workers. Closed, it holds calls: before they are made ("call"), when
-// their answers are there ("answer"), or when the worker is to be asked about something ("question").
+// their answers are there ("answer"), when the worker is to be asked about something ("question"),
+// or when what it knows is there ("reply").
 type valve struct {
 	remote.Worker
 	mu      sync.Mutex
-	at      string
+	at, uid string // uid: only the calls of that transaction
 	reached chan struct{}
 	opened  chan struct{}
 }
 
-func (v *valve) close(at string) (reached <-chan struct{}) {
+func (v *valve) close(at, uid string) (reached <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.at, v.reached, v.opened = at, make(chan struct{}), make(chan struct{})
+	v.at, v.uid, v.reached, v.opened = at, uid, make(chan struct{}), make(chan struct{})
 	return v.reached
 }
 
@@ -135,9 +136,9 @@ func (v *valve) open() {
 }
 
 // pass holds whoever is at the point where the valve is closed; false if it died there.
-func (v *valve) pass(ctx context.Context, at string) bool {
+func (v *valve) pass(ctx context.Context, at, uid string) bool {
 	v.mu.Lock()
-	closed, opened := v.at == at, v.opened
+	closed, opened := v.at == at && (v.uid == "" || v.uid == uid), v.opened
 	if closed {
 		select {
 		case <-v.reached:
@@ -159,22 +160,26 @@ func (v *valve) pass(ctx context.Context, at string) bool {
 
 func (v *valve) Dispatch(ctx context.Context, c remote.Call) outbox.Answer {
 	nobody := outbox.Answer{Class: outbox.ClassAmbiguous}
-	if !v.pass(ctx, "call") {
+	if !v.pass(ctx, "call", c.UID) {
 		return nobody
 	}
 	a := v.Worker.Dispatch(ctx, c)
-	if !v.pass(ctx, "answer") {
+	if !v.pass(ctx, "answer", c.UID) {
 		return nobody
 	}
 	return a
 }
 
 func (v *valve) Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status {
-	v.pass(ctx, "question")
-	return v.Worker.Status(ctx, baseURL, typ, byToken, byHash)
+	v.pass(ctx, "question", "")
+	st := v.Worker.Status(ctx, baseURL, typ, byToken, byHash)
+	v.pass(ctx, "reply", "")
+	return st
 }
 
 func (v *valve) StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
-	v.pass(ctx, "question")
-	return v.Worker.StatusBatch(ctx, baseURL, typ, hashes)
+	v.pass(ctx, "question", "")
+	list := v.Worker.StatusBatch(ctx, baseURL, typ, hashes)
+	v.pass(ctx, "reply", "")
+	return list
 }
