@@ -49,8 +49,10 @@ var floors = map[string]struct {
 	"internal/work":    {4, "the River workers: load, decide, store, act"},
 	"internal/ui":      {4, "the dashboard"},
 
-	"internal/bench": {4, "measures over HTTP, and checks in the database what was measured"},
-	"internal/demo":  {4, "posts the samples as any client would: over HTTP, with no way around it"},
+	"internal/bench":        {4, "measures over HTTP, and checks in the database what was measured"},
+	"internal/devnetworker": {4, "the worker of the devnet, whose client it is; knows no rows"},
+
+	"internal/demo": {4, "posts the samples as any client would: over HTTP, with no way around it"},
 
 	"internal/app": {5, "builds everything from its configuration"},
 	"cmd/postern":  {6, "floor 5 in the drawing: one file per command, each starts what app builds"},

@@ -20,14 +20,14 @@ import (
 // workerCommand groups the workers that come with Postern.
 func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "worker chain",
-		Short: "Run a worker that comes with Postern: a simulated chain",
+		Use:   "worker chain|devnet",
+		Short: "Run a worker that comes with Postern: a simulated chain, or that of the devnet",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("which worker? want chain"))
+			return usage(cmd, errors.New("which worker? want chain or devnet"))
 		},
 	}
-	cmd.AddCommand(chainCommand())
+	cmd.AddCommand(chainCommand(), workerDevnetCommand())
 	return cmd
 }
 

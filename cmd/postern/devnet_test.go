@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/devnet"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+// freeAddress is an address at which nobody listens, to be taken twice by processes that follow each other.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Both processes are killed with -9 in the middle; what they had answered stays answered.
+func TestDevnetAndItsWorkerSurviveKillNine(t *testing.T) {
+	t.Parallel()
+	dir, at := t.TempDir(), freeAddress(t)
+	ledger := []string{"devnet", "--listen", at, "--data", dir + "/ledger", "--block-every", "0"}
+	worker := []string{"worker", "devnet", "--ledger", "http://" + at, "--keys", dir + "/keys", "--data", dir + "/worker"}
+	l := start(t, nil, ledger...)
+	if url := l.line(); url != "http://"+at {
+		t.Fatalf("the devnet printed %q", url)
+	}
+	keys := postern(t, nil, "devnet", "keys", "alice", "bob", "--keys", dir+"/keys", "--fund", "1000000", "--ledger", "http://"+at, "-o", "json")
+	keys.want(t, 0, `"account":"alice","address":"dn`)
+	w := start(t, nil, worker...)
+	url, client := w.line(), remotetest.Client(t)
+	c := remotetest.Call(url, 1)
+	c.Type, c.Account, c.Data = "TRANSFER", "alice", json.RawMessage(`{"to":"bob","amount":"10"}`)
+	first := client.Dispatch(t.Context(), c)
+	if first.Class != "" {
+		t.Fatalf("dispatch: %+v", first)
+	}
+
+	l.cmd.Process.Kill()
+	w.cmd.Process.Kill()
+	<-l.ended
+	<-w.ended
+	start(t, nil, ledger...).line()
+	w = start(t, nil, worker...)
+	c.BaseURL = w.line()
+	if again := client.Dispatch(t.Context(), c); again.Result.Hash != first.Result.Hash {
+		t.Errorf("before the kill %+v, after it %+v", first, again)
+	}
+	chain := devnet.NewClient("http://"+at, 5*time.Second)
+	defer chain.Close()
+	if _, err := chain.MakeBlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st := client.Status(t.Context(), c.BaseURL, c.Type, c.ID.Token(1), ""); st.State != outbox.StatusIncluded || st.Hash != first.Result.Hash {
+		t.Errorf("status %+v", st)
+	}
+	postern(t, nil, "worker", "devnet", "--data", dir+"/worker", "--keys", dir+"/keys").want(t, exitBad, "another process holds it")
+}
+
+func TestDevnetSaysWhatIsWrongWithItsFlags(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string]string{
+		"want a duration, or 0":        "devnet --ephemeral --block-every -1s",
+		"drop is 2: want a chance":     "devnet --ephemeral --drop 2",
+		"want 1 to 128 letters":        "devnet keys a/b --keys " + t.TempDir(),
+		"does not answer":              "devnet keys a --fund 1 --ledger http://127.0.0.1:1 --keys " + t.TempDir(),
+		"which worker? want chain":     "worker",
+		"next: start one: `postern de": "devnet keys b --fund 1 --ledger http://127.0.0.1:1 --keys " + t.TempDir(),
+	} {
+		if r := postern(t, nil, strings.Fields(args)...); r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("postern %s: exit code %d, %s; want %q in it", args, r.code, r.stderr, want)
+		}
+	}
+}
