@@ -178,10 +178,17 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
 		}
 		e, q := h.e, h.q
-		e.outcomes = append(e.outcomes, &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
-			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee})
+		o := &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
+			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
+		e.outcomes = append(e.outcomes, o)
 		var next *Task
 		b := &pgx.Batch{}
+		b.Queue(`SELECT a.hash, coalesce(a.nonce, ''), a.answered_at FROM postern.attempt a
+			WHERE (a.queue_id, a.seq, a.day, a.step) = ($1, $2, $3, 'dispatch') AND a.hash IS NOT NULL ORDER BY a.attempt DESC LIMIT 1`,
+			id.Queue, id.Seq, id.Day.Time()).Query(func(rows pgx.Rows) error { // what it may still land under
+			_, err := pgx.ForEachRow(rows, []any{&o.Hash, &o.Nonce, &o.SubmittedAt}, func() error { return nil })
+			return err
+		})
 		nextUnsettled(b, q.ID, id.Seq, id.Day, func(t *Task) { next = t })
 		if err := t.send(ctx, b); err != nil {
 			return err
