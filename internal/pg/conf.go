@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -44,9 +45,31 @@ type laneKey struct {
 
 // laneMissing asks run to make the lane and to begin again: a lane is not made inside the transaction
 // that needs it, so that nobody waits for a lane while holding queues.
-type laneMissing struct{ key laneKey }
+type laneMissing struct{ keys []laneKey }
 
-func (e *laneMissing) Error() string { return fmt.Sprintf("lane %+v does not exist yet", e.key) }
+func (e *laneMissing) Error() string { return fmt.Sprintf("lanes %+v do not exist yet", e.keys) }
+
+// missing gathers the lanes that several decisions of one transaction lack, so that one more run is
+// enough for all of them.
+type missing struct{ keys []laneKey }
+
+// add keeps what err lacks, or returns it if it is something else.
+func (m *missing) add(err error) error {
+	var lane *laneMissing
+	if !errors.As(err, &lane) {
+		return err
+	}
+	m.keys = append(m.keys, lane.keys...)
+	return nil
+}
+
+// err is laneMissing for all of them, or nil if there are none.
+func (m *missing) err() error {
+	if len(m.keys) == 0 {
+		return nil
+	}
+	return &laneMissing{m.keys}
+}
 
 // confView is one reading of the configuration; it is never changed.
 type confView struct {
@@ -184,7 +207,7 @@ func (c *conf) lane(k laneKey) (int32, error) {
 	if id, ok := c.lanes.Load(k); ok {
 		return id.(int32), nil
 	}
-	return 0, &laneMissing{k}
+	return 0, &laneMissing{[]laneKey{k}}
 }
 
 // ensureLane makes the lane if it is not there, in a transaction of its own.

@@ -62,7 +62,11 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 		if err := in.decide(ctx, t); err != nil {
 			return err
 		}
-		if in.fresh == 0 || atomic && in.refused {
+		if atomic && in.refused {
+			in.nothing()
+			return t.rollback(ctx)
+		}
+		if in.fresh == 0 {
 			return t.rollback(ctx)
 		}
 		b := &pgx.Batch{}
@@ -151,17 +155,19 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
+	var gone error
 	for _, id := range ids {
 		if in.queues[id] == nil { // reaped meanwhile
 			in.s.forgetQueue(id)
-			return &queueMissing{in.subs}
+			gone = &queueMissing{in.subs}
 		}
 	}
-	return nil
+	return gone
 }
 
 // decide hands out positions, submission by submission.
 func (in *ingest) decide(ctx context.Context, t *txn) error {
+	var lacks missing
 	for i, sub := range in.subs {
 		key := taskKey{sub.ContextID, sub.UID}
 		if known, ok := in.keys[key]; ok && sub.UID != "" {
@@ -171,6 +177,9 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 		}
 		id, err := in.place(ctx, t, sub)
 		if err != nil {
+			if err = lacks.add(err); err == nil {
+				continue
+			}
 			if fault.KindOf(err) == fault.Internal {
 				return err
 			}
@@ -184,7 +193,17 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 			in.hashes[key] = in.keys[key]
 		}
 	}
-	return nil
+	return lacks.err()
+}
+
+// nothing takes back the ids that were handed out, since another item refused them all.
+func (in *ingest) nothing() {
+	for i, sub := range in.subs {
+		_, fresh := in.hashes[taskKey{sub.ContextID, sub.UID}]
+		if in.out[i].Err == nil && (!in.out[i].Replay || fresh) {
+			in.out[i] = Accepted{}
+		}
+	}
 }
 
 func replay(sub *Submission, known keyRow) Accepted {

@@ -30,10 +30,14 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 		if err := st.load(ctx, t); err != nil {
 			return err
 		}
+		var lacks missing
 		for i, a := range answers {
-			if err := st.settle(i, a); err != nil {
+			if err := lacks.add(st.settle(i, a)); err != nil {
 				return err
 			}
+		}
+		if err := lacks.err(); err != nil {
+			return err
 		}
 		return st.e.commit(ctx, t, &pgx.Batch{})
 	})

@@ -47,7 +47,12 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var typ *dispatcherMissing
 	switch {
 	case errors.As(err, &lane):
-		return s.conf.ensureLane(ctx, s.pool, lane.key)
+		for _, k := range lane.keys {
+			if err := s.conf.ensureLane(ctx, s.pool, k); err != nil {
+				return err
+			}
+		}
+		return nil
 	case errors.As(err, &queue):
 		return s.ensureQueues(ctx, queue.subs)
 	case errors.As(err, &typ):
