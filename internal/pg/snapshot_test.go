@@ -48,7 +48,7 @@ var backSQL = func() string {
 	for _, name := range tables {
 		b.WriteString("INSERT INTO postern." + name + " OVERRIDING SYSTEM VALUE SELECT * FROM public.base_" + name + ";\n")
 	}
-	b.WriteString("UPDATE postern.lane l SET holder = b.holder FROM public.base_lane b WHERE b.lane_id = l.lane_id AND b.holder IS DISTINCT FROM l.holder;\n")
+	b.WriteString("UPDATE postern.lane l SET holder = (SELECT b.holder FROM public.base_lane b WHERE b.lane_id = l.lane_id);\n")
 	return b.String()
 }()
 

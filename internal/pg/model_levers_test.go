@@ -1,0 +1,180 @@
+package pg_test
+
+import (
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+func (m *model) later(rt *rapid.T) {
+	m.world.later(rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 31 * time.Second}).Draw(rt, "by"))
+}
+
+func (m *model) wake(rt *rapid.T) {
+	n := m.node(rt)
+	w, err := m.s.Wake(m.ctx, n.Node, 100, 100)
+	m.ok(err)
+	leases := map[string]*pg.Lease{}
+	for _, l := range slices.Concat(w.Leases, w.Polls) {
+		leases[l.Queue] = l
+	}
+	for _, q := range m.sorted() {
+		l := leases[q.name]
+		delete(leases, q.name)
+		due := !q.due.IsZero() && !q.due.After(m.now)
+		wants := due && (q.mode == modePoll || !n.dead && (q.mode == modeAsk || q.mode == modeDelay))
+		if wants != (l != nil) {
+			rt.Fatalf("%s in %s, due %s: woken with %+v", q.name, q.mode, q.due.Sub(m.now), l)
+		}
+		switch {
+		case !due:
+		case q.mode == modeHeld:
+			q.mode, q.due = modeReady, time.Time{}
+		case q.mode == modePoll:
+			q.lease, q.due = l, m.now.Add(30*time.Second)
+			if l.ID() != q.cur.id || l.Attempt != q.cur.attempt {
+				rt.Fatalf("polls %s attempt %d, want %s attempt %d", l.ID(), l.Attempt, q.cur.id, q.cur.attempt)
+			}
+		case q.mode == modeElapsed:
+			q.due = m.now.Add(30 * time.Second)
+		case n.dead:
+			q.due = m.now.Add(100 * time.Millisecond)
+		default:
+			q.take(n, l)
+		}
+	}
+	if len(leases) > 0 {
+		rt.Fatalf("woke what the model does not know: %+v", leases)
+	}
+}
+
+func (m *model) cancel(rt *rapid.T) {
+	x := m.tx(rt, func(*mTx) bool { return true })
+	r, err := m.s.Cancel(m.ctx, m.by, x.id)
+	switch x.state {
+	case outbox.WAITING:
+		m.ok(err)
+		x.q.cancelled(x)
+	case outbox.RETRY:
+		m.ok(err)
+		if !r.Pending {
+			rt.Fatalf("%+v", r)
+		}
+		if !x.cancelling && x.q.mode == modeDelay {
+			x.q.due = m.now
+		}
+		x.cancelling = true
+	default:
+		if fault.KindOf(err) != fault.Conflict {
+			rt.Fatalf("cancel of %s in %s: %v", x.uid, x.state, err)
+		}
+	}
+}
+
+func (m *model) abandon(rt *rapid.T) {
+	x := m.tx(rt, func(x *mTx) bool { return !x.state.Terminal() })
+	_, err := m.s.Abandon(m.ctx, m.by, x.id)
+	if x.state == outbox.WAITING || x.state == outbox.RETRY && !x.cancelling {
+		if fault.KindOf(err) != fault.Conflict {
+			rt.Fatalf("abandon of %s in %s: %v", x.uid, x.state, err)
+		}
+		return
+	}
+	m.ok(err)
+	for _, account := range []string{"acct-1", "acct-2"} { // so that the pool does not run dry
+		_, err := m.s.UnblockSender(m.ctx, m.by, account)
+		m.ok(err)
+	}
+	x.state = outbox.UNRESOLVED
+	x.q.lose()
+	x.q.rest()
+}
+
+func (m *model) pause(rt *rapid.T) {
+	list := m.sorted()
+	if len(list) == 0 {
+		rt.Skip("no queue")
+	}
+	q := rapid.SampledFrom(list).Draw(rt, "queue")
+	r, err := m.s.PauseQueue(m.ctx, m.by, q.name, !q.paused)
+	m.ok(err)
+	if q.paused = !q.paused; !r.Changed {
+		rt.Fatalf("%+v", r)
+	}
+}
+
+func (m *model) beat(rt *rapid.T) {
+	n := m.node(rt)
+	alive, err := m.s.Beat(m.ctx, n.Node)
+	m.ok(err)
+	if alive == n.dead {
+		rt.Fatalf("%s beats: %v", n.Name, alive)
+	}
+	if n.dead {
+		n.Node, err = m.s.Reincarnate(m.ctx, n.Node)
+		m.ok(err)
+	}
+	n.beat, n.dead = m.now, false
+}
+
+func (m *model) bury(rt *rapid.T) {
+	buried, err := m.s.Bury(m.ctx)
+	m.ok(err)
+	for _, n := range m.nodes {
+		if !n.dead && n.beat.Add(n.TTL).Before(m.now) {
+			n.dead = true
+			buried--
+		}
+	}
+	if buried != 0 {
+		rt.Fatalf("%d nodes too many were buried", buried)
+	}
+}
+
+func (m *model) release(rt *rapid.T) {
+	n, err := m.s.Release(m.ctx)
+	m.ok(err)
+	for _, q := range m.sorted() {
+		if o := q.owner; o != nil && (o.dead || o.Epoch != q.epoch) {
+			q.orphan()
+			n--
+		}
+	}
+	if n != 0 {
+		rt.Fatalf("%d queues too many were released", n)
+	}
+}
+
+func (m *model) giveUp(rt *rapid.T) {
+	node := m.node(rt)
+	n, err := m.s.GiveUp(m.ctx, node.Node, nil)
+	m.ok(err)
+	for _, q := range m.sorted() {
+		if q.owner == node && q.epoch == node.Epoch {
+			q.orphan()
+			n--
+		}
+	}
+	if n != 0 {
+		rt.Fatalf("%d queues too many were given up", n)
+	}
+}
+
+func (m *model) reap(rt *rapid.T) {
+	n, err := m.s.Reap(m.ctx, m.now.Add(time.Hour), 100)
+	m.ok(err)
+	idle := 0
+	for _, q := range m.sorted() {
+		if q.head() == nil && !q.paused {
+			idle++
+		}
+	}
+	if n > idle {
+		rt.Fatalf("reaped %d queues, of which %d are idle", n, idle)
+	}
+}
