@@ -1,0 +1,231 @@
+package pg_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// late is a way to lose a lease: afterwards the fence has risen, and maybe somebody else has the queue.
+var late = []struct {
+	name string
+	lose func(a *arena, id outbox.ID)
+}{
+	{"after a release", func(a *arena, _ outbox.ID) {
+		a.stale()
+		_, err := a.s.Bury(a.ctx)
+		a.must(err)
+		_, err = a.s.Release(a.ctx)
+		a.must(err)
+	}},
+	{"after a release and a claim", func(a *arena, _ outbox.ID) {
+		_, err := a.s.GiveUp(a.ctx, a.n1, nil)
+		a.must(err)
+		a.claim(a.n2, everything())
+		a.later(time.Minute)
+		_, err = a.s.Beat(a.ctx, a.n2)
+		a.must(err)
+		_, err = a.s.Wake(a.ctx, a.n2, 10, 10)
+		a.must(err)
+	}},
+	{"after an abandon", func(a *arena, id outbox.ID) {
+		_, _ = a.s.Cancel(a.ctx, a.by, id) // what is in RETRY is abandoned only when its cancel stays pending
+		_, err := a.s.Abandon(a.ctx, a.by, id)
+		a.must(err)
+	}},
+	{"after an abandon and a claim of the next", func(a *arena, id outbox.ID) {
+		_, _ = a.s.Cancel(a.ctx, a.by, id)
+		_, err := a.s.Abandon(a.ctx, a.by, id)
+		a.must(err)
+		a.claim(a.n2, everything())
+	}},
+}
+
+// TestALateAnswerChangesNothing lets each kind of answer come under a lease that was lost in each way: all
+// rows stay as they are, besides the one that keeps the late answer.
+func TestALateAnswerChangesNothing(t *testing.T) {
+	held := []struct {
+		name string
+		set  func(a *arena)
+		ops  func(a *arena) []op
+	}{
+		{"of a dispatch", func(a *arena) { a.flying(1, "a", "b", "c") }, func(a *arena) []op {
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous")
+		}},
+		{"of a delay", func(a *arena) {
+			a.failing()
+			_, err := a.s.Beat(a.ctx, a.n1)
+			a.must(err)
+			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			a.lease = w.Leases[0]
+		}, func(a *arena) []op { return []op{a.elapsed()} }},
+	}
+	for _, h := range held {
+		for _, l := range late {
+			t.Run(h.name+" "+l.name, func(t *testing.T) {
+				t.Parallel()
+				a := newArena(t)
+				h.set(a)
+				ops := h.ops(a)
+				l.lose(a, a.lease.ID())
+				keep(t, a.ctx, a.s.Pool())
+				for _, o := range ops {
+					back(t, a.ctx, a.s.Pool())
+					a.unchanged(o.name, func() {
+						if said := o.run(a, a.s); said != "fenced=true" {
+							t.Errorf("%s: %s", o.name, said)
+						}
+					})
+				}
+				if h.name == "of a delay" {
+					return
+				}
+				// and the node that was cut off has nothing to give up
+				a.unchanged("give up", func() {
+					n, err := a.s.GiveUp(a.ctx, a.n1, []int64{a.lease.ID().Queue})
+					if err != nil || n != 0 {
+						t.Error(n, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestALatePollChangesNothing: a poll has no owner and no fence of its own, but the phase that it was
+// made for is over.
+func TestALatePollChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"abandoned", "included", "dropped"} {
+		t.Run(over, func(t *testing.T) {
+			a := newArena(t)
+			a.flying(0, "a", "b")
+			a.settle(a.answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+			a.later(time.Minute)
+			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			a.lease = w.Polls[0]
+			ops := a.polled("included", "dropped")
+			if over == "abandoned" {
+				_, err = a.s.Abandon(a.ctx, a.by, a.ids[0])
+				a.must(err)
+			} else {
+				answered(over).run(a, a.s)
+			}
+			for _, o := range ops {
+				a.unchanged(o.name, func() {
+					if said := o.run(a, a.s); said != "fenced=true" {
+						t.Errorf("%s: %s", o.name, said)
+					}
+				})
+			}
+			a.unchanged("put off", func() { a.must(a.s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour})) })
+		})
+	}
+}
+
+// TestABuriedNodeTakesNothing: what it does under its old epoch leaves all rows as they are.
+func TestABuriedNodeTakesNothing(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	a.failing() // a delay that is due
+	a.post("r", "T", "z")
+	_, err := a.s.Bury(a.ctx)
+	a.must(err)
+	a.unchanged("claim", func() {
+		if l := a.claim(a.n1, everything()); len(l) != 0 {
+			t.Errorf("claimed %s", leases(l))
+		}
+	})
+	a.unchanged("beat", func() {
+		if alive, err := a.s.Beat(a.ctx, a.n1); alive || err != nil {
+			t.Error(alive, err)
+		}
+	})
+	w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+	a.must(err)
+	if len(w.Leases) != 0 || a.state(a.ids[0]) != outbox.RETRY {
+		t.Errorf("woke %s", leases(w.Leases))
+	}
+	a.later(time.Second)
+	w, err = a.s.Wake(a.ctx, a.n2, 10, 10)
+	a.must(err)
+	if len(w.Leases) != 1 {
+		t.Errorf("the live node woke %s", leases(w.Leases))
+	}
+	holdsTrue(t, a.ctx, a.s.Pool())
+}
+
+// TestReleaseChangesOwnerAndFenceOnly: S2.13; and the position that the outcomes show is written.
+func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
+	t.Parallel()
+	const keptSQL = `SELECT concat_ws(' ', phase, sender_id, attempt, retries, not_before, cur_seq, head_seq), fence FROM postern.queue WHERE queue_id = (SELECT queue_id FROM postern.queue_name WHERE name = 'q')`
+	for name, set := range map[string]func(a *arena){
+		"DISPATCHING": func(a *arena) { a.flying(0, "a", "b") },
+		"DELAY": func(a *arena) {
+			a.flying(0, "a", "b")
+			a.settle(a.answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", After: time.Hour}))
+			a.must(a.setTimer(a.now))
+			_, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newArena(t)
+			set(a)
+			var before, after string
+			var was, is int64
+			a.scan(keptSQL, &before, &was)
+			if n, err := a.s.GiveUp(a.ctx, a.n1, nil); err != nil || n != 1 {
+				t.Fatal(n, err)
+			}
+			if a.scan(keptSQL, &after, &is); before != after || is != was+1 {
+				t.Errorf("before: %s, fence %d; after: %s, fence %d", before, was, after, is)
+			}
+			holdsTrue(t, a.ctx, a.s.Pool())
+		})
+	}
+	t.Run("in the middle of a lazy run", func(t *testing.T) {
+		a := newArena(t)
+		a.flying(2, "a", "b", "c", "d")
+		if n, err := a.s.GiveUp(a.ctx, a.n1, nil); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		l := a.claim(a.n2, everything())
+		if len(l) != 1 || !l[0].Resume || l[0].ID() != a.ids[2] || l[0].Attempt != 1 || l[0].Account != a.lease.Account {
+			t.Errorf("resumed with %+v", l)
+		}
+		holdsTrue(t, a.ctx, a.s.Pool())
+	})
+}
+
+// setTimer makes the timer of q due: what a sweep or a lost clock may do.
+func (a *arena) setTimer(at time.Time) error {
+	_, err := a.s.Pool().Exec(a.ctx, `UPDATE postern.timer SET due_at = $1`, at)
+	return err
+}
+
+// unchanged fails the test if f changes any row but that of a late answer.
+func (a *arena) unchanged(name string, f func()) {
+	a.t.Helper()
+	keepers := func() string {
+		lines := strings.Split(look(a.t, a.ctx, a.s.Pool()), "\n")
+		return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `"step": "late"`) }), "\n") + a.exactly()
+	}
+	before := keepers()
+	f()
+	if after := keepers(); before != after {
+		a.t.Errorf("%s changed%s", name, difference(before, after))
+	}
+	holdsTrue(a.t, a.ctx, a.s.Pool())
+}
+
+// exactly shows what look leaves out.
+func (a *arena) exactly() (s string) {
+	a.scan(`SELECT coalesce(string_agg(E'\n' || concat_ws(' ', 'fence', queue_id, fence, entered_at), '' ORDER BY queue_id), '') FROM postern.queue`, &s)
+	return s
+}
