@@ -17,7 +17,7 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 	}
 	rows, err := s.pool.Query(ctx, transactionSelect+`
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
-		JOIN postern.tx v ON (v.queue_id, v.seq, v.day) = (n.queue_id, n.seq, n.day)`, queues, seqs, days)
+		`+txOf("n"), queues, seqs, days)
 	if err != nil {
 		return nil, known(err)
 	}
