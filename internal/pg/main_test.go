@@ -14,6 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
+var quiet = slog.New(slog.DiscardHandler)
+
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // world is a store over a database of its own, with a clock that only the test moves.

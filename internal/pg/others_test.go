@@ -45,3 +45,27 @@ func hold(s *pg.Store, n int) (held <-chan struct{}, finish func(error)) {
 	})
 	return h, func(err error) { s.HoldCommits(nil); end <- err }
 }
+
+// lateComer is a process whose statements stop at a door when they look at queue, between their
+// snapshot and their locks, until open is called.
+func (w *world) lateComer() (late *other, open func()) {
+	w.t.Helper()
+	door := w.second(1)
+	_, err := door.Exec(w.ctx, `SELECT pg_advisory_lock(1)`)
+	w.must(err)
+	late = w.other()
+	_, err = w.s.Pool().Exec(w.ctx, `
+		CREATE FUNCTION public.pass() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+			IF current_setting('application_name') = 'late' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
+			RETURN true;
+		END $$;
+		ALTER TABLE postern.queue RENAME TO queue_rows;
+		CREATE VIEW postern.queue AS SELECT * FROM postern.queue_rows WHERE public.pass()`)
+	w.must(err)
+	_, err = late.s.Pool().Exec(w.ctx, `SET application_name = 'late'`)
+	w.must(err)
+	return late, func() {
+		_, err := door.Exec(w.ctx, `SELECT pg_advisory_unlock(1)`)
+		w.must(err)
+	}
+}

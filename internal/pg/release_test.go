@@ -22,20 +22,7 @@ func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 	_, err = w.s.Bury(w.ctx)
 	w.must(err)
 
-	door := w.second(1)
-	_, err = door.Exec(w.ctx, `SELECT pg_advisory_lock(1)`)
-	w.must(err)
-	late := w.other() // its releases pass the door
-	_, err = w.s.Pool().Exec(w.ctx, `
-		CREATE FUNCTION public.pass() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
-			IF current_setting('application_name') = 'late' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
-			RETURN true;
-		END $$;
-		ALTER TABLE postern.queue RENAME TO queue_rows;
-		CREATE VIEW postern.queue AS SELECT * FROM postern.queue_rows WHERE public.pass()`)
-	w.must(err)
-	_, err = late.s.Pool().Exec(w.ctx, `SET application_name = 'late'`)
-	w.must(err)
+	late, open := w.lateComer()
 	released := make(chan int, 1)
 	go func() {
 		n, err := late.s.Release(w.ctx)
@@ -53,8 +40,7 @@ func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 	if len(l) != 1 || !l[0].Resume {
 		t.Fatalf("the live node claimed %+v", l)
 	}
-	_, err = door.Exec(w.ctx, `SELECT pg_advisory_unlock(1)`)
-	w.must(err)
+	open()
 	if n := <-released; n != 0 {
 		t.Errorf("the late release took %d queues from a live node", n)
 	}
