@@ -3,9 +3,11 @@ package devnetworker_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,9 +26,13 @@ type bench struct {
 	door   *httptest.Server // of the ledger
 	client *remote.Client   // of the worker
 	cfg    devnetworker.Config
-	url    string // of the worker
-	stop   func() // of the worker
+	url    string       // of the worker
+	stop   func()       // of the worker
+	behind atomic.Value // the handler behind the door
 }
+
+// swap puts another handler behind the door of the ledger.
+func (b *bench) swap(h http.Handler) { b.behind.Store(h.ServeHTTP) }
 
 // newBench starts both. Without a time between blocks, none is made but by the test. The worker knows the
 // keys of accounts, each of which has 1,000,000.
@@ -37,10 +43,14 @@ func newBench(t *testing.T, every time.Duration, cfg devnetworker.Config, accoun
 	ctx, cancel := context.WithCancel(context.Background())
 	var blocks sync.WaitGroup
 	blocks.Go(func() { l.Run(ctx) })
-	door := httptest.NewServer(l.Handler())
+	b := &bench{t: t, ledger: l, client: remotetest.Client(t)}
+	b.swap(l.Handler())
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.behind.Load().(func(http.ResponseWriter, *http.Request))(w, r)
+	}))
 	dir := t.TempDir()
 	cfg.Ledger, cfg.Keys, cfg.Data = door.URL, filepath.Join(dir, "keys"), filepath.Join(dir, "data")
-	b := &bench{t: t, ledger: l, door: door, client: remotetest.Client(t), cfg: cfg}
+	b.door, b.cfg = door, cfg
 	for _, name := range accounts {
 		key, err := devnetworker.Keystore{Dir: cfg.Keys}.Create(name)
 		must(t, err)

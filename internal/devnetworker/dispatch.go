@@ -3,7 +3,6 @@ package devnetworker
 import (
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -108,90 +107,6 @@ func (w *Worker) submit(ctx context.Context, c call, tx devnet.Tx, key ed25519.P
 		}
 	}
 	return blocked("the ledger moves faster than this worker", blockOrTwo)
-}
-
-// send journals an attempt and submits it. nil: the ledger moved, look again.
-func (w *Worker) send(ctx context.Context, c call, tx devnet.Tx, key ed25519.PrivateKey, to *nonces) *answer {
-	for _, n := range to.gaps {
-		if err := w.nothing(ctx, key, tx.Chain, n, w.cfg.FirstFee); err != nil {
-			a := blocked("a gap of nonces cannot be filled: "+err.Error(), blockOrTwo)
-			return &a
-		}
-	}
-	var signed devnet.Signed
-	var err error
-	if to.again != nil {
-		signed = to.again.signed
-	} else {
-		if signed, err = devnet.Sign(tx, key); err == nil {
-			err = w.memory.note(record{Token: c.token(), Account: c.Sender.AccountID, Signed: &signed})
-		}
-	}
-	if err == nil {
-		err = w.memory.sync()
-	}
-	if err != nil {
-		a := open(err.Error())
-		return &a
-	}
-	if w.memory.stale(c.queue(), c.Postern.Fence) {
-		w.void(signed, to)
-		a := stale("a higher fence came for this queue while the call was prepared")
-		return &a
-	}
-	st, err := w.ledger.Submit(ctx, signed)
-	if err == nil {
-		a := accepted(st)
-		return &a
-	}
-	return w.failed(ctx, c, signed, to, err)
-}
-
-// failed says what a submission that went wrong is answered; nil: look again.
-func (w *Worker) failed(ctx context.Context, c call, signed devnet.Signed, to *nonces, err error) *answer {
-	w.log.Debug("submit", "tx", c.transaction(), "attempt", c.Postern.Attempt, "hash", signed.Hash(), "error", err)
-	var gone *devnet.Unanswered
-	var a answer
-	switch code := refused(err); {
-	case errors.As(err, &gone) && !gone.Unsent, code == "" && !errors.As(err, &gone):
-		if st, err := w.ledger.Status(ctx, signed.Hash()); err == nil && st.State != devnet.Unknown && st.State != devnet.Dropped {
-			a = accepted(st)
-		} else {
-			a = open("the ledger did not answer, and does not know the transaction yet")
-		}
-		return &a
-	case code == devnet.CodeWrongChain:
-		w.setChain("")
-		w.void(signed, to)
-		return nil
-	case code == devnet.CodeNonceUsed, code == devnet.CodeFeeTooLow, code == devnet.CodeNonceFar:
-		w.void(signed, to)
-		return nil
-	case code == devnet.CodeNoAccount:
-		w.void(signed, to)
-		a = w.never(c, "ACCOUNT_NOT_FOUND: "+err.Error())
-	case code == devnet.CodeInsufficient && (to.again != nil || len(w.memory.of(c.transaction())) > 1):
-		// an earlier attempt may yet do well: this one only failed to outbid it
-		w.void(signed, to)
-		a = refuse(refusal{20203, "INSUFFICIENT_FUNDS: " + err.Error()})
-	case code == devnet.CodeInsufficient:
-		w.void(signed, to)
-		a = w.never(c, "INSUFFICIENT_FUNDS: "+err.Error())
-	case code == devnet.CodeInvalid:
-		w.void(signed, to)
-		a = w.never(c, "PREPARE_TRANSACTION_FAILED: "+err.Error())
-	default: // refused for now, or never sent
-		w.void(signed, to)
-		a = blocked("WORKER_UNAVAILABLE: "+err.Error(), 0)
-	}
-	return &a
-}
-
-// void forgets an intent that was made just now and certainly did not reach the ledger.
-func (w *Worker) void(signed devnet.Signed, to *nonces) {
-	if to.again == nil {
-		_ = w.memory.note(record{Void: signed.Hash()}) // a journal that is broken says so at the next sync
-	}
 }
 
 // never refuses for good and remembers it.

@@ -107,7 +107,7 @@ func (w *Worker) look(ctx context.Context, c call, fee uint64, a devnet.Address)
 	}
 	var known []devnet.Status
 	if len(hashes) > 0 {
-		if known, err = w.ledger.Statuses(ctx, hashes); err != nil {
+		if known, err = w.statuses(ctx, hashes); err != nil {
 			return plan{}, "", err
 		}
 	}

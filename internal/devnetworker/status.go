@@ -20,11 +20,11 @@ func (w *Worker) asked(ctx context.Context, token, hash string) (map[string]any,
 		}
 		hash = s.hash
 	}
-	st, err := w.ledger.Status(ctx, hash)
+	known, err := w.statuses(ctx, []string{hash})
 	if err != nil {
 		return nil, err
 	}
-	return shown(st), nil
+	return shown(known[0]), nil
 }
 
 // askedAll says what is known of some hashes, in their order.
@@ -33,7 +33,7 @@ func (w *Worker) askedAll(ctx context.Context, hashes []string) ([]map[string]an
 	if len(hashes) == 0 {
 		return all, nil
 	}
-	known, err := w.ledger.Statuses(ctx, hashes)
+	known, err := w.statuses(ctx, hashes)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,8 @@ func (w *Worker) onChain(ctx context.Context) (string, error) {
 	if chain != "" {
 		return chain, nil
 	}
-	h, err := w.ledger.Health(ctx)
+	var h devnet.Health
+	_, err := patient(ctx, func() (err error) { h, err = w.ledger.Health(ctx); return err })
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +89,8 @@ func (w *Worker) setChain(id string) {
 
 // account asks after an account, and in development gives it its first money.
 func (w *Worker) account(ctx context.Context, a devnet.Address) (devnet.Account, error) {
-	out, err := w.ledger.Account(ctx, a)
+	var out devnet.Account
+	_, err := patient(ctx, func() (err error) { out, err = w.ledger.Account(ctx, a); return err })
 	if refused(err) == devnet.CodeNoAccount && w.cfg.Auto > 0 {
 		return w.ledger.Faucet(ctx, a, w.cfg.Auto)
 	}
