@@ -2,7 +2,7 @@
 -- every call to a worker, so that a restored copy never speaks under the names of the lost time.
 -- +goose Up
 CREATE TABLE postern.identity (
-    epoch  int PRIMARY KEY CHECK (epoch BETWEEN 1 AND 4095),
+    epoch  int CONSTRAINT one_row_per_epoch PRIMARY KEY CONSTRAINT epoch_fits_into_an_id CHECK (epoch BETWEEN 1 AND 4095),
     since  timestamptz NOT NULL DEFAULT clock_timestamp(),
     reason text NOT NULL
 );

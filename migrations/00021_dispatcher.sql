@@ -51,7 +51,7 @@ CREATE INDEX sender_by_pool ON postern.sender (pool_id);
 -- its end, S2.20). The lane resume has no dispatcher: work of dead nodes, which needs nothing but a node.
 CREATE TABLE postern.lane (
     lane_id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind          text NOT NULL CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'resume')),
+    kind          text NOT NULL CONSTRAINT lane_kind_is_known CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'resume')),
     dispatcher_id int,
     pool_id       int,
     sender_id     int,

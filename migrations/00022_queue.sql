@@ -13,11 +13,11 @@ CREATE TABLE postern.queue_name (
     last_day   date NOT NULL DEFAULT '1970-01-01',
     -- settings (S2.19); the hot row carries what its decisions need
     configured boolean NOT NULL DEFAULT false,
-    prio       smallint NOT NULL DEFAULT 1 CHECK (prio IN (0, 1)),
-    max_depth  int CHECK (max_depth > 0),
+    prio       smallint NOT NULL DEFAULT 1 CONSTRAINT priority_is_high_or_med CHECK (prio IN (0, 1)),
+    max_depth  int CONSTRAINT queue_depth_is_positive CHECK (max_depth > 0),
     pool_id    int,
-    when_full  text NOT NULL DEFAULT 'refuse' CHECK (when_full IN ('refuse', 'drop_oldest')),
-    on_failure text NOT NULL DEFAULT 'continue' CHECK (on_failure IN ('continue', 'pause')),
+    when_full  text NOT NULL DEFAULT 'refuse' CONSTRAINT when_full_is_known CHECK (when_full IN ('refuse', 'drop_oldest')),
+    on_failure text NOT NULL DEFAULT 'continue' CONSTRAINT on_failure_is_known CHECK (on_failure IN ('continue', 'pause')),
     version    bigint NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_queue_per_name PRIMARY KEY (context_id, name)
@@ -85,7 +85,7 @@ CREATE INDEX timer_by_due ON postern.timer (due_at);
 CREATE TABLE postern.node (
     node_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name         text NOT NULL,
-    kind         text NOT NULL DEFAULT 'work' CHECK (kind IN ('work', 'pull')),
+    kind         text NOT NULL DEFAULT 'work' CONSTRAINT node_kind_is_known CHECK (kind IN ('work', 'pull')),
     epoch        int NOT NULL DEFAULT 1,
     ttl          interval NOT NULL,
     heartbeat_at timestamptz NOT NULL,

@@ -15,6 +15,8 @@ import (
 // constraints maps the sentence that a constraint is to what its violation means. A test knows every
 // constraint of the schema.
 var constraints = map[string]fault.Kind{
+	"one_row_per_epoch":             fault.Internal,
+	"epoch_fits_into_an_id":         fault.Internal,
 	"one_context_per_name":          fault.Conflict,
 	"context_depth_is_positive":     fault.Invalid,
 	"one_pool_per_name":             fault.Conflict,
@@ -22,11 +24,16 @@ var constraints = map[string]fault.Kind{
 	"one_sender_per_account":        fault.Conflict,
 	"one_queue_per_sender":          fault.Internal,
 	"one_lane_per_need":             fault.Internal,
+	"lane_kind_is_known":            fault.Internal,
 	"lane_has_what_its_kind_says":   fault.Internal,
 	"one_lane_per_holder":           fault.Internal,
 	"only_exclusive_lanes_are_held": fault.Internal,
 	"one_queue_per_name":            fault.Conflict,
 	"one_name_per_queue":            fault.Internal,
+	"priority_is_high_or_med":       fault.Invalid,
+	"queue_depth_is_positive":       fault.Invalid,
+	"when_full_is_known":            fault.Invalid,
+	"on_failure_is_known":           fault.Invalid,
 	"one_row_per_queue":             fault.Internal,
 	"phase_is_known":                fault.Internal,
 	"phase_follows_the_machine":     fault.Internal,
@@ -40,15 +47,38 @@ var constraints = map[string]fault.Kind{
 	"waiting_has_a_lane":            fault.Internal,
 	"one_place_in_a_lane":           fault.Internal,
 	"one_timer_per_queue":           fault.Internal,
+	"node_kind_is_known":            fault.Internal,
 	"one_task_per_position":         fault.Internal,
 	"one_outcome_per_transaction":   fault.Internal,
 	"outcome_follows_the_machine":   fault.Internal,
 	"one_row_per_attempt_and_step":  fault.Internal,
+	"step_is_known":                 fault.Internal,
+	"hook_is_known":                 fault.Internal,
+	"delivery_state_is_known":       fault.Internal,
 	"one_delivery_per_hook":         fault.Internal,
 	"pending_has_a_next_time":       fault.Internal,
+	"mark_kind_is_known":            fault.Internal,
 	"one_mark_of_a_kind":            fault.Conflict,
 	"one_redrive_per_transaction":   fault.Conflict,
 	"one_transaction_per_key":       fault.Conflict,
+}
+
+// partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated
+// key by its partition, as outcome_20060102_pkey.
+var partitioned = map[string]string{
+	"task":     "one_task_per_position",
+	"outcome":  "one_outcome_per_transaction",
+	"attempt":  "one_row_per_attempt_and_step",
+	"delivery": "one_delivery_per_hook",
+}
+
+// sentence is the name of the violated constraint as the schema gives it.
+func sentence(e *pgconn.PgError) string {
+	table, day, ok := strings.Cut(e.TableName, "_")
+	if ok && len(day) == len("20060102") && e.ConstraintName == e.TableName+"_pkey" {
+		return partitioned[table]
+	}
+	return e.ConstraintName
 }
 
 // known turns an error of the driver into a fault where one is meant, and leaves the rest alone.
@@ -68,8 +98,9 @@ func known(err error) error {
 		}
 		return err
 	}
-	if kind, ok := constraints[e.ConstraintName]; ok {
-		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(e.ConstraintName, "_", " ")).Because(err)
+	name := sentence(e)
+	if kind, ok := constraints[name]; ok {
+		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(name, "_", " ")).Because(err)
 	}
 	switch {
 	case e.Code == "53100":

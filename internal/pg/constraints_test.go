@@ -1,0 +1,74 @@
+package pg_test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// nameless are constraints that need no sentence, each with its reason.
+var nameless = map[string]string{
+	"goose_db_version_pkey": "the migrations' own bookkeeping",
+	"goose_lock_pkey":       "the migrations' own bookkeeping",
+	"audit_pkey":            "its id is generated: nobody names one",
+	"context_pkey":          "its id is generated: nobody names one",
+	"dispatcher_pkey":       "its id is generated: nobody names one",
+	"lane_pkey":             "its id is generated: nobody names one",
+	"node_pkey":             "its id is generated: nobody names one",
+	"pool_pkey":             "its id is generated: nobody names one",
+	"sender_pkey":           "its id is generated: nobody names one",
+}
+
+var automatic = regexp.MustCompile(`_(pkey|check\d*|excl|fkey)$`)
+
+func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// of a partitioned table once; and unique indexes, which are no constraints but violated like one
+	rows, err := w.s.Pool().Query(w.ctx, `
+		SELECT c.conname::text FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
+		WHERE c.connamespace = 'postern'::regnamespace AND NOT r.relispartition
+		UNION SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
+		WHERE i.indisunique AND r.relnamespace = 'postern'::regnamespace AND NOT r.relispartition`)
+	w.must(err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	w.must(err)
+	have := map[string]bool{}
+	for _, name := range names {
+		have[name] = true
+		if _, ok := pg.Constraints()[name]; ok {
+			continue
+		}
+		if nameless[name] == "" {
+			t.Errorf("internal/pg/errors.go does not know the constraint %s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pg.Constraints())) {
+		if !have[name] {
+			t.Errorf("internal/pg/errors.go knows %s, which is no constraint of the schema", name)
+		}
+		if automatic.MatchString(name) {
+			t.Errorf("%s is a name that PostgreSQL made, and no sentence", name)
+		}
+	}
+}
+
+func TestASecondOutcomeIsNamedByItsSentence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	w.post("q", "T", "a", "b")
+	l := w.claim(w.node("n"), everything())[0]
+	w.settle(w.answer(l, done()))
+	_, err := w.s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())})
+	if err == nil || fault.KindOf(err) != fault.Internal || !strings.Contains(err.Error(), "one outcome per transaction") {
+		t.Errorf("a second outcome: %v", err)
+	}
+}
