@@ -1,0 +1,71 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+func TestADurationIsWrittenWithItsUnit(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]time.Duration{`"90s"`: 90 * time.Second, `"24h"`: 24 * time.Hour, `"1.5s"`: 1500 * time.Millisecond, `"0s"`: 0} {
+		var d outbox.Duration
+		if err := json.Unmarshal([]byte(s), &d); err != nil || time.Duration(d) != want {
+			t.Errorf("%s is read as %v, %v", s, time.Duration(d), err)
+		}
+		b, err := json.Marshal(d)
+		var again outbox.Duration
+		if err != nil || json.Unmarshal(b, &again) != nil || again != d {
+			t.Errorf("%s is written as %s, %v", s, b, err)
+		}
+	}
+	for _, s := range []string{`90`, `"90"`, `""`, `"soon"`, `true`, `{}`} {
+		var d outbox.Duration
+		if json.Unmarshal([]byte(s), &d) == nil {
+			t.Errorf("%s is read as %v", s, time.Duration(d))
+		}
+	}
+}
+
+func TestTheValueThatExcludesOthers(t *testing.T) {
+	t.Parallel()
+	const data = `{"zk": "B62", "n": 1.0, "deep": {"a/b": [10, {"x~y": null}]}, "text": "a b"}`
+	for _, c := range []struct {
+		exclusive, data, want string
+		excludes              bool
+	}{
+		{"", data, "", false},
+		{"none", data, "", false},
+		{"type", data, "", true},
+		{"field:/zk", data, `"B62"`, true},
+		{"field:/n", data, `1.0`, true},
+		{"field:/deep/a~1b/0", data, `10`, true},
+		{"field:/deep/a~1b/1/x~0y", data, `null`, true},
+		{"field:/deep/a~1b/2", data, `null`, true},
+		{"field:/deep/a~1b/-1", data, `null`, true},
+		{"field:/absent", data, `null`, true},
+		{"field:/absent/further", data, `null`, true},
+		{"field:/zk/further", data, `null`, true},
+		{"field:/deep", `{"deep": { "b" : 1 }}`, `{"b":1}`, true},
+		{"field:/zk", `[1]`, `null`, true},
+		{"field:/zk", ``, `null`, true},
+	} {
+		d := outbox.Dispatcher{Exclusive: c.exclusive}
+		if got, excludes := d.ExclusiveValue(json.RawMessage(c.data)); got != c.want || excludes != c.excludes {
+			t.Errorf("%s of %s is %s (%v), want %s (%v)", c.exclusive, c.data, got, excludes, c.want, c.excludes)
+		}
+	}
+}
+
+func TestTheDefaultsOfADispatcher(t *testing.T) {
+	t.Parallel()
+	d := outbox.DefaultDispatcher() // S2.16
+	if d.Slots != 64 || d.Exclusive != "none" || time.Duration(d.Timeouts.Dispatch) != 10*time.Minute || time.Duration(d.Inclusion.Deadline) != 10000*time.Second ||
+		time.Duration(d.Inclusion.PollEvery) != 10*time.Second || time.Duration(d.Inclusion.UnknownGrace) != 5*time.Minute || d.Inclusion.Confirmations != 1 ||
+		time.Duration(d.Retry.Initial) != 5*time.Second || d.Retry.Factor != 2 || time.Duration(d.Retry.Cap) != 5*time.Minute || !d.Retry.OnFailed ||
+		d.Fee.BumpPercent != 10 || d.Fee.CapPercent != 200 || d.Idempotent || !d.Replaceable || outbox.DefaultMaxRetries != 2 {
+		t.Errorf("%+v", d)
+	}
+}

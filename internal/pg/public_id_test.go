@@ -1,0 +1,43 @@
+package pg_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// TestTheIdInSQLIsTheIdInGo over random values and the edges of each part.
+func TestTheIdInSQLIsTheIdInGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 1 << 44
+	ids := []outbox.ID{{Epoch: 1}, {Queue: most - 1, Seq: 1<<40 - 1, Day: 1<<16 - 1, Epoch: 1<<12 - 1}, {Queue: most / 2, Seq: 1 << 36, Day: 1 << 15, Epoch: 1 << 8}}
+	for range 1000 {
+		ids = append(ids, outbox.ID{Queue: rand.Int64N(most) >> rand.IntN(44), Seq: rand.Int64N(1<<40) >> rand.IntN(40),
+			Day: outbox.Day(rand.IntN(1 << 16)), Epoch: rand.IntN(1 << 12)})
+	}
+	var queues, seqs []int64
+	var days []time.Time
+	var epochs []int32
+	for _, id := range ids {
+		queues, seqs, days, epochs = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time()), append(epochs, int32(id.Epoch))
+	}
+	rows, err := w.s.Pool().Query(w.ctx, `SELECT n.i, postern.public_id(n.q, n.s, n.d, n.e)::text
+		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) WITH ORDINALITY n(q, s, d, e, i)`, queues, seqs, days, epochs)
+	w.must(err)
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		var i int
+		var s string
+		w.must(rows.Scan(&i, &s))
+		if want := ids[i-1].String(); s != want {
+			t.Fatalf("%+v is %s in SQL and %s in Go", ids[i-1], s, want)
+		}
+	}
+	if w.must(rows.Err()); n != len(ids) {
+		t.Fatalf("compared %d of %d", n, len(ids))
+	}
+}
