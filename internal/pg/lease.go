@@ -29,6 +29,7 @@ type Lease struct {
 	SenderURL string // the sender's own worker, "" = the dispatcher's
 
 	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
+	Resent     bool      // this attempt was sent before
 	Probe      bool      // the first call to a worker that could not be reached
 	Cancelling bool      // somebody asked to cancel it
 	Earlier    []Attempt // newest first; of a first attempt none
@@ -71,7 +72,7 @@ func (l *Lease) Now() time.Time { return l.ReadAt.Add(time.Since(l.got)) }
 func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 	f := sequencer.Flight{
 		Phase: l.Phase, Attempt: l.Attempt, Retries: l.Retries, MaxRetries: maxRetries, Fee: l.Fee, FirstFee: l.Fee,
-		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, PinnedSender: l.Task.SenderID != 0,
+		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, Resent: l.Resent, PinnedSender: l.Task.SenderID != 0,
 	}
 	for _, a := range l.Earlier {
 		if a.Hash != "" && f.LastHash == "" {

@@ -196,7 +196,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 		n := *l
 		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, l.Dispatcher.Fee.Initial, st.e.now
 		n.ReadAt, n.got = st.e.now, time.Now()
-		n.Resume, n.Probe, n.Cancelling, n.Earlier = false, false, false, nil
+		n.Resume, n.Resent, n.Probe, n.Cancelling, n.Earlier = false, false, false, false, nil
 		st.out[i].Next = &n
 		return nil
 	}
@@ -240,6 +240,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
+	n.Resent = step.Attempt == l.Attempt
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
 	n.ReadAt, n.got = st.e.now, time.Now()
 	st.out[i].Next = &n

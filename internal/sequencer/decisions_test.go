@@ -46,6 +46,7 @@ func since(d time.Duration) func(*flight) { return func(f *flight) { f.Since = d
 func retries(n int) func(*flight)         { return func(f *flight) { f.Retries = n } }
 func cancelling(f *flight)                { f.Cancelling = true }
 func senderGone(f *flight)                { f.SenderGone = true }
+func resent(f *flight)                    { f.Resent = true }
 
 func same(t *testing.T, name string, got, want step) {
 	t.Helper()
@@ -105,7 +106,7 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 		{"row 8: nobody knows; asked at once", at(D, since(10*time.Minute)), outbox.Answer{Class: outbox.ClassAmbiguous, Code: "timeout", Elapsed: 10 * time.Minute},
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1, Fee: "100",
 				Class: outbox.ClassAmbiguous, Code: "timeout"}},
-		{"row 8: not in a tight loop when the same attempt was sent before", at(D, since(8*time.Second)), outbox.Answer{Class: outbox.ClassAmbiguous, Elapsed: time.Second},
+		{"row 8: not in a tight loop when the same attempt was sent before", at(D, since(8*time.Second), resent), outbox.Answer{Class: outbox.ClassAmbiguous, Elapsed: time.Second},
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Delay: 7 * time.Second, Attempt: 1, Fee: "100",
 				Class: outbox.ClassAmbiguous}},
 		{"row 8: an answer that says nothing", at(D), outbox.Answer{},

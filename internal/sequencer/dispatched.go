@@ -1,8 +1,6 @@
 package sequencer
 
 import (
-	"time"
-
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -23,8 +21,8 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 	if event == DispatchTimeout {
 		// A worker that always breaks off, and then has not seen the token, would be called in a tight
 		// loop: from the second call of the same attempt on, the question waits.
-		if before := f.Since - a.Elapsed; before >= time.Second {
-			r.askIn = patience(before)
+		if f.Resent {
+			r.askIn = patience(f.Since - a.Elapsed)
 		}
 	}
 	r.on(event)

@@ -19,6 +19,7 @@ type Flight struct {
 	LastHash     string        // hash of the last accepted attempt, "" if none
 	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
 	PinnedSender bool          // the client asked for this sender
+	Resent       bool          // this attempt was sent before, and the worker never saw it
 	SenderGone   bool          // its sender was given back during the delay (row 17)
 }
 

@@ -158,3 +158,31 @@ func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testin
 		t.Errorf("sent %d times", n)
 	}
 }
+
+func TestAWorkerThatAlwaysBreaksOffIsNotCalledInATightLoop(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.fake.Script(dispatches, remotetest.Drop())
+	h.engine("n1", nil)
+	ids := h.post("q", "T", "x")
+	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	defer cancel()
+	if _, err := h.fake.WaitCalls(ctx, dispatches, 2); err != nil {
+		t.Fatal(err)
+	}
+	for { // the second call ends in a wait: a timer, and no owner
+		var waits bool
+		h.must(h.s.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.timer t JOIN postern.queue q USING (queue_id)
+			WHERE q.node_id IS NULL AND q.phase = 'DISPATCHING' AND t.due_at > clock_timestamp())`).Scan(&waits))
+		if waits {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := len(h.fake.Calls(dispatches)); n != 2 {
+		t.Errorf("called %d times before the first wait", n)
+	}
+	if tx := h.await(ids, time.Second, outbox.DISPATCHING)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
+		t.Errorf("%+v", tx)
+	}
+}
