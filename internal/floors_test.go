@@ -41,7 +41,6 @@ var floors = map[string]struct {
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
 	"internal/devpg":     {3, "finds or starts a PostgreSQL"},
-	"internal/chainsim":  {3, "the worker of the demo, with a chain inside; knows no rows and no client"},
 	"internal/devnet":    {3, "the development ledger and its client; knows no rows and no worker"},
 	"internal/telemetry": {3, "metrics, traces and logs leave here"},
 

@@ -20,12 +20,12 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
 		Long: trim(`
-			Run everything, as postern dev does, and besides a worker with a simulated chain; post the
-			samples of testdata/transactions over HTTP, show queues and senders until all have ended, sum
-			up, and keep serving until Ctrl-C.
+			Run everything, as postern dev does, and besides a devnet and its worker; post the samples of
+			testdata/transactions over HTTP, show queues and senders until all have ended, sum up, and keep
+			serving until Ctrl-C. On the way the devnet drops transactions and takes a block out again.
 
-			The exit code is 0 if every sample ended as its file says, else 1. -o json prints the summary
-			as one line.`),
+			The exit code is 0 if every sample ended as its file says, and is on the ledger exactly as often
+			as its outcome says, else 1. -o json prints the summary as one line.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, false)
@@ -60,10 +60,10 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 		fail(errServer)
 		ended <- err
 	}()
-	worker, stopWorker, err := startChain(ctx)
+	net, err := startDevnet(ctx)
 	if err == nil {
-		defer stopWorker() // after the sequencer, whose calls it answers
-		err = samples(ctx, cmd, d, worker, once, asJSON)
+		defer net.stop() // after the sequencer, whose calls it answers
+		err = samples(ctx, cmd, d, net, once, asJSON)
 	}
 	if !once && ctx.Err() == nil && (err == nil || errors.Is(err, errUnexpected)) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nserving at %s until Ctrl-C\n", d.URL())
@@ -80,12 +80,12 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 	return errors.Join(err, <-ended)
 }
 
-// samples runs the samples through d and a worker, and prints the summary. An error says that they
+// samples runs the samples through d and a devnet, and prints the summary. An error says that they
 // could not be run, or how many did not end as they should.
-func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, worker string, once, asJSON bool) error {
+func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetProcesses, once, asJSON bool) error {
 	columns, _, terminal := app.Terminal(os.Stderr)
-	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker with a simulated chain %s (a block every %s)\n\n", d.URL(), worker, demo.BlockEvery)
-	summary, err := demo.Run(ctx, demo.Config{API: d.URL(), Worker: worker, Name: demo.RunName(time.Now()),
+	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker %s, devnet %s (a block every %s)\n\n", d.URL(), net.worker, net.ledger, demo.BlockEvery)
+	summary, err := demo.Run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()),
 		Out: cmd.ErrOrStderr(), Redraw: terminal, Columns: columns})
 	if err != nil {
 		return err

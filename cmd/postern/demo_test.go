@@ -29,7 +29,8 @@ func summary(t *testing.T, line string) demo.Summary {
 	if err := json.Unmarshal([]byte(line), &s); err != nil {
 		t.Fatalf("the summary is not one line of JSON: %v\n%s", err, line)
 	}
-	if s.Unexpected != 0 || s.Transactions < 36 || s.Done+s.Failed != s.Transactions || s.Failed != len(s.Failures) || s.Seconds <= 0 || len(s.States) < 4 {
+	if s.Unexpected != 0 || s.Transactions < 36 || s.Done+s.Failed != s.Transactions || s.Failed != len(s.Failures) || s.Seconds <= 0 || len(s.States) < 4 ||
+		s.Ledger == nil || s.Ledger.Calls != s.Done || s.Ledger.Reorgs != 1 {
 		t.Errorf("the summary is %+v", s)
 	}
 	return s
@@ -61,13 +62,14 @@ func TestADemoThatIsKilledLeavesNoWorkerBehind(t *testing.T) {
 	t.Parallel()
 	p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo")
 	apiOf(t, p)
-	worker := regexp.MustCompile(`chain http://(\S+)`).FindStringSubmatch(p.stderr())[1]
+	children := regexp.MustCompile(`worker http://(\S+), devnet http://(\S+)`).FindStringSubmatch(p.stderr())[1:]
 	p.signal(os.Kill)
 	<-p.ended
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		c, err := net.Dial("tcp", worker)
+	for deadline := time.Now().Add(20 * time.Second); len(children) > 0; {
+		c, err := net.Dial("tcp", children[0])
 		if err != nil {
-			return
+			children = children[1:]
+			continue
 		}
 		c.Close()
 		if time.Now().After(deadline) {

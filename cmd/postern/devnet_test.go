@@ -72,7 +72,7 @@ func TestDevnetSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"drop is 2: want a chance":     "devnet --ephemeral --drop 2",
 		"want 1 to 128 letters":        "devnet keys a/b --keys " + t.TempDir(),
 		"does not answer":              "devnet keys a --fund 1 --ledger http://127.0.0.1:1 --keys " + t.TempDir(),
-		"which worker? want chain":     "worker",
+		"which worker? want devnet":    "worker",
 		"next: start one: `postern de": "devnet keys b --fund 1 --ledger http://127.0.0.1:1 --keys " + t.TempDir(),
 	} {
 		if r := postern(t, nil, strings.Fields(args)...); r.code == 0 || !strings.Contains(r.stderr, want) {

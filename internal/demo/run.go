@@ -8,12 +8,15 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/postern-dev/postern/internal/devnet"
 )
 
 // Config of one run.
 type Config struct {
 	API     string    // address of the API
 	Worker  string    // worker URL of the dispatchers
+	Ledger  string    // address of the devnet behind it
 	Name    string    // of the run; part of every queue and uid
 	Out     io.Writer // for the table or the lines; nil: silence
 	Redraw  bool      // Out is a terminal: draw the table over itself, else a line a second
@@ -33,6 +36,8 @@ type life struct {
 type run struct {
 	Config
 	client  *client
+	ledger  *devnet.Client
+	reorged bool
 	samples []Sample
 	byUID   map[string]*life
 	order   []string // uids as posted
@@ -50,7 +55,9 @@ func Run(ctx context.Context, c Config) (*Summary, error) {
 	}
 	r := &run{Config: c, client: &client{base: c.API, http: &http.Client{Timeout: 30 * time.Second}},
 		byUID: map[string]*life{}, began: time.Now()}
+	r.ledger = devnet.NewClient(c.Ledger, 10*time.Second)
 	defer r.client.http.CloseIdleConnections()
+	defer r.ledger.Close()
 	var err error
 	if r.samples, err = Samples(c.Name); err != nil {
 		return nil, err
@@ -83,6 +90,9 @@ func (r *run) watch(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		ended, err := r.look(ctx)
+		if err == nil {
+			err = r.reorg(ctx)
+		}
 		if err != nil {
 			return err
 		}

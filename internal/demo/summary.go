@@ -28,6 +28,7 @@ type Summary struct {
 	Failures     []Failure    `json:"failures"`
 	Differing    []Difference `json:"differing"`
 	Example      string       `json:"example"` // the id of one that had a life
+	Ledger       *Ledger      `json:"ledger"`
 	Senders      int          `json:"senders"`
 	Queues       int          `json:"queues"`
 }
@@ -102,6 +103,13 @@ func (r *run) sum(ctx context.Context) (*Summary, error) {
 			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()), round(d[len(d)-1].Seconds())})
 		}
 	}
+	var differ []Difference
+	var err error
+	if s.Ledger, differ, err = r.readBack(ctx); err != nil {
+		return nil, fmt.Errorf("read back from the devnet: %w", err)
+	}
+	s.Unexpected += len(differ)
+	s.Differing = append(s.Differing, differ...)
 	return s, nil
 }
 
@@ -143,8 +151,11 @@ func (s *Summary) Print(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%d\t%.2f s\t%.2f s\n", t.State, t.Visits, t.P50, t.Max)
 	}
 	w.Flush()
+	if l := s.Ledger; l != nil {
+		fmt.Fprintf(out, "\nread back from the ledger (height %d, reorgs %d): %d calls of %d apps, fees %s\n", l.Height, l.Reorgs, l.Calls, l.Apps, l.Fees)
+	}
 	if s.Unexpected == 0 {
-		fmt.Fprintln(out, "\nevery sample ended as its file in testdata/transactions says it should")
+		fmt.Fprintln(out, "\nevery sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome")
 	} else {
 		fmt.Fprintf(out, "\n%d UNEXPECTED:\n", s.Unexpected)
 		for _, d := range s.Differing {

@@ -1,0 +1,122 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/devnet"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Ledger is what the devnet says of a run, read back from it.
+type Ledger struct {
+	Calls  int    `json:"calls"` // of samples, in final blocks
+	Apps   int    `json:"apps"`  // that they called
+	Fees   string `json:"fees"`
+	Height uint64 `json:"height"`
+	Reorgs int    `json:"reorgs"`
+}
+
+// reorg takes the last block out once a third of the samples has ended: what it held goes back into the
+// pool, and a transaction that was included is not any more (S2.11). With confirmations 2 nobody notices.
+func (r *run) reorg(ctx context.Context) error {
+	ended := 0
+	for _, l := range r.byUID {
+		if l.tx.State.Terminal() {
+			ended++
+		}
+	}
+	if r.reorged || ended < len(r.byUID)/3 {
+		return nil
+	}
+	r.reorged = true
+	out, err := r.ledger.Reorg(ctx, 1)
+	if err != nil {
+		return fmt.Errorf("have the devnet reorg: %w", err)
+	}
+	if !r.Redraw {
+		fmt.Fprintf(r.Out, "        the devnet took block %d out again: %d transactions of it are pending once more\n", out.Height, len(out.Returned))
+	}
+	return nil
+}
+
+// readBack holds the ends of the samples against the ledger: what is DONE is on it once, nothing else is,
+// and each app was called as often as the outcomes say. It waits for the blocks that make that final.
+func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
+	head, err := r.ledger.Health(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tick := time.NewTicker(BlockEvery / 4)
+	defer tick.Stop()
+	for h := head; h.Height < head.Height+devnet.FinalDepth-1; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+		if h, err = r.ledger.Health(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	times, err := r.times(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if head, err = r.ledger.Health(ctx); err != nil {
+		return nil, nil, err
+	}
+	out := &Ledger{Fees: fmt.Sprint(head.Sink), Height: head.Height, Reorgs: head.Reorgs}
+	var differ []Difference
+	apps := map[string]uint64{}
+	for _, uid := range r.order {
+		t, want := r.byUID[uid].tx, 0
+		if t.State == outbox.DONE {
+			want = 1
+		}
+		e := times[t.ID]
+		if out.Calls += e.n; e.n != want {
+			differ = append(differ, Difference{uid, fmt.Sprintf("is %s and %d times on the ledger, want %d", t.State, e.n, want)})
+		}
+		if e.app != "" {
+			apps[e.app] += uint64(want)
+		}
+	}
+	for name, want := range apps {
+		if a, err := r.ledger.App(ctx, name); err != nil || a.Calls != want {
+			differ = append(differ, Difference{name, fmt.Sprintf("was called %d times, the outcomes say %d (%v)", a.Calls, want, err)})
+		}
+	}
+	out.Apps = len(apps)
+	return out, differ, nil
+}
+
+// onLedger is how often a transaction is on the ledger, and which app it called.
+type onLedger struct {
+	n   int
+	app string
+}
+
+// times reads the whole event log: what each transaction did, by its id, which the worker puts into the
+// memo with the number of the attempt.
+func (r *run) times(ctx context.Context) (map[string]onLedger, error) {
+	all := map[string]onLedger{}
+	for cursor := ""; ; {
+		page, err := r.ledger.Events(ctx, cursor, 1000)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range page.Events {
+			if i == 0 && cursor != "" {
+				continue // the cursor is inclusive
+			}
+			id, _, _ := strings.Cut(e.Memo, ".")
+			all[id] = onLedger{all[id].n + 1, e.To}
+		}
+		if cursor = page.NextCursor; !page.HasMore {
+			return all, nil
+		}
+	}
+}
