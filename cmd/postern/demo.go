@@ -60,7 +60,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 		fail(errServer)
 		ended <- err
 	}()
-	net, err := startDevnet(ctx)
+	net, err := startDevnet(ctx, false)
 	if err == nil {
 		defer net.stop() // after the sequencer, whose calls it answers
 		err = samples(ctx, cmd, d, net, once, asJSON)

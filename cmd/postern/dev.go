@@ -14,7 +14,7 @@ import (
 const workerPorts = "1024-65535"
 
 func devCommand() *cobra.Command {
-	var ephemeral bool
+	var ephemeral, devnet bool
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything for development: database, API and sequencer in one",
@@ -24,7 +24,11 @@ func devCommand() *cobra.Command {
 			sequencer. The first two lines are DATABASE_URL=... and the address of the API.
 
 			Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
-			Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.`),
+			Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.
+
+			With --devnet there is also a ledger to submit to and its worker: the next two lines are their
+			addresses. Dispatchers take the worker's as worker_url; accounts get their key and money when
+			they first sign. See postern worker devnet for what transactions may say.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, false)
@@ -35,10 +39,22 @@ func devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			say := map[string]string{"api": d.URL(), "database_url": d.Database, "worker_port_range": workerPorts}
+			lines := fmt.Sprintf("DATABASE_URL=%s\n%s\n", d.Database, d.URL())
+			if devnet {
+				net, err := startDevnet(cmd.Context(), !ephemeral)
+				if err != nil {
+					d.Close()
+					return err
+				}
+				defer net.stop() // after the sequencer, whose calls it answers
+				say["devnet"], say["devnet_worker"] = net.ledger, net.worker
+				lines += net.ledger + "\n" + net.worker + "\n"
+			}
 			if asked {
-				err = printJSON(cmd, map[string]string{"api": d.URL(), "database_url": d.Database, "worker_port_range": workerPorts})
+				err = printJSON(cmd, say)
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "DATABASE_URL=%s\n%s\n", d.Database, d.URL())
+				_, err = fmt.Fprint(cmd.OutOrStdout(), lines)
 			}
 			if err != nil {
 				d.Close()
@@ -48,6 +64,7 @@ func devCommand() *cobra.Command {
 		},
 	}
 	addDevSettings(cmd, &ephemeral)
+	cmd.Flags().BoolVar(&devnet, "devnet", false, "run a ledger to submit to and its worker, too")
 	return cmd
 }
 

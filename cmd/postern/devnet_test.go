@@ -3,12 +3,15 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/devnet"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
@@ -78,5 +81,28 @@ func TestDevnetSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		if r := postern(t, nil, strings.Fields(args)...); r.code == 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("postern %s: exit code %d, %s; want %q in it", args, r.code, r.stderr, want)
 		}
+	}
+}
+
+func TestDevRunsADevnetToo(t *testing.T) {
+	t.Parallel()
+	p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0", "XDG_STATE_HOME="+t.TempDir()), "dev", "--devnet", "-o", "json")
+	var d struct{ API, Devnet, Worker string }
+	if err := json.Unmarshal([]byte(strings.Replace(p.line(), "devnet_worker", "worker", 1)), &d); err != nil || d.Worker == "" {
+		t.Fatalf("dev says %+v, %v", d, err)
+	}
+	await(t, p, d.API)
+	call(t, http.MethodPut, d.API+"/dispatchers/TRANSFER", `{"worker_url": "`+d.Worker+`", "pool": "p", "inclusion": {"poll_every": "100ms", "confirmations": 3}}`, 201, nil)
+	call(t, http.MethodPut, d.API+"/senders/alice", `{"pool": "p"}`, 201, nil)
+	var tx struct{ State, Hash string }
+	call(t, http.MethodPost, d.API+"/transactions?wait=30s", `{"queue": "q", "type": "TRANSFER", "data": {"to": "alice", "amount": "5"}}`, 201, &tx)
+	var on struct{ State string }
+	call(t, http.MethodGet, d.Devnet+"/transactions/"+tx.Hash, "", 200, &on)
+	if tx.State != "DONE" || on.State != "included" {
+		t.Errorf("the transfer is %s, on the ledger %s", tx.State, on.State)
+	}
+	p.signal(os.Interrupt)
+	if code := p.wait(); code != 0 {
+		t.Errorf("Ctrl-C ended dev with %d", code)
 	}
 }

@@ -1,7 +1,6 @@
 package devnetworker
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -47,13 +46,4 @@ func open(message string) answer {
 // stale says that a higher fence came: nothing was done.
 func stale(message string) answer {
 	return answer{http.StatusConflict, map[string]any{"message": message}}
-}
-
-// unable turns what kept us from asking the ledger into an answer: nothing was sent.
-func unable(err error) answer {
-	var r *devnet.Refusal
-	if errors.As(err, &r) && r.Code == devnet.CodeNoAccount {
-		return refuse(rejected("ACCOUNT_NOT_FOUND: " + r.Message))
-	}
-	return blocked("WORKER_UNAVAILABLE: "+err.Error(), 0)
 }

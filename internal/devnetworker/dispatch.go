@@ -63,6 +63,9 @@ func (w *Worker) execute(ctx context.Context, c call) answer {
 	switch fault.KindOf(err) {
 	case "":
 	case fault.NotFound, fault.Invalid:
+		if w.mayHappen(c) { // whoever took the key away can bring it back; meanwhile nothing is known to be lost
+			return blocked("NO_FEE_PAYER_AVAILABLE: "+err.Error(), 0)
+		}
 		return w.never(c, "ACCOUNT_NOT_FOUND: "+err.Error())
 	default:
 		return blocked("NO_FEE_PAYER_AVAILABLE: "+err.Error(), 0)
@@ -84,8 +87,10 @@ func (w *Worker) submit(ctx context.Context, c call, tx devnet.Tx, key ed25519.P
 	for range rounds {
 		p, chain, err := w.look(ctx, c, tx.Fee, tx.From)
 		switch {
+		case refused(err) == devnet.CodeNoAccount && !w.mayHappen(c):
+			return w.never(c, "ACCOUNT_NOT_FOUND: "+err.Error())
 		case err != nil:
-			return unable(err)
+			return blocked("WORKER_UNAVAILABLE: "+err.Error(), 0)
 		case p.take != nil:
 			if err := w.memory.note(record{Token: c.token(), Hash: p.take.Hash}); err != nil {
 				return open(err.Error())
@@ -95,7 +100,7 @@ func (w *Worker) submit(ctx context.Context, c call, tx devnet.Tx, key ed25519.P
 			return blocked(p.wait, blockOrTwo)
 		case p.kill != nil:
 			if dead, err := w.kill(ctx, p.kill); err != nil {
-				return unable(err)
+				return blocked("WORKER_UNAVAILABLE: "+err.Error(), 0)
 			} else if !dead {
 				return blocked("an attempt of another account is open", blockOrTwo)
 			}
@@ -148,6 +153,12 @@ func (w *Worker) overtaken(c call) bool {
 		}
 	}
 	return false
+}
+
+// mayHappen says whether an earlier attempt of the transaction may be on the ledger: then it cannot be
+// said that it never will.
+func (w *Worker) mayHappen(c call) bool {
+	return len(c.Postern.PreviousHashes) > 0 || len(w.memory.of(c.transaction())) > 0
 }
 
 // remembered is what is known of a hash without asking the ledger.

@@ -77,13 +77,14 @@ func (w *Worker) failed(ctx context.Context, c call, sent attempted, err error) 
 	case code == devnet.CodeNoAccount:
 		w.void(sent)
 		a = w.never(c, "ACCOUNT_NOT_FOUND: "+err.Error())
-	case code == devnet.CodeInsufficient && (sent.keep || len(w.memory.of(c.transaction())) > 1):
-		// an earlier attempt may yet do well: this one only failed to outbid it
-		w.void(sent)
-		a = refuse(refusal{20203, "INSUFFICIENT_FUNDS: " + err.Error()})
 	case code == devnet.CodeInsufficient:
 		w.void(sent)
-		a = w.never(c, "INSUFFICIENT_FUNDS: "+err.Error())
+		if !w.mayHappen(c) {
+			a = w.never(c, "INSUFFICIENT_FUNDS: "+err.Error())
+			break
+		}
+		// an earlier attempt may yet do well: this one only failed to outbid it
+		a = refuse(refusal{20203, "INSUFFICIENT_FUNDS: " + err.Error()})
 	case code == devnet.CodeInvalid:
 		w.void(sent)
 		a = w.never(c, "PREPARE_TRANSACTION_FAILED: "+err.Error())

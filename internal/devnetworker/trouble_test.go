@@ -188,3 +188,16 @@ func TestInsufficientFundsForAHigherFeeIsARetry(t *testing.T) {
 	}
 	b.received(999890)
 }
+
+// While an earlier attempt is out, a missing key is no reason to say that it never happens.
+func TestAKeyThatIsGoneOnARetryBlocks(t *testing.T) {
+	t.Parallel()
+	b := still(t)
+	one := b.send(b.call(1), "")
+	key := filepath.Join(b.cfg.Keys, "alice.key")
+	must(t, os.Rename(key, key+".away"))
+	b.send(again(b.call(1), one, "110"), outbox.ClassBlocked)
+	must(t, os.Rename(key+".away", key))
+	b.send(again(b.call(1), one, "110"), "")
+	b.received(10)
+}

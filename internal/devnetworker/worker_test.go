@@ -172,6 +172,8 @@ func TestTokensAndFencesSurviveARestart(t *testing.T) {
 func TestErrorsHaveTheirClass(t *testing.T) {
 	t.Parallel()
 	b := still(t)
+	_, err := devnetworker.Keystore{Dir: b.cfg.Keys}.Create("poor")
+	must(t, err)
 	seq := int64(10)
 	for name, tc := range map[string]struct {
 		change func(*remote.Call)
@@ -181,6 +183,7 @@ func TestErrorsHaveTheirClass(t *testing.T) {
 	}{
 		"no key":         {func(c *remote.Call) { c.Account = "nobody" }, outbox.ClassRejected, "500", "ACCOUNT_NOT_FOUND"},
 		"no account":     {func(c *remote.Call) { c.Account = "" }, outbox.ClassRejected, "500", "ACCOUNT_NOT_FOUND"},
+		"no money":       {func(c *remote.Call) { c.Account = "poor" }, outbox.ClassRejected, "500", "ACCOUNT_NOT_FOUND"},
 		"a path":         {func(c *remote.Call) { c.Account = "../alice" }, outbox.ClassRejected, "500", "ACCOUNT_NOT_FOUND"},
 		"too much":       {func(c *remote.Call) { c.Data = json.RawMessage(`{"to":"bob","amount":"2000000"}`) }, outbox.ClassRejected, "500", "INSUFFICIENT_FUNDS"},
 		"no amount":      {func(c *remote.Call) { c.Data = json.RawMessage(`{"to":"bob","amount":"x"}`) }, outbox.ClassRejected, "500", "PREPARE_TRANSACTION_FAILED"},
