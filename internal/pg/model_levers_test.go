@@ -108,18 +108,33 @@ func (m *model) pause(rt *rapid.T) {
 	}
 }
 
-func (m *model) beat(rt *rapid.T) {
-	n := m.node(rt)
+func (m *model) beat(rt *rapid.T) { m.revive(m.node(rt)) }
+
+func (m *model) revive(n *mNode) {
 	alive, err := m.s.Beat(m.ctx, n.Node)
 	m.ok(err)
 	if alive == n.dead {
-		rt.Fatalf("%s beats: %v", n.Name, alive)
+		m.rt.Fatalf("%s beats: %v", n.Name, alive)
 	}
 	if n.dead {
 		n.Node, err = m.s.Reincarnate(m.ctx, n.Node)
 		m.ok(err)
 	}
 	n.beat, n.dead = m.now, false
+}
+
+// crash lets one node die while the other lives, and its queues be released.
+func (m *model) crash(rt *rapid.T) {
+	dead := m.node(rt)
+	m.world.later(11 * time.Second)
+	for _, n := range m.nodes {
+		if n != dead {
+			m.revive(n)
+		}
+	}
+	m.bury(rt)
+	m.release(rt)
+	m.revive(dead)
 }
 
 func (m *model) bury(rt *rapid.T) {

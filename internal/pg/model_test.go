@@ -20,7 +20,7 @@ import (
 // slices (model_queue_test.go); after each step the states that a reader sees must be those of the model,
 // and the invariants must hold. Time is set, never slept. POSTERN_MODEL_STEPS is how many steps.
 func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
-	steps, each := 1500, 50
+	steps, each := 2000, 100
 	if n, err := strconv.Atoi(os.Getenv("POSTERN_MODEL_STEPS")); err == nil {
 		steps = n
 	}
@@ -45,6 +45,7 @@ func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
 		m.nodes = []*mNode{{Node: w.node("n1"), beat: w.now}, {Node: w.node("n2"), beat: w.now}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "submit again": m.submitAgain, "claim": m.claim, "answer": m.answer, "answer late": m.answerLate, "wake": m.wake,
+			"claim more": m.claim, "answer more": m.answer, "answer a run": m.answerRun, "wake more": m.wake, "crash": m.crash, "give up more": m.giveUp, // what moves it on comes more often
 			"later": m.later, "cancel": m.cancel, "abandon": m.abandon, "pause": m.pause, "beat": m.beat, "bury": m.bury, "release": m.release,
 			"give up": m.giveUp, "reap": m.reap, "": m.check,
 		})
@@ -104,14 +105,18 @@ func (m *model) sorted() (list []*mQueue) {
 func (m *model) submit(rt *rapid.T) {
 	var subs []*pg.Submission
 	var txs []*mTx
-	for range rapid.IntRange(1, 4).Draw(rt, "n") {
-		name := rapid.SampledFrom([]string{"q1", "q2", "q3"}).Draw(rt, "queue")
+	kind := rapid.SampledFrom([]string{"T", "T", "U", "U", "X", ""}).Draw(rt, "type")
+	for range rapid.IntRange(1, 5).Draw(rt, "n") {
+		typ := kind
+		if typ == "" {
+			typ = rapid.SampledFrom([]string{"T", "U", "X"}).Draw(rt, "type of one")
+		}
+		name := rapid.SampledFrom([]string{"q1", "q1", "q1", "q2", "q3"}).Draw(rt, "queue")
 		if m.queues[name] == nil {
 			m.queues[name] = &mQueue{m: m, name: name}
 		}
 		m.made++
-		x := &mTx{q: m.queues[name], uid: fmt.Sprint("u", m.made), state: outbox.WAITING, attempt: 1,
-			typ: rapid.SampledFrom([]string{"T", "T", "U", "U", "X"}).Draw(rt, "type")}
+		x := &mTx{q: m.queues[name], uid: fmt.Sprint("u", m.made), state: outbox.WAITING, attempt: 1, typ: typ}
 		if rapid.IntRange(0, 5).Draw(rt, "later") == 0 {
 			x.notBefore = m.now.Add(4 * time.Second)
 		}
@@ -221,8 +226,21 @@ func (m *model) answer(rt *rapid.T) {
 		rt.Skip("nothing in hand")
 	}
 	q := rapid.SampledFrom(list).Draw(rt, "queue")
-	a := m.said(rt, q.lease)
-	out := m.settle(a)[0]
+	q.settle(rt, m.said(rt, q.lease))
+}
+
+// answerRun lets one queue work off a few, one after another, under one lease.
+func (m *model) answerRun(rt *rapid.T) {
+	for _, q := range m.sorted() {
+		for n := rapid.IntRange(0, 3).Draw(rt, "n"); n > 0 && q.mode == modeCall && !q.lease.Resume; n-- {
+			q.settle(rt, &pg.Answer{Lease: q.lease, Reachable: true, StartedAt: m.now, Continue: true, Result: done().Result,
+				Step: sequencer.Dispatched(q.lease.Flight(outbox.DefaultMaxRetries), done(), q.lease.Dispatcher.Dispatcher, 0.5)})
+		}
+	}
+}
+
+func (q *mQueue) settle(rt *rapid.T, a *pg.Answer) {
+	out := q.m.world.settle(a)[0]
 	if out.Fenced {
 		rt.Fatalf("the answer of %s was fenced", q.name)
 	}
@@ -243,7 +261,7 @@ func (m *model) answerLate(rt *rapid.T) {
 // said draws what the worker says to a lease, and decides.
 func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 	f, d := l.Flight(outbox.DefaultMaxRetries), l.Dispatcher.Dispatcher
-	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.now, Continue: rapid.Bool().Draw(rt, "continue"), Yield: rapid.IntRange(0, 3).Draw(rt, "yield") == 0}
+	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
 	status := func(states ...outbox.StatusState) outbox.Status {
 		st := outbox.Status{State: rapid.SampledFrom(states).Draw(rt, "status")}
 		if st.State != outbox.StatusUnknown {
