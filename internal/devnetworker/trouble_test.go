@@ -201,3 +201,35 @@ func TestAKeyThatIsGoneOnARetryBlocks(t *testing.T) {
 	b.send(again(b.call(1), one, "110"), "")
 	b.received(10)
 }
+
+// Two calls of an old owner are on their way in when the new owner's comes: neither goes out any more.
+func TestACallThatWaitedWhileAHigherFenceCameExecutesNothing(t *testing.T) {
+	t.Parallel()
+	b := still(t)
+	alice := b.account("alice").Address
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	b.swap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/accounts/"+string(alice) {
+			entered <- struct{}{}
+			<-leave
+		}
+		b.ledger.Handler().ServeHTTP(w, r)
+	}))
+	var wg sync.WaitGroup
+	for seq := range int64(2) { // one is at the ledger, one waits for the account
+		wg.Go(func() {
+			if a := b.client.Dispatch(t.Context(), b.call(seq+1)); a.Class != outbox.ClassAmbiguous || a.Code != "http_409" {
+				t.Errorf("an old owner's call: %+v", a)
+			}
+		})
+	}
+	<-entered
+	b.send(b.call(3, func(c *remote.Call) {
+		c.Fence, c.Account, c.Data = 2, "bob", json.RawMessage(`{"to":"carol.app","method":"x","calls":[]}`)
+	}), "")
+	close(leave)
+	wg.Wait()
+	if n := b.account("alice").NextNonce; n != 0 {
+		t.Errorf("%d transactions of old owners went out", n)
+	}
+}
