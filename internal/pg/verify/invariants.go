@@ -19,6 +19,12 @@ var Invariants = []Invariant{
 		FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
 		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND l.holder IS DISTINCT FROM q.queue_id`},
 
+	{"I2", "a key names one transaction, which bears it, and no two bear the same", `
+		SELECT 'key ' || i.key || ' of context ' || i.context_id FROM postern.idempotency i LEFT JOIN postern.task t USING (queue_id, seq, day)
+		WHERE (t.context_id, t.uid) IS DISTINCT FROM (i.context_id, i.key)
+		UNION ALL SELECT 'key ' || uid || ' of context ' || context_id || ' is borne by ' || count(*) FROM postern.task
+		WHERE uid IS NOT NULL GROUP BY context_id, uid HAVING count(*) > 1`},
+
 	{"I3", "positions are dense up to tail", `
 		SELECT 'queue ' || t.queue_id FROM postern.task t
 		JOIN (SELECT queue_id, coalesce(q.tail_seq, n.last_seq) AS tail FROM postern.queue q FULL JOIN postern.queue_name n USING (queue_id)) q USING (queue_id)

@@ -27,6 +27,8 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 		{"S2.4 sender", "two queues name one sender", `UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'a1') WHERE cur_seq IS NOT NULL`},
 		{"S2.20", "an exclusive lane was let go in flight", `UPDATE postern.lane SET holder = NULL`},
 		{"S2.20", "an exclusive lane is held by a queue that is gone", `UPDATE postern.lane SET holder = 12345 WHERE kind = 'exclusive'`},
+		{"I2", "a key names nothing", `INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) VALUES (1, 'ghost', 12345, 1, '2026-01-01', '')`},
+		{"I2", "two transactions bear one key", `UPDATE postern.task SET uid = 'same' WHERE queue_id = ` + ended + ` AND seq > 1`},
 		{"I3", "a position is missing", `DELETE FROM postern.task WHERE queue_id = ` + ended + ` AND seq = 2`},
 		{"I3", "the tail is behind", `UPDATE postern.queue SET tail_seq = 2, head_seq = 3 WHERE queue_id = ` + ended},
 		{"I4", "an outcome is missing", `DELETE FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 2`},
