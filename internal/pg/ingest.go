@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,9 +53,11 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 	if err := s.ensureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
+	var again []int
 	reread := false // a type or sender that we have not heard of may be new
 	err = s.run(ctx, func(t *txn) error {
-		in := &ingest{reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
+		again = nil
+		in := &ingest{atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
 		out = in.out
 		if err := in.load(ctx, t); err != nil {
 			return err
@@ -69,11 +72,27 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 		if in.fresh == 0 {
 			return t.rollback(ctx)
 		}
+		again = in.again
 		b := &pgx.Batch{}
 		in.write(b)
 		return in.e.commit(ctx, t, b)
 	})
-	return out, err
+	if err != nil || len(again) == 0 {
+		return out, err
+	}
+	rest := make([]*Submission, len(again))
+	for i, at := range again {
+		rest[i] = subs[at]
+	}
+	more, err := s.Ingest(ctx, rest, false)
+	for i, at := range again {
+		if err != nil {
+			out[at] = Accepted{Err: err}
+		} else {
+			out[at] = more[i]
+		}
+	}
+	return out, nil
 }
 
 type nameKey struct {
@@ -100,6 +119,9 @@ type ingest struct {
 	touched map[int64]bool
 	fresh   int
 	refused bool
+	atomic  bool
+	again   []int            // what has to wait for this commit, since it makes room by dropping what lies in it
+	waits   map[nameKey]bool // queues of which something does
 	reread  *bool
 }
 
@@ -111,6 +133,7 @@ type keyRow struct {
 // load locks the queues, then reads what is known of the keys, then the time.
 func (in *ingest) load(ctx context.Context, t *txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
+	in.waits = map[nameKey]bool{}
 	var ids []int64
 	var contexts []int32
 	var uids []string
@@ -175,7 +198,16 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 			in.refused = in.refused || in.out[i].Err != nil
 			continue
 		}
+		if sub.Queue != "" && in.waits[nameKey{sub.ContextID, sub.Queue}] {
+			in.again = append(in.again, i)
+			continue
+		}
 		id, err := in.place(ctx, t, sub)
+		if err == errAgain {
+			in.again = append(in.again, i)
+			in.waits[nameKey{sub.ContextID, sub.Queue}] = true
+			continue
+		}
 		if err != nil {
 			if err = lacks.add(err); err == nil {
 				continue
@@ -336,6 +368,9 @@ func (in *ingest) write(b *pgx.Batch) {
 
 func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid) }
 
+// errAgain puts a submission, and those behind it in its queue, off to a commit of their own.
+var errAgain = errors.New("this one has to wait for a commit")
+
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
 func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 	if err := exact(ctx, t, []*queueRow{q}); err != nil {
@@ -350,6 +385,9 @@ func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 	nextUnsettled(b, q.ID, above, day, func(t *Task) { oldest = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
+	}
+	if in.touched[q.ID] && !in.atomic {
+		return errAgain
 	}
 	if oldest == nil || in.touched[q.ID] {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)

@@ -193,3 +193,42 @@ func TestAnAtomicBatchThatIsRefusedNamesNothing(t *testing.T) {
 		t.Errorf("%d tasks", n)
 	}
 }
+
+// TestAQueueThatDropsItsOldestTakesWhateverComes: posts of one queue are gathered into one commit, and
+// each makes room for itself.
+func TestAQueueThatDropsItsOldestTakesWhateverComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: "q", Priority: "Med", MaxDepth: 3, WhenFull: "drop_oldest", OnFailure: "continue"}, 0)
+	w.must(err)
+	ids := w.post("q", "T", "a", "b", "c", "d", "e")
+	ids = append(ids, w.post("q", "T", "f", "g")...)
+	holdsTrue(t, w.ctx, w.s.Pool())
+	for i, id := range ids {
+		want := outbox.CANCELLED
+		if i >= 4 {
+			want = outbox.WAITING
+		}
+		if id.Seq != int64(i+1) || w.state(id) != want {
+			t.Errorf("%d is at %d, %s, want %s", i+1, id.Seq, w.state(id), want)
+		}
+	}
+	n := w.node("n")
+	l := w.claim(n, everything())[0] // what is in flight is not dropped
+	more := w.post("q", "T", "h", "i", "j")
+	if w.state(l.ID()) != outbox.DISPATCHING || w.state(more[2]) != outbox.WAITING || w.state(more[0]) != outbox.CANCELLED {
+		t.Error(w.state(l.ID()), w.state(more[0]), w.state(more[2]))
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	// a batch that wants all or nothing is refused, since what would be dropped lies in it
+	var subs []*pg.Submission
+	for i := range 4 {
+		subs = append(subs, w.sub("q", "T", fmt.Sprint("atomic", i)))
+	}
+	out, err := w.s.Ingest(w.ctx, subs, true)
+	if err != nil || out[3].Err == nil {
+		t.Errorf("%+v %v", out, err)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
