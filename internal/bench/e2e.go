@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
@@ -82,28 +81,26 @@ func (b *E2E) say(line string) {
 }
 
 // once is one run over fresh queues: depth rounds over all queues, so that neighbours in time belong to
-// different queues, as many clients would post them.
+// different queues, as many clients would post them. A queue is always posted to by the same connection,
+// one after the other: its order is then known, and checked.
 func (b *E2E) once(ctx context.Context, client *http.Client, run int) (float64, []time.Duration, error) {
 	total := b.Queues * b.Depth
 	prefix := fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), run)
 	times := make([]time.Duration, total)
-	var next atomic.Int64
 	var wg sync.WaitGroup
 	failures := make(chan error, b.Connections)
 	start := time.Now()
-	for range b.Connections {
+	for c := range b.Connections {
 		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= total || ctx.Err() != nil {
-					return
+			for i := range b.Depth {
+				for q := c; q < b.Queues && ctx.Err() == nil; q += b.Connections {
+					began := time.Now()
+					if err := post(ctx, client, b.URL, fmt.Sprintf("%s-%d", prefix, q), i); err != nil {
+						failures <- err
+						return
+					}
+					times[i*b.Queues+q] = time.Since(began)
 				}
-				began := time.Now()
-				if err := post(ctx, client, b.URL, fmt.Sprintf("%s-%d", prefix, i%b.Queues), i); err != nil {
-					failures <- err
-					return
-				}
-				times[i] = time.Since(began)
 			}
 		})
 	}
