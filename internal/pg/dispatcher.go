@@ -76,22 +76,12 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 		return false, err
 	}
 	err = s.run(ctx, func(t *txn) error {
-		var old int64
-		var removed bool
+		created, err = t.lockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher
+			WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, d.Type)
+		if err != nil {
+			return err
+		}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, d.Type).
-			Query(func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&old, &removed}, func() error { return nil })
-				return err
-			})
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		created = old == 0 || removed
-		if err := matchVersion(version, old, created); err != nil {
-			return err
-		}
-		b = &pgx.Batch{}
 		if d.Pool != "" {
 			b.Queue(`INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING`, by.Context, d.Pool)
 		}
@@ -107,6 +97,23 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 		return false, err
 	}
 	return created, s.reconfigured(ctx)
+}
+
+// lockVersion locks the row that is to be replaced, if there is one, and compares its version with what
+// the client last saw.
+func (t *txn) lockVersion(ctx context.Context, want int64, sql string, args ...any) (created bool, err error) {
+	var have int64
+	var removed bool
+	b := &pgx.Batch{}
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&have, &removed}, func() error { return nil })
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return false, err
+	}
+	created = have == 0 || removed
+	return created, matchVersion(want, have, created)
 }
 
 // matchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist) with what

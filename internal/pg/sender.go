@@ -79,22 +79,12 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 		v.Attributes = json.RawMessage("{}")
 	}
 	err = s.run(ctx, func(t *txn) error {
-		var old int64
-		var removed bool
+		created, err = t.lockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.sender
+			WHERE context_id = $1 AND account = $2 FOR UPDATE`, by.Context, v.Account)
+		if err != nil {
+			return err
+		}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT version, removed_at IS NOT NULL FROM postern.sender WHERE context_id = $1 AND account = $2 FOR UPDATE`, by.Context, v.Account).
-			Query(func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&old, &removed}, func() error { return nil })
-				return err
-			})
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		created = old == 0 || removed
-		if err := matchVersion(version, old, created); err != nil {
-			return err
-		}
-		b = &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING`, by.Context, v.Pool)
 		b.Queue(`INSERT INTO postern.sender (context_id, account, pool_id, worker_url, attributes)
 			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
