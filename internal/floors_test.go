@@ -51,10 +51,14 @@ var floors = map[string]struct {
 	"internal/bench":        {4, "measures over HTTP, and checks in the database what was measured"},
 	"internal/devnetworker": {4, "the worker of the devnet, whose client it is; knows no rows"},
 
+	"internal/verifyworker": {4, "checks a worker as its caller: over HTTP, with the client of floor 3"},
+
 	"internal/demo": {4, "posts the samples as any client would: over HTTP, with no way around it"},
 
 	"internal/app": {5, "builds everything from its configuration"},
 	"cmd/postern":  {6, "floor 5 in the drawing: one file per command, each starts what app builds"},
+
+	"examples": {6, "programs for others to begin with: they use what is public"},
 
 	"internal/pgtest":     {support, "databases for tests"},
 	"internal/scenario":   {support, "stories in the seeds' words"},

@@ -40,6 +40,7 @@ var codes = map[string]int{
 	"bad_setting":            exitUsage,
 	"ephemeral_and_database": exitUsage,
 	"database_unavailable":   exitUnreachable,
+	"worker_unreachable":     exitUnreachable,
 }
 
 // report prints an error once and returns its exit code.

@@ -30,7 +30,7 @@ func root() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT)")
 	cmd.AddCommand(serveCommand(), workCommand(), migrateCommand(), devCommand(), demoCommand(), devnetCommand(), benchCommand(), machinesCommand(),
-		openapiCommand(), configCommand(), versionCommand(), workerCommand())
+		openapiCommand(), configCommand(), versionCommand(), workerCommand(), verifyWorkerCommand())
 	cmd.InitDefaultHelpCmd()
 	return cmd
 }

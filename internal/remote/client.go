@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"crypto/tls"
 	"net/http"
 	"net/netip"
@@ -27,6 +28,20 @@ const (
 type Config struct {
 	AllowCIDR []netip.Prefix // private addresses that workers may have; public ones always may
 	UserAgent string         // "" = "postern"
+
+	// Observe sees every exchange as it came over the wire, with the context of its call; nil: nobody does.
+	Observe func(context.Context, Exchange)
+}
+
+// Exchange is one request and what came of it, for who looks over a client's shoulder.
+type Exchange struct {
+	Method, URL string
+	Status      int         // 0 without an answer
+	Header      http.Header // of the answer
+	Body        []byte      // nil when it could not be read whole
+	Sent        bool        // some byte of the request may have reached the worker
+	Code        string      // why there is no answer, or no whole body: "connection_refused", "timeout", ...
+	Message     string      // the same as a sentence
 }
 
 // Client calls workers over HTTP. It is safe for concurrent use and shares one pool of connections;
@@ -34,6 +49,7 @@ type Config struct {
 type Client struct {
 	transport *http.Transport
 	userAgent string
+	observe   func(context.Context, Exchange)
 	now       func() time.Time
 
 	mu         sync.Mutex
@@ -58,6 +74,7 @@ func New(cfg Config) *Client {
 			MaxResponseHeaderBytes: maxHeader,
 		},
 		userAgent:  cfg.UserAgent,
+		observe:    cfg.Observe,
 		now:        time.Now,
 		noBatch:    map[string]time.Time{},
 		maxRetries: map[string]*maxRetries{},

@@ -36,7 +36,17 @@ type reply struct {
 
 // exchange sends r once. A second time only over a kept connection that died before one byte was
 // written: then the first time did not happen.
-func (c *Client) exchange(ctx context.Context, r request) reply {
+func (c *Client) exchange(ctx context.Context, r request) (p reply) {
+	if c.observe != nil {
+		seen := ctx
+		defer func() {
+			code := p.code
+			if p.unread != "" {
+				code = p.unread
+			}
+			c.observe(seen, Exchange{Method: r.method, URL: r.url, Status: p.status, Header: p.header, Body: p.body, Sent: p.sent, Code: code, Message: p.message})
+		}()
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	for {

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Call is one dispatch: what to do, and what is known of it.
+type Call[T any] struct {
+	Info
+	Data T // txData.data; what does not fit into T is rejected with code bad_data
+}
+
+// Ended is what a hook is told: how a transaction ended (S2.12).
+type Ended[T any] struct {
+	Info
+	Data   T
+	Result Result
+}
+
+// Result is what a transaction ended with.
+type Result struct {
+	Hash  string          `json:"hash"`
+	Done  json.RawMessage `json:"done"`
+	Data  json.RawMessage `json:"data"`
+	Error json.RawMessage `json:"error"`
+}
+
+// Info is what a call says besides its data.
+type Info struct {
+	Token          string   // names this attempt: equal only when it is sent again
+	Transaction    string   // the id: the same for all attempts
+	UID            string   // the client's name of the transaction; not unique over contexts
+	Type           string   // of the transaction
+	Queue          string   // "" for unordered work
+	Account        string   // of the sender; "" for types without one
+	Attempt        int      // from 1
+	Retries        int      // so many attempts failed before
+	Epoch          int      // of the database
+	Fence          int64    // of the queue: rises with each owner
+	Position       int64    // in the queue
+	Fee            string   // to offer, in digits; "" where none is known
+	Nonce          string   // of the earlier attempt, in digits
+	PreviousHashes []string // of earlier attempts: to be replaced, so that only one of them happens
+	PostedAt       time.Time
+	Deadline       time.Time // after it Postern asks /status; zero where the call names none
+	Traceparent    string
+	Again          bool // this token began before and nobody knows its end: look before you do it
+}
+
+// wire is the body of a dispatch or hook (S2.7).
+type wire struct {
+	TxData struct {
+		UID, Type string
+		Data      json.RawMessage
+		TS        string
+	} `json:"txData"`
+	Sender struct {
+		AccountID string `json:"accountId"`
+		Queue     string
+		Retries   int
+	}
+	Postern struct {
+		Token          string
+		Attempt, Epoch int
+		Fence          int64
+		Position       int64
+		Fee, Nonce     string
+		PreviousHashes []string `json:"previous_hashes"`
+		Deadline       string
+	}
+	Result Result
+}
+
+// info reads what a call says. A caller that knows no tokens has the client's uid and the number of the
+// retry; these name the attempt then.
+func (c wire) info(typ string, h http.Header) Info {
+	in := Info{
+		Token: c.Postern.Token, UID: c.TxData.UID, Type: typ, Queue: c.Sender.Queue, Account: c.Sender.AccountID,
+		Attempt: c.Postern.Attempt, Retries: c.Sender.Retries, Epoch: c.Postern.Epoch, Fence: c.Postern.Fence, Position: c.Postern.Position,
+		Fee: c.Postern.Fee, Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes, Traceparent: h.Get("Traceparent"),
+	}
+	in.PostedAt, _ = time.Parse(time.RFC3339, c.TxData.TS)
+	in.Deadline, _ = time.Parse(time.RFC3339, c.Postern.Deadline)
+	if in.Token == "" && in.UID != "" {
+		in.Token = "uid/" + in.UID + "." + strconv.Itoa(in.Retries+1)
+	}
+	in.Transaction = in.Token
+	if i := strings.LastIndexByte(in.Token, '.'); i > 0 {
+		in.Transaction = in.Token[:i]
+	}
+	return in
+}
+
+// id is the form of a transaction's id; its first 44 bits are the number of the queue.
+var id = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// line names what fences are compared within, "" for nothing. The queue's name alone would not do: two
+// contexts may each have a queue of one name, and unordered work has none.
+func (in Info) line() string {
+	if id.MatchString(in.Transaction) {
+		return in.Transaction[:12] + "/" + in.Queue
+	}
+	return in.Queue
+}

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"context"
+	"strconv"
+	"sync"
+)
+
+// Question is what Options.Status is asked: after a hash, or after a token whose end the kit does not know.
+type Question struct {
+	Type  string // "" in a batch, for a hash that the store does not know
+	Token string
+	Hash  string
+}
+
+// Status is what became of something. Make one with Pending, Included, Failed or Unknown; for a question by
+// token, set Hash too.
+type Status struct {
+	State         string
+	Hash          string
+	Nonce         string
+	BlockHeight   string // digits, of an included one: the block, or any number that says where it is
+	Confirmations int    // how deep its block lies; 0 for one that does not count
+	FailureReason string
+}
+
+// The states that a status can have.
+const (
+	statePending  = "pending"
+	stateIncluded = "included"
+	stateFailed   = "failed"
+	stateUnknown  = "unknown"
+)
+
+// Pending says that it is on its way.
+func Pending() Status { return Status{State: statePending} }
+
+// Included says that it is there, in the block of this height; confirmations deep, or 0 for "not counted".
+func Included(height uint64, confirmations int) Status {
+	return Status{State: stateIncluded, BlockHeight: strconv.FormatUint(height, 10), Confirmations: confirmations}
+}
+
+// Failed says that it failed for good, and can no longer happen.
+func Failed(reason string) Status { return Status{State: stateFailed, FailureReason: reason} }
+
+// Unknown says that there never was such a thing, or that it was dropped: it will be sent again. Where you
+// could not ask, return an error instead: that says nothing, and is asked again.
+func Unknown() Status { return Status{State: stateUnknown} }
+
+// body is the answer to a question (S2.7).
+func (s Status) body() map[string]any {
+	m := map[string]any{"state": s.State, "block_height": nil, "failure_reason": nil}
+	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason} {
+		if v != "" {
+			m[key] = v
+		}
+	}
+	if s.Confirmations > 0 {
+		m["confirmations"] = s.Confirmations
+	}
+	return m
+}
+
+// byToken says what is known of a token. One that is answered without a hash is "failed" where an error was
+// the answer, and "unknown" where it is done: sent again, it gets the same answer, result included, which a
+// status could not carry.
+func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error) {
+	if w.isRunning(token) {
+		return Status{}, errRunning
+	}
+	e, err := w.store.Find(ctx, token, "")
+	switch {
+	case err != nil:
+		return Status{}, err
+	case e.Token == "" || e.Open:
+		if w.options.Status == nil {
+			return Unknown(), nil
+		}
+		return w.options.Status(ctx, Question{Type: typ, Token: token})
+	case e.Answer.Error != nil:
+		return Failed(e.Answer.Error.Message), nil
+	case len(e.Answer.Done) > 0:
+		return Unknown(), nil
+	}
+	if w.options.Status == nil {
+		s := Pending()
+		s.Hash, s.Nonce = e.Answer.Hash, e.Answer.Nonce
+		return s, nil
+	}
+	s, err := w.options.Status(ctx, Question{Type: e.Type, Hash: e.Answer.Hash})
+	if s.Hash == "" && s.State != stateUnknown {
+		s.Hash = e.Answer.Hash
+	}
+	return s, err
+}
+
+// byHash asks the hook after a hash.
+func (w *Worker) byHash(ctx context.Context, typ, hash string) (Status, error) {
+	if typ == "" {
+		e, err := w.store.Find(ctx, "", hash)
+		if err != nil {
+			return Status{}, err
+		}
+		typ = e.Type
+	}
+	s, err := w.options.Status(ctx, Question{Type: typ, Hash: hash})
+	s.Hash = hash
+	return s, err
+}
+
+// aside is how many questions of a batch are asked side by side.
+const aside = 8
+
+// byHashes asks after many, in their order. One that could not be asked spoils all: a gap would be taken
+// for an answer.
+func (w *Worker) byHashes(ctx context.Context, hashes []string) ([]Status, error) {
+	out, errs := make([]Status, len(hashes)), make([]error, len(hashes))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(aside, len(hashes)) {
+		wg.Go(func() {
+			for i := range next {
+				out[i], errs[i] = w.byHash(ctx, "", hashes[i])
+			}
+		})
+	}
+	for i := range hashes {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
