@@ -46,7 +46,7 @@ bench: ## load, with one JSON line at the end
 
 .PHONY: build
 build: ## the static binary, bin/postern
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/postern ./cmd/postern
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/postern ./cmd/postern
 
 .PHONY: sizes
 sizes: ## how big files feel: median, 90th percentile and the largest
