@@ -24,7 +24,7 @@ func readme(t *testing.T) string {
 func TestTheCommandsOfTheReadmeExist(t *testing.T) {
 	t.Parallel()
 	text := readme(t)
-	for _, m := range regexp.MustCompile("`(?:go run \\./cmd/)?postern ([a-z]+)[^`]*`").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("`(?:go run \\./cmd/)?postern ([a-z-]+)[^`]*`").FindAllStringSubmatch(text, -1) {
 		if c, _, err := root().Find([]string{m[1]}); err != nil || c.Name() != m[1] {
 			t.Errorf("README.md speaks of %s, which is no command: %v", m[0], err)
 		}

@@ -1,0 +1,121 @@
+package verifyworker_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/verifyworker"
+)
+
+// pass wants every check ok or not offered, but for those named.
+func pass(t *testing.T, o verifyworker.Options, but ...string) {
+	t.Helper()
+	r, err := verifyworker.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notRun := map[string]bool{}
+	for _, name := range but {
+		notRun[name] = true
+	}
+	for _, c := range r.Checks {
+		switch {
+		case c.State == verifyworker.Failed:
+			t.Errorf("%s: %s (%s)", c.Name, c.Found, c.Cost)
+		case (c.State == verifyworker.NotRun) != notRun[c.Name]:
+			t.Errorf("%s: %s, %s", c.Name, c.State, c.Found)
+		}
+	}
+	if !r.OK || r.Failed != 0 {
+		t.Errorf("the report says ok %t, %d failed", r.OK, r.Failed)
+	}
+}
+
+// start runs a program whose output names its URL, and stops it at the end of t as an operator would.
+func start(t *testing.T, program string, args ...string) (url string, stop func()) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	found := make(chan string)
+	go func() {
+		defer close(found)
+		lines, said := bufio.NewScanner(out), false
+		for lines.Scan() {
+			if u := regexp.MustCompile(`http://[0-9.:]+`).FindString(lines.Text()); u != "" && !said {
+				found <- u
+				said = true
+			} else if !said {
+				t.Log(lines.Text())
+			}
+		}
+	}()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s ended with %v", filepath.Base(program), err)
+		}
+		out.Close()
+	}
+	t.Cleanup(stop)
+	if url = <-found; url == "" {
+		t.Fatalf("%s named no URL", filepath.Base(program))
+	}
+	return url, stop
+}
+
+func TestTheExampleInGoKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "worker")
+	if out, err := exec.Command("go", "build", "-o", program, "../../examples/worker").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	url, _ := start(t, program, "127.0.0.1:0", filepath.Join(dir, "store"))
+	pay := verifyworker.Options{URL: url, Type: "PAY", Data: json.RawMessage(`{"to":"ada","cents":1}`)}
+	pass(t, pay)
+	pass(t, verifyworker.Options{URL: url, Type: "GREET", Data: json.RawMessage(`{"name":"Ada"}`)},
+		"distinct hashes", "status by hash", "status batch", "inclusion", "replacement")
+}
+
+func TestTheExampleInPythonKeepsTheContractAlsoOverARestart(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed: examples/worker.py is not tried")
+	}
+	journal := filepath.Join(t.TempDir(), "journal")
+	url, stop := start(t, python, "../../examples/worker.py", "127.0.0.1:0", journal)
+	pass(t, verifyworker.Options{URL: url, Type: "ANY"})
+	stop()
+	before, _ := os.ReadFile(journal)
+	torn := append(before, `{"token": "cut off by a cra`...)
+	if err := os.WriteFile(journal, torn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, _ = start(t, python, "../../examples/worker.py", "127.0.0.1:0", journal)
+	pass(t, verifyworker.Options{URL: url, Type: "ANY"})
+	after, _ := os.ReadFile(journal)
+	if !strings.HasPrefix(string(after), string(before)) || strings.Contains(string(after), "cut off by a cra") {
+		t.Error("the restart lost what was written, or kept a line that was cut off")
+	}
+}
