@@ -20,11 +20,13 @@ import (
 type File struct {
 	memory Memory
 	path   string
+	grow   int // lines that are not worth a new file
 
 	mu      sync.Mutex // the order of lines is that of changes in memory
 	file    *os.File
 	unlock  io.Closer
 	written int64
+	lines   int // in the file
 	broken  error
 
 	syncing sync.Mutex
@@ -45,10 +47,10 @@ type line struct {
 }
 
 // OpenFile opens the store at path, or makes it. What is older than keep (0: a week) is forgotten, and the
-// file written anew without it. A last line that was cut off by a crash was never answered for and is left
+// file written anew without it, now and whenever it has grown. A last line that was cut off by a crash was never answered for and is left
 // out; any other line that cannot be read is an error, and so is a file that another process has open.
 func OpenFile(path string, keep time.Duration) (*File, error) {
-	f := &File{path: path, memory: Memory{Keep: keep}}
+	f := &File{path: path, grow: 1 << 20, memory: Memory{Keep: keep}}
 	f.memory.init()
 	unlock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -61,7 +63,6 @@ func OpenFile(path string, keep time.Duration) (*File, error) {
 		unlock.Close()
 		return nil, fmt.Errorf("open the store %s: %w", path, err)
 	}
-	f.memory.sweep(time.Now())
 	f.unlock = unlock
 	return f, nil
 }
@@ -82,7 +83,11 @@ func (f *File) load() error {
 		if !whole {
 			return nil
 		}
-		if err := json.Unmarshal(text, &l); err != nil {
+		err := json.Unmarshal(text, &l)
+		if err == nil && l.Token == "" && l.Fence == nil {
+			err = errors.New("neither token nor fence")
+		}
+		if err != nil {
 			return fmt.Errorf("line %d is none of ours (%w): restore the file, or remove it and with it the memory of what was sent", n, err)
 		}
 		f.play(l)
@@ -103,6 +108,11 @@ func (f *File) play(l line) {
 	default:
 		m.tokens[l.Token] = Entry{Token: l.Token, Type: l.Type, Open: true, At: l.At}
 	}
+}
+
+// grown says whether most of a large file is about what is known better or forgotten.
+func (f *File) grown() bool {
+	return f.lines > f.grow && f.lines > 4*(len(f.memory.tokens)+len(f.memory.fences))
 }
 
 // compact writes what is in memory, and young enough, into a new file that takes the place of the old one.
@@ -134,7 +144,7 @@ func (f *File) compact() error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	f.file = file
+	f.file, f.lines = file, len(f.memory.fences)+len(f.memory.tokens)
 	return nil
 }
 
@@ -200,6 +210,7 @@ func (f *File) change(do func() *line) error {
 			return f.broken
 		}
 		f.written++
+		f.lines++
 	}
 	upto := f.written
 	f.mu.Unlock()
@@ -215,6 +226,13 @@ func (f *File) sync(upto int64) error {
 	}
 	f.mu.Lock()
 	written, broken := f.written, f.broken
+	if broken == nil && f.grown() {
+		old := f.file
+		if broken = f.compact(); broken == nil {
+			broken = old.Close()
+		}
+		f.broken = broken
+	}
 	f.mu.Unlock()
 	if broken != nil {
 		return broken

@@ -1,0 +1,380 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/api/worker"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+const typ = "SEND_CLAIM_VOTE" // the type of remotetest.Call
+
+type claim struct {
+	ClaimUID string `json:"claimUid"`
+}
+
+// serve serves w at a URL until the end of t.
+func serve(t *testing.T, w *worker.Worker) string {
+	t.Helper()
+	s := httptest.NewServer(w.Handler())
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func sent(_ context.Context, c worker.Call[claim]) (worker.Answer, error) {
+	return worker.Sent("h-" + c.Transaction).WithNonce("7").WithFee("100"), nil
+}
+
+func included(_ context.Context, q worker.Question) (worker.Status, error) {
+	if !strings.HasPrefix(q.Hash, "h-") {
+		return worker.Unknown(), nil
+	}
+	return worker.Included(1, 3), nil
+}
+
+func TestTheKitKeepsTheContractWithEitherStore(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(*testing.T) worker.Store{
+		"memory": func(*testing.T) worker.Store { return nil },
+		"file":   func(t *testing.T) worker.Store { return open(t, filepath.Join(t.TempDir(), "store")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			remotetest.Exercise(t, func(t *testing.T) string {
+				w := worker.New(worker.Options{Store: store(t), Status: included})
+				worker.Handle(w, typ, sent)
+				worker.OnSuccess(w, typ, func(context.Context, worker.Ended[claim]) error { return nil })
+				w.MaxRetries(typ, 5)
+				return serve(t, w)
+			})
+		})
+	}
+}
+
+func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
+	t.Parallel()
+	var got worker.Call[claim]
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, func(ctx context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		got = c
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("its context has no deadline")
+		}
+		return sent(ctx, c)
+	})
+	call := remotetest.Call(serve(t, w), 3)
+	call.UID, call.Attempt, call.Retries, call.Epoch, call.Fence = "mine", 2, 1, 4, 9
+	call.Fee, call.Nonce, call.PreviousHashes, call.Traceparent = "110", "6", []string{"h-0"}, "00-ab"
+	a := remotetest.Client(t).Dispatch(t.Context(), call)
+	if a.Class != "" || a.Result.Hash != "h-"+call.ID.String() || a.Result.Nonce != "7" || a.Result.Fee != "100" {
+		t.Errorf("answer %+v", a)
+	}
+	want := worker.Info{Token: call.ID.Token(2), Transaction: call.ID.String(), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
+		Attempt: 2, Retries: 1, Epoch: 4, Fence: 9, Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
+		PostedAt: call.PostedAt, Deadline: got.Deadline}
+	if fmt.Sprint(got.Info) != fmt.Sprint(want) || got.Data.ClaimUID != "7" || time.Until(got.Deadline) <= 0 {
+		t.Errorf("told %+v\nwant %+v", got, want)
+	}
+}
+
+func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	for _, tc := range []struct {
+		name     string
+		answer   worker.Answer
+		err      error
+		class    outbox.Class
+		code     string
+		status   outbox.StatusState // by token, afterwards
+		repeated bool               // sent again, the handler runs again
+	}{
+		{"sent", worker.Sent("h-1"), nil, "", "", outbox.StatusIncluded, false},
+		{"done", worker.Done(map[string]int{"n": 1}), nil, "", "", outbox.StatusUnknown, false},
+		{"done with nothing", worker.Done(nil), nil, "", "", outbox.StatusUnknown, false},
+		{"done with too much", worker.Done(strings.Repeat("x", 2<<20)), nil, "", "", outbox.StatusUnknown, false},
+		{"done with what is no JSON", worker.Done(func() {}), nil, "", "", outbox.StatusUnknown, false},
+		{"rejected", worker.Answer{}, worker.Rejected("no_money", "m"), outbox.ClassRejected, "no_money", outbox.StatusFailed, false},
+		{"retry", worker.Answer{}, fmt.Errorf("pay: %w", worker.Retry("busy", "m", time.Minute)), outbox.ClassRetry, "busy", outbox.StatusFailed, false},
+		{"blocked", worker.Answer{}, worker.Blocked("closed", "m", until), outbox.ClassBlocked, "closed", outbox.StatusUnknown, true},
+		{"ambiguous", worker.Answer{}, worker.Ambiguous("timeout", "m"), outbox.ClassAmbiguous, "timeout", outbox.StatusUnknown, true},
+		{"another error", worker.Answer{}, errors.New("m"), outbox.ClassAmbiguous, "handler_failed", outbox.StatusUnknown, true},
+		{"nothing", worker.Answer{}, nil, outbox.ClassAmbiguous, "answer_empty", outbox.StatusUnknown, true},
+		{"a hash that is none", worker.Sent("h 1"), nil, outbox.ClassAmbiguous, "answer_invalid", outbox.StatusUnknown, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var runs, again int
+			w := worker.New(worker.Options{Status: included})
+			worker.Handle(w, typ, func(_ context.Context, c worker.Call[claim]) (worker.Answer, error) {
+				if runs++; c.Again {
+					again++
+				}
+				return tc.answer, tc.err
+			})
+			call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+			a := client.Dispatch(t.Context(), call)
+			if a.Class != tc.class || a.Code != tc.code {
+				t.Fatalf("class %q code %q (%s), want %q %q", a.Class, a.Code, a.Message, tc.class, tc.code)
+			}
+			switch {
+			case tc.class == "" && a.Result.Hash == "" && len(a.Result.Done) == 0:
+				t.Error("neither hash nor done arrived")
+			case tc.class == outbox.ClassRetry && a.After != time.Minute:
+				t.Errorf("after %s, want a minute", a.After)
+			case tc.class == outbox.ClassBlocked && !a.Until.Equal(until):
+				t.Errorf("until %s, want %s", a.Until, until)
+			}
+			if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != tc.status {
+				t.Errorf("status by token: %+v, want %s", st, tc.status)
+			}
+			b := client.Dispatch(t.Context(), call)
+			if b.Class != a.Class || b.Code != a.Code || b.Result.Hash != a.Result.Hash || string(b.Result.Done) != string(a.Result.Done) {
+				t.Errorf("sent again: %+v, want %+v", b, a)
+			}
+			if (runs == 2) != tc.repeated {
+				t.Errorf("the handler ran %d times", runs)
+			}
+			if open := tc.class == outbox.ClassAmbiguous; (again == 1) != open {
+				t.Errorf("%d runs were told that the token began before", again)
+			}
+		})
+	}
+}
+
+func TestAPanicIsAmbiguousAndEndsNothingElse(t *testing.T) {
+	t.Parallel()
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, func(_ context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		if !c.Again {
+			panic("out of cheese")
+		}
+		return sent(t.Context(), c)
+	})
+	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+	if a := client.Dispatch(t.Context(), call); a.Class != outbox.ClassAmbiguous || a.Code != "handler_panicked" || !strings.Contains(a.Message, "cheese") {
+		t.Errorf("%+v", a)
+	}
+	if a := client.Dispatch(t.Context(), call); a.Class != "" {
+		t.Errorf("sent again: %+v", a)
+	}
+}
+
+func TestDataThatDoesNotFitIsRejectedAndUnknownTypesToo(t *testing.T) {
+	t.Parallel()
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, sent)
+	worker.Handle(w, "LOOSE", func(context.Context, worker.Call[map[string]any]) (worker.Answer, error) { return worker.Done(1), nil })
+	client, url := remotetest.Client(t), serve(t, w)
+	for i, tc := range []struct{ typ, data, code string }{
+		{typ, `[1]`, "bad_data"}, {typ, `null`, "bad_data"}, {typ, ``, "bad_data"}, {"LOOSE", `null`, ""}, {"OTHER", `{}`, "unknown_type"},
+	} {
+		call := remotetest.Call(url, int64(i+1))
+		call.Type, call.Data = tc.typ, []byte(tc.data)
+		a := client.Dispatch(t.Context(), call)
+		if a.Code != tc.code || (tc.code != "") != (a.Class == outbox.ClassRejected) {
+			t.Errorf("%s %s: %+v, want code %q", tc.typ, tc.data, a, tc.code)
+		}
+	}
+}
+
+func TestManyWithOneTokenRunOneHandlerAndAQuestionMeanwhileSaysNothing(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int32
+	inside, let := make(chan struct{}), make(chan struct{})
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, func(_ context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		if runs.Add(1) == 1 {
+			close(inside)
+		}
+		<-let
+		return worker.Done(runs.Load()), nil
+	})
+	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+	results := make([]outbox.Answer, 8)
+	var wg sync.WaitGroup
+	for i := range results {
+		wg.Go(func() { results[i] = client.Dispatch(t.Context(), call) })
+	}
+	<-inside
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusUnreachable {
+		t.Errorf("while it runs: %+v, want an answer that says nothing", st)
+	}
+	close(let)
+	wg.Wait()
+	for _, a := range results {
+		if a.Class != "" || string(a.Result.Done) != "1" {
+			t.Errorf("%+v, want the answer of the first", a)
+		}
+	}
+}
+
+func TestAHandlerGoesOnWhenItsCallerHasLeft(t *testing.T) {
+	t.Parallel()
+	inside, let := make(chan struct{}), make(chan struct{})
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, func(ctx context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		close(inside)
+		<-let
+		return worker.Sent("h-1"), ctx.Err()
+	})
+	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan outbox.Answer)
+	go func() { left <- client.Dispatch(ctx, call) }()
+	<-inside
+	leave()
+	if a := <-left; a.Class != outbox.ClassAmbiguous {
+		t.Errorf("%+v", a)
+	}
+	close(let)
+	if a := client.Dispatch(t.Context(), call); a.Class != "" || a.Result.Hash != "h-1" {
+		t.Errorf("sent again: %+v, want the answer of the run that nobody waited for", a)
+	}
+}
+
+func TestAHookRunsOnceUnlessItFails(t *testing.T) {
+	t.Parallel()
+	var told []worker.Ended[claim]
+	fail := true
+	w := worker.New(worker.Options{})
+	worker.OnFailure(w, typ, func(_ context.Context, e worker.Ended[claim]) error {
+		if told = append(told, e); fail {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+	var got []int
+	for range 3 {
+		a := client.Hook(t.Context(), call, outbox.OnFailure, []byte(`{"hash":"h-1"}`), []byte(`{"code":"500"}`), call.ID.String()+".on-failure")
+		got = append(got, a.Status)
+		fail = false
+	}
+	if fmt.Sprint(got) != "[503 200 200]" || len(told) != 2 {
+		t.Fatalf("statuses %v after %d runs", got, len(told))
+	}
+	if e := told[1]; e.Transaction != call.ID.String() || e.Data.ClaimUID != "7" || e.Result.Hash != "h-1" || string(e.Result.Error) != `{"code":"500"}` || e.Again {
+		t.Errorf("told %+v", e)
+	}
+	if a := client.Hook(t.Context(), call, outbox.OnSuccess, nil, nil, "x.on-success"); !a.Missing {
+		t.Errorf("a hook that it does not have: %+v", a)
+	}
+}
+
+func TestAStatusThatCannotBeAskedSaysNothing(t *testing.T) {
+	t.Parallel()
+	w := worker.New(worker.Options{Status: func(context.Context, worker.Question) (worker.Status, error) {
+		return worker.Status{}, errors.New("the node is down")
+	}})
+	worker.Handle(w, typ, sent)
+	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
+	client.Dispatch(t.Context(), call)
+	for _, st := range append(client.StatusBatch(t.Context(), call.BaseURL, typ, []string{"h-1", "h-2"}),
+		client.Status(t.Context(), call.BaseURL, typ, "", "h-1"), client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), "")) {
+		if st.State != outbox.StatusUnreachable {
+			t.Errorf("%+v, want unreachable", st)
+		}
+	}
+}
+
+func TestItStopsWhenCallsHaveEndedAndCutsOffThoseThatDoNot(t *testing.T) {
+	t.Parallel()
+	for name, grace := range map[string]time.Duration{"in time": time.Minute, "cut off": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inside, let := make(chan struct{}), make(chan struct{})
+			store := open(t, filepath.Join(t.TempDir(), "store"))
+			w := worker.New(worker.Options{Store: store, Grace: grace})
+			worker.Handle(w, typ, func(ctx context.Context, c worker.Call[claim]) (worker.Answer, error) {
+				close(inside)
+				select {
+				case <-let:
+					return worker.Sent("h-1"), nil
+				case <-ctx.Done():
+					return worker.Answer{}, ctx.Err()
+				}
+			})
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			stopped, answered := make(chan error), make(chan outbox.Answer)
+			go func() { stopped <- w.Serve(ctx, l) }()
+			call, client := remotetest.Call("http://"+l.Addr().String(), 1), remotetest.Client(t)
+			go func() { answered <- client.Dispatch(t.Context(), call) }()
+			<-inside
+			stop()
+			want := outbox.ClassAmbiguous
+			if grace > time.Second {
+				close(let)
+				want = ""
+			}
+			if a := <-answered; a.Class != want {
+				t.Errorf("%+v, want class %q", a, want)
+			}
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+			if _, err := store.Find(t.Context(), "x", ""); err == nil {
+				t.Error("the store is still open")
+			}
+			if a := client.Dispatch(t.Context(), call); a.Class != outbox.ClassBlocked {
+				t.Errorf("afterwards: %+v, want nobody there", a)
+			}
+		})
+	}
+}
+
+func TestItCountsAndTellsItsHealth(t *testing.T) {
+	t.Parallel()
+	ill := errors.New("the node is down")
+	w := worker.New(worker.Options{Health: func(context.Context) error { return ill }})
+	worker.Handle(w, typ, sent)
+	url, client := serve(t, w), remotetest.Client(t)
+	for range 2 {
+		client.Dispatch(t.Context(), remotetest.Call(url, 1))
+	}
+	late := remotetest.Call(url, 2)
+	late.Fence = 0
+	client.Dispatch(t.Context(), late)
+	body := get(t, url+"/metrics", 200)
+	for _, line := range []string{`{type="SEND_CLAIM_VOTE",outcome="sent"} 1`, `outcome="repeated"} 1`, `outcome="stale"} 1`, "postern_worker_running 0"} {
+		if !strings.Contains(body, line) {
+			t.Errorf("the counters lack %s:\n%s", line, body)
+		}
+	}
+	if body := get(t, url+"/health", 503); !strings.Contains(body, "the node is down") {
+		t.Error(body)
+	}
+	ill = nil
+	get(t, url+"/health", 200)
+}
+
+func get(t *testing.T, url string, want int) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != want {
+		t.Errorf("%s: HTTP %d (%v), want %d", url, resp.StatusCode, err, want)
+	}
+	return string(b)
+}
