@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -87,8 +88,21 @@ type pick struct {
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
 // was claimed here.
 func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
+	for range 3 {
+		var unsure bool
+		leases, more, unsure, err = s.claimOnce(ctx, node, room)
+		if !unsure {
+			break
+		}
+		time.Sleep(2 * time.Millisecond) // our own heartbeat holds the node's row
+	}
+	return leases, more, err
+}
+
+// claimOnce is Claim; unsure says that there was something to claim and the node's row was locked or dead.
+func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*Lease, more, unsure bool, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		leases, more = nil, false
+		leases, more, unsure = nil, false, false
 		c := &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
 		if err := c.openLanes(ctx); err != nil {
 			return err
@@ -100,14 +114,14 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 			return err
 		}
 		more = c.match() || c.left
-		if len(c.picks) == 0 || !c.alive {
+		if unsure = len(c.picks) > 0 && !c.alive; len(c.picks) == 0 || unsure {
 			return t.rollback(ctx)
 		}
 		var err error
 		leases, err = c.take(ctx)
 		return err
 	})
-	return leases, more, err
+	return leases, more, unsure, err
 }
 
 type claim struct {
@@ -283,6 +297,8 @@ func (c *claim) match() (left bool) {
 			more = true
 			p := pick{q: list[round], lane: l, d: c.s.conf.view.Load().byID[l.dispatcher]}
 			switch {
+			case !c.s.whole(p.q):
+				continue
 			case l.kind == "resume":
 			case l.probe && !c.probing[l.dispatcher]:
 				continue

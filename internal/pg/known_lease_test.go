@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
@@ -235,8 +234,8 @@ func TestTheDepthIsExactInALazyRun(t *testing.T) {
 	holdsTrue(t, a.ctx, a.s.Pool())
 }
 
-// TestACancelOfWhatWentBackToItsLane: it had been asked for while it was in RETRY, and its worker was away.
-func TestACancelOfWhatWentBackToItsLane(t *testing.T) {
+// TestACancelWhileTheWorkerIsAskedIsCarriedOutNext: what was decided without knowing of it does not go out.
+func TestACancelWhileTheWorkerIsAskedIsCarriedOutNext(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
 	a.failing()
@@ -247,17 +246,23 @@ func TestACancelOfWhatWentBackToItsLane(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	a.elapsed()
-	a.lease = a.settle(a.answers["elapsed"])[0].Next
-	a.settle(a.answer(a.lease, outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused"}))
-	if a.state(a.ids[0]) != outbox.WAITING {
+	if out := a.settle(a.answers["elapsed"])[0]; out.Next != nil || out.Fenced {
+		t.Fatalf("the next attempt was handed out: %+v", out)
+	}
+	if a.state(a.ids[0]) != outbox.RETRY {
 		t.Fatal(a.state(a.ids[0]))
 	}
 	holdsTrue(t, a.ctx, a.s.Pool())
-	_, err = a.s.Cancel(a.ctx, a.by, a.ids[0])
+	w, err = a.s.Wake(a.ctx, a.n2, 10, 10)
 	a.must(err)
-	holdsTrue(t, a.ctx, a.s.Pool())
-	a.later(time.Minute)
-	if l := a.claim(a.n2, everything()); len(l) != 1 || l[0].ID() != a.ids[1] {
-		t.Errorf("claimed %s", leases(l))
+	if len(w.Leases) != 1 || !w.Leases[0].Cancelling {
+		t.Fatalf("woken %s", leases(w.Leases))
 	}
+	a.lease = w.Leases[0]
+	a.elapsed()
+	a.settle(a.answers["elapsed"])
+	if a.state(a.ids[0]) != outbox.CANCELLED {
+		t.Fatal(a.state(a.ids[0]))
+	}
+	holdsTrue(t, a.ctx, a.s.Pool())
 }

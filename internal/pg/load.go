@@ -80,7 +80,7 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 	for _, q := range l.rows {
 		t := l.tasks[q.ID]
 		if t == nil {
-			return nil, fmt.Errorf("queue %d: the body of position %d is not in the days from %s on", q.ID, q.Cur, q.HeadDay.Time().Format(time.DateOnly))
+			return nil, &bodyMissing{queue: q.ID, seq: q.Cur}
 		}
 		d := l.s.DispatcherOf(q.Context, t.Type)
 		if d == nil {
@@ -98,6 +98,24 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 	}
 	return out, nil
 }
+
+// bodyMissing asks run to begin again without a queue whose head has no body. That cannot happen as long as
+// nobody deletes rows by hand; if it does, it must not stop the others.
+type bodyMissing struct{ queue, seq int64 }
+
+func (e *bodyMissing) Error() string {
+	return fmt.Sprintf("queue %d: the body of position %d is missing", e.queue, e.seq)
+}
+
+// leaveOut remembers a queue that cannot be worked on.
+func (s *Store) leaveOut(e *bodyMissing) {
+	if _, known := s.broken.LoadOrStore(e.queue, true); !known {
+		s.log.Error("a queue is left out until restart: the body of its head is missing", "queue_id", e.queue, "position", e.seq)
+	}
+}
+
+// whole says whether a queue can be worked on.
+func (s *Store) whole(q *queueRow) bool { _, broken := s.broken.Load(q.ID); return !broken }
 
 // attemptsSQL reads attempts of alias a.
 const attemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),

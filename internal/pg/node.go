@@ -36,6 +36,12 @@ func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return tag.RowsAffected() == 1, err
 }
 
+// Peers counts the other nodes that are alive.
+func (s *Store) Peers(ctx context.Context, n Node) (count int, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM postern.node WHERE node_id <> $1 AND dead_at IS NULL`, n.ID).Scan(&count)
+	return count, known(err)
+}
+
 // Reincarnate brings a buried node back under the epoch that the bury gave it.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())

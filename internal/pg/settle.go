@@ -93,9 +93,11 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 	b = &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
-		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then == sequencer.ThenEnd {
-			delete(st.next, placeOf(id))
-			nextUnsettled(b, id.Queue, id.Seq, id.Day, func(t *Task) { st.next[placeOf(id)] = t })
+		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && (a.Step.Then == sequencer.ThenEnd || a.Step.Then == sequencer.ThenCall) {
+			if a.Step.Then == sequencer.ThenEnd {
+				delete(st.next, placeOf(id))
+				nextUnsettled(b, id.Queue, id.Seq, id.Day, func(t *Task) { st.next[placeOf(id)] = t })
+			}
 			b.Queue(`SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
 				st.marked[placeOf(id)] = rows.Next()
 				rows.Close()
@@ -139,7 +141,11 @@ func (st *settlement) settle(i int, a *Answer) error {
 	case sequencer.ThenEnd:
 		err = st.end(i, q, a)
 	case sequencer.ThenCall:
-		st.call(i, q, a)
+		if st.marked[placeOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
+			st.reconsider(q) // a cancel was accepted while its worker was asked
+		} else {
+			st.call(i, q, a)
+		}
 	case sequencer.ThenWait, sequencer.ThenAsk:
 		st.wait(q, a)
 	case sequencer.ThenBack:
@@ -244,6 +250,13 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
 	n.ReadAt, n.got = st.e.now, time.Now()
 	st.out[i].Next = &n
+}
+
+// reconsider gives the queue up to whoever takes its timer, which is due: what was decided did not know
+// of the cancel that has been accepted since.
+func (st *settlement) reconsider(q *queueRow) {
+	q.Node, q.NodeEpoch = 0, 0
+	st.e.timerSet[q.ID] = st.e.now
 }
 
 // wait gives the queue up until its timer is due. Its sender stays bound.

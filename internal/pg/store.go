@@ -30,9 +30,10 @@ type Store struct {
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
 
-	clock atomic.Pointer[time.Time]
-	names sync.Map // nameKey -> queue id; a name never changes its id
-	epoch int
+	clock  atomic.Pointer[time.Time]
+	broken sync.Map // ids of queues whose head has no body
+	names  sync.Map // nameKey -> queue id; a name never changes its id
+	epoch  int
 }
 
 // Connect opens a pool for url with the settings that our statements want: nested loops (an array of

@@ -45,7 +45,11 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var lane *laneMissing
 	var queue *queueMissing
 	var typ *dispatcherMissing
+	var body *bodyMissing
 	switch {
+	case errors.As(err, &body):
+		s.leaveOut(body)
+		return nil
 	case errors.As(err, &lane):
 		for _, k := range lane.keys {
 			if err := s.conf.ensureLane(ctx, s.pool, k); err != nil {

@@ -114,6 +114,8 @@ func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, aliv
 		switch {
 		case q == nil: // locked by somebody, or gone
 			continue
+		case !e.s.whole(q):
+			e.timerSet[id] = e.now.Add(time.Minute)
 		case q.Phase == outbox.PhaseIdle, q.Phase == outbox.PhaseReady, q.Phase == outbox.PhaseDispatching && q.Node != 0:
 			e.timerDel = append(e.timerDel, id)
 		case q.Node != 0: // a delay whose owner is at work, or dead and not yet released

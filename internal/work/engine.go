@@ -45,6 +45,7 @@ type Engine struct {
 	hooks    chan struct{}
 	more     atomic.Bool // others wait for a place or a sender
 	stopping atomic.Bool
+	peers    atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
 }
 

@@ -35,6 +35,9 @@ func (e *Engine) heartbeat(ctx context.Context) {
 			e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
 			e.release(ctx)
 		}
+		if n, err := e.Store.Peers(ctx, *e.node.Load()); err == nil {
+			e.peers.Store(int64(n))
+		}
 		if !pause(ctx, nil, min(e.TTL/10, time.Second/2)) {
 			return
 		}

@@ -65,8 +65,8 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	}
 	bell := NewDoorbell(client)
 	e.Store.Doorbell = func(ctx context.Context, tx pgx.Tx) error {
-		if len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
-			return nil // this process has room itself
+		if e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
+			return nil // nobody else would hear it, or this process has room itself
 		}
 		return bell.Ring(ctx, tx)
 	}
