@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -61,6 +63,15 @@ func (s Status) body() map[string]any {
 	return m
 }
 
+// ask asks the hook. A status that is none says nothing, like an error.
+func (w *Worker) ask(ctx context.Context, q Question) (Status, error) {
+	s, err := w.options.Status(ctx, q)
+	if err == nil && !slices.Contains([]string{statePending, stateIncluded, stateFailed, stateUnknown}, s.State) {
+		err = fmt.Errorf("the status hook returned state %q: want pending, included, failed or unknown", s.State)
+	}
+	return s, err
+}
+
 // byToken says what is known of a token. One that is answered without a hash is "failed" where an error was
 // the answer, and "unknown" where it is done: sent again, it gets the same answer, result included, which a
 // status could not carry.
@@ -76,7 +87,7 @@ func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error)
 		if w.options.Status == nil {
 			return Unknown(), nil
 		}
-		return w.options.Status(ctx, Question{Type: typ, Token: token})
+		return w.ask(ctx, Question{Type: typ, Token: token})
 	case e.Answer.Error != nil:
 		return Failed(e.Answer.Error.Message), nil
 	case len(e.Answer.Done) > 0:
@@ -87,7 +98,7 @@ func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error)
 		s.Hash, s.Nonce = e.Answer.Hash, e.Answer.Nonce
 		return s, nil
 	}
-	s, err := w.options.Status(ctx, Question{Type: e.Type, Hash: e.Answer.Hash})
+	s, err := w.ask(ctx, Question{Type: e.Type, Hash: e.Answer.Hash})
 	if s.Hash == "" && s.State != stateUnknown {
 		s.Hash = e.Answer.Hash
 	}
@@ -103,7 +114,7 @@ func (w *Worker) byHash(ctx context.Context, typ, hash string) (Status, error) {
 		}
 		typ = e.Type
 	}
-	s, err := w.options.Status(ctx, Question{Type: typ, Hash: hash})
+	s, err := w.ask(ctx, Question{Type: typ, Hash: hash})
 	s.Hash = hash
 	return s, err
 }

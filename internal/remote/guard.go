@@ -22,6 +22,9 @@ type guard struct {
 func newGuard(allow []netip.Prefix) *guard {
 	var v4, v6 []netip.Prefix
 	for _, p := range allow {
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // what is dialled is the IPv4 address
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
 		if p.Addr().Is4() {
 			v4 = append(v4, p)
 		} else {

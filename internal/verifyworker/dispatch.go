@@ -13,7 +13,7 @@ func (v *verifier) dispatches(ctx context.Context) finding {
 	r, err := v.accept(ctx, v.call())
 	switch {
 	case err != nil:
-		return failed("a dispatch of type %s is not accepted: %s", v.o.Type, err)
+		return failed("a dispatch of type %s is not accepted: %s (is that a type, data and account that the worker takes?)", v.o.Type, err)
 	case r.Hash != "":
 		return ok("sent, with hash %s", r.Hash)
 	}

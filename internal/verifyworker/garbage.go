@@ -3,26 +3,33 @@ package verifyworker
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// do sends what Postern never would and returns the HTTP status.
-func (v *verifier) do(ctx context.Context, method, path string, body []byte) (status int, err error) {
+// do sends what Postern never would, and returns the HTTP status and up to 64 KiB of the answer.
+func (v *verifier) do(ctx context.Context, method, path string, body []byte) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, v.o.URL+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := v.plain.Do(req)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 1<<20)
-	return resp.StatusCode, nil
+	answer, _ = io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	return resp.StatusCode, answer, nil
+}
+
+// refused says whether an answer to garbage is a refusal: 4xx, or 200 with an error as to any dispatch.
+func refused(status int, answer []byte) bool {
+	var raw struct{ Error json.RawMessage }
+	return status >= 400 && status < 500 || status == http.StatusOK && json.Unmarshal(answer, &raw) == nil && set(raw.Error)
 }
 
 func (v *verifier) garbage(ctx context.Context) finding {
@@ -34,24 +41,24 @@ func (v *verifier) garbage(ctx context.Context) finding {
 		{"a dispatch that is a list", "/dispatch/" + v.o.Type, `[1,2,3]`},
 		{"a dispatch that names nothing", "/dispatch/" + v.o.Type, `{}`},
 	} {
-		status, err := v.do(ctx, http.MethodPost, g.path, []byte(g.body))
+		status, answer, err := v.do(ctx, http.MethodPost, g.path, []byte(g.body))
 		if err != nil {
 			return failed("%s is not answered: %s", g.what, err)
 		}
-		if status < 400 || status >= 500 {
-			return failed("%s is answered with HTTP %d, want 4xx", g.what, status)
+		if !refused(status, answer) {
+			return failed("%s is answered with HTTP %d, want 4xx or an error", g.what, status)
 		}
 	}
-	return v.alive(ctx, "six kinds of garbage are refused with 4xx")
+	return v.alive(ctx, "six kinds of garbage are refused")
 }
 
 func (v *verifier) oversized(ctx context.Context) finding {
 	const size = 32 << 20
 	body := append([]byte(`{"txData":`), blanks(size)...)
-	switch status, err := v.do(ctx, http.MethodPost, "/dispatch/"+v.o.Type, append(body, '}')); {
+	switch status, answer, err := v.do(ctx, http.MethodPost, "/dispatch/"+v.o.Type, append(body, '}')); {
 	case err != nil: // it hung up before it had read all of it
 		return v.alive(ctx, "32 MiB are refused: the worker hangs up")
-	case status < 400 || status >= 500:
+	case !refused(status, answer):
 		return failed("a body of 32 MiB is answered with HTTP %d, want 413 or another 4xx", status)
 	default:
 		return v.alive(ctx, "32 MiB are refused")

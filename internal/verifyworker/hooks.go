@@ -10,7 +10,7 @@ import (
 )
 
 func (v *verifier) health(ctx context.Context) finding {
-	status, err := v.do(ctx, http.MethodGet, "/health", nil)
+	status, _, err := v.do(ctx, http.MethodGet, "/health", nil)
 	switch {
 	case err != nil:
 		return failed("GET /health is not answered: %s", err)

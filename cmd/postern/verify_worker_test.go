@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/remotetest"
+	"github.com/postern-dev/postern/internal/verifyworker"
+)
+
+func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
+	t.Parallel()
+	good := remotetest.NewFake(t)
+	good.Fencing(true)
+	good.IncludeAll(true)
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	defer bad.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, tc := range []struct {
+		args []string
+		exit int
+		out  string
+		errs string
+	}{
+		{[]string{bad.URL, "-o", "table"}, exitBad, "In production: Nothing goes out", "checks failed"},
+		{[]string{gone.URL}, exitUnreachable, "", "nobody listens"},
+		{[]string{"worker:9000"}, exitUsage, "", "want http(s)://"},
+		{[]string{bad.URL, "--data", "{"}, exitUsage, "", "no JSON"},
+		{nil, exitUsage, "", "accepts 1 arg(s)"},
+	} {
+		cmd := root()
+		var out, errs bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		cmd.SetArgs(append([]string{"verify-worker"}, tc.args...))
+		ran, err := cmd.ExecuteContextC(t.Context())
+		if exit := report(ran, err); exit != tc.exit || !strings.Contains(out.String(), tc.out) || !strings.Contains(errs.String(), tc.errs) {
+			t.Errorf("%v: exit %d, want %d\n%s\n%s", tc.args, exit, tc.exit, &out, &errs)
+		}
+	}
+
+	cmd := root()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"verify-worker", good.URL(), "-o", "json"})
+	err := cmd.ExecuteContext(t.Context())
+	var r verifyworker.Report
+	if json.Unmarshal(out.Bytes(), &r) != nil || len(r.Checks) < 20 || r.URL != good.URL() || r.Type != "VERIFY" || r.OK != (err == nil) {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	for _, c := range r.Checks { // the fake is no worker for production: it takes garbage of any size, and compares fences by name
+		if c.State == verifyworker.Failed && c.Name != "garbage" && c.Name != "oversized" && c.Name != "other fences" && c.Name != "lower fence" {
+			t.Errorf("%+v", c)
+		}
+	}
+}
