@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/api/worker"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remotetest"
 )
 
 // open opens a store that closes at the end of t.
@@ -163,5 +166,54 @@ func TestManyAtOnceAreAllOnTheDisk(t *testing.T) {
 				t.Fatalf("token %d-%d: %+v, %v", i, n, e, err)
 			}
 		}
+	}
+}
+
+// The process dies while the handler runs: what is on the disk then is all that the next one knows.
+func TestACallThatACrashCutOffComesAgainAndIsToldSo(t *testing.T) {
+	t.Parallel()
+	path, copied := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "store")
+	first := worker.New(worker.Options{Store: open(t, path)})
+	worker.Handle(first, typ, func(ctx context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		asOfCrash, err := os.ReadFile(path)
+		if err != nil || os.WriteFile(copied, asOfCrash, 0o600) != nil || c.Again {
+			t.Errorf("again %t, %v", c.Again, err)
+		}
+		return sent(ctx, c)
+	})
+	call, client := remotetest.Call(serve(t, first), 1), remotetest.Client(t)
+	call.Fence = 5
+	client.Dispatch(t.Context(), call)
+
+	var asked []worker.Question
+	state := worker.Unknown()
+	second := worker.New(worker.Options{Store: open(t, copied), Status: func(_ context.Context, q worker.Question) (worker.Status, error) {
+		asked = append(asked, q)
+		return state, nil
+	}})
+	again := false
+	worker.Handle(second, typ, func(ctx context.Context, c worker.Call[claim]) (worker.Answer, error) {
+		again = c.Again
+		return sent(ctx, c)
+	})
+	call.BaseURL = serve(t, second)
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusUnknown {
+		t.Errorf("status by token, where the hook knows nothing: %+v", st)
+	}
+	state = worker.Pending()
+	state.Hash = "h-1"
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusPending || st.Hash != "h-1" {
+		t.Errorf("status by token, where the hook has found it: %+v", st)
+	}
+	if want := (worker.Question{Type: typ, Token: call.ID.Token(1)}); len(asked) != 2 || asked[0] != want {
+		t.Errorf("the hook was asked %+v", asked)
+	}
+	late := call
+	late.ID.Seq, late.Fence = 2, 4
+	if a := client.Dispatch(t.Context(), late); a.Class != outbox.ClassAmbiguous || a.Code != "stale_fence" {
+		t.Errorf("a lower fence than before the crash: %+v", a)
+	}
+	if a := client.Dispatch(t.Context(), call); a.Class != "" || !again {
+		t.Errorf("sent again: %+v, told that it began before: %t", a, again)
 	}
 }

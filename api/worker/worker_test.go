@@ -277,9 +277,12 @@ func TestAHookRunsOnceUnlessItFails(t *testing.T) {
 
 func TestAStatusThatCannotBeAskedSaysNothing(t *testing.T) {
 	t.Parallel()
-	w := worker.New(worker.Options{Status: func(context.Context, worker.Question) (worker.Status, error) {
-		return worker.Status{}, errors.New("the node is down")
-	}})
+	t.Run("an error", func(t *testing.T) { saysNothing(t, errors.New("the node is down"), "the node is down") })
+	t.Run("no state", func(t *testing.T) { saysNothing(t, nil, "want pending, included, failed or unknown") })
+}
+
+func saysNothing(t *testing.T, err error, why string) {
+	w := worker.New(worker.Options{Status: func(context.Context, worker.Question) (worker.Status, error) { return worker.Status{}, err }})
 	worker.Handle(w, typ, sent)
 	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
 	client.Dispatch(t.Context(), call)
@@ -288,6 +291,14 @@ func TestAStatusThatCannotBeAskedSaysNothing(t *testing.T) {
 		if st.State != outbox.StatusUnreachable {
 			t.Errorf("%+v, want unreachable", st)
 		}
+	}
+	resp, err := http.Post(call.BaseURL+"/status/"+typ, "application/json", strings.NewReader(`{"hash":"h-1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || !strings.Contains(string(b), why) {
+		t.Errorf("HTTP %d %s, want 503 with %q in it", resp.StatusCode, b, why)
 	}
 }
 

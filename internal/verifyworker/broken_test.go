@@ -169,7 +169,7 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 			}
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			good.ServeHTTP(w, r)
-		}), "oversized", "oversized", "32 MiB is answered with HTTP 200", "memory"},
+		}), "oversized", "oversized", "16 MiB is answered with HTTP 200", "memory"},
 		{"takes no large data", at("/dispatch/", func(good http.Handler, w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 100<<10)
 			b, err := io.ReadAll(r.Body)

@@ -53,15 +53,15 @@ func (v *verifier) garbage(ctx context.Context) finding {
 }
 
 func (v *verifier) oversized(ctx context.Context) finding {
-	const size = 32 << 20
+	const size = 16 << 20
 	body := append([]byte(`{"txData":`), blanks(size)...)
 	switch status, answer, err := v.do(ctx, http.MethodPost, "/dispatch/"+v.o.Type, append(body, '}')); {
 	case err != nil: // it hung up before it had read all of it
-		return v.alive(ctx, "32 MiB are refused: the worker hangs up")
+		return v.alive(ctx, "16 MiB are refused: the worker hangs up")
 	case !refused(status, answer):
-		return failed("a body of 32 MiB is answered with HTTP %d, want 413 or another 4xx", status)
+		return failed("a body of 16 MiB is answered with HTTP %d, want 413 or another 4xx", status)
 	default:
-		return v.alive(ctx, "32 MiB are refused")
+		return v.alive(ctx, "16 MiB are refused")
 	}
 }
 
