@@ -62,7 +62,7 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) {
 	call := remote.Call{
 		BaseURL: d.WorkerURL(), Type: d.Task.Type, ID: d.Task.ID, UID: d.Task.UID, Queue: d.Queue, Data: data(d), State: d.State, Hash: d.Hash,
 		PostedAt: d.Task.CreatedAt, Account: d.Account, SenderWorkerURL: d.SenderURL, SenderState: string(outbox.FREE), Retries: d.Retries,
-		Attempt: d.Attempt, Epoch: d.Task.ID.Epoch, Fence: d.Fence, Position: d.Task.ID.Seq, Fee: d.Fee, Nonce: d.Nonce,
+		Attempt: d.Attempt, Epoch: e.Store.Epoch(), Fence: d.Fence, Position: d.Task.ID.Seq, Fee: d.Fee, Nonce: d.Nonce,
 		Timeout: 20 * time.Second, Traceparent: d.Task.Traceparent,
 	}
 	var problem json.RawMessage
