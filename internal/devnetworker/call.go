@@ -22,6 +22,7 @@ type call struct {
 	Postern struct {
 		Token          string
 		Attempt        int
+		Epoch          int
 		Fence          int64
 		Fee, Nonce     string
 		PreviousHashes []string `json:"previous_hashes"`
@@ -56,7 +57,20 @@ func attemptOf(token string) int {
 // have a queue of the same name.
 func (c call) queue() string {
 	if id, err := outbox.ParseID(c.transaction()); err == nil {
-		return "#" + strconv.Itoa(id.Epoch) + "/" + strconv.FormatInt(id.Queue, 10)
+		return "#" + strconv.FormatInt(id.Queue, 10)
 	}
 	return c.Sender.Queue
 }
+
+// rank is what a queue's calls are compared by: the epoch of the caller's database first, which rises when
+// one is restored, then the fence.
+type rank struct {
+	epoch int
+	fence int64
+}
+
+func (t rank) before(o rank) bool {
+	return t.epoch < o.epoch || t.epoch == o.epoch && t.fence < o.fence
+}
+
+func (c call) rank() rank { return rank{c.Postern.Epoch, c.Postern.Fence} }
