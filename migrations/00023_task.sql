@@ -56,7 +56,7 @@ CREATE TABLE postern.attempt (
     day          date NOT NULL,
     attempt      int NOT NULL,
     fence        bigint NOT NULL,
-    step         text NOT NULL CONSTRAINT step_is_known CHECK (step IN ('dispatch', 'inclusion', 'late')),
+    step         text NOT NULL CONSTRAINT step_is_known CHECK (step IN ('dispatch', 'inclusion', 'unknown', 'late')),
     sender_id    int,
     node_id      bigint,
     fee          text,
@@ -125,6 +125,11 @@ DECLARE
     t text;
     n int := 0;
 BEGIN
+    -- Two processes that start together both find a day missing: the second one waits here and looks again.
+    IF EXISTS (SELECT FROM generate_series(first, last, interval '1 day') g
+            WHERE to_regclass(format('postern.%I', 'delivery_' || to_char(g, 'YYYYMMDD'))) IS NULL) THEN
+        PERFORM FROM postern.identity ORDER BY epoch LIMIT 1 FOR UPDATE;
+    END IF;
     WHILE d <= last LOOP
         FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
             IF to_regclass(format('postern.%I', t || '_' || to_char(d, 'YYYYMMDD'))) IS NULL THEN
@@ -138,7 +143,7 @@ BEGIN
     RETURN n;
 END $$;
 -- +goose StatementEnd
-SELECT postern.ensure_days((clock_timestamp() AT TIME ZONE 'UTC')::date, (clock_timestamp() AT TIME ZONE 'UTC')::date + 7);
+SELECT postern.ensure_days((clock_timestamp() AT TIME ZONE 'UTC')::date - 1, (clock_timestamp() AT TIME ZONE 'UTC')::date + 7);
 
 -- +goose Down
 DROP FUNCTION postern.ensure_days;

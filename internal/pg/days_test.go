@@ -1,0 +1,34 @@
+package pg_test
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestProcessesThatStartTogetherMakeTheDaysOnce(t *testing.T) {
+	db := pgtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `DO $$ DECLARE t text; BEGIN
+		FOR t IN SELECT c.oid::regclass::text FROM pg_class c WHERE c.relispartition AND c.relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || t; END LOOP; END $$`)
+	ok(t, err)
+	var wg sync.WaitGroup
+	for range 6 {
+		pool, err := pg.Connect(t.Context(), db.URL, 2)
+		ok(t, err)
+		t.Cleanup(pool.Close)
+		wg.Go(func() {
+			if _, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var n int
+	ok(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_inherits WHERE inhparent = 'postern.task'::regclass`).Scan(&n))
+	if n != 9 {
+		t.Errorf("%d days of task, want yesterday to a week ahead", n)
+	}
+}
