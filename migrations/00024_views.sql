@@ -34,7 +34,7 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        coalesce(so.account, sq.account, sp.account) AS sender,
        t.created_at AS received_at, t.not_before,
        coalesce(o.submitted_at, a.answered_at) AS submitted_at,
-       CASE WHEN o.state IS NOT NULL THEN o.retried_at ELSE b.answered_at END AS retried_at,
+       CASE WHEN o.state IS NOT NULL THEN o.retried_at WHEN b.step <> 'unknown' THEN b.answered_at END AS retried_at,
        o.done_at,
        CASE WHEN o.state IS NULL AND q.phase IN ('DELAY', 'HELD') AND h.head THEN q.not_before END AS next_at,
        coalesce(o.hash, a.hash) AS hash,
@@ -54,8 +54,9 @@ LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL A
 LEFT JOIN LATERAL (SELECT x.hash, x.fee, x.answered_at FROM postern.attempt x
         WHERE h.head AND (x.queue_id, x.seq, x.day, x.step) = (t.queue_id, t.seq, t.day, 'dispatch') AND x.hash IS NOT NULL
         ORDER BY x.attempt DESC LIMIT 1) a ON true
-LEFT JOIN LATERAL (SELECT x.class, x.code, x.error, x.answered_at FROM postern.attempt x
-        WHERE h.head AND (x.queue_id, x.seq, x.day) = (t.queue_id, t.seq, t.day) AND x.class IS NOT NULL AND x.step <> 'late'
+LEFT JOIN LATERAL (SELECT x.class, x.code, x.error, x.answered_at, x.step FROM postern.attempt x
+        WHERE h.head AND (x.queue_id, x.seq, x.day) = (t.queue_id, t.seq, t.day) AND x.class IS NOT NULL
+            AND x.step <> 'late' AND (x.step <> 'unknown' OR q.phase = 'DISPATCHING')
         ORDER BY x.attempt DESC, x.answered_at DESC LIMIT 1) b ON true
 LEFT JOIN postern.sender so ON so.sender_id = o.sender_id
 LEFT JOIN postern.sender sq ON sq.sender_id = q.sender_id AND f.flying

@@ -180,6 +180,9 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		e, q := h.e, h.q
 		o := &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
 			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
+		if h.state == outbox.DISPATCHING {
+			o.StartedAt = q.EnteredAt
+		}
 		e.outcomes = append(e.outcomes, o)
 		var next *Task
 		b := &pgx.Batch{}

@@ -62,6 +62,7 @@ type attemptRow struct {
 	Data               json.RawMessage
 	Class, Code, Error string
 	StartedAt          time.Time
+	At                 time.Time // of the answer; zero = now
 }
 
 type deliveryRow struct {

@@ -24,9 +24,13 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.attempts); n > 0 {
 		c := columns{n: n}
 		for _, a := range e.attempts {
+			at := a.At
+			if at.IsZero() {
+				at = e.now
+			}
 			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, nullable(a.Sender), nullable(a.Node), nullable(a.Fee),
 				nullable(a.Nonce), nullable(a.Hash), raw(a.Data), nullable(a.Class), nullable(a.Code), nullable(a.Error),
-				nullable(a.StartedAt), e.now)
+				nullable(a.StartedAt), at)
 		}
 		b.Queue(attemptInsert, c.cols...)
 	}

@@ -78,7 +78,7 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		if a.Hash != "" && f.LastHash == "" {
 			f.LastHash = a.Hash
 		}
-		if a.Hash != "" || a.Class == outbox.ClassAmbiguous {
+		if a.Hash != "" || a.Class == outbox.ClassAmbiguous && a.Step != "unknown" {
 			f.EarlierOpen = f.EarlierOpen || a.Attempt < l.Attempt
 		}
 		if a.Fee != "" {
@@ -135,6 +135,9 @@ type Answer struct {
 	Yield bool
 	// Reachable says that the worker answered, whatever it said.
 	Reachable bool
+	// Unclear is what came of a call before the question that this answer is the answer to, nil if there
+	// was none: kept, since an outcome that nobody knows is what people ask about most (S2.5 row 8).
+	Unclear *outbox.Answer
 }
 
 // Settled is what became of an answer.

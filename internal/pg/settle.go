@@ -128,6 +128,15 @@ func (st *settlement) settle(i int, a *Answer) error {
 	}
 	before := *q
 	st.reach(q, a)
+	if u := a.Unclear; u != nil {
+		row := st.attempt(a, "unknown")
+		row.Hash, row.Nonce, row.Data, row.StartedAt = "", "", nil, u.StartedAt
+		row.Class, row.Code, row.Error = string(outbox.ClassAmbiguous), u.Code, u.Message
+		if row.At = u.StartedAt.Add(u.Elapsed); !row.At.Before(st.e.now) { // before what the question brought
+			row.At = st.e.now.Add(-time.Microsecond)
+		}
+		st.e.attempts = append(st.e.attempts, row)
+	}
 	// Answered and kept: an attempt that does not end the transaction has its row (I7).
 	if step.KeepHash || step.Answered && !step.State.Terminal() {
 		name := "dispatch"
@@ -320,6 +329,9 @@ func (st *settlement) outcome(q *queueRow, a *Answer) *outcomeRow {
 	if o.Fee == "" {
 		o.Fee = a.Result.Fee
 	}
+	if l.Phase == outbox.PhaseDispatching && step.State == outbox.DONE {
+		o.SubmittedAt = st.e.now // submitted and done in one answer
+	}
 	for _, p := range l.Earlier { // newest first
 		if p.Hash != "" {
 			o.SubmittedAt = p.AnsweredAt
@@ -327,7 +339,7 @@ func (st *settlement) outcome(q *queueRow, a *Answer) *outcomeRow {
 				o.Hash, o.Nonce = p.Hash, p.Nonce
 			}
 		}
-		if p.Class != "" && o.RetriedAt.IsZero() && p.Step != "late" {
+		if p.Class != "" && o.RetriedAt.IsZero() && p.Step != "late" && p.Step != "unknown" {
 			o.RetriedAt = p.AnsweredAt
 		}
 		if o.Fee == "" {

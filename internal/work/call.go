@@ -24,7 +24,9 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 		a = e.send(ctx, l)
 	}
 	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 {
+		unclear := a.Unclear
 		a = e.ask(ctx, l)
+		a.Unclear = unclear
 	}
 	if a.Step.Err != nil {
 		e.Log.Error("a decision that the machine does not know: the transaction stays as it is", "tx", l.ID(), "error", a.Step.Err)
@@ -43,8 +45,13 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	if got.Class != "" || len(got.Result.Done) == 0 {
 		f.MaxRetries = e.maxRetries(ctx, l)
 	}
-	return &pg.Answer{Lease: l, Result: got.Result, StartedAt: got.StartedAt, Reachable: got.Class != outbox.ClassBlocked,
+	a := &pg.Answer{Lease: l, Result: got.Result, StartedAt: got.StartedAt, Reachable: got.Class != outbox.ClassBlocked,
 		Step: sequencer.Dispatched(f, got, l.Dispatcher.Dispatcher, rand.Float64())}
+	if a.Step.Then == sequencer.ThenAsk {
+		got.Message = a.Step.Message
+		a.Unclear = &got
+	}
+	return a
 }
 
 // ask asks the worker what became of a dispatch whose end nobody saw.
