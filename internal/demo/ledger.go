@@ -12,11 +12,15 @@ import (
 
 // Ledger is what the devnet says of a run, read back from it.
 type Ledger struct {
-	Calls  int    `json:"calls"` // of samples, in final blocks
-	Apps   int    `json:"apps"`  // that they called
-	Fees   string `json:"fees"`
-	Height uint64 `json:"height"`
-	Reorgs int    `json:"reorgs"`
+	Calls     int    `json:"calls"`     // of apps by samples, in final blocks
+	Apps      int    `json:"apps"`      // that they called
+	Transfers int    `json:"transfers"` // that are DONE
+	Moved     int64  `json:"moved"`     // by them in all
+	Balanced  bool   `json:"balanced"`  // each account received the amounts of its transfers that are DONE
+	Fees      string `json:"fees"`
+	Height    uint64 `json:"height"`
+	Reorgs    int    `json:"reorgs"`
+	Dropped   int    `json:"dropped"` // samples that the devnet dropped from its pool, as they wished
 }
 
 // reorg takes the last block out once a third of the samples has ended: what it held goes back into the
@@ -37,13 +41,14 @@ func (r *run) reorg(ctx context.Context) error {
 		return fmt.Errorf("have the devnet reorg: %w", err)
 	}
 	if !r.Redraw {
-		fmt.Fprintf(r.Out, "        the devnet took block %d out again: %d transactions of it are pending once more\n", out.Height, len(out.Returned))
+		fmt.Fprintf(r.Out, "        the devnet took block %d out again: what it held is pending once more (%d)\n", out.Height, len(out.Returned))
 	}
 	return nil
 }
 
 // readBack holds the ends of the samples against the ledger: what is DONE is on it once, nothing else is,
-// and each app was called as often as the outcomes say. It waits for the blocks that make that final.
+// each app was called as often as the outcomes say, and each account received as much. It waits for the
+// blocks that make that final.
 func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 	head, err := r.ledger.Health(ctx)
 	if err != nil {
@@ -72,16 +77,21 @@ func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 	var differ []Difference
 	apps := map[string]uint64{}
 	for _, uid := range r.order {
-		t, want := r.byUID[uid].tx, 0
+		l := r.byUID[uid]
+		t, want := l.tx, 0
 		if t.State == outbox.DONE {
 			want = 1
 		}
 		e := times[t.ID]
-		if out.Calls += e.n; e.n != want {
+		if e.n != want {
 			differ = append(differ, Difference{uid, fmt.Sprintf("is %s and %d times on the ledger, want %d", t.State, e.n, want)})
 		}
 		if e.app != "" {
 			apps[e.app] += uint64(want)
+			out.Calls += e.n
+		}
+		if l.sample.dropped() {
+			out.Dropped++
 		}
 	}
 	for name, want := range apps {
@@ -90,10 +100,12 @@ func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 		}
 	}
 	out.Apps = len(apps)
-	return out, differ, nil
+	unpaid, err := r.received(ctx, out)
+	out.Balanced = err == nil && len(unpaid) == 0
+	return out, append(differ, unpaid...), err
 }
 
-// onLedger is how often a transaction is on the ledger, and which app it called.
+// onLedger is how often a transaction is on the ledger, and which app it called, "" for a transfer.
 type onLedger struct {
 	n   int
 	app string
@@ -113,7 +125,11 @@ func (r *run) times(ctx context.Context) (map[string]onLedger, error) {
 				continue // the cursor is inclusive
 			}
 			id, _, _ := strings.Cut(e.Memo, ".")
-			all[id] = onLedger{all[id].n + 1, e.To}
+			app := e.To
+			if devnet.IsAddress(app) {
+				app = ""
+			}
+			all[id] = onLedger{all[id].n + 1, app}
 		}
 		if cursor = page.NextCursor; !page.HasMore {
 			return all, nil

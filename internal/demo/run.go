@@ -37,6 +37,7 @@ type run struct {
 	Config
 	client  *client
 	ledger  *devnet.Client
+	before  map[devnet.Address]int64 // balances of who receives, before the first post
 	reorged bool
 	samples []Sample
 	byUID   map[string]*life
@@ -63,6 +64,9 @@ func Run(ctx context.Context, c Config) (*Summary, error) {
 		return nil, err
 	}
 	if err := r.setup(ctx); err != nil {
+		return nil, err
+	}
+	if r.before, err = r.balances(ctx); err != nil {
 		return nil, err
 	}
 	r.posted = time.Now()

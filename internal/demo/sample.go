@@ -61,6 +61,14 @@ func Samples(run string) ([]Sample, error) {
 	return all, nil
 }
 
+// dropped says whether the sample asks the devnet to drop it from its pool.
+func (s Sample) dropped() bool {
+	var d struct {
+		Simulate struct{ Vanish struct{ Times int } }
+	}
+	return json.Unmarshal(s.Transaction.Data, &d) == nil && d.Simulate.Vanish.Times > 0
+}
+
 // unexpected says how an end differs from what the sample wants, "" if it does not.
 func (e Expect) unexpected(t Transaction) string {
 	code := ""

@@ -141,7 +141,7 @@ func (s *Summary) Print(out io.Writer) {
 	if len(s.Failures) > 0 {
 		fmt.Fprintln(out, "\nended otherwise than DONE, and why:")
 		for _, f := range s.Failures {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t(%s)\n", f.UID, f.State, f.Code, f.Message, f.Note)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s  (%s)\n", f.UID, f.State, f.Code, f.Message, f.Note)
 		}
 		w.Flush()
 	}
@@ -152,7 +152,13 @@ func (s *Summary) Print(out io.Writer) {
 	}
 	w.Flush()
 	if l := s.Ledger; l != nil {
-		fmt.Fprintf(out, "\nread back from the ledger (height %d, reorgs %d): %d calls of %d apps, fees %s\n", l.Height, l.Reorgs, l.Calls, l.Apps, l.Fees)
+		fmt.Fprintf(out, "\nread back from the ledger (height %d, reorgs %d, %d samples dropped from its pool on the way): %d calls of %d apps, fees %s\n",
+			l.Height, l.Reorgs, l.Dropped, l.Calls, l.Apps, l.Fees)
+		as := "as the outcomes say"
+		if !l.Balanced {
+			as = "but the balances DIFFER"
+		}
+		fmt.Fprintf(out, "balances: %d transfers of %d in all, %s\n", l.Transfers, l.Moved, as)
 	}
 	if s.Unexpected == 0 {
 		fmt.Fprintln(out, "\nevery sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome")
