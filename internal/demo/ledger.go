@@ -20,7 +20,7 @@ type Ledger struct {
 	Fees      string `json:"fees"`
 	Height    uint64 `json:"height"`
 	Reorgs    int    `json:"reorgs"`
-	Dropped   int    `json:"dropped"` // samples that the devnet dropped from its pool, as they wished
+	Dropped   int    `json:"dropped"` // samples that had the devnet drop them from its pool, and were sent again
 }
 
 // reorg takes the last block out once a third of the samples has ended: what it held goes back into the
@@ -90,7 +90,7 @@ func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 			apps[e.app] += uint64(want)
 			out.Calls += e.n
 		}
-		if l.sample.dropped() {
+		if l.sample.dropped() && t.Retries > 0 {
 			out.Dropped++
 		}
 	}

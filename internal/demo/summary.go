@@ -152,8 +152,8 @@ func (s *Summary) Print(out io.Writer) {
 	}
 	w.Flush()
 	if l := s.Ledger; l != nil {
-		fmt.Fprintf(out, "\nread back from the ledger (height %d, reorgs %d, %d samples dropped from its pool on the way): %d calls of %d apps, fees %s\n",
-			l.Height, l.Reorgs, l.Dropped, l.Calls, l.Apps, l.Fees)
+		fmt.Fprintf(out, "\non the way: reorgs %d, samples dropped from the pool and sent again %d\n", l.Reorgs, l.Dropped)
+		fmt.Fprintf(out, "read back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
 		as := "as the outcomes say"
 		if !l.Balanced {
 			as = "but the balances DIFFER"
