@@ -3,6 +3,7 @@ package outbox
 import (
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -53,6 +54,9 @@ func (id ID) String() string {
 	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
 	return string(s[:])
 }
+
+// LogValue returns the id as a log writes it: its parts mean nothing to whoever reads logs.
+func (id ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // IsZero says whether the id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }

@@ -1,6 +1,8 @@
 package outbox_test
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +71,14 @@ func TestADayIsThatOfUTC(t *testing.T) {
 	}
 	if !(outbox.ID{}).IsZero() || (outbox.ID{Epoch: 1}).IsZero() {
 		t.Error("IsZero")
+	}
+}
+
+func TestAnIDInALogIsThatOfTheAPI(t *testing.T) {
+	id := outbox.ID{Queue: 7, Seq: 3, Day: 20000, Epoch: 1}
+	var b bytes.Buffer
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "tx", id)
+	if want := `"tx":"` + id.String() + `"`; !strings.Contains(b.String(), want) {
+		t.Errorf("%s lacks %s", b.String(), want)
 	}
 }

@@ -95,7 +95,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.hookLoop)
 	background(e.Store.KeepFresh)
-	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL, "concurrency", e.Concurrency)
+	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	<-ctx.Done()
 	e.stopping.Store(true)
