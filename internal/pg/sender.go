@@ -119,12 +119,13 @@ func (s *Store) PauseSender(ctx context.Context, by By, account string, paused b
 
 // BlockSender keeps a sender from taking another queue until a moment, Forever included.
 func (s *Store) BlockSender(ctx context.Context, by By, account string, until time.Time) (LeverResult, error) {
-	if !until.Before(Forever) {
-		return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = 'infinity', block_reason = $3, version = version + 1
-			WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, "blocked: "+by.Reason)
+	when := "infinity"
+	if until.Before(Forever) {
+		when = until.UTC().Format(time.RFC3339Nano)
 	}
-	return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = $3, block_reason = 'blocked', version = version + 1
-		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, until)
+	return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = ($3::text[])[1]::timestamptz,
+			block_reason = ($3::text[])[2], version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, []string{when, because("blocked", by.Reason)})
 }
 
 // UnblockSender lets a blocked sender work again at once.

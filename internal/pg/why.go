@@ -191,7 +191,7 @@ func (x *explain) behind(t *Transaction) {
 	_ = x.s.pool.QueryRow(x.ctx, `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`,
 		t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead)
-	x.add(Blocker{Kind: "head_of_line", Object: txPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %d stand before this one", state, detail, x.ahead),
+	x.add(Blocker{Kind: "head_of_line", Object: txPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
 		Levers: []Lever{{"POST", txPath(t.ID) + "/cancel", "executor"}}})
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
 		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
@@ -226,6 +226,13 @@ func (x *explain) summary(t *Transaction) string {
 		text += "; " + root.Levers[0].Method + " " + root.Levers[0].Path + " would change that"
 	}
 	return text
+}
+
+func stand(n int64) string {
+	if n == 1 {
+		return "1 stands"
+	}
+	return fmt.Sprintf("%d stand", n)
 }
 
 func ordinal(n int64) string {

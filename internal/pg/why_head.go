@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
@@ -263,9 +264,11 @@ func (x *explain) delay() error {
 		return known(err)
 	}
 	var cancelling bool
-	var account string
+	var account, firstFee string
 	if err := x.s.pool.QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
-			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), '')`, id.Queue, id.Seq, x.q.Sender).Scan(&cancelling, &account); err != nil {
+			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
+			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
+				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
 		return known(err)
 	}
 	at := x.q.NotBefore
@@ -276,8 +279,14 @@ func (x *explain) delay() error {
 	if account != "" {
 		next.What += " by sender " + account
 	}
-	if x.q.Fee != "" {
-		next.What += " with fee " + x.q.Fee
+	if x.d != nil {
+		prev := x.q.Fee
+		if prev == "" {
+			prev = x.d.Fee.Initial
+		}
+		if fee := sequencer.Fee(x.d.Fee, firstFee, prev); fee != "" {
+			next.What += " with fee " + fee
+		}
 	}
 	if cancelling {
 		next.What = "the worker is asked whether an earlier attempt got through; if none did it is CANCELLED"

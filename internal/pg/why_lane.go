@@ -28,7 +28,9 @@ func (x *explain) lane() (*laneFacts, error) {
 	case "sender":
 		l.view.Name += " " + account
 	case "exclusive":
-		l.view.Name += " " + value
+		if value != "" { // "" is all of the type
+			l.view.Name += " " + value
+		}
 	}
 	if x.d != nil {
 		l.view.GateUntil, l.view.GateReason = x.d.GateUntil, x.d.GateWhy
@@ -166,6 +168,9 @@ func (x *explain) pool(all []senderFacts) {
 		}
 		b := Blocker{Kind: "sender_blocked", Object: f.object(), Since: x.since, Levers: f.levers(),
 			Detail: fmt.Sprintf("none of the %d senders of pool %s may be used; of %s: %s", len(all), f.pool, f.account, f.blocked())}
+		if len(all) == 1 {
+			b.Detail = fmt.Sprintf("the only sender of pool %s, %s, may not be used: %s", f.pool, f.account, f.blocked())
+		}
 		x.unblocks(&b, f)
 		x.add(b)
 	default:

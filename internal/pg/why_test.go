@@ -132,7 +132,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.lever(w.s.BlockSender(w.ctx, w.by, "acct-2", w.now.Add(time.Hour)))
 			return w.post("q", "S", "a")[0]
 		}},
-		{"the only sender is paused", "sender_blocked", "it is paused", "", "/senders/acct-1/resume", false, func(w *world) outbox.ID {
+		{"the only sender is paused", "sender_blocked", "the only sender of pool p, acct-1, may not be used: it is paused", "", "/senders/acct-1/resume", false, func(w *world) outbox.ID {
 			w.node("n")
 			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.sender("p", "acct-1")
@@ -250,6 +250,12 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.sender("p", "acct-1")
 			id := w.post("q", "S", "a")[0]
+			w.settle(w.answer(w.claim(w.node("n"), everything())[0], failed()))
+			return id
+		}},
+		{"retry with the fee of what follows", "retry_delay", "", "attempt 2 with fee 110", "retry", false, func(w *world) outbox.ID {
+			w.dispatcher("F", func(d *outbox.Dispatcher) { d.Fee.Initial = "100" })
+			id := w.post("q", "F", "a")[0]
 			w.settle(w.answer(w.claim(w.node("n"), everything())[0], failed()))
 			return id
 		}},
@@ -400,5 +406,31 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	}
 	if _, err = w.s.Redrive(w.ctx, w.by, id, pg.Redrive{}); err == nil || !strings.Contains(err.Error(), acc.ID.String()) {
 		t.Errorf("redriven twice: %v", err)
+	}
+}
+
+func TestATimedBlockKeepsItsReason(t *testing.T) {
+	w := newWorld(t)
+	w.sender("p", "acct-1")
+	for _, until := range []time.Time{w.now.Add(time.Hour), pg.Forever} {
+		w.lever(w.s.BlockSender(w.ctx, w.by, "acct-1", until))
+		v, err := w.s.Sender(w.ctx, w.id, "acct-1")
+		w.must(err)
+		if v.BlockReason != "blocked: because" || v.BlockedUntil == nil || !v.BlockedUntil.Equal(until) {
+			t.Errorf("until %s: %q, %v", until, v.BlockReason, v.BlockedUntil)
+		}
+	}
+}
+
+func TestWhyCountsInEnglish(t *testing.T) {
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	ids := w.post("q", "T", "a", "b", "c")
+	for i, want := range []string{"WAITING; 1 stands before this one", "WAITING; 2 stand before this one"} {
+		y, err := w.s.Why(w.ctx, w.id, ids[i+1])
+		w.must(err)
+		if y.Blockers[0].Detail != want {
+			t.Errorf("%q, want %q", y.Blockers[0].Detail, want)
+		}
 	}
 }
