@@ -107,6 +107,11 @@ func (x *explain) ready() error {
 			}
 		}
 	}
+	if len(x.blockers) == first && x.live > 0 && x.d.PoolID == 0 {
+		if err := x.slots(); err != nil {
+			return err
+		}
+	}
 	if x.needNode(); len(x.blockers) == first {
 		x.moving = true
 		detail := fmt.Sprintf("%d others of its lane go first", lane.view.Ahead)

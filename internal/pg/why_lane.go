@@ -178,3 +178,17 @@ func (x *explain) pool(all []senderFacts) {
 			Detail: fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked or paused", len(all), all[0].pool, bound, len(blocked))})
 	}
 }
+
+// slots adds that the live nodes make as many calls of a type without senders as they may.
+func (x *explain) slots() error {
+	most, taken := x.d.Slots*x.live, 0
+	if err := x.s.pool.QueryRow(x.ctx, `SELECT count(*) FROM (SELECT FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
+			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 LIMIT $2) n`, x.d.ID, most).Scan(&taken); err != nil {
+		return known(err)
+	}
+	if taken >= most {
+		x.add(Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since,
+			Detail: fmt.Sprintf("%d of %d calls of type %s are in flight (slots %d, live nodes %d)", taken, most, x.head.Type, x.d.Slots, x.live)})
+	}
+	return nil
+}

@@ -170,6 +170,12 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.claim(w.node("n"), everything())
 			return w.post("r", "X", "b")[0]
 		}},
+		{"every slot taken", "no_free_slot", "1 of 1 calls of type L are in flight", "", "", false, func(w *world) outbox.ID {
+			w.dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
+			w.post("q", "L", "a")
+			w.claim(w.node("n"), everything())
+			return w.post("r", "L", "b")[0]
+		}},
 		{"in its worker", "in_worker", "attempt 1 is with its worker, called by node n", "unknown", "abandon", true, func(w *world) outbox.ID {
 			id := w.post("q", "T", "a")[0]
 			w.claim(w.node("n"), everything())
