@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -29,7 +30,9 @@ func migrateUp() *cobra.Command {
 		Short: "Apply what is missing; several processes may do so at once",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDatabase(cmd, func(m app.Migrations) error { return m.Up(cmd.Context(), says(cmd)) })
+			return withDatabase(cmd, func(m app.Migrations) error {
+				return steps(cmd, m.Up, "nothing to do: the database has every migration of this program")
+			})
 		},
 	}
 	addSettings(cmd, nil, "database")
@@ -48,7 +51,7 @@ func migrateDown() *cobra.Command {
 					return &failure{exitUsage, "postern migrate down --yes",
 						fmt.Errorf("this drops the schemas postern and river of %s with every transaction in them", m.Name())}
 				}
-				return m.Down(cmd.Context(), says(cmd))
+				return steps(cmd, m.Down, "nothing to do: the database has nothing of postern")
 			})
 		},
 	}
@@ -109,6 +112,16 @@ func withDatabase(cmd *cobra.Command, f func(app.Migrations) error) error {
 		return err
 	}
 	return f(m)
+}
+
+// steps prints a line per step that f does, or that there was nothing to do.
+func steps(cmd *cobra.Command, f func(context.Context, func(string)) error, nothing string) error {
+	done, say := false, says(cmd)
+	err := f(cmd.Context(), func(line string) { done = true; say(line) })
+	if err == nil && !done {
+		say(nothing)
+	}
+	return err
 }
 
 // says prints a line of progress.

@@ -26,10 +26,12 @@ func TestMigrateUpStatusDown(t *testing.T) {
 	if err := json.Unmarshal([]byte(up.stdout), &list); err != nil || len(list.Items) < 10 {
 		t.Errorf("status into a pipe is no JSON with every migration: %v\n%s", err, up.stdout)
 	}
-	postern(t, db, "migrate", "up").want(t, 0)
+	postern(t, db, "migrate", "up").want(t, 0, "nothing to do: the database has every")
 	postern(t, db, "migrate", "down").want(t, 2, "every transaction", "next: postern migrate down --yes")
 	postern(t, db, "migrate", "status").want(t, 0)
 	postern(t, db, "migrate", "down", "--yes").want(t, 0)
+	postern(t, db, "migrate", "down", "--yes").want(t, 0, "nothing to do: the database has nothing")
+	postern(t, db, "migrate", "status", "-o", "json").want(t, 1, `"applied_at":null,"unknown":false`)
 	postern(t, db, "migrate", "status").want(t, 1)
 	postern(t, db, "migrate").want(t, 2, "up, down or status")
 }

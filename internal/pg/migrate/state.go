@@ -23,10 +23,10 @@ import (
 
 // State is one migration and whether the database has it.
 type State struct {
-	Version   int64
-	Name      string     // like 00001_schemas; River's are 00002_river_create_river_migration and so on
-	AppliedAt *time.Time // nil: not applied
-	Unknown   bool       // the database has it, this program has not
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`       // like 00001_schemas; River's are 00002_river_create_river_migration and so on
+	AppliedAt *time.Time `json:"applied_at"` // nil: not applied
+	Unknown   bool       `json:"unknown"`    // the database has it, this program has not
 }
 
 // Status lists what this program knows and what the database has, by number. It changes nothing, also in a
