@@ -117,7 +117,7 @@ func (p *past) dispatches() []Dispatch {
 		at := a.AnsweredAt
 		if a.Step == "inclusion" { // how an accepted one went on
 			if d := last(a.Attempt); d != nil {
-				d.Class, d.Code, d.Error, d.Answered = a.Class, a.Code, a.Error, &at
+				d.Class, d.Code, d.Error = a.Class, a.Code, a.Error // the worker answered when it accepted
 				continue
 			}
 		}
@@ -132,8 +132,11 @@ func (p *past) dispatches() []Dispatch {
 			list = append(list, Dispatch{Attempt: a})
 			d = &list[len(list)-1]
 		}
-		d.Class, d.Code, d.Error, d.Answered = o.Class, o.Code, o.Error, &o.DoneAt
-		if o.Code == "abandoned" { // nobody answered
+		d.Class, d.Code, d.Error = o.Class, o.Code, o.Error
+		if d.Answered == nil { // else it answered when it accepted, and the outcome came later
+			d.Answered = &o.DoneAt
+		}
+		if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // nobody answered
 			d.Answered = nil
 		}
 	case p.flying != nil:

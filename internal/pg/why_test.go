@@ -396,10 +396,16 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	w.settle(w.answer(out[0].Next, hashed()))
 	story += " Accepted>REVISION"
 	want(story, 2)
+	w.later(time.Minute)
 	_, err = w.s.Abandon(w.ctx, w.by, id)
 	w.must(err)
 	story += " Abandoned>UNRESOLVED"
 	want(story, 2)
+	list, err := w.s.Attempts(w.ctx, w.id, id)
+	w.must(err)
+	if d := list[1]; d.Answered == nil || d.Answered.Sub(*d.StartedAt) >= time.Minute {
+		t.Errorf("its worker accepted it a minute before it was abandoned: %+v", d)
+	}
 	h, err := w.s.History(w.ctx, w.id, id)
 	w.must(err)
 	if last := h[len(h)-1]; last.By != "test" || last.Detail != "because" {
