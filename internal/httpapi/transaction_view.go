@@ -50,9 +50,9 @@ type transactionView struct {
 
 // errorView is what went wrong last.
 type errorView struct {
-	Class   outbox.Class `json:"class" doc:"blocked, ambiguous, rejected, retry; empty when no worker said so"`
-	Code    string       `json:"code"`
-	Message string       `json:"message"`
+	Class   *string `json:"class" doc:"blocked, ambiguous, rejected, retry; null when no worker said so"`
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
 }
 
 // resultView is what the worker answered (S2.7).
@@ -75,7 +75,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		_ = json.Unmarshal(t.Tags, &v.Tags)
 	}
 	if t.Class != "" || t.Code != "" || t.Error != "" {
-		v.Error = &errorView{t.Class, t.Code, t.Error}
+		v.Error = &errorView{ptr(string(t.Class)), t.Code, t.Error}
 	}
 	if with.data {
 		v.Data = t.Data

@@ -3,7 +3,6 @@ package outbox
 import (
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -55,8 +54,8 @@ func (id ID) String() string {
 	return string(s[:])
 }
 
-// LogValue returns the id as a log writes it: its parts mean nothing to whoever reads logs.
-func (id ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
+// MarshalText writes the id as people see it, in logs and in JSON: its parts mean nothing to them.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // IsZero says whether the id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
