@@ -18,8 +18,9 @@ type Woken struct {
 	Now    time.Time
 }
 
-// pollLease is how long a poll that was handed out is left alone: longer than any status call takes, so
-// that there is never a second waiter for one transaction (S2.5 row 10).
+// pollLease is how long the timer of a delay that was handed out is put off: it is a backstop only, since a
+// dead owner's queue is released. A poll has no owner: its timer is put off by the node's TTL, in which the
+// node must be done with it, so that there is never a second waiter for one transaction (S2.5 row 10).
 const pollLease = 30 * time.Second
 
 // noRoom is how long a due delay is put off by a node that has its hands full.
@@ -126,7 +127,7 @@ func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, aliv
 			e.stand(q)
 			e.saved = append(e.saved, q)
 		case q.Phase == outbox.PhaseWaitingInclusion:
-			e.timerSet[id] = e.now.Add(pollLease)
+			e.timerSet[id] = e.now.Add(node.TTL) // so that a crash in the poll costs no more than any other
 			polls = append(polls, q)
 		case !alive || len(leased) >= room: // behind the others that are due, so that none starves
 			e.timerSet[id] = e.now.Add(noRoom)

@@ -57,6 +57,7 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 
 // include asks workers about submitted transactions, grouped by worker and type.
 func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
+	until := time.Now().Add(e.TTL - e.TTL/5) // then they are anybody's again
 	type group struct{ url, typ string }
 	groups := map[group][]*pg.Lease{}
 	for _, l := range polls {
@@ -73,7 +74,7 @@ func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 			limit <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-limit }()
-				e.poll(ctx, g.url, g.typ, part)
+				e.poll(ctx, until, g.url, g.typ, part)
 			})
 		}
 	}
@@ -81,7 +82,7 @@ func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 }
 
 // poll asks about one group in one call, settles what is decided and puts the rest off to its next poll.
-func (e *Engine) poll(ctx context.Context, url, typ string, list []*pg.Lease) {
+func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, list []*pg.Lease) {
 	hashes := make([]string, len(list))
 	for i, l := range list {
 		if h := l.Hashes(); len(h) > 0 {
@@ -89,8 +90,10 @@ func (e *Engine) poll(ctx context.Context, url, typ string, list []*pg.Lease) {
 		}
 	}
 	started := time.Now()
-	statuses := e.Worker.StatusBatch(ctx, url, typ, hashes)
-	if ctx.Err() != nil {
+	asking, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	statuses := e.Worker.StatusBatch(asking, url, typ, hashes)
+	if asking.Err() != nil {
 		return // cut off: the timers run on
 	}
 	var later []int64
