@@ -24,6 +24,7 @@ type effects struct {
 
 	outcomes   []*outcomeRow
 	attempts   []*attemptRow
+	lost       []lostCall
 	deliveries []deliveryRow
 	marks      []markRow
 	redrives   []redriveRow
@@ -63,6 +64,19 @@ type attemptRow struct {
 	Class, Code, Error string
 	StartedAt          time.Time
 	At                 time.Time // of the answer; zero = now
+}
+
+// lostCall is a dispatch that its node did not see the end of. Whoever goes on asks before anything is
+// sent; this row is what tells people that there was a first node (S2.13).
+type lostCall struct {
+	Queue, Seq      int64
+	From, To        outbox.Day // the task's day lies between them
+	Attempt         int
+	Fence           int64
+	Sender          int32
+	Node            int64
+	Fee, Code, Text string
+	StartedAt       time.Time
 }
 
 type deliveryRow struct {

@@ -203,6 +203,53 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 	})
 }
 
+// TestACallThatWasCutOffStaysInTheHistory: both nodes are seen, each from when it had the transaction to when
+// that was over (S2.13).
+func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
+	t.Parallel()
+	for code, release := range map[string]func(a *arena) (int, error){
+		"handed_back": func(a *arena) (int, error) { return a.s.GiveUp(a.ctx, a.n1, nil) },
+		"node_lost": func(a *arena) (int, error) {
+			a.later(time.Minute)
+			if _, err := a.s.Beat(a.ctx, a.n2); err != nil {
+				return 0, err
+			}
+			if _, err := a.s.Bury(a.ctx); err != nil {
+				return 0, err
+			}
+			return a.s.Release(a.ctx)
+		},
+	} {
+		t.Run(code, func(t *testing.T) {
+			a := newArena(t)
+			a.flying(1, "a", "b") // b follows in a lazy run: the row says nothing of it
+			first := a.lease
+			if n, err := release(a); err != nil || n != 1 {
+				t.Fatal(n, err)
+			}
+			second := a.claim(a.n2, everything())[0]
+			a.settle(a.answer(second, done()))
+			list, err := a.s.Attempts(a.ctx, a.id, first.ID())
+			a.must(err)
+			if len(list) != 2 || list[0].Fence != first.Fence || list[0].Code != code || list[0].Node != a.n1.Name || list[0].Step != "unknown" ||
+				list[1].Fence != second.Fence || list[1].Node != a.n2.Name || list[0].StartedAt.Before(first.Since.Add(-time.Microsecond)) {
+				t.Errorf("attempts: %+v", list)
+			}
+			lines, err := a.s.History(a.ctx, a.id, first.ID())
+			a.must(err)
+			var events []string
+			for _, l := range lines {
+				events = append(events, l.Event)
+			}
+			on := map[string]string{"handed_back": "Restarted", "node_lost": "NodeLost"}[code]
+			if got := strings.Join(events, " "); got != "Posted SenderBound "+on+" Completed" {
+				t.Error(got)
+			}
+			holdsTrue(t, a.ctx, a.s.Pool())
+		})
+	}
+}
+
 // setTimer makes the timer of q due: what a sweep or a lost clock may do.
 func (a *arena) setTimer(at time.Time) error {
 	_, err := a.s.Pool().Exec(a.ctx, `UPDATE postern.timer SET due_at = $1`, at)

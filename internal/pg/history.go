@@ -34,6 +34,14 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		b.Queue(attemptInsert, c.cols...)
 	}
+	if n := len(e.lost); n > 0 {
+		c := columns{n: n}
+		for _, l := range e.lost {
+			c.add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, nullable(l.Sender), nullable(l.Node), nullable(l.Fee),
+				l.Code, l.Text, nullable(l.StartedAt))
+		}
+		b.Queue(lostInsert, append(c.cols, e.now)...)
+	}
 	if n := len(e.deliveries); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.deliveries {
@@ -62,6 +70,13 @@ var (
 	attemptInsert = insertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
 		"code text", "error text", "started_at timestamptz", "answered_at timestamptz")
+	lostInsert = `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, node_id, fee, class, code, error, started_at, answered_at)
+		SELECT n.queue_id, n.seq, t.day, n.attempt, n.fence, 'unknown', n.sender_id, n.node_id, n.fee, 'ambiguous', n.code, n.error, n.started_at, $13
+		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::date[]), unnest($5::int[]), unnest($6::bigint[]),
+			unnest($7::int[]), unnest($8::bigint[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[]), unnest($12::timestamptz[]))
+			n(queue_id, seq, first_day, last_day, attempt, fence, sender_id, node_id, fee, code, error, started_at)
+		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
+		ON CONFLICT DO NOTHING`
 	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "hook text", "next_at timestamptz")
 	markInsert     = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
 	taskInsert     = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // Node is one incarnation of a running process: an id that is fresh for each boot, and an epoch that
@@ -106,7 +107,7 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 				return err
 			}
 			for _, q := range rows {
-				e.orphan(q)
+				e.orphan(q, sequencer.CodeNodeLost, "its node went away while it was in the worker's hands")
 			}
 			freed = len(rows)
 			return e.commit(ctx, t, &pgx.Batch{})
@@ -163,15 +164,19 @@ func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err
 			return err
 		}
 		for _, q := range rows {
-			e.orphan(q)
+			e.orphan(q, sequencer.CodeHandedBack, "its node handed it back without knowing whether the worker has it")
 		}
 		return e.commit(ctx, t, &pgx.Batch{})
 	})
 	return total, err
 }
 
-// orphan takes a queue from its owner.
-func (e *effects) orphan(q *queueRow) {
+// orphan takes a queue from its owner. What was with the worker leaves a row that says so.
+func (e *effects) orphan(q *queueRow, code, text string) {
+	if q.Phase == outbox.PhaseDispatching {
+		e.lost = append(e.lost, lostCall{Queue: q.ID, Seq: q.Cur, From: q.HeadDay, To: q.TailDay, Attempt: q.Attempt, Fence: q.Fence,
+			Sender: q.Sender, Node: q.Node, Fee: q.Fee, Code: code, Text: text, StartedAt: q.EnteredAt})
+	}
 	q.Node, q.NodeEpoch = 0, 0
 	q.Fence++
 	e.saved = append(e.saved, q)
@@ -187,7 +192,7 @@ func (e *effects) orphan(q *queueRow) {
 	e.timerSet[q.ID] = due
 }
 
-// exact writes into the rows the head and position that the outcomes show. While a node works through a
+// exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a node works through a
 // queue without marks its outcomes are gapless from the position in the row on (see Settle), so that the
 // highest one tells; with marks the row is always written.
 func exact(ctx context.Context, t *txn, rows []*queueRow) error {
@@ -196,16 +201,15 @@ func exact(ctx context.Context, t *txn, rows []*queueRow) error {
 		if q.Node == 0 && q.Phase != outbox.PhaseDispatching || q.Cur == 0 || q.Marks > 0 {
 			continue
 		}
-		b.Queue(`SELECT coalesce(max(seq), 0) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`,
-			q.ID, q.Cur, q.HeadDay.Time()).QueryRow(func(row pgx.Row) error {
+		b.Queue(`SELECT seq, done_at FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3 ORDER BY seq DESC LIMIT 1`,
+			q.ID, q.Cur, q.HeadDay.Time()).Query(func(rows pgx.Rows) error {
 			var last int64
-			if err := row.Scan(&last); err != nil {
-				return err
-			}
-			if last >= q.Cur {
-				q.Head, q.Cur = last+1, last+1
-			}
-			return nil
+			var at time.Time
+			_, err := pgx.ForEachRow(rows, []any{&last, &at}, func() error {
+				q.Head, q.Cur, q.EnteredAt = last+1, last+1, later(at, q.EnteredAt)
+				return nil
+			})
+			return err
 		})
 	}
 	if b.Len() == 0 {

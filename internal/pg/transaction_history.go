@@ -108,7 +108,14 @@ func (h *history) attempt(a *Attempt) {
 	case outbox.ClassRetry:
 		h.move(a.AnsweredAt, sequencer.DispatchError, outbox.RETRY, a.Node, a.Attempt, detail)
 	case outbox.ClassAmbiguous:
-		h.move(a.AnsweredAt, sequencer.DispatchTimeout, outbox.DISPATCHING, a.Node, a.Attempt, detail)
+		on := sequencer.DispatchTimeout
+		switch a.Code {
+		case sequencer.CodeNodeLost:
+			on = sequencer.NodeLost
+		case sequencer.CodeHandedBack:
+			on = sequencer.Restarted
+		}
+		h.move(a.AnsweredAt, on, outbox.DISPATCHING, a.Node, a.Attempt, detail)
 	default:
 		h.move(a.AnsweredAt, sequencer.Accepted, outbox.REVISION, a.Node, a.Attempt, "hash "+a.Hash)
 	}

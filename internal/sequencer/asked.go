@@ -4,8 +4,10 @@ import "github.com/postern-dev/postern/internal/outbox"
 
 // Codes that we give ourselves, as the reference numbers them (S2.5 row 12, S2.8).
 const (
-	CodeTimeout = "20205" // not included in time
-	CodeFailed  = "20206" // failed in its block
+	CodeTimeout    = "20205"       // not included in time
+	CodeNodeLost   = "node_lost"   // its node died in the call: another one asks (S2.13)
+	CodeHandedBack = "handed_back" // its node stopped in the call: another one asks
+	CodeFailed     = "20206"       // failed in its block
 )
 
 // Asked decides what the answer to /status by token means while the outcome of a dispatch is unknown
