@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // late is a way to lose a lease: afterwards the fence has risen, and maybe somebody else has the queue.
@@ -125,6 +126,31 @@ func TestALatePollChangesNothing(t *testing.T) {
 			}
 			a.unchanged("put off", func() { a.must(a.s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour})) })
 		})
+	}
+}
+
+// TestAPollThatDiedWithItsNodeIsAskedAgainWithinTheTTL: a poll has no owner that could be buried, only its timer.
+func TestAPollThatDiedWithItsNodeIsAskedAgainWithinTheTTL(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	a.flying(0, "a")
+	a.settle(a.answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+	a.must(a.setTimer(a.now))
+	polls := func(n pg.Node) int {
+		w, err := a.s.Wake(a.ctx, n, 10, 10)
+		a.must(err)
+		return len(w.Polls)
+	}
+	if n := polls(a.n1); n != 1 {
+		t.Fatalf("n1 polls %d", n)
+	}
+	a.later(a.n1.TTL - time.Millisecond)
+	if n := polls(a.n2); n != 0 {
+		t.Errorf("a second waiter for one transaction: %d", n)
+	}
+	a.later(time.Millisecond)
+	if n := polls(a.n2); n != 1 {
+		t.Errorf("nobody asks after the TTL of the node that did: %d", n)
 	}
 }
 

@@ -143,6 +143,45 @@ func TestStoppingHandsBackAtOnceAndLetsCallsEnd(t *testing.T) {
 	}
 }
 
+// TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace: the node keeps only what is with a worker.
+func TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.dispatcher("SLOW", nil)
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "T"}, remotetest.Done("ok"))
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "SLOW"}, remotetest.Accept("0xx").ThenHang())
+	const grace = 3 * time.Second
+	stop := h.engine("n1", func(c *work.Config) { c.Grace = grace })
+	h.post("slow", "SLOW", "s")
+	for q := range 20 {
+		var uids []string
+		for i := range 500 {
+			uids = append(uids, fmt.Sprintf("q%d-%d", q, i))
+		}
+		h.post(fmt.Sprintf("q%d", q), "T", uids...)
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	defer cancel()
+	_, err := h.fake.WaitCall(ctx, remotetest.Match{Op: remotetest.OpDispatch, UID: "s"})
+	h.must(err)
+	told, stopped := time.Now(), make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	for owned := 0; owned != 1; {
+		h.must(h.s.Pool().QueryRow(ctx, `SELECT count(*) FROM postern.queue WHERE node_id IS NOT NULL`).Scan(&owned))
+	}
+	after := time.Since(told).Round(time.Millisecond)
+	t.Logf("everything but the call was handed back %s after the node was told to stop", after)
+	select {
+	case <-stopped:
+		t.Errorf("the call had no grace")
+	default:
+	}
+	if after >= grace {
+		t.Errorf("what was in no call was handed back after %s, with the calls", after)
+	}
+	<-stopped
+}
+
 func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
