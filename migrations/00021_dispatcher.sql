@@ -1,9 +1,15 @@
 -- What people configure: pools of senders, dispatchers, and the lanes in which heads wait for them.
 -- +goose Up
 CREATE TABLE postern.pool (
-    pool_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    context_id int NOT NULL,
-    name       text NOT NULL,
+    pool_id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id    int NOT NULL,
+    name          text NOT NULL,
+    -- what a failure that reached the worker does to the sender (S1.13)
+    after_failure text NOT NULL DEFAULT 'keep' CONSTRAINT after_failure_is_known CHECK (after_failure IN ('keep', 'block')),
+    block_for     interval NOT NULL DEFAULT '24 h',
+    paused        boolean NOT NULL DEFAULT false,
+    version       bigint NOT NULL DEFAULT 1,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_pool_per_name UNIQUE (context_id, name)
 );
 

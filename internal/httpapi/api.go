@@ -91,6 +91,7 @@ func (a *API) document() huma.Config {
 		{Name: "transactions", Description: "What must go out once, in order."},
 		{Name: "queues", Description: "The ordering key."},
 		{Name: "senders", Description: "Scarce accounts that sign."},
+		{Name: "pools", Description: "Sets of senders."},
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
 		{Name: "service", Description: "The service itself."},
 	}
@@ -136,6 +137,15 @@ func (a *API) routes() {
 	post(a, tag, "/senders/{account}/resume", "resume-sender", "Let a paused sender work again", a.resumeSender, 200)
 	post(a, tag, "/senders/{account}/block", "block-sender", "Block a sender for a while", a.blockSender, 200)
 	post(a, tag, "/senders/{account}/unblock", "unblock-sender", "Let a blocked sender work again", a.unblockSender, 200)
+
+	tag = "pools"
+	get(a, tag, "/pools", "list-pools", "List pools", a.listPools)
+	get(a, tag, "/pools/{name}", "get-pool", "Read one pool", a.getPool)
+	put(a, tag, "/pools/{name}", "put-pool", "Create a pool or replace its settings", a.putPool, 200, 201)
+	patch(a, tag, "/pools/{name}", "patch-pool", "Change the settings of a pool", a.patchPool)
+	remove(a, tag, "/pools/{name}", "delete-pool", "Remove a pool that nothing needs", a.deletePool)
+	post(a, tag, "/pools/{name}/pause", "pause-pool", "Let none of its senders take another queue", a.pausePool, 200)
+	post(a, tag, "/pools/{name}/resume", "resume-pool", "Let its senders work again", a.resumePool, 200)
 
 	tag = "dispatchers"
 	get(a, tag, "/dispatchers", "list-dispatchers", "List dispatchers", a.listDispatchers)

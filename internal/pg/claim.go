@@ -33,7 +33,7 @@ type openLane struct {
 
 // openLanesSQL walks from lane to lane along the key of ready, so that its cost is the number of lanes
 // with work, not of queues. A paused or removed dispatcher, a gate that has not passed, and a held
-// exclusive lane are closed.
+// exclusive lane are closed; so is one whose senders all lie in a paused pool.
 const openLanesSQL = `
 WITH RECURSIVE l(lane) AS (
 	(SELECT lane FROM postern.ready ORDER BY lane LIMIT 1)
@@ -44,7 +44,8 @@ SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), 
 	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
 	CASE WHEN d.pool_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
 		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
-			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp())) LIMIT $2) f) END
+			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp()))
+			AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused) LIMIT $2) f) END
 FROM l JOIN postern.lane n ON n.lane_id = l.lane
 LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 WHERE n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
@@ -63,6 +64,7 @@ const candidatesSQL = ` FROM (SELECT r.prio, r.since, r.queue_id FROM postern.re
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
 	WHERE (s.pool_id = $1 OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
+		AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused)
 	ORDER BY s.last_used_at NULLS FIRST, s.sender_id LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
 
 type freeSender struct {

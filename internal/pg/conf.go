@@ -78,6 +78,8 @@ type confView struct {
 	byType   map[int32]map[string]*Dispatcher
 	pools    map[int32]map[string]int32
 	accounts map[int32]map[string]int32
+	rules    map[int32]*poolRules // by pool
+	poolOf   map[int32]int32      // of a sender, removed ones included
 }
 
 // conf caches the configuration. Every process reads it again each second, and at once where it misses
@@ -100,6 +102,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	v := &confView{
 		contexts: map[string]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
+		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{},
 	}
 	rows, err := s.pool.Query(ctx, `SELECT context_id, name, max_depth FROM postern.context`)
 	if err != nil {
@@ -148,6 +151,9 @@ func (s *Store) Refresh(ctx context.Context) error {
 		if rows.Err() != nil {
 			return known(rows.Err())
 		}
+	}
+	if err := s.poolRules(ctx, v); err != nil {
+		return err
 	}
 	if s.conf.resume == 0 {
 		if err := s.pool.QueryRow(ctx, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`).Scan(&s.conf.resume); err != nil {

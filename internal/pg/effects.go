@@ -102,6 +102,8 @@ type senderFree struct {
 	Sender int32
 	Nonce  string
 	Block  bool // abandoned: nobody may use it until somebody unblocks it
+	Until  time.Time
+	Why    string // with Until: blocked by its pool after a failure
 }
 
 // gate closes (After > 0) or opens the way to a worker that could not be reached, or could again.
@@ -181,16 +183,16 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		}
 	}
 	if len(e.senderFree) > 0 {
-		ids, nonces, block := make([]int32, 0), make([]*string, 0), make([]bool, 0)
+		c := columns{n: len(e.senderFree)}
 		for _, f := range e.senderFree {
-			ids, nonces, block = append(ids, f.Sender), append(nonces, nullable(f.Nonce)), append(block, f.Block)
+			c.add(f.Sender, nullable(f.Nonce), f.Block, nullable(f.Until), f.Why)
 		}
 		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $4,
 				last_nonce = coalesce(f.nonce, s.last_nonce),
-				blocked_until = CASE WHEN f.block THEN 'infinity' ELSE s.blocked_until END,
-				block_reason = CASE WHEN f.block THEN 'abandoned' ELSE s.block_reason END
-			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[])) f(sender_id, nonce, block)
-			WHERE s.sender_id = f.sender_id`, ids, nonces, block, e.now)
+				blocked_until = CASE WHEN f.block THEN 'infinity' ELSE greatest(s.blocked_until, f.until) END,
+				block_reason = CASE WHEN f.block THEN 'abandoned' WHEN f.until > coalesce(s.blocked_until, '-infinity') THEN f.why ELSE s.block_reason END
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[]), unnest($5::timestamptz[]), unnest($6::text[])) f(sender_id, nonce, block, until, why)
+			WHERE s.sender_id = f.sender_id`, c.cols[0], c.cols[1], c.cols[2], e.now, c.cols[3], c.cols[4])
 	}
 	if len(e.senderBind) > 0 {
 		ids, queues := make([]int32, 0), make([]int64, 0)

@@ -20,6 +20,7 @@ var constraints = map[string]fault.Kind{
 	"one_context_per_name":          fault.Conflict,
 	"context_depth_is_positive":     fault.Invalid,
 	"one_pool_per_name":             fault.Conflict,
+	"after_failure_is_known":        fault.Invalid,
 	"one_dispatcher_per_type":       fault.Conflict,
 	"one_sender_per_account":        fault.Conflict,
 	"one_queue_per_sender":          fault.Internal,

@@ -27,6 +27,7 @@ type Lease struct {
 	SenderID  int32
 	Account   string
 	SenderURL string // the sender's own worker, "" = the dispatcher's
+	Blames    bool   // its pool blocks the sender after a failure (S1.13)
 
 	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
 	Resent     bool      // this attempt was sent before
@@ -73,6 +74,7 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 	f := sequencer.Flight{
 		Phase: l.Phase, Attempt: l.Attempt, Retries: l.Retries, MaxRetries: maxRetries, Fee: l.Fee, FirstFee: l.Fee,
 		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, Resent: l.Resent, PinnedSender: l.Task.SenderID != 0,
+		BlamesSender: l.Blames, SenderGone: l.SenderID == 0 && l.Dispatcher.PoolID != 0,
 	}
 	for _, a := range l.Earlier {
 		if a.Hash != "" && f.LastHash == "" {

@@ -90,6 +90,7 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 			Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID]}
 		if f := l.senders[q.Sender]; f != nil {
 			lease.Account, lease.SenderURL = f.account, f.url
+			lease.Blames = l.s.blames(q.Sender)
 		}
 		if lease.Fee == "" {
 			lease.Fee = d.Fee.Initial

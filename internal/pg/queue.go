@@ -113,9 +113,12 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		var configured bool
 		var pool int32
 		b := &pgx.Batch{}
-		b.Queue(`SELECT n.version, n.configured, coalesce((SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), 0)
-			FROM postern.queue_name n WHERE n.context_id = $1 AND n.name = $2 FOR UPDATE OF n`, by.Context, v.Name, v.Pool).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&old, &configured, &pool) })
+		b.Queue(`SELECT n.version, n.configured FROM postern.queue_name n WHERE n.context_id = $1 AND n.name = $2 FOR UPDATE`, by.Context, v.Name).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&old, &configured) })
+		b.Queue(`SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $2 FOR KEY SHARE`, by.Context, v.Pool).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&pool}, func() error { return nil })
+			return err
+		})
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}

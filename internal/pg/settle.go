@@ -200,6 +200,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	// What the row says must be true of the next one too, its position apart.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && !a.Yield
 	st.unmark(q, l, next)
+	st.blame(q, a)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
 		if !lazy {
@@ -241,7 +242,7 @@ func (st *settlement) unmark(q *queueRow, l *Lease, next *Task) {
 func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
 	d := st.s.DispatcherOf(q.Context, next.Type)
 	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && (d.Exclusive == "" || d.Exclusive == "none") &&
-		!q.Paused && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
+		!q.Paused && st.s.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
 }
 
@@ -272,6 +273,7 @@ func (st *settlement) reconsider(q *queueRow) {
 func (st *settlement) wait(q *queueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
+	st.blame(q, a)
 	q.Node, q.NodeEpoch = 0, 0
 	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
 	q.Attempt, q.Retries = step.Attempt, step.Retries
@@ -301,6 +303,9 @@ func (st *settlement) back(q *queueRow, a *Answer) error {
 	st.e.leave(q)
 	sender := q.Sender
 	st.e.free(q, a.Result.Nonce, step.BlockSender)
+	if step.Attempt != q.Attempt { // row 17: what follows has a fee of its own
+		q.Fee = step.Fee
+	}
 	q.Attempt, q.Retries = step.Attempt, step.Retries
 	if step.PinSender {
 		q.Pin = sender

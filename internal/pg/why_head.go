@@ -3,6 +3,7 @@ package pg
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,13 +60,22 @@ func (x *explain) needNode() bool {
 func (x *explain) paused() error {
 	b := Blocker{Kind: "queue_paused", Object: "/queues/" + x.name, Since: x.since, Detail: "paused after a failure (on_failure: pause)",
 		Levers: []Lever{{"POST", "/queues/" + x.name + "/resume", "admin"}}}
+	return x.pausedBy(b)
+}
+
+// pausedBy adds a blocker that ends with a resume of its object, with who paused it if somebody did.
+func (x *explain) pausedBy(b Blocker) error {
 	var actor, reason string
 	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause'
 		AND at >= coalesce((SELECT max(at) FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'resume'), '-infinity')
 		ORDER BY at DESC LIMIT 1`, x.context, b.Object).Scan(&actor, &reason, &b.Since)
 	switch {
 	case err == nil:
-		b.Detail = because("paused by "+actor, reason)
+		what := "paused"
+		if before, _, ok := strings.Cut(b.Detail, " is paused"); ok {
+			what = before + " is paused"
+		}
+		b.Detail = because(what+" by "+actor, reason)
 	case !isNoRows(err):
 		return known(err)
 	}
@@ -136,15 +146,9 @@ func (x *explain) dispatcherHolds() error {
 		return nil
 	case x.d.Paused:
 		b := Blocker{Kind: "dispatcher_paused", Object: object, Since: x.since, Detail: "paused", Levers: []Lever{{"POST", object + "/resume", "admin"}}}
-		var actor, reason string
-		err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause' ORDER BY at DESC LIMIT 1`,
-			x.context, object).Scan(&actor, &reason, &b.Since)
-		if err == nil {
-			b.Detail = because("paused by "+actor, reason)
-		} else if !isNoRows(err) {
-			return known(err)
+		if err := x.pausedBy(b); err != nil {
+			return err
 		}
-		x.add(b)
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
 		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}}
@@ -281,8 +285,11 @@ func (x *explain) delay() error {
 		at = *x.due
 	}
 	next := &NextStep{at, fmt.Sprintf("attempt %d", x.q.Attempt+1)}
-	if account != "" {
+	switch {
+	case account != "":
 		next.What += " by sender " + account
+	case x.d != nil && x.d.PoolID != 0:
+		next.What += " by another sender, since its own was taken back"
 	}
 	if x.d != nil {
 		prev := x.q.Fee

@@ -44,12 +44,12 @@ func (x *explain) senders() error {
 	if x.q.Pool != 0 {
 		pool = x.q.Pool
 	}
-	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, s.paused, s.removed_at IS NOT NULL,
+	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
 			s.block_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
-		FROM postern.pool p LEFT JOIN postern.sender s ON CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = p.pool_id AND s.removed_at IS NULL END
+		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
-		WHERE p.pool_id = $1 AND s.sender_id IS NOT NULL ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
+		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
 	if err != nil {
 		return known(err)
 	}
@@ -57,13 +57,18 @@ func (x *explain) senders() error {
 	var all []senderFacts
 	for rows.Next() {
 		var f senderFacts
-		if err := rows.Scan(&f.account, &f.pool, &f.paused, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
+		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
 			return err
 		}
 		all = append(all, f)
 	}
 	if rows.Err() != nil {
 		return known(rows.Err())
+	}
+	if len(all) > 0 && all[0].closed {
+		b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since, Detail: "pool " + all[0].pool + " is paused"}
+		b.Levers = []Lever{{"POST", b.Object + "/resume", "admin"}}
+		return x.pausedBy(b)
 	}
 	if x.q.Pin != 0 && len(all) > 0 {
 		x.pinned(all[0])
@@ -75,6 +80,7 @@ func (x *explain) senders() error {
 
 type senderFacts struct {
 	account, pool   string
+	closed          bool // its pool is paused
 	paused, removed bool
 	until           *time.Time
 	reason          string

@@ -17,7 +17,7 @@ var commands map[string]func(*story, *command, say) error
 func init() { // the functions name commands in their errors
 	commands = map[string]func(*story, *command, say) error{
 		// what there is
-		"dispatcher": dispatcher, "sender": sender, "queue": queue, "post": post, "remove": remove,
+		"dispatcher": dispatcher, "sender": sender, "queue": queue, "pool": pool, "post": post, "remove": remove,
 
 		// what the worker does
 		"answer": answer, "status": status, "worker": workerIs,
@@ -32,14 +32,14 @@ func init() { // the functions name commands in their errors
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
 		// what is seen
-		"rows": rows, "queues": queues, "senders": senders, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
+		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
 	}
 }
 
 // harmless are the commands that cannot change a row.
 var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
-	"rows": true, "queues": true, "senders": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true,
+	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true,
 }
 
 // later: later DURATION

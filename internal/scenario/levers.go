@@ -45,7 +45,7 @@ func on(pull func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error)) fun
 	}
 }
 
-// paused makes pause and resume: NAME queue|sender|dispatcher NAME
+// paused makes pause and resume: NAME queue|sender|pool|dispatcher NAME
 func paused(on bool) func(*story, *command, say) error {
 	return func(s *story, c *command, say say) error {
 		var r pg.LeverResult
@@ -55,6 +55,8 @@ func paused(on bool) func(*story, *command, say) error {
 			r, err = s.store.PauseQueue(s.ctx, s.by, c.word(), on)
 		case "sender":
 			r, err = s.store.PauseSender(s.ctx, s.by, c.word(), on)
+		case "pool":
+			r, err = s.store.PausePool(s.ctx, s.by, c.word(), on)
 		case "dispatcher":
 			r, err = s.store.PauseDispatcher(s.ctx, s.by, c.word(), on)
 		default:
@@ -64,11 +66,13 @@ func paused(on bool) func(*story, *command, say) error {
 	}
 }
 
-// remove: remove sender|dispatcher NAME [force=true]
+// remove: remove sender|pool|dispatcher NAME [force=true]
 func remove(s *story, c *command, _ say) error {
 	switch what := c.word(); what {
 	case "sender":
 		return s.store.RemoveSender(s.ctx, s.by, c.word())
+	case "pool":
+		return s.store.RemovePool(s.ctx, s.by, c.word(), 0)
 	case "dispatcher":
 		return s.store.RemoveDispatcher(s.ctx, s.by, c.word(), c.option("force", "") == "true")
 	default:

@@ -101,6 +101,15 @@ func senders(s *story, _ *command, say say) error {
 	return err
 }
 
+// pools: who is free in each pool, and how many queues wait.
+func pools(s *story, _ *command, say say) error {
+	list, err := s.store.SenderPools(s.ctx, s.by.Context, "", 100)
+	for _, v := range list {
+		say("%s %s%s", v.Name, v.AfterFailure, fields("free", v.Free, "bound", v.Bound, "blocked", v.Blocked, "waiting", v.Waiting, "paused", v.Paused))
+	}
+	return err
+}
+
 // lanes: the exclusive lanes, and which queue holds each.
 func lanes(s *story, _ *command, say say) error {
 	var typ, value, holder string

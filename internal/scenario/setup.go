@@ -82,6 +82,16 @@ func sender(s *story, c *command, _ say) error {
 	return nil
 }
 
+// pool: pool NAME [after_failure=keep] [block_for=24h]
+func pool(s *story, c *command, _ say) (err error) {
+	v := pg.Pool{Name: c.word(), AfterFailure: c.option("after_failure", "keep")}
+	if v.BlockFor, err = time.ParseDuration(c.option("block_for", "24h")); err != nil {
+		return err
+	}
+	_, err = s.store.PutPool(s.ctx, s.by, v, 0)
+	return err
+}
+
 // queue: queue NAME [priority=] [max_depth=] [pool=] [when_full=] [on_failure=]
 func queue(s *story, c *command, _ say) (err error) {
 	v := pg.Queue{Name: c.word(), Priority: c.option("priority", "Med"), Pool: c.option("pool", ""),

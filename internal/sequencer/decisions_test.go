@@ -47,6 +47,7 @@ func retries(n int) func(*flight)         { return func(f *flight) { f.Retries =
 func cancelling(f *flight)                { f.Cancelling = true }
 func senderGone(f *flight)                { f.SenderGone = true }
 func resent(f *flight)                    { f.Resent = true }
+func blames(f *flight)                    { f.BlamesSender = true }
 
 func same(t *testing.T, name string, got, want step) {
 	t.Helper()
@@ -88,6 +89,15 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 		{"row 5: pinned by the client", at(D, func(f *flight) { f.PinnedSender = true }), outbox.Answer{Class: outbox.ClassBlocked},
 			step{Events: events{"WorkerLost"}, State: outbox.WAITING, Phase: outbox.PhaseIdle, Then: "back", Attempt: 1, Fee: "100",
 				Answered: true, PinSender: true, GateWorker: true, Class: outbox.ClassBlocked}},
+		{"row 5: not pinned in a pool that blocks senders", at(D, blames, func(f *flight) { f.LastHash, f.EarlierOpen = "0x1", true }), outbox.Answer{Class: outbox.ClassBlocked},
+			step{Events: events{"WorkerLost"}, State: outbox.WAITING, Phase: outbox.PhaseIdle, Then: "back", Attempt: 1, Fee: "100",
+				Answered: true, FreeSender: true, GateWorker: true, Class: outbox.ClassBlocked}},
+		{"row 6: rejected, in a pool that blocks senders", at(D, blames), outbox.Answer{Class: outbox.ClassRejected, Code: "500"},
+			step{Events: events{"Unresolvable"}, State: outbox.UNRESOLVED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100",
+				Answered: true, FreeSender: true, BlameSender: true, Class: outbox.ClassRejected, Code: "500"}},
+		{"rows 7 and 14: its pool blocks the sender and takes it back", at(D, blames), outbox.Answer{Class: outbox.ClassRetry, Code: "20203"},
+			step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
+				Retries: 1, Fee: "100", Delay: 5 * time.Second, Answered: true, FreeSender: true, BlameSender: true, Class: outbox.ClassRetry, Code: "20203"}},
 		{"row 6: rejected", at(D), outbox.Answer{Class: outbox.ClassRejected, Code: "500", Message: "no account"},
 			step{Events: events{"Unresolvable"}, State: outbox.UNRESOLVED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100",
 				Answered: true, FreeSender: true, Class: outbox.ClassRejected, Code: "500", Message: "no account"}},

@@ -21,11 +21,11 @@ var Queue = machine.Table{
 		que(outbox.BLOCKED, Completed, "", outbox.FREE, "release_sender"),
 		// row 5
 		que(outbox.BLOCKED, WorkerLost, "", outbox.FREE, "gate_worker", "stand_in_lane"),
-		// row 6
-		que(outbox.BLOCKED, Unresolvable, "", outbox.FREE, "release_sender"),
+		// row 6; in rows 6, 7 and 12 some pools block the sender (S1.13)
+		que(outbox.BLOCKED, Unresolvable, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 7
-		que(outbox.BLOCKED, DispatchError, "retries_left", outbox.QueueRETRY),
-		que(outbox.BLOCKED, DispatchError, "", outbox.FREE, "release_sender"),
+		que(outbox.BLOCKED, DispatchError, "retries_left", outbox.QueueRETRY, "blame_sender"),
+		que(outbox.BLOCKED, DispatchError, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 8, with what S2.10 hears when it asks
 		que(outbox.BLOCKED, DispatchTimeout, "", outbox.BLOCKED, "ask_status"),
 		que(outbox.BLOCKED, NodeLost, "", outbox.BLOCKED, "ask_status"),
@@ -41,11 +41,11 @@ var Queue = machine.Table{
 		// row 11
 		que(outbox.WAITING_INCLUSION, Included, "", outbox.FREE, "release_sender"),
 		// row 12, with replaceable: false of S2.11
-		que(outbox.WAITING_INCLUSION, InclusionFailed, "failed_may_retry", outbox.QueueRETRY),
-		que(outbox.WAITING_INCLUSION, InclusionFailed, "", outbox.FREE, "release_sender"),
+		que(outbox.WAITING_INCLUSION, InclusionFailed, "failed_may_retry", outbox.QueueRETRY, "blame_sender"),
+		que(outbox.WAITING_INCLUSION, InclusionFailed, "", outbox.FREE, "release_sender", "blame_sender"),
 		que(outbox.WAITING_INCLUSION, InclusionTimeout, "held_for_operator", outbox.WAITING_INCLUSION, "poll"),
-		que(outbox.WAITING_INCLUSION, InclusionTimeout, "retries_left", outbox.QueueRETRY),
-		que(outbox.WAITING_INCLUSION, InclusionTimeout, "", outbox.FREE, "release_sender"),
+		que(outbox.WAITING_INCLUSION, InclusionTimeout, "retries_left", outbox.QueueRETRY, "blame_sender"),
+		que(outbox.WAITING_INCLUSION, InclusionTimeout, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 13: owner and fence change, nothing else
 		que(outbox.INCLUSION, NodeLost, "", outbox.INCLUSION),
 		que(outbox.INCLUSION, Restarted, "", outbox.INCLUSION),

@@ -124,8 +124,12 @@ var effects = map[string]func(*run){
 	"wait_for_retry": func(r *run) { r.then(ThenWait, RetryDelay(r.settings.Retry, r.step.Retries, r.chance, r.after)) },
 	"release_sender": func(r *run) { r.then(ThenEnd, 0); r.step.FreeSender = true },
 	"block_sender":   func(r *run) { r.step.BlockSender = true },
-	"gate_worker":    func(r *run) { r.step.GateWorker = true },
-	"stand_in_lane":  (*run).standInLane,
+	"blame_sender": func(r *run) {
+		r.step.BlameSender = r.BlamesSender
+		r.step.FreeSender = r.step.FreeSender || r.BlamesSender
+	},
+	"gate_worker":   func(r *run) { r.step.GateWorker = true },
+	"stand_in_lane": (*run).standInLane,
 }
 
 // doneBySQL binds effects that the statement itself has, because no step stands between.
@@ -135,10 +139,10 @@ func (r *run) then(t Then, delay time.Duration) { r.step.Then, r.step.Delay = t,
 
 // standInLane gives the queue back. The sender is released too, unless only the same one may take the
 // transaction again (S2.9): because the client asked for it, or because what an earlier attempt left
-// behind lies under its nonce.
+// behind lies under its nonce; but a pool that blocks senders takes another all the same.
 func (r *run) standInLane() {
 	r.then(ThenBack, 0)
-	r.step.PinSender = !r.SenderGone && (r.PinnedSender || r.EarlierOpen || r.LastHash != "")
+	r.step.PinSender = !r.SenderGone && (r.PinnedSender || !r.BlamesSender && (r.EarlierOpen || r.LastHash != ""))
 	r.step.FreeSender = !r.step.PinSender
 }
 

@@ -21,6 +21,7 @@ type Flight struct {
 	PinnedSender bool          // the client asked for this sender
 	Resent       bool          // this attempt was sent before, and the worker never saw it
 	SenderGone   bool          // its sender was given back during the delay (row 17)
+	BlamesSender bool          // its pool blocks a sender after a failure, and takes another (S1.13)
 }
 
 // Then says what follows the commit of a step.
@@ -50,6 +51,7 @@ type Step struct {
 	FreeSender  bool          // the sender is released
 	PinSender   bool          // row 5: only the same sender may take it again
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
+	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
 	GateWorker  bool          // row 5: leave the worker alone for its backoff
 	Until       time.Time     // with GateWorker: not before this moment, zero if none was named
 	Hash        string        // the one that this step is about, "" if none

@@ -1,0 +1,192 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Pool is a set of senders: what happens to one after a failure, who is free, and who waits.
+type Pool struct {
+	Name         string
+	AfterFailure string // keep, or block: S1.13
+	BlockFor     time.Duration
+	Paused       bool
+	Free         int // senders that may be taken, but for a pause of the pool
+	Bound        int // that serve a queue
+	Blocked      int // blocked or paused, and bound to none
+	Waiting      int // queues that wait for one of them, counted to 10,000
+	Version      int64
+	CreatedAt    time.Time
+}
+
+// A lane wants a pool by its own pool_id, by that of its one sender, or, where it is exclusive, by that of
+// its dispatcher.
+const poolSQL = `SELECT p.name, p.after_failure, p.block_for, p.paused, s.free, s.bound, s.blocked, w.waiting, p.version, p.created_at
+	FROM postern.pool p
+	CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE s.queue_id IS NULL AND NOT s.held) AS free, count(*) FILTER (WHERE s.queue_id IS NOT NULL) AS bound,
+			count(*) FILTER (WHERE s.queue_id IS NULL AND s.held) AS blocked
+		FROM (SELECT s.queue_id, s.paused OR coalesce(s.blocked_until > coalesce($2::timestamptz, clock_timestamp()), false) AS held
+			FROM postern.sender s WHERE s.pool_id = p.pool_id AND s.removed_at IS NULL) s) s
+	CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (SELECT FROM postern.lane l
+		LEFT JOIN postern.sender s ON s.sender_id = l.sender_id LEFT JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id AND l.kind = 'exclusive'
+		CROSS JOIN LATERAL (SELECT FROM postern.ready r WHERE r.lane = l.lane_id LIMIT 10000) r
+		WHERE coalesce(l.pool_id, s.pool_id, d.pool_id) = p.pool_id LIMIT 10000) r) w
+	WHERE p.context_id = $1`
+
+func scanPool(row pgx.CollectableRow) (*Pool, error) {
+	v := &Pool{}
+	return v, row.Scan(&v.Name, &v.AfterFailure, &v.BlockFor, &v.Paused, &v.Free, &v.Bound, &v.Blocked, &v.Waiting, &v.Version, &v.CreatedAt)
+}
+
+// SenderPools lists up to limit pools of a context by name, those after a given one.
+func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, limit int) ([]*Pool, error) {
+	rows, err := s.pool.Query(ctx, poolSQL+` AND p.name > $3 ORDER BY p.name LIMIT $4`, contextID, s.now(), after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanPool)
+	return list, known(err)
+}
+
+// SenderPool returns one pool, or NotFound.
+func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*Pool, error) {
+	rows, err := s.pool.Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.now(), name)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanPool)
+	if err != nil {
+		return nil, known(err)
+	}
+	if len(list) == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "no pool %q: it comes into being with its first sender", fault.Clip(name))
+	}
+	return list[0], nil
+}
+
+// PutPool creates a pool or replaces its settings; version as in matchVersion.
+func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (created bool, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		created, err = t.lockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, v.Name)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.pool (context_id, name, after_failure, block_for) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (context_id, name) DO UPDATE SET after_failure = excluded.after_failure, block_for = excluded.block_for, version = pool.version + 1`,
+			by.Context, v.Name, v.AfterFailure, v.BlockFor)
+		s.audit(b, by, "put", "/pools/"+v.Name)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.reconfigured(ctx)
+}
+
+// PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed.
+// What they serve they go on with.
+func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+	return s.setFlag(ctx, by, verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
+		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT FROM postern.pool WHERE context_id = $1 AND name = $2`, name, paused)
+}
+
+// RemovePool removes a pool that nothing needs any more; Conflict "in_use" while it has senders, or a
+// dispatcher or queue names it. Whoever makes one of these locks the pool's row first, so that it waits for
+// the commit of a removal and then makes the pool anew, or the removal waits for it and then sees it.
+func (s *Store) RemovePool(ctx context.Context, by By, name string, version int64) error {
+	err := s.run(ctx, func(t *txn) error {
+		missing, err := t.lockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
+		if err != nil {
+			return err
+		}
+		if missing {
+			return fault.New(fault.NotFound, "not_found", "no pool %q", fault.Clip(name))
+		}
+		var senders, dispatchers, queues int
+		b := &pgx.Batch{}
+		b.Queue(`SELECT (SELECT count(*) FROM postern.sender s WHERE s.pool_id = p.pool_id AND (s.removed_at IS NULL OR s.queue_id IS NOT NULL)),
+				(SELECT count(*) FROM postern.dispatcher d WHERE d.pool_id = p.pool_id AND d.removed_at IS NULL),
+				(SELECT count(*) FROM postern.queue_name n WHERE n.context_id = p.context_id AND n.pool_id = p.pool_id)
+			FROM postern.pool p WHERE p.context_id = $1 AND p.name = $2`, by.Context, name).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&senders, &dispatchers, &queues) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if senders+dispatchers+queues > 0 {
+			return fault.New(fault.Conflict, "in_use", "pool %q has %d senders, %d dispatchers and %d queues: change these first",
+				fault.Clip(name), senders, dispatchers, queues)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`DELETE FROM postern.pool WHERE context_id = $1 AND name = $2`, by.Context, name)
+		s.audit(b, by, "delete", "/pools/"+name)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	return s.reconfigured(ctx)
+}
+
+// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.
+const makePool = `INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT (context_id, name) DO UPDATE SET name = excluded.name`
+
+// poolRules is what decisions know of a pool.
+type poolRules struct {
+	blockFor time.Duration // 0: the sender is kept
+	paused   bool
+}
+
+// poolRules reads the rules of all pools, and which pool a sender is of.
+func (s *Store) poolRules(ctx context.Context, v *confView) error {
+	rows, err := s.pool.Query(ctx, `SELECT pool_id, CASE after_failure WHEN 'block' THEN block_for ELSE interval '0' END, paused FROM postern.pool`)
+	if err != nil {
+		return known(err)
+	}
+	var pool, sender int32
+	var r poolRules
+	if _, err = pgx.ForEachRow(rows, []any{&pool, &r.blockFor, &r.paused}, func() error { v.rules[pool] = &poolRules{r.blockFor, r.paused}; return nil }); err != nil {
+		return known(err)
+	}
+	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id FROM postern.sender`); err != nil {
+		return known(err)
+	}
+	_, err = pgx.ForEachRow(rows, []any{&sender, &pool}, func() error { v.poolOf[sender] = pool; return nil })
+	return known(err)
+}
+
+// rulesOf returns the rules of a sender's pool; of one that is not known yet, the defaults.
+func (s *Store) rulesOf(sender int32) poolRules {
+	v := s.conf.view.Load()
+	if r := v.rules[v.poolOf[sender]]; r != nil {
+		return *r
+	}
+	return poolRules{}
+}
+
+// blames says whether a failure blocks this sender (S1.13).
+func (s *Store) blames(sender int32) bool { return s.rulesOf(sender).blockFor > 0 }
+
+// maySend says whether the queue can go on with what it holds: no sender for a type without, else one
+// whose pool is not paused. One that was taken back is looked for anew.
+func (s *Store) maySend(q *queueRow, d *Dispatcher) bool {
+	if q.Sender == 0 {
+		return d.PoolID == 0
+	}
+	return !s.rulesOf(q.Sender).paused
+}
+
+// blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says
+// so (S1.13). A longer block that somebody else has set stays.
+func (st *settlement) blame(q *queueRow, a *Answer) {
+	if !a.Step.BlameSender || q.Sender == 0 {
+		return
+	}
+	why := because("failed", fault.Clip(a.Step.Code+" "+a.Step.Message))
+	st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender, Nonce: a.Result.Nonce, Until: st.e.now.Add(st.s.rulesOf(q.Sender).blockFor), Why: why})
+	q.Sender = 0
+}
