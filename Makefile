@@ -21,10 +21,14 @@ test: ## every test, against a real PostgreSQL that is found or started
 	@test -n "$(RACE)" || echo 'no C compiler: the tests run without the race detector'
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -json ./... | $(GO) run ./internal/pgtest/cmd/report
 
+.PHONY: contract
+contract: ## render api/openapi.yaml from the routes, and api/client from it: after every change of an endpoint
+	$(GO) test ./internal/httpapi -run TestTheCommittedContract -count=1 -update
+	$(GO) tool -modfile=internal/tools/go.mod oapi-codegen -config internal/tools/client/config.yaml -o api/client/client.gen.go api/openapi.yaml
+
 .PHONY: generate
-generate: ## render what is derived: machine pages, openapi.yaml, the golden files of the command line
+generate: contract ## render what is derived: machine pages, the contract, the golden files of the command line
 	$(GO) run ./cmd/postern machines --write
-	$(GO) run ./cmd/postern openapi > api/openapi.yaml
 	$(GO) test ./cmd/postern -run Golden -update
 
 .PHONY: verify

@@ -62,6 +62,7 @@ func New(c Config) *API {
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
 	a.huma = humachi.New(a.router, a.document())
 	a.routes()
+	a.finish()
 	return a
 }
 

@@ -1,7 +1,5 @@
 package httpapi
 
-import "github.com/danielgtaylor/huma/v2"
-
 // OpenAPI returns the contract, OpenAPI 3.1 as YAML, with all routes. It needs neither store nor network.
 func OpenAPI() ([]byte, error) {
 	a := New(Config{Auth: "none", Version: "1.0.0"})
@@ -12,10 +10,8 @@ func OpenAPI() ([]byte, error) {
 func Operations() []string {
 	var list []string
 	for path, item := range New(Config{Auth: "none"}).huma.OpenAPI().Paths {
-		for method, op := range map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete} {
-			if op != nil {
-				list = append(list, method+" "+path)
-			}
+		for method := range methods(item) {
+			list = append(list, method+" "+path)
 		}
 	}
 	return list
