@@ -30,6 +30,18 @@ const (
 	LeverOutputBodyResultPending LeverOutputBodyResult = "pending"
 )
 
+// Defines values for PoolSettingsAfterFailure.
+const (
+	PoolSettingsAfterFailureBlock PoolSettingsAfterFailure = "block"
+	PoolSettingsAfterFailureKeep  PoolSettingsAfterFailure = "keep"
+)
+
+// Defines values for PoolViewAfterFailure.
+const (
+	PoolViewAfterFailureBlock PoolViewAfterFailure = "block"
+	PoolViewAfterFailureKeep  PoolViewAfterFailure = "keep"
+)
+
 // Defines values for QueueSettingsOnFailure.
 const (
 	QueueSettingsOnFailureContinue QueueSettingsOnFailure = "continue"
@@ -417,6 +429,56 @@ type NextView struct {
 	What string    `json:"what"`
 }
 
+// PoolSettings defines model for PoolSettings.
+type PoolSettings struct {
+	// AfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
+	AfterFailure *PoolSettingsAfterFailure `json:"after_failure,omitempty"`
+
+	// BlockFor 24h unless said.
+	//
+	// Examples: 24h
+	BlockFor *string `json:"block_for,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+}
+
+// PoolSettingsAfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
+type PoolSettingsAfterFailure string
+
+// PoolView defines model for PoolView.
+type PoolView struct {
+	AfterFailure PoolViewAfterFailure `json:"after_failure"`
+	BlockFor     string               `json:"block_for"`
+
+	// Blocked senders that are blocked or paused, and serve none
+	Blocked int64 `json:"blocked"`
+
+	// Bound senders that serve a queue
+	Bound     int64     `json:"bound"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Free senders that may be taken
+	Free    int64  `json:"free"`
+	Name    string `json:"name"`
+	Paused  bool   `json:"paused"`
+	Version int64  `json:"version"`
+
+	// Waiting queues that wait for one of its senders, counted to 10,000
+	Waiting int64 `json:"waiting"`
+}
+
+// PoolViewAfterFailure defines model for PoolView.AfterFailure.
+type PoolViewAfterFailure string
+
+// PoolsOutputBody defines model for PoolsOutputBody.
+type PoolsOutputBody struct {
+	Items []PoolView `json:"items"`
+	Next  *string    `json:"next"`
+}
+
 // Problem defines model for Problem.
 type Problem struct {
 	// Code stable
@@ -789,6 +851,40 @@ type PutDispatcherParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
+// ListPoolsParams are the parameters of ListPools; what is zero is not sent.
+type ListPoolsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeletePoolParams are the parameters of DeletePool; what is zero is not sent.
+type DeletePoolParams struct {
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchPoolJSONBody is a part of PatchPool.
+type PatchPoolJSONBody map[string]interface{}
+
+// PatchPoolParams are the parameters of PatchPool; what is zero is not sent.
+type PatchPoolParams struct {
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutPoolParams are the parameters of PutPool; what is zero is not sent.
+type PutPoolParams struct {
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
 // ListQueuesParams are the parameters of ListQueues; what is zero is not sent.
 type ListQueuesParams struct {
 	Prefix string `query:"prefix"`
@@ -950,6 +1046,18 @@ type PauseDispatcherJSONRequestBody = ReasonBody
 
 // ResumeDispatcherJSONRequestBody defines body for ResumeDispatcher for application/json ContentType.
 type ResumeDispatcherJSONRequestBody = ReasonBody
+
+// PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
+type PatchPoolJSONRequestBody PatchPoolJSONBody
+
+// PutPoolJSONRequestBody defines body for PutPool for application/json ContentType.
+type PutPoolJSONRequestBody = PoolSettings
+
+// PausePoolJSONRequestBody defines body for PausePool for application/json ContentType.
+type PausePoolJSONRequestBody = ReasonBody
+
+// ResumePoolJSONRequestBody defines body for ResumePool for application/json ContentType.
+type ResumePoolJSONRequestBody = ReasonBody
 
 // PatchQueueJSONRequestBody defines body for PatchQueue for application/json ContentType.
 type PatchQueueJSONRequestBody PatchQueueJSONBody
@@ -1242,6 +1350,48 @@ func (c *Client) ListMachines(ctx context.Context) (*Answer[MachinesOutputBody],
 func (c *Client) GetMachine(ctx context.Context, name string) (*Answer[MachineView], error) {
 	path := fmt.Sprintf("/machines/%s", segment(name))
 	return ask[MachineView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListPools: List pools. GET /pools
+func (c *Client) ListPools(ctx context.Context, params *ListPoolsParams) (*Answer[PoolsOutputBody], error) {
+	path := "/pools"
+	return ask[PoolsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeletePool: Remove a pool that nothing needs. DELETE /pools/{name}
+func (c *Client) DeletePool(ctx context.Context, name string, params *DeletePoolParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/pools/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetPool: Read one pool. GET /pools/{name}
+func (c *Client) GetPool(ctx context.Context, name string) (*Answer[PoolView], error) {
+	path := fmt.Sprintf("/pools/%s", segment(name))
+	return ask[PoolView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchPool: Change the settings of a pool. PATCH /pools/{name}
+func (c *Client) PatchPool(ctx context.Context, name string, params *PatchPoolParams, body *PatchPoolJSONRequestBody) (*Answer[PoolView], error) {
+	path := fmt.Sprintf("/pools/%s", segment(name))
+	return ask[PoolView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutPool: Create a pool or replace its settings. PUT /pools/{name}
+func (c *Client) PutPool(ctx context.Context, name string, params *PutPoolParams, body *PutPoolJSONRequestBody) (*Answer[PoolView], error) {
+	path := fmt.Sprintf("/pools/%s", segment(name))
+	return ask[PoolView](ctx, c, "PUT", path, params, body)
+}
+
+// PausePool: Let none of its senders take another queue. POST /pools/{name}/pause
+func (c *Client) PausePool(ctx context.Context, name string, body *PausePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/pools/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// ResumePool: Let its senders work again. POST /pools/{name}/resume
+func (c *Client) ResumePool(ctx context.Context, name string, body *ResumePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/pools/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
 }
 
 // ListQueues: List queues. GET /queues
