@@ -45,8 +45,8 @@ lint: ## golangci-lint, if it is installed
 	golangci-lint run
 
 .PHONY: bench
-bench: ## load, with one JSON line at the end
-	$(GO) run ./cmd/postern bench
+bench: ## load, every run checked: ARGS="fifo-1000x10 --runs 9", or --list
+	$(GO) run ./cmd/postern bench $(ARGS)
 
 .PHONY: build
 build: ## the static binary, bin/postern

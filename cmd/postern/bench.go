@@ -1,81 +1,128 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/bench"
+	"github.com/postern-dev/postern/internal/devpg"
 )
 
-func benchCommand() *cobra.Command {
-	b := &bench.E2E{}
-	var kept bool
-	cmd := &cobra.Command{
-		Use:   "bench [e2e]",
-		Short: "Measure: load over HTTP on a durable database, checked, as one JSON line",
-		Long: trim(`
-			Measure Postern as its users meet it. The scenario e2e posts transactions of many queues over
-			HTTP while they are dispatched to a worker that does nothing, and counts until the last outcome
-			is recorded. The database is an ephemeral one with durable commits, or the one that
-			DATABASE_URL names. Each run is checked: what was lost, doubled or out of order prints no rate.
+// errWrongRun is how bench ends if a run lost, doubled or disordered something.
+var errWrongRun = errors.New("a run was wrong: it has violations and no rate")
 
-			The result is one JSON line; on a terminal a table. Rates are transactions a second (the median
-			of the runs), times are milliseconds. Compare ratios of one run, not rates of two machines.`),
-		Args: cobra.MaximumNArgs(1),
+func benchCommand() *cobra.Command {
+	var c bench.Config
+	var list bool
+	cmd := &cobra.Command{
+		Use:   "bench [SCENARIO...]",
+		Short: "Measure: load on a durable database, every run checked, one JSON line per scenario",
+		Long: trim(`
+			Measure Postern as its users meet it: whole processes over a durable database, and with HTTP where
+			there is HTTP. --list says which scenarios there are; without a name, e2e and fifo-1000x10 run.
+
+			The database is one of our own (durable, its settings are in the result), thrown away at the end,
+			or the one that DATABASE_URL names: an empty one is migrated, filled and emptied again; what is in
+			it already stays. Every run is checked in its tables: if something was lost, doubled, or out of
+			order, the scenario has violations and no rate, and the exit code is 1.
+
+			The result is one JSON line per scenario; on a terminal a table. Rates are transactions a second
+			(the median of the runs, and the least and the most), times are milliseconds, costs are per
+			transaction. Compare ratios of one run, not rates of two machines or of two days.`),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] != "e2e" {
-				return usage(cmd, fmt.Errorf("there is no scenario %q: want e2e", args[0]))
+			if list {
+				return listScenarios(cmd)
+			}
+			if len(args) == 0 {
+				args = []string{"e2e", "fifo-1000x10"}
+			}
+			scenarios, err := bench.Find(args)
+			if err != nil {
+				return usage(cmd, err)
 			}
 			asked, err := asJSON(cmd, true)
 			if err != nil {
 				return err
 			}
-			return runBench(cmd, b, kept, asked)
+			return runBench(cmd, c, scenarios, asked)
 		},
 	}
-	addSettings(cmd, devDefaults(), groups...)
-	cmd.Flags().BoolVar(&kept, "kept", false, "use the kept development database instead of an ephemeral one")
-	cmd.Flags().IntVar(&b.Queues, "queues", 1000, "queues")
-	cmd.Flags().IntVar(&b.Depth, "depth", 10, "transactions per queue")
-	cmd.Flags().IntVar(&b.Connections, "connections", 64, "connections that post")
-	cmd.Flags().IntVar(&b.Runs, "runs", 5, "runs; the first one also warms up")
+	addBenchFlags(cmd, &c)
+	cmd.Flags().BoolVar(&list, "list", false, "list the scenarios")
+	cmd.AddCommand(benchProcessCommand())
 	return cmd
 }
 
-func runBench(cmd *cobra.Command, b *bench.E2E, kept, asJSON bool) error {
-	if b.Queues < 1 || b.Depth < 1 || b.Connections < 1 || b.Runs < 1 {
+// addBenchFlags gives a command the sizes of scenarios and the settings of the processes that it measures.
+func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.IntVar(&c.Runs, "runs", 5, "runs of each scenario, or pairs of runs where things are compared")
+	f.BoolVar(&c.Zipf, "zipf", false, "fifo: some queues are much longer than others")
+	f.IntVar(&c.Queues, "queues", 1000, "e2e: queues")
+	f.IntVar(&c.Depth, "depth", 10, "e2e: transactions per queue")
+	f.IntVar(&c.Connections, "connections", 64, "e2e: connections that post")
+	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
+}
+
+func listScenarios(cmd *cobra.Command) error {
+	rows := [][]string{{"scenario", "what it measures"}}
+	for _, s := range bench.Scenarios {
+		rows = append(rows, []string{s.Name, s.About})
+	}
+	printTable(cmd, append(rows, []string{"fifo-KEYSxDEPTH", "the same, with any numbers"}))
+	return nil
+}
+
+func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool) (err error) {
+	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 {
 		return usage(cmd, errors.New("queues, depth, connections and runs are at least 1"))
 	}
 	cfg, _, err := settings(cmd, devDefaults())
 	if err != nil {
 		return err
 	}
-	_, given := cfg.Database()
-	d, err := newDev(cmd, given != nil && !kept)
+	b, err := openBench(cmd, cfg, c)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	b.URL, b.Store = d.URL(), d.Store()
-	b.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-	result, err := b.Run(ctx)
-	stop()
-	if err := errors.Join(err, <-ended); err != nil {
-		return err
+	defer func() { err = errors.Join(err, b.Close()) }()
+	var results []*bench.Result
+	wrong := false
+	for _, s := range scenarios {
+		some, err := b.Run(cmd.Context(), s)
+		for _, r := range some {
+			wrong = wrong || r.Violations > 0
+			if asJSON {
+				err = errors.Join(err, printJSON(cmd, r))
+			}
+		}
+		results = append(results, some...)
+		if err != nil {
+			return err
+		}
 	}
-	if asJSON {
-		return printJSON(cmd, result)
+	if !asJSON {
+		printTable(cmd, bench.Table(results))
 	}
-	printTable(cmd, [][]string{
-		{"scenario", "queues x depth", "connections", "rate/s", "min-max", "POST p50", "p99", "p99.9 ms"},
-		{result.Scenario, fmt.Sprintf("%d x %d", result.Queues, result.Depth), fmt.Sprint(result.Connections), fmt.Sprintf("%.0f", result.Rate),
-			fmt.Sprintf("%.0f-%.0f", result.RateMin, result.RateMax), fmt.Sprintf("%.1f", result.PostP50), fmt.Sprintf("%.1f", result.PostP99), fmt.Sprintf("%.1f", result.PostP999)},
-	})
+	if wrong {
+		return errWrongRun
+	}
 	return nil
+}
+
+// openBench opens the configured database, or one of our own.
+func openBench(cmd *cobra.Command, cfg app.Config, c bench.Config) (*bench.Bench, error) {
+	c.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+	if database, err := cfg.Database(); err == nil {
+		c.Database = database
+		c.Progress("using the database " + app.Masked(database))
+	}
+	c.Server = devpg.Options{BinDir: cfg.PGBin, AllowDownload: cfg.PGDownload, StateDir: cfg.StateDir}
+	c.Launch = launcher(cmd)
+	return bench.Open(cmd.Context(), c)
 }

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// trial is one run that was measured and checked.
+type trial struct {
+	n     int // transactions
+	took  time.Duration
+	cost  cost
+	wrong []string
+	bad   int // violations
+	times map[string]*histogram
+}
+
+func (t *trial) rate() float64 {
+	if t.took <= 0 {
+		return 0
+	}
+	return float64(t.n) / t.took.Seconds()
+}
+
+// drain fills queues, lets work go, and measures from that moment to the last outcome.
+func (b *Bench) drain(ctx context.Context, l load) (*trial, error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	s, err := b.fill(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.calm(ctx); err != nil {
+		return nil, err
+	}
+	return b.work(ctx, s, l.total(), l.total(), 1)
+}
+
+// work lets sequencers work on what lies in the queues of s, n transactions, and measures until so many of
+// them have ended.
+func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *trial, err error) {
+	parts := map[string]*Process{}
+	defer func() {
+		for _, p := range parts {
+			p.Stop()
+		}
+	}()
+	for i := range processes {
+		p, err := b.launch(ctx, RoleWork)
+		if err != nil {
+			return nil, err
+		}
+		parts[fmt.Sprint(RoleWork, i)] = p
+	}
+	m, err := b.meter(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	for _, p := range parts {
+		if err := p.Go(); err != nil {
+			return nil, err
+		}
+	}
+	ended, at, err := b.await(ctx, s, until)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{n: ended, took: at.Sub(start)}
+	if t.cost, err = m.stop(ctx); err != nil {
+		return nil, err
+	}
+	w := want{stored: n, ended: ended, timed: b.local}
+	if until < n {
+		w.ended = -1
+	}
+	t.wrong, t.bad, err = b.check(ctx, s, w)
+	return t, err
+}
+
+// await waits until so many transactions of s have ended. It returns how many have, and when that was seen.
+// It looks rarely as long as it is far: counting outcomes takes processors' time from what is measured.
+func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at time.Time, err error) {
+	start, said := time.Now(), time.Now()
+	moved, before := start, 0
+	for wait := 10 * time.Millisecond; ; {
+		select {
+		case <-ctx.Done():
+			return ended, at, fmt.Errorf("%d of %d transactions ended: %w", ended, until, ctx.Err())
+		case <-time.After(wait):
+		}
+		at = time.Now()
+		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&ended); err != nil {
+			return 0, at, err
+		}
+		if ended >= until {
+			return ended, at, nil
+		}
+		if ended > before {
+			before, moved = ended, at
+		} else if at.Sub(moved) > stuck {
+			return ended, at, fmt.Errorf("%d of %d transactions ended, and no other for %s", ended, until, stuck)
+		}
+		if time.Since(said) > 2*time.Second {
+			said = time.Now()
+			b.Progress(fmt.Sprintf("%s of %s ended, %.0f a second", count(ended), count(until), float64(ended)/at.Sub(start).Seconds()))
+		}
+		wait = 10 * time.Millisecond
+		if ended > 0 {
+			left := time.Duration(float64(at.Sub(start)) / float64(ended) * float64(until-ended))
+			looked := time.Since(at)
+			wait = max(2*time.Millisecond, min(left/2, time.Second))
+			if left > 10*looked {
+				wait = max(wait, 10*looked)
+			}
+		}
+	}
+}
+
+// stuck is how long nothing may end before a run is given up.
+const stuck = time.Minute
+
+// count writes a number as people read it: 10k, 1M.
+func count(n int) string {
+	switch {
+	case n >= 1000000 && n%100000 == 0:
+		return fmt.Sprintf("%gM", float64(n)/1000000)
+	case n >= 1000 && n%100 == 0:
+		return fmt.Sprintf("%gk", float64(n)/1000)
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Sizes are the flags of scenarios.
+type Sizes struct {
+	Runs int  // of each scenario, or pairs of runs
+	Zipf bool // fifo: keys as unequal as the words of a language
+
+	Queues, Depth, Connections int // e2e
+}
+
+// Scenario is one thing to measure.
+type Scenario struct {
+	Name  string // as it is asked for
+	About string
+	run   func(context.Context, *Bench) ([]*Result, error)
+}
+
+// Scenarios are all of them, in the order in which they run. fifo is also there for any other keys x depth.
+var Scenarios = []Scenario{
+	{"e2e", "posts over HTTP, dispatched at once by the same process", e2e},
+	{"fifo", "the five of them below", each5},
+}
+
+// fifoSizes are the keys and depths that fifo stands for.
+var fifoSizes = []load{{keys: 1, depth: 2000}, {keys: 1000, depth: 10}, {keys: 20000, depth: 1}, {keys: 100000, depth: 10}, {keys: 1000000, depth: 1}}
+
+func init() {
+	for _, l := range fifoSizes {
+		Scenarios = append(Scenarios, fifo(l))
+	}
+}
+
+func each5(ctx context.Context, b *Bench) (all []*Result, err error) {
+	for _, l := range fifoSizes {
+		r, err := fifo(l).run(ctx, b)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, r...)
+	}
+	return all, nil
+}
+
+// fifo measures the sequencer alone: rows lie there, and a process begins to work on them.
+func fifo(l load) Scenario {
+	name := fmt.Sprintf("fifo-%dx%d", l.keys, l.depth)
+	return Scenario{name, fmt.Sprintf("%s queues with %s transactions each, to a worker that does nothing", count(l.keys), count(l.depth)),
+		func(ctx context.Context, b *Bench) ([]*Result, error) {
+			if l.zipf = b.Zipf; l.zipf {
+				name += "-zipf"
+			}
+			var trials []*trial
+			for i := range b.Runs {
+				t, err := b.drain(ctx, l)
+				if err != nil {
+					return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
+				}
+				b.told(name, i, t)
+				trials = append(trials, t)
+			}
+			r := b.summary(name, "postern", trials)
+			r.Settings["queues"], r.Settings["depth"] = l.keys, l.depth
+			return []*Result{r}, nil
+		}}
+}
+
+// told says how a run went.
+func (b *Bench) told(name string, run int, t *trial) {
+	if t.bad > 0 {
+		b.Progress(fmt.Sprintf("%s: run %d of %d is WRONG: %s", name, run+1, b.Runs, strings.Join(t.wrong, "; ")))
+		return
+	}
+	b.Progress(fmt.Sprintf("%s: run %d of %d: %.0f transactions a second", name, run+1, b.Runs, t.rate()))
+}
+
+var fifoName = regexp.MustCompile(`^fifo-([1-9]\d{0,7})x([1-9]\d{0,7})$`)
+
+// Find returns the scenarios of these names, or an error that says what there is.
+func Find(names []string) ([]Scenario, error) {
+	var list []Scenario
+	for _, name := range names {
+		i := slices.IndexFunc(Scenarios, func(s Scenario) bool { return s.Name == name })
+		if m := fifoName.FindStringSubmatch(name); i < 0 && m != nil {
+			keys, _ := strconv.Atoi(m[1])
+			depth, _ := strconv.Atoi(m[2])
+			list = append(list, fifo(load{keys: keys, depth: depth}))
+			continue
+		}
+		if i < 0 {
+			var all []string
+			for _, s := range Scenarios {
+				all = append(all, s.Name)
+			}
+			return nil, fmt.Errorf("there is no scenario %q: want one of %s, or fifo-KEYSxDEPTH", name, strings.Join(all, ", "))
+		}
+		list = append(list, Scenarios[i])
+	}
+	return list, nil
+}
+
+// Run runs a scenario. A wrong run is a result with violations; an error is one that could not be made.
+func (b *Bench) Run(ctx context.Context, s Scenario) ([]*Result, error) {
+	r, err := s.run(ctx, b)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	for _, one := range r {
+		if one.Violations > 0 {
+			return r, nil // the rows stay, to be looked at
+		}
+	}
+	return r, b.reset(ctx)
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
