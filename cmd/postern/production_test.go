@@ -67,7 +67,7 @@ func TestADatabaseThatDoesNotAnswerIsAnExitCodeOfItsOwn(t *testing.T) {
 func TestHowACommandIsCalledIsAnExitCodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"nonsense"}, {"serve", "--nonsense"}, {"serve", "now"}, {"config", "-o", "xml"}, {"worker"},
-		{"config", "--lease-ttl", "soon"}, {"serve", "--auth", "none", "--listen", ":8080"}} {
+		{"config", "--lease-ttl", "soon"}, {"serve", "--auth", "none", "--listen", ":8080"}, {"nonsense", "-h"}, {"migrate", "sideways", "--help"}, {"help", "nonsense"}} {
 		postern(t, nil, args...).want(t, 2)
 	}
 	postern(t, nil, "machines", "nonsense").want(t, 1, "want one of transaction, queue")

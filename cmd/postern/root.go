@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,26 @@ func root() *cobra.Command {
 	cmd.AddCommand(serveCommand(), workCommand(), migrateCommand(), devCommand(), demoCommand(), devnetCommand(), benchCommand(), machinesCommand(),
 		openapiCommand(), configCommand(), versionCommand(), workerCommand(), verifyWorkerCommand())
 	cmd.InitDefaultHelpCmd()
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if unknown(cmd) == "" {
+			help(cmd, args)
+		}
+	})
 	return cmd
+}
+
+// unknown is the name that a command was given and has no command for; -h asks for help before anybody
+// else looks at it.
+func unknown(cmd *cobra.Command) string {
+	args := cmd.Flags().Args()
+	if cmd.Name() == "help" {
+		cmd, args, _ = cmd.Root().Find(args)
+	}
+	if cmd.HasSubCommands() && len(args) > 0 {
+		return args[0]
+	}
+	return ""
 }
 
 // run is the program: it returns the exit code.
@@ -40,6 +60,9 @@ func run(ctx context.Context, args []string) int {
 	cmd := root()
 	cmd.SetArgs(args)
 	ran, err := cmd.ExecuteContextC(ctx)
+	if name := unknown(ran); err == nil && name != "" {
+		err = usage(ran, fmt.Errorf("unknown command %q for %q", name, ran.CommandPath()))
+	}
 	if err == nil {
 		return 0
 	}

@@ -30,7 +30,7 @@ func TestBadInputIsRefusedWithTheFieldNamed(t *testing.T) {
 	}{
 		{"unknown type", 422, "unknown_type", `{"type": "nope"}`, "", "PUT /dispatchers/nope", ""},
 		{"unknown context", 404, "not_found", `{"type": "pay"}`, "", `no context "other"`, "Postern-Context: other"},
-		{"no type", 422, "invalid", `{"queue": "q"}`, "", "type", ""},
+		{"no type", 422, "invalid", `{"queue": "q"}`, "/type", "/type: is required", ""},
 		{"unknown field", 422, "invalid", `{"type": "pay", "quue": "q"}`, "/quue", "unexpected property", ""},
 		{"wrongly cased field", 422, "invalid", `{"type": "pay", "Queue": "q"}`, "/Queue", "unexpected property", ""},
 		{"field of another type", 422, "invalid", `{"type": "pay", "queue": 7}`, "/queue", "expected string", ""},
@@ -102,6 +102,10 @@ func TestPathsAndQueriesAreCheckedToo(t *testing.T) {
 	d.refused(422, "invalid", "GET", "/transactions?limit=-1", "")
 	d.refused(422, "invalid", "GET", "/transactions?state=LOST", "")
 	d.refused(422, "invalid", "GET", "/transactions?received_after=0001-01-02T00:00:00Z", "")
+	if a := d.refused(422, "invalid", "GET", "/transactions?received_after=yesterday", ""); a.str("detail") !=
+		`received_after: want a time as RFC 3339 writes it, such as 2026-11-20T14:04:10Z, not "yesterday"` {
+		t.Error(a.raw)
+	}
 	d.refused(422, "invalid", "GET", "/transactions?queue=%00", "")
 	d.refused(422, "invalid", "GET", "/transactions?queue=%ff", "")
 	d.refused(422, "invalid", "GET", "/queues/a%20b", "")

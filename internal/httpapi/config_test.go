@@ -11,7 +11,7 @@ func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
 	if a.header.Get("ETag") != `"1"` || a.header.Get("Location") != "/dispatchers/pay" || len(a.body["warnings"].([]any)) != 0 {
 		t.Errorf("%s %v", a.raw, a.header)
 	}
-	if r := a.body["retry"].(map[string]any); r["initial"] != "1s" || r["cap"] != "5m0s" || r["factor"] != 2.0 {
+	if r := a.body["retry"].(map[string]any); r["initial"] != "1s" || r["cap"] != "5m" || r["factor"] != 2.0 {
 		t.Errorf("defaults are missing: %s", a.raw)
 	}
 	d.refused(412, "precondition_failed", "PUT", "/dispatchers/pay", `{"worker_url": "http://x/"}`, "If-None-Match: *")

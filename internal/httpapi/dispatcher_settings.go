@@ -90,7 +90,7 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 		{"/inclusion/unknown_grace", d.Inclusion.UnknownGrace, 0, 365 * 24 * time.Hour},
 	} {
 		if v := time.Duration(c.value); v < c.least || v > c.max {
-			return fault.At(c.pointer, "%s %q: want %s to %s", strings.TrimPrefix(c.pointer, "/"), v, c.least, c.max)
+			return fault.At(c.pointer, "%s %q: want %s to %s", strings.TrimPrefix(c.pointer, "/"), c.value, outbox.Duration(c.least), outbox.Duration(c.max))
 		}
 	}
 	if d.Fee.Kind == "step" && d.Fee.Step == "" {

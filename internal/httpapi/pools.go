@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -31,7 +32,7 @@ type poolView struct {
 }
 
 func viewPool(p *pg.Pool) poolView {
-	return poolView{Name: p.Name, AfterFailure: p.AfterFailure, BlockFor: p.BlockFor.String(), Paused: p.Paused, Free: p.Free, Bound: p.Bound,
+	return poolView{Name: p.Name, AfterFailure: p.AfterFailure, BlockFor: outbox.Duration(p.BlockFor).String(), Paused: p.Paused, Free: p.Free, Bound: p.Bound,
 		Blocked: p.Blocked, Waiting: p.Waiting, Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 }
 
@@ -140,7 +141,7 @@ func (a *API) patchPool(ctx context.Context, in *patchPoolInput) (*poolOutput, e
 	if err := in.check(p.Version); err != nil {
 		return nil, err
 	}
-	raw, err := merged(poolSettings{AfterFailure: p.AfterFailure, BlockFor: p.BlockFor.String()}, in.RawBody)
+	raw, err := merged(poolSettings{AfterFailure: p.AfterFailure, BlockFor: outbox.Duration(p.BlockFor).String()}, in.RawBody)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -226,6 +227,12 @@ func fieldOf(err error) fault.Field {
 	}
 	e := d.ErrorDetail()
 	f := fault.Field{Pointer: pointerOf(e.Location), Detail: e.Message}
+	if name := missing.FindStringSubmatch(e.Message); name != nil { // huma points at the object that lacks it
+		f.Pointer, f.Detail = f.Pointer+"/"+name[1], "is required"
+	}
+	if strings.HasPrefix(e.Message, "invalid date/time") { // huma shows the layout of Go's parser
+		f.Detail = "want a time as RFC 3339 writes it, such as 2026-11-20T14:04:10Z"
+	}
 	switch v := e.Value.(type) {
 	case string:
 		if v != "" && e.Location != "body" && !secret(e.Location) {
@@ -238,6 +245,9 @@ func fieldOf(err error) fault.Field {
 	}
 	return f
 }
+
+// missing is how huma says that a property is not there.
+var missing = regexp.MustCompile(`^expected required property (\S+) to be present$`)
 
 func secret(location string) bool {
 	l := strings.ToLower(location)

@@ -13,7 +13,19 @@ import (
 type Duration time.Duration
 
 // MarshalJSON writes d as Go writes durations.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// String is the duration as people write it: 10m and 24h, not 10m0s and 24h0m0s.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
 
 // UnmarshalJSON reads "90s"; a bare number is refused, since its unit would be a guess.
 func (d *Duration) UnmarshalJSON(b []byte) error {

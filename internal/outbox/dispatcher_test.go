@@ -10,6 +10,12 @@ import (
 
 func TestADurationIsWrittenWithItsUnit(t *testing.T) {
 	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "0s", 10 * time.Minute: "10m", 24 * time.Hour: "24h", 90 * time.Minute: "1h30m", 90 * time.Second: "1m30s",
+		time.Hour + time.Second: "1h0m1s", 1500 * time.Millisecond: "1.5s", 10 * time.Second: "10s"} {
+		if s := outbox.Duration(d).String(); s != want {
+			t.Errorf("%v is written as %s, want %s", d, s, want)
+		}
+	}
 	for s, want := range map[string]time.Duration{`"90s"`: 90 * time.Second, `"24h"`: 24 * time.Hour, `"1.5s"`: 1500 * time.Millisecond, `"0s"`: 0} {
 		var d outbox.Duration
 		if err := json.Unmarshal([]byte(s), &d); err != nil || time.Duration(d) != want {

@@ -32,9 +32,9 @@ func Polled(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step
 	case s.State == outbox.StatusIncluded:
 		r.on(StatusPending).because("", "", shallow(s, d))
 	case s.State == outbox.StatusUnknown && f.Since >= grace:
-		r.overdue(fmt.Sprintf("dropped: the worker does not know the hash %s after its acceptance", grace))
+		r.overdue(fmt.Sprintf("dropped: the worker does not know the hash %s after its acceptance", d.Inclusion.UnknownGrace))
 	case (s.State == outbox.StatusPending || s.State == outbox.StatusUnknown) && late:
-		r.overdue(fmt.Sprintf("not included within %s", deadline))
+		r.overdue(fmt.Sprintf("not included within %s", d.Inclusion.Deadline))
 	case s.State == outbox.StatusPending, s.State == outbox.StatusUnknown:
 		r.on(StatusPending)
 	default:

@@ -34,7 +34,7 @@ func TestInclusionIsWatchedUntilItIsDeepEnough(t *testing.T) {
 	one := func(d *outbox.Dispatcher) { d.Inclusion.Confirmations = 1 }
 	const late = 10000 * time.Second
 	lateMessage := "not included within 2h46m40s"
-	dropped := "dropped: the worker does not know the hash 5m0s after its acceptance"
+	dropped := "dropped: the worker does not know the hash 5m after its acceptance"
 	for _, c := range []struct {
 		name string
 		f    flight
