@@ -71,22 +71,39 @@ CREATE TABLE postern.attempt (
     CONSTRAINT one_row_per_attempt_and_step PRIMARY KEY (queue_id, seq, day, attempt, fence, step)
 ) PARTITION BY RANGE (day);
 
+-- What somebody is to be told, whoever that is: a worker by its hook, the endpoint that a transaction named
+-- (callback), or a subscription, in which it then has a position. One row per event and endpoint.
 CREATE TABLE postern.delivery (
-    queue_id     bigint NOT NULL,
-    seq          bigint NOT NULL,
-    day          date NOT NULL,
-    hook         text NOT NULL CONSTRAINT hook_is_known CHECK (hook IN ('on-success', 'on-failure')),
-    state        text NOT NULL DEFAULT 'pending' CONSTRAINT delivery_state_is_known CHECK (state IN ('pending', 'delivered', 'failed', 'absent')),
-    attempts     int NOT NULL DEFAULT 0,
-    next_at      timestamptz DEFAULT clock_timestamp(),
-    answer       jsonb,
-    error        text,
-    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    ended_at     timestamptz,
-    CONSTRAINT one_delivery_per_hook PRIMARY KEY (queue_id, seq, day, hook),
-    CONSTRAINT pending_has_a_next_time CHECK ((state = 'pending') = (next_at IS NOT NULL))
+    queue_id        bigint NOT NULL,
+    seq             bigint NOT NULL,
+    day             date NOT NULL,
+    subscription_id int NOT NULL DEFAULT 0,  -- 0: a hook; -1: a callback of the transaction
+    event           text NOT NULL CONSTRAINT event_is_known CHECK (event IN
+                        ('accepted', 'done', 'failed', 'unresolved', 'cancelled', 'test', 'on-success', 'on-failure')),
+    context_id      int NOT NULL,
+    cursor          bigint,                  -- its position in the subscription
+    at              timestamptz NOT NULL,    -- when it happened
+    url             text,                    -- of a callback
+    -- queued: behind another of its queue. kept: to be fetched, never sent.
+    state           text NOT NULL DEFAULT 'pending' CONSTRAINT delivery_state_is_known CHECK (state IN
+                        ('queued', 'pending', 'delivered', 'failed', 'absent', 'kept')),
+    attempts        int NOT NULL DEFAULT 0,
+    next_at         timestamptz,
+    tries           jsonb NOT NULL DEFAULT '[]',
+    error           text,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    first_at        timestamptz,             -- of the tries since it was last asked for
+    ended_at        timestamptz,
+    CONSTRAINT one_delivery_per_endpoint PRIMARY KEY (queue_id, seq, day, subscription_id, event),
+    CONSTRAINT pending_has_a_next_time CHECK ((state = 'pending') = (next_at IS NOT NULL)),
+    CONSTRAINT cursors_are_of_subscriptions CHECK ((subscription_id > 0) = (cursor IS NOT NULL))
 ) PARTITION BY RANGE (day);
-CREATE INDEX delivery_due ON postern.delivery (next_at) WHERE state = 'pending';
+CREATE INDEX delivery_due ON postern.delivery (subscription_id, next_at) WHERE state = 'pending';
+CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) WHERE state = 'pending' AND subscription_id > 0;
+CREATE INDEX delivery_queued ON postern.delivery (subscription_id, queue_id, cursor) WHERE state = 'queued';
+CREATE INDEX delivery_cursor ON postern.delivery (subscription_id, cursor) WHERE subscription_id > 0;
+-- a worker's hooks are looked up by their transaction, unless they failed
+CREATE INDEX delivery_by_time ON postern.delivery (context_id, created_at, queue_id, seq) WHERE event NOT IN ('on-success', 'on-failure') OR state = 'failed';
 
 -- Sparse: what is exceptional about one transaction.
 CREATE TABLE postern.mark (

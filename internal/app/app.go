@@ -58,7 +58,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	a.store = store
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Log: log, NodeName: cfg.NodeName,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Log: log, NodeName: cfg.NodeName,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace})
 	}
 	if role.Serve && !role.Work {

@@ -86,14 +86,16 @@ type confView struct {
 // something or has changed it itself; what is exact is decided by statements (claim reads the gates and
 // flags of dispatchers and senders in SQL).
 type conf struct {
-	view   atomic.Pointer[confView]
-	lanes  sync.Map // laneKey -> int32; a lane never changes its id
-	resume int32
+	view      atomic.Pointer[confView]
+	listeners atomic.Pointer[listeners]
+	lanes     sync.Map // laneKey -> int32; a lane never changes its id
+	resume    int32
 }
 
 func newConf() *conf {
 	c := &conf{}
 	c.view.Store(&confView{})
+	c.listeners.Store(&listeners{})
 	return c
 }
 
@@ -161,7 +163,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 		}
 	}
 	s.conf.view.Store(v)
-	return nil
+	return s.refreshListeners(ctx)
 }
 
 // KeepFresh reads the configuration once a second until ctx ends, so that what another process changed is

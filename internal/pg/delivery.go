@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
@@ -10,11 +9,33 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Delivery is a hook call that is to be made now (S2.12).
+// Lines that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
+// are told that transactions named.
+const (
+	HookLine     int32 = 0
+	CallbackLine int32 = -1
+)
+
+// Delivery is something that is to be told now, to one endpoint.
 type Delivery struct {
-	Hook       outbox.Hook
-	Attempts   int // made so far, this one included
-	CreatedAt  time.Time
+	Line     int32 // the subscription, HookLine or CallbackLine
+	ID       outbox.ID
+	Event    string // of outbox.Events, or a hook
+	Attempts int    // made so far, this one included
+	FirstAt  time.Time
+	Now      time.Time
+
+	URL     string          // of the endpoint
+	Body    json.RawMessage // what happened; null if the transaction is gone
+	At      time.Time       // when it happened
+	Block   bool            // never given up
+	Secrets [][]byte        // that sign it, the present one first
+
+	Hook *HookCall // what a hook needs instead of all this
+}
+
+// HookCall is a transaction as its worker's hook is told of it.
+type HookCall struct {
 	Task       *Task
 	Queue      string
 	Dispatcher *Dispatcher
@@ -31,74 +52,93 @@ type Delivery struct {
 	Class      outbox.Class
 	Code       string
 	Error      string
-	Now        time.Time
 }
 
 // WorkerURL is where the hook is delivered: where the transaction was executed.
-func (d *Delivery) WorkerURL() string {
+func (d *HookCall) WorkerURL() string {
 	if d.SenderURL != "" {
 		return d.SenderURL
 	}
 	return d.Dispatcher.WorkerURL
 }
 
-// deliveryLease is how long a delivery that was handed out is left alone.
-const deliveryLease = time.Minute
-
-// DueDeliveries hands out up to limit hook calls that are due, each for a minute, in which nobody else
-// gets it; a process that dies leaves it to the next one.
-func (s *Store) DueDeliveries(ctx context.Context, limit int) (list []*Delivery, err error) {
-	err = s.run(ctx, func(t *txn) error {
-		list = nil
-		b := &pgx.Batch{}
-		b.Queue(`WITH due AS MATERIALIZED (SELECT queue_id, seq, day, hook FROM postern.delivery
-				WHERE state = 'pending' AND next_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED),
-			taken AS (UPDATE postern.delivery d SET next_at = coalesce($1::timestamptz, clock_timestamp()) + $3::interval, attempts = attempts + 1
-				FROM due WHERE (d.queue_id, d.seq, d.day, d.hook) = (due.queue_id, due.seq, due.day, due.hook)
-				RETURNING d.queue_id, d.seq, d.day, d.hook, d.attempts, d.created_at)
-			SELECT `+taskSelect+`, d.hook, d.attempts, d.created_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
-				coalesce(o.fee, ''), coalesce(o.hash, ''), coalesce(o.nonce, ''), coalesce(s.account, ''), coalesce(s.worker_url, ''), o.result,
-				coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, ''), coalesce($1::timestamptz, clock_timestamp())
-			FROM taken d
-			JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
-			JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.queue_id, d.seq, d.day)
-			LEFT JOIN postern.queue_name n ON n.queue_id = d.queue_id
-			LEFT JOIN postern.sender s ON s.sender_id = o.sender_id`, s.now(), limit, deliveryLease).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				d := &Delivery{Task: &Task{}}
-				if err := rows.Scan(append(d.Task.dests(), &d.Hook, &d.Attempts, &d.CreatedAt, &d.Queue, &d.State, &d.Retries, &d.Attempt, &d.Fence,
-					&d.Fee, &d.Hash, &d.Nonce, &d.Account, &d.SenderURL, &d.Result, &d.Class, &d.Code, &d.Error, &d.Now)...); err != nil {
-					return err
-				}
-				d.Task.tidy()
-				list = append(list, d)
-			}
-			return rows.Err()
-		})
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		for _, d := range list {
-			if d.Dispatcher = s.DispatcherOf(d.Task.ContextID, d.Task.Type); d.Dispatcher == nil {
-				return &dispatcherMissing{d.Task.Type}
-			}
-		}
-		if len(list) == 0 {
-			return t.rollback(ctx)
-		}
-		return t.commit(ctx, &pgx.Batch{})
-	})
-	return list, err
+// Receipt is what came of one delivery.
+type Receipt struct {
+	*Delivery
+	State   string // delivered, absent (there is no such hook), failed (given up), or pending: again later
+	Again   time.Duration
+	Message string          // why it was not delivered
+	Try     json.RawMessage // kept for who asks; nil if the call was cut off, which counts as none
+	Gone    bool            // the endpoint wants nothing more, ever (HTTP 410)
 }
 
-// Delivered records what came of a hook call: "delivered", "absent" (the worker has no such hook),
-// "failed" (given up), or "pending" again after a delay.
-func (s *Store) Delivered(ctx context.Context, d *Delivery, state string, answer json.RawMessage, message string, again time.Duration) error {
-	id := d.Task.ID
-	_, err := s.pool.Exec(ctx, `UPDATE postern.delivery SET state = $5, answer = $6::text::jsonb, error = $7,
-			next_at = CASE WHEN $5 = 'pending' THEN coalesce($9::timestamptz, clock_timestamp()) + $8::interval END,
-			ended_at = CASE WHEN $5 <> 'pending' THEN coalesce($9::timestamptz, clock_timestamp()) END
-		WHERE (queue_id, seq, day, hook) = ($1, $2, $3, $4) AND state = 'pending'`,
-		id.Queue, id.Seq, id.Day.Time(), string(d.Hook), state, raw(answer), nullable(message), again, s.now())
-	return known(err)
+// deliveryLease is how long a delivery that was handed out is left alone; its call takes less.
+const deliveryLease = 30 * time.Second
+
+// takeSQL hands out what is due on a line, each for a while in which nobody else gets it; a process that
+// dies leaves it to the next one.
+const takeSQL = `WITH due AS MATERIALIZED (SELECT queue_id, seq, day, event FROM postern.delivery
+		WHERE subscription_id = $1 AND state = 'pending' AND next_at <= $2 ORDER BY next_at LIMIT $3 FOR UPDATE SKIP LOCKED),
+	taken AS (UPDATE postern.delivery d SET next_at = $2::timestamptz + $4::interval, attempts = attempts + 1, first_at = coalesce(first_at, $2)
+		FROM due WHERE (d.queue_id, d.seq, d.day, d.event) = (due.queue_id, due.seq, due.day, due.event) AND d.subscription_id = $1
+		RETURNING d.queue_id, d.seq, d.day, d.event, d.attempts, d.first_at, d.at, d.url) `
+
+func takeHooks(b *pgx.Batch, now time.Time, room int, add func(*Delivery)) {
+	b.Queue(takeSQL+`SELECT `+taskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
+			coalesce(o.fee, ''), coalesce(o.hash, ''), coalesce(o.nonce, ''), coalesce(s.account, ''), coalesce(s.worker_url, ''), o.result,
+			coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, '')
+		FROM taken d
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
+		JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.queue_id, d.seq, d.day)
+		LEFT JOIN postern.queue_name n ON n.queue_id = d.queue_id
+		LEFT JOIN postern.sender s ON s.sender_id = o.sender_id`, HookLine, now, room, deliveryLease).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			h := &HookCall{Task: &Task{}}
+			d := &Delivery{Line: HookLine, Now: now, Hook: h}
+			if err := rows.Scan(append(h.Task.dests(), &d.Event, &d.Attempts, &d.FirstAt, &h.Queue, &h.State, &h.Retries, &h.Attempt, &h.Fence,
+				&h.Fee, &h.Hash, &h.Nonce, &h.Account, &h.SenderURL, &h.Result, &h.Class, &h.Code, &h.Error)...); err != nil {
+				return err
+			}
+			h.Task.tidy()
+			d.ID = h.Task.ID
+			add(d)
+		}
+		return rows.Err()
+	})
+}
+
+func takeEvents(b *pgx.Batch, line int32, include []string, now time.Time, room int, add func(*Delivery)) {
+	b.Queue(takeSQL+`SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
+			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $5)
+		FROM taken d LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
+		ORDER BY d.at, d.queue_id, d.seq, d.event`, line, now, room, deliveryLease, include).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			d := &Delivery{Line: line, Now: now}
+			if err := rows.Scan(&d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Epoch, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
+				return err
+			}
+			add(d)
+		}
+		return rows.Err()
+	})
+}
+
+// writeReceipts records what came of deliveries. A receipt of an attempt that is not the last any more (its
+// lease was over, and somebody else has it) changes nothing.
+func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
+	c := columns{n: len(list)}
+	for _, r := range list {
+		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
+	}
+	if len(list) > 0 {
+		b.Queue(`UPDATE postern.delivery d SET state = n.state, error = n.error,
+				next_at = CASE WHEN n.state = 'pending' THEN $10::timestamptz + n.again END,
+				ended_at = CASE WHEN n.state <> 'pending' THEN $10::timestamptz END,
+				attempts = CASE WHEN n.try IS NULL THEN d.attempts - 1 ELSE d.attempts END,
+				tries = CASE WHEN n.try IS NULL THEN d.tries WHEN jsonb_array_length(d.tries) >= 20 THEN (d.tries - 0) || n.try::jsonb ELSE d.tries || n.try::jsonb END
+			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::text[]), unnest($5::int[]), unnest($6::text[]),
+				unnest($7::interval[]), unnest($8::text[]), unnest($9::text[])) n(queue_id, seq, day, event, attempts, state, again, error, try)
+			WHERE (d.queue_id, d.seq, d.day, d.event) = (n.queue_id, n.seq, n.day, n.event) AND d.subscription_id = $11
+				AND d.state = 'pending' AND d.attempts = n.attempts`, append(c.cols, now, line)...)
+	}
 }

@@ -22,6 +22,7 @@ type effects struct {
 	inserted []*queueRow
 	removed  []int64 // unnamed queues whose only transaction ended
 
+	accepted   []*Task
 	outcomes   []*outcomeRow
 	attempts   []*attemptRow
 	lost       []lostCall
@@ -36,6 +37,7 @@ type effects struct {
 	senderFree         []senderFree
 	holdersFree        []int64 // queues that let go of their exclusive lane
 	gates              []gate
+	told               bool // somebody is to hear of it
 }
 
 type outcomeRow struct {
@@ -80,8 +82,10 @@ type lostCall struct {
 }
 
 type deliveryRow struct {
-	ID   outbox.ID
-	Hook outbox.Hook
+	ID      outbox.ID
+	Context int32
+	Event   string // a hook, or the event of a callback
+	URL     string // of a callback
 }
 
 type markRow struct {
@@ -123,6 +127,9 @@ func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.
 func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
+	if err := e.fanOut(ctx, t, b); err != nil {
+		return err
+	}
 	e.write(b)
 	if e.woke() && e.s.Doorbell != nil {
 		if err := t.send(ctx, b); err != nil {
@@ -136,7 +143,7 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if err := t.commit(ctx, b); err != nil {
 		return err
 	}
-	if e.woke() || len(e.timerSet) > 0 || len(e.deliveries) > 0 || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
+	if e.woke() || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
 		e.s.ring()
 	}
 	return nil

@@ -54,9 +54,16 @@ var constraints = map[string]fault.Kind{
 	"outcome_follows_the_machine":   fault.Internal,
 	"one_row_per_attempt_and_step":  fault.Internal,
 	"step_is_known":                 fault.Internal,
-	"hook_is_known":                 fault.Internal,
+	"event_is_known":                fault.Internal,
 	"delivery_state_is_known":       fault.Internal,
-	"one_delivery_per_hook":         fault.Internal,
+	"one_delivery_per_endpoint":     fault.Internal,
+	"cursors_are_of_subscriptions":  fault.Internal,
+	"subscription_kind_is_known":    fault.Invalid,
+	"on_error_is_known":             fault.Invalid,
+	"webhook_has_url_and_secret":    fault.Invalid,
+	"one_subscription_per_name":     fault.Conflict,
+	"one_checkpoint_of_each":        fault.Internal,
+	"one_fanout_per_subscription":   fault.Internal,
 	"pending_has_a_next_time":       fault.Internal,
 	"mark_kind_is_known":            fault.Internal,
 	"one_mark_of_a_kind":            fault.Conflict,
@@ -70,7 +77,7 @@ var partitioned = map[string]string{
 	"task":     "one_task_per_position",
 	"outcome":  "one_outcome_per_transaction",
 	"attempt":  "one_row_per_attempt_and_step",
-	"delivery": "one_delivery_per_hook",
+	"delivery": "one_delivery_per_endpoint",
 }
 
 // sentence is the name of the violated constraint as the schema gives it.

@@ -45,7 +45,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.deliveries); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.deliveries {
-			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), string(d.Hook), e.now)
+			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, nullable(d.URL), e.now, e.now)
 		}
 		b.Queue(deliveryInsert, c.cols...)
 	}
@@ -77,9 +77,10 @@ var (
 			n(queue_id, seq, first_day, last_day, attempt, fence, sender_id, node_id, fee, code, error, started_at)
 		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
 		ON CONFLICT DO NOTHING`
-	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "hook text", "next_at timestamptz")
-	markInsert     = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
-	taskInsert     = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
+	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
+		"url text", "at timestamptz", "next_at timestamptz")
+	markInsert = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
+	taskInsert = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "created_at timestamptz")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")

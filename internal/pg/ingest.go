@@ -355,6 +355,7 @@ func (in *ingest) write(b *pgx.Batch) {
 			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), t.CreatedAt)
 	}
 	b.Queue(taskInsert, c.cols...)
+	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
 		k := columns{n: len(in.hashes)}

@@ -26,6 +26,7 @@ type world struct {
 	ctx context.Context
 	by  pg.By
 	id  int32
+	due []*pg.Delivery // what take handed out last
 }
 
 func newWorld(t *testing.T) *world {

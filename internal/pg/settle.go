@@ -191,7 +191,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
 	st.e.outcomes = append(st.e.outcomes, st.outcome(q, a))
 	if step.Hook != "" && l.Dispatcher.HasHooks() {
-		st.e.deliveries = append(st.e.deliveries, deliveryRow{l.ID(), step.Hook})
+		st.e.deliveries = append(st.e.deliveries, deliveryRow{ID: l.ID(), Context: q.Context, Event: string(step.Hook)})
 	}
 	if q.PauseOnFailure && (step.State == outbox.FAILED || step.State == outbox.UNRESOLVED) {
 		q.Paused = true

@@ -72,7 +72,7 @@ UNION ALL SELECT 'dispatcher ' || concat_ws(' ', type, paused, gate_until, gate_
 UNION ALL SELECT 'node ' || concat_ws(' ', name, epoch, heartbeat_at, dead_at IS NOT NULL) FROM postern.node
 UNION ALL SELECT 'outcome ' || (to_jsonb(o) - '{fence}'::text[])::text FROM postern.outcome o
 UNION ALL SELECT 'attempt ' || (to_jsonb(a) - '{fence}'::text[])::text FROM postern.attempt a
-UNION ALL SELECT 'delivery ' || concat_ws(' ', queue_id, seq, hook, state) FROM postern.delivery
+UNION ALL SELECT 'delivery ' || concat_ws(' ', queue_id, seq, event, state) FROM postern.delivery
 UNION ALL SELECT 'mark ' || concat_ws(' ', queue_id, seq, kind) FROM postern.mark
 UNION ALL SELECT 'key ' || concat_ws(' ', context_id, key, queue_id, seq) FROM postern.idempotency
 UNION ALL SELECT 'audit ' || concat_ws(' ', action, object) FROM postern.audit

@@ -190,7 +190,7 @@ func hooks(s *story, _ *command, say say) error {
 	var uid, hook, state string
 	var tries int
 	var next *time.Time
-	return s.each(`SELECT coalesce(t.uid, ''), d.hook, d.state, d.attempts, d.next_at FROM postern.delivery d
+	return s.each(`SELECT coalesce(t.uid, ''), d.event, d.state, d.attempts, d.next_at FROM postern.delivery d
 		JOIN postern.task t USING (queue_id, seq, day) ORDER BY t.created_at, t.queue_id, t.seq`, nil, []any{&uid, &hook, &state, &tries, &next}, func() error {
 		say("%s %s %s%s", uid, hook, state, fields("tries", tries, "next", s.moment(next)))
 		return nil

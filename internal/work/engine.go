@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -17,6 +18,8 @@ import (
 type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
+	Webhook     func(context.Context, remote.Message) remote.Receipt // calls endpoints; nil: nobody does
+	SigningKey  ed25519.PrivateKey                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	NodeName    string
 	Version     string
@@ -93,7 +96,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beats.Go(func() { e.heartbeat(beating) })
 	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
-	background(e.hookLoop)
+	background(e.deliverLoop)
 	background(e.Store.KeepFresh)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 

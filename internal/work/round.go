@@ -37,7 +37,7 @@ func (e *Engine) Round(ctx context.Context) error {
 			e.launch(ctx, l)
 		}
 		e.flights.Wait()
-		hooks, err := e.HooksOnce(ctx)
+		hooks, err := e.DeliverOnce(ctx)
 		if err != nil || ctx.Err() != nil || w.Due+len(leases)+hooks == 0 {
 			return err
 		}

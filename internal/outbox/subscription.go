@@ -1,0 +1,113 @@
+package outbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
+// and its end; the states between are no events.
+type Event string
+
+const (
+	EventAccepted   Event = "accepted"
+	EventDone       Event = "done"
+	EventFailed     Event = "failed"
+	EventUnresolved Event = "unresolved"
+	EventCancelled  Event = "cancelled"
+	EventTest       Event = "test" // asked for by a person, to try an endpoint
+)
+
+// Events lists the events that can be subscribed to.
+var Events = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
+
+// EventOf returns the event that a transaction in this state makes: accepted, or its end.
+func EventOf(s State) Event {
+	if s == WAITING {
+		return EventAccepted
+	}
+	return Event(strings.ToLower(string(s)))
+}
+
+// Name is the event as people write it: transaction.done.
+func (e Event) Name() string {
+	if e == EventTest {
+		return "subscription.test"
+	}
+	return "transaction." + string(e)
+}
+
+// State is the state that a transaction is in after e, "" for an event of none.
+func (e Event) State() State {
+	switch e {
+	case EventAccepted:
+		return WAITING
+	case EventTest:
+		return ""
+	}
+	return State(strings.ToUpper(string(e)))
+}
+
+// ParseEvent reads what Name writes, of those that can be subscribed to.
+func ParseEvent(s string) (Event, bool) {
+	for _, e := range Events {
+		if e.Name() == s {
+			return e, true
+		}
+	}
+	return "", false
+}
+
+// EventID is the id of the message about an event, the same however often it is delivered (S0.4).
+func (id ID) EventID(e Event) string { return fmt.Sprintf("%s.%s", id, e.State()) }
+
+// Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do
+// not narrow.
+type Filter struct {
+	Queue       []string `json:"queue,omitempty"`
+	QueuePrefix []string `json:"queue_prefix,omitempty"`
+	Type        []string `json:"type,omitempty"`
+	State       []State  `json:"state,omitempty"` // that the event leads to
+}
+
+// Takes says whether an event of this queue ("" for unordered work) and type passes.
+func (f *Filter) Takes(queue, typ string, e Event) bool {
+	if e == EventTest {
+		return true
+	}
+	if len(f.Queue)+len(f.QueuePrefix) > 0 && !slices.Contains(f.Queue, queue) &&
+		!slices.ContainsFunc(f.QueuePrefix, func(p string) bool { return queue != "" && strings.HasPrefix(queue, p) }) {
+		return false
+	}
+	return (len(f.Type) == 0 || slices.Contains(f.Type, typ)) && (len(f.State) == 0 || slices.Contains(f.State, e.State()))
+}
+
+// Subscription says who wants to hear of what. A webhook is called; a pull subscription is fetched and
+// acknowledged.
+type Subscription struct {
+	Name    string
+	Kind    string // webhook, pull
+	URL     string // of a webhook
+	Events  []Event
+	Filter  Filter
+	OnError string   // skip: what failed for good lets go of its queue; block: it never does
+	Include []string // data, result
+}
+
+// Wants says whether an event may concern the subscription, as far as that is known where it happens; queue
+// and type are looked at later.
+func (s *Subscription) Wants(e Event) bool {
+	return (len(s.Events) == 0 || slices.Contains(s.Events, e)) && (len(s.Filter.State) == 0 || slices.Contains(s.Filter.State, e.State()))
+}
+
+// Callback is where a transaction's own end is to be told.
+type Callback struct {
+	URL string  `json:"url"`
+	On  []State `json:"on,omitempty"` // terminal states; empty: all of them
+}
+
+// Wants says whether the callback is called for this end.
+func (c *Callback) Wants(s State) bool {
+	return c != nil && (len(c.On) == 0 || slices.Contains(c.On, s))
+}

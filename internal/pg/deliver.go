@@ -1,0 +1,281 @@
+package pg
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// numberAtOnce bounds one numbering.
+const numberAtOnce = 500
+
+// disableAfter is how long a webhook may fail before it is left alone.
+const disableAfter = 5 * 24 * time.Hour
+
+// Busy lists the lines on which something is to be done: events to number, deliveries that are due.
+func (s *Store) Busy(ctx context.Context) ([]int32, error) {
+	rows, err := s.pool.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
+		WHERE s.removed_at IS NULL AND (EXISTS (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id)
+			OR s.kind = 'webhook' AND s.enabled AND EXISTS (SELECT FROM postern.delivery d
+				WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp())))
+		UNION ALL SELECT n.line FROM unnest($2::int[]) n(line) WHERE EXISTS (SELECT FROM postern.delivery d
+				WHERE d.subscription_id = n.line AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()))`,
+		s.now(), []int32{HookLine, CallbackLine})
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	return list, known(err)
+}
+
+// Handed is what a pass over a line leaves to be done.
+type Handed struct {
+	Due     []*Delivery
+	More    bool   // there was more to number than one pass takes
+	Failing bool   // the endpoint has not taken anything since it last failed
+	Stopped string // why the subscription was disabled in this pass
+}
+
+// Deliver is one pass over a line: it records what came of deliveries, gives positions to the events that
+// have committed, lets the next of each queue go, and hands out up to room deliveries that are due.
+//
+// All of it happens behind the lock of the subscription's row, in one SQL transaction, whoever does it.
+// That is why a position, once given, has no other behind it that commits later: they are given under this
+// lock, which is held until the commit, to rows that are visible, and so have committed. It is why of one
+// queue at most one delivery is pending, the earliest that has not ended: nobody ends one or adds one
+// meanwhile. And it is why two that number at once give each position once. Who brings no receipts does
+// not wait for the lock: whoever has it does the same. A process that dies loses its lock and its SQL
+// transaction, and nothing else.
+func (s *Store) Deliver(ctx context.Context, line int32, done []Receipt, room int) (h Handed, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		p := &pass{s: s, line: line, done: done, room: room}
+		if err := p.load(ctx, t); err != nil {
+			return err
+		}
+		if line > 0 && p.sub == nil {
+			return t.rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		writeReceipts(b, line, done, p.now)
+		if line > 0 {
+			p.number(b)
+			p.judge(b)
+		}
+		p.take(b)
+		if err := t.commit(ctx, b); err != nil {
+			return err
+		}
+		if err := p.dispatchers(ctx); err != nil {
+			return err
+		}
+		h = p.h
+		return nil
+	})
+	return h, err
+}
+
+type pass struct {
+	s    *Store
+	line int32
+	done []Receipt
+	room int
+	now  time.Time
+	sub  *lineRow
+	news []newsRow
+	h    Handed
+}
+
+// lineRow is the locked row of a subscription.
+type lineRow struct {
+	outbox.Subscription
+	Context      int32
+	Secret       []byte
+	SecretBefore []byte
+	SecretUntil  *time.Time
+	Enabled      bool
+	Since        *time.Time
+	Newest       int64
+	FailingSince *time.Time
+}
+
+type newsRow struct {
+	at         time.Time
+	id         outbox.ID
+	event      outbox.Event
+	queue, typ string
+}
+
+func (p *pass) load(ctx context.Context, t *txn) error {
+	b := &pgx.Batch{}
+	if p.line > 0 {
+		lock := ` FOR UPDATE`
+		if len(p.done) == 0 {
+			lock += ` SKIP LOCKED`
+		}
+		b.Queue(`SELECT context_id, kind, url, events, filter, on_error, include, secret, secret_before, secret_until, enabled, since, newest, failing_since
+			FROM postern.subscription WHERE subscription_id = $1 AND removed_at IS NULL`+lock, p.line).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				p.sub = &lineRow{}
+				r := p.sub
+				if err := rows.Scan(&r.Context, &r.Kind, &r.URL, &r.Events, &r.Filter, &r.OnError, &r.Include, &r.Secret, &r.SecretBefore,
+					&r.SecretUntil, &r.Enabled, &r.Since, &r.Newest, &r.FailingSince); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+	p.s.readNow(b, &p.now)
+	if err := t.send(ctx, b); err != nil || p.sub == nil {
+		return err
+	}
+	b = &pgx.Batch{}
+	b.Queue(`SELECT f.at, f.queue_id, f.seq, f.day - '1970-01-01', f.event, coalesce(n.name, ''), coalesce(t.type, '')
+		FROM postern.fanout f
+		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
+		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
+		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.line, numberAtOnce).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var n newsRow
+			if err := rows.Scan(&n.at, &n.id.Queue, &n.id.Seq, &n.id.Day, &n.event, &n.queue, &n.typ); err != nil {
+				return err
+			}
+			p.news = append(p.news, n)
+		}
+		return rows.Err()
+	})
+	return t.send(ctx, b)
+}
+
+// dispatchers finds those of hooks; one that another process made a moment ago is read first.
+func (p *pass) dispatchers(ctx context.Context) error {
+	find := func(d *Delivery) bool {
+		if d.Hook != nil {
+			d.Hook.Dispatcher = p.s.DispatcherOf(d.Hook.Task.ContextID, d.Hook.Task.Type)
+		}
+		return d.Hook != nil && d.Hook.Dispatcher == nil
+	}
+	if !slices.ContainsFunc(p.h.Due, find) {
+		return nil
+	}
+	err := p.s.Refresh(ctx)
+	p.h.Due = slices.DeleteFunc(p.h.Due, find)
+	return err
+}
+
+// number turns what has committed into deliveries, in its order, and lets the next of each queue go.
+func (p *pass) number(b *pgx.Batch) {
+	touched := map[int64]bool{}
+	for _, r := range p.done {
+		if r.State != "pending" {
+			touched[r.ID.Queue] = true
+		}
+	}
+	sub := p.sub
+	state := "kept"
+	if sub.Kind == "webhook" {
+		state = "queued"
+	}
+	rows, gone := columns{}, columns{}
+	for _, n := range p.news {
+		gone.add(n.at, n.id.Queue, n.id.Seq, string(n.event))
+		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
+			continue
+		}
+		sub.Newest++
+		rows.add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.line, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
+		touched[n.id.Queue] = true
+	}
+	if len(p.news) > 0 {
+		p.h.More = len(p.news) == numberAtOnce
+		b.Queue(`DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::timestamptz[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])) n(at, queue_id, seq, event)
+			WHERE f.subscription_id = $5 AND (f.at, f.queue_id, f.seq, f.event) = (n.at, n.queue_id, n.seq, n.event)`, append(gone.cols, p.line)...)
+	}
+	if len(rows.cols) > 0 {
+		b.Queue(eventInsert, rows.cols...)
+	}
+	if state == "queued" && len(touched) > 0 {
+		b.Queue(promoteSQL, p.line, slices.Sorted(maps.Keys(touched)), p.now)
+	}
+}
+
+var eventInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
+	"cursor bigint", "at timestamptz", "state text", "created_at timestamptz")
+
+// promoteSQL lets the earliest that is queued of each queue go, unless one of the queue is pending. Whoever
+// runs it holds the subscription's row.
+const promoteSQL = `UPDATE postern.delivery d SET state = 'pending', next_at = $3
+	FROM unnest($2::bigint[]) q(queue_id)
+	CROSS JOIN LATERAL (SELECT x.seq, x.day, x.event FROM postern.delivery x
+		WHERE x.subscription_id = $1 AND x.queue_id = q.queue_id AND x.state = 'queued'
+			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = $1 AND y.queue_id = q.queue_id AND y.state = 'pending')
+		ORDER BY x.cursor LIMIT 1) h
+	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (q.queue_id, h.seq, h.day, $1, h.event)`
+
+// judge writes what the subscription is by now: how far it is numbered, whether its endpoint works.
+func (p *pass) judge(b *pgx.Batch) {
+	sub, failing, worked, failed := p.sub, p.sub.FailingSince, false, false
+	for _, r := range p.done {
+		worked = worked || r.State == "delivered"
+		failed = failed || r.State != "delivered" && r.Try != nil
+		if r.Gone {
+			p.h.Stopped = "the endpoint answered 410: it wants nothing more"
+		}
+	}
+	switch {
+	case worked:
+		failing = nil
+	case failed && failing == nil:
+		failing = &p.now
+	}
+	if failing != nil && failed && p.now.Sub(*failing) > disableAfter {
+		p.h.Stopped = "nothing could be delivered for 5 days"
+	}
+	if !sub.Enabled {
+		p.h.Stopped = ""
+	}
+	p.h.Failing = failing != nil
+	if sub.Since == nil { // this transaction sees the row, so the row has committed: see fanout.go
+		since := p.now.Add(listenersMaxAge)
+		sub.Since = &since
+		b.Queue(`UPDATE postern.subscription SET since = $2 WHERE subscription_id = $1`, p.line, since)
+	}
+	if p.h.Stopped != "" {
+		sub.Enabled = false
+		b.Queue(`UPDATE postern.subscription SET enabled = false, disabled_reason = $2, version = version + 1 WHERE subscription_id = $1`, p.line, p.h.Stopped)
+	}
+	if len(p.news)+len(p.done) > 0 {
+		b.Queue(`UPDATE postern.subscription SET newest = $2, failing_since = $3 WHERE subscription_id = $1
+			AND (newest, failing_since) IS DISTINCT FROM ($2, $3)`, p.line, sub.Newest, failing)
+	}
+}
+
+// take hands out what is due.
+func (p *pass) take(b *pgx.Batch) {
+	if p.room <= 0 {
+		return
+	}
+	switch {
+	case p.line == HookLine:
+		takeHooks(b, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
+	case p.line == CallbackLine:
+		takeEvents(b, p.line, []string{"result"}, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
+	case p.sub.Kind == "webhook" && p.sub.Enabled:
+		if p.h.Failing {
+			p.room = 1 // one probe at a time
+		}
+		takeEvents(b, p.line, p.sub.Include, p.now, p.room, func(d *Delivery) {
+			d.URL, d.Block = p.sub.URL, p.sub.OnError == "block"
+			d.Secrets = [][]byte{p.sub.Secret}
+			if p.sub.SecretUntil != nil && p.sub.SecretUntil.After(p.now) {
+				d.Secrets = append(d.Secrets, p.sub.SecretBefore)
+			}
+			p.h.Due = append(p.h.Due, d)
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// DeliveryID names a delivery: whom it tells of which event of which transaction. It packs the key of its
+// row, and is opaque to clients.
+type DeliveryID struct {
+	ID    outbox.ID
+	Event string
+	Line  int32
+}
+
+// String writes the id as clients see it.
+func (d DeliveryID) String() string {
+	to := strconv.Itoa(int(d.Line))
+	switch d.Line {
+	case HookLine:
+		to = "hook"
+	case CallbackLine:
+		to = "callback"
+	}
+	return fmt.Sprintf("%s.%s.%s", d.ID, d.Event, to)
+}
+
+// ParseDeliveryID reads what String wrote, or NotFound.
+func ParseDeliveryID(s string) (d DeliveryID, err error) {
+	parts := strings.Split(s, ".")
+	if len(parts) == 3 {
+		d.Event = parts[1]
+		n, bad := strconv.ParseInt(parts[2], 10, 32)
+		d.Line = int32(n)
+		if parts[2] == "callback" {
+			d.Line, bad = CallbackLine, nil
+		} else if parts[2] == "hook" {
+			d.Line, bad = HookLine, nil
+		}
+		d.ID, err = outbox.ParseID(parts[0])
+		if err == nil && bad == nil && d.String() == s {
+			return d, nil
+		}
+	}
+	return d, fault.New(fault.NotFound, "not_found", "no delivery %q", fault.Clip(s))
+}
+
+// DeliveryRow is a delivery as readers see it.
+type DeliveryRow struct {
+	DeliveryID
+	Subscription string // "" for a hook or callback
+	Position     int64
+	URL          string
+	At           time.Time
+	State        string // pending, delivered, failed
+	Attempts     int
+	NextAt       *time.Time
+	Error        string
+	Tries        json.RawMessage
+	CreatedAt    time.Time
+	EndedAt      *time.Time
+}
+
+// What is kept to be fetched is delivered once it has been acknowledged. What a worker has no hook for has
+// nobody to be told.
+const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
+		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at
+	FROM postern.delivery d
+	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
+	LEFT JOIN postern.subscription s ON s.subscription_id = d.subscription_id
+	LEFT JOIN postern.checkpoint k ON k.subscription_id = d.subscription_id AND d.state = 'kept'
+	CROSS JOIN LATERAL (SELECT CASE d.state WHEN 'queued' THEN 'pending' WHEN 'absent' THEN 'delivered'
+		WHEN 'kept' THEN CASE WHEN d.cursor <= k.acked THEN 'delivered' ELSE 'pending' END ELSE d.state END AS state) v `
+
+func scanDelivery(row pgx.CollectableRow) (*DeliveryRow, error) {
+	v := &DeliveryRow{}
+	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Epoch, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.URL, &v.At, &v.State,
+		&v.Attempts, &v.NextAt, &v.Error, &v.Tries, &v.CreatedAt, &v.EndedAt)
+}
+
+// DeliveryFilter narrows a list of deliveries. Empty fields do not narrow.
+type DeliveryFilter struct {
+	Subscription          []string
+	Transaction           *outbox.ID
+	State                 []string
+	After, Before         time.Time // of their creation, half-open
+	Ascending             bool
+	AfterAt               time.Time // the cursor
+	AfterQueue, AfterSeq  int64
+	AfterLine, AfterEvent string
+	Limit                 int
+}
+
+// Deliveries lists deliveries by their time: those of one transaction with the hooks of its worker; of all
+// others the hooks that failed.
+func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilter) ([]*DeliveryRow, error) {
+	args := []any{contextID}
+	arg := func(v any) string { args = append(args, v); return "$" + strconv.Itoa(len(args)) }
+	where := []string{"d.context_id = $1"}
+	if id := f.Transaction; id != nil {
+		where = append(where, fmt.Sprintf("(d.queue_id, d.seq, d.day, t.epoch) = (%s, %s, %s, %s)", arg(id.Queue), arg(id.Seq), arg(id.Day.Time()), arg(id.Epoch)))
+	} else {
+		where = append(where, "(d.event NOT IN ('on-success', 'on-failure') OR d.state = 'failed')", "coalesce(s.kind, '') <> 'stream'")
+	}
+	if len(f.Subscription) > 0 {
+		where = append(where, "s.name = ANY ("+arg(f.Subscription)+")")
+	}
+	if len(f.State) > 0 {
+		where = append(where, "v.state = ANY ("+arg(f.State)+")")
+	}
+	if !f.After.IsZero() {
+		where = append(where, "d.created_at >= "+arg(f.After))
+	}
+	if !f.Before.IsZero() {
+		where = append(where, "d.created_at < "+arg(f.Before))
+	}
+	cmp, dir := "<", "DESC"
+	if f.Ascending {
+		cmp, dir = ">", "ASC"
+	}
+	const key = "d.created_at, d.queue_id, d.seq, d.subscription_id::text, d.event"
+	if !f.AfterAt.IsZero() {
+		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterLine), arg(f.AfterEvent)))
+	}
+	rows, err := s.pool.Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanDelivery)
+	return list, known(err)
+}
+
+// Delivery returns one delivery, or NotFound.
+func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*DeliveryRow, error) {
+	rows, err := s.pool.Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
+		AND coalesce(t.epoch, 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, id.ID.Epoch)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanDelivery)
+	if err == nil && len(list) == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "no delivery %q", fault.Clip(id.String()))
+	}
+	if err != nil {
+		return nil, known(err)
+	}
+	return list[0], nil
+}
+
+// RetryDelivery makes one delivery due now: one that waits for its next try, or once more one that has
+// ended. One that stands behind another of its queue stays there.
+func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r LeverResult, err error) {
+	d, err := s.Delivery(ctx, by.Context, id)
+	if err != nil {
+		return r, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		r = LeverResult{}
+		var state string
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Line)
+		b.Queue(`SELECT state FROM postern.delivery WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5) FOR UPDATE`,
+			id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, now}
+		const where = ` WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)`
+		switch {
+		case state == "kept":
+			return fault.New(fault.Conflict, "wrong_state", "delivery %s is kept to be fetched: redeliver takes subscription %q back", id, d.Subscription)
+		case state == "queued":
+			r.Pending, r.At = true, "after the deliveries of its queue that stand before it"
+			return t.rollback(ctx)
+		case state == "pending":
+			b.Queue(`UPDATE postern.delivery SET next_at = $6`+where, key...)
+		case id.Line > 0:
+			b.Queue(`UPDATE postern.delivery SET state = 'queued', ended_at = NULL, first_at = NULL, error = NULL`+where, key[:5]...)
+			b.Queue(promoteSQL, id.Line, []int64{id.ID.Queue}, now)
+		default:
+			b.Queue(`UPDATE postern.delivery SET state = 'pending', next_at = $6, ended_at = NULL, first_at = NULL, error = NULL`+where, key...)
+		}
+		r.Changed = true
+		s.audit(b, by, "retry", "/deliveries/"+id.String())
+		return t.commit(ctx, b)
+	})
+	s.ring()
+	return r, err
+}

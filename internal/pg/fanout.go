@@ -1,0 +1,120 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// What happens is told in two steps. The SQL transaction in which it happens only inserts a narrow row of
+// fanout for each subscription of its context that may want it; one worker per subscription gives
+// positions to what has committed, later, under the subscription's row (deliver.go). Numbered here, that
+// row would be locked by every batch until its fsync.
+//
+// Why a subscription is complete from since on, although processes read the list of subscriptions only
+// now and then: since is a time of the database's clock read in a transaction after the subscription was
+// committed, plus listenersMaxAge. A SQL transaction in which something happens has its own reading of
+// that clock, e.now, which is also the time of its events. It goes by a list that was read at readAt, on
+// the same clock and before the list's snapshot, and readAt > e.now - listenersMaxAge, or it reads the
+// list again itself. So with e.now >= since, readAt is after a moment at which the subscription had
+// been committed, and the list has it. No process need be fast for this, nor alive, nor share a clock.
+//
+// Why the order of a queue is kept: its row is locked from before e.now is read until the commit, so that
+// of two transactions in one queue the later one has the later time and becomes visible later; within one,
+// position and then event order. Numbering sees a prefix of what a queue committed, and numbers it in that
+// order. A clock that is set back could swap two events of a queue that are numbered at once.
+const listenersMaxAge = 2 * time.Second
+
+// listeners is one reading of who wants to hear of what; it is never changed.
+type listeners struct {
+	readAt time.Time
+	of     map[int32][]*listener // by context; nil where nobody listens at all
+}
+
+type listener struct {
+	id int32
+	outbox.Subscription
+}
+
+const listenersSQL = `SELECT subscription_id, context_id, events, filter FROM postern.subscription WHERE removed_at IS NULL`
+
+func scanListeners(rows pgx.Rows, at time.Time) (*listeners, error) {
+	l := &listeners{readAt: at}
+	for rows.Next() {
+		var of int32
+		s := &listener{}
+		if err := rows.Scan(&s.id, &of, &s.Events, &s.Filter); err != nil {
+			return nil, err
+		}
+		if l.of == nil {
+			l.of = map[int32][]*listener{}
+		}
+		l.of[of] = append(l.of[of], s)
+	}
+	return l, rows.Err()
+}
+
+// refreshListeners reads the list again, as a part of Refresh.
+func (s *Store) refreshListeners(ctx context.Context) error {
+	at, err := s.Now(ctx) // before the snapshot of the list
+	if err != nil {
+		return err
+	}
+	rows, err := s.pool.Query(ctx, listenersSQL)
+	if err != nil {
+		return known(err)
+	}
+	defer rows.Close()
+	l, err := scanListeners(rows, at)
+	if err == nil {
+		s.conf.listeners.Store(l)
+	}
+	return known(err)
+}
+
+// fanOut adds to b what subscriptions are told of what e is about to write.
+func (e *effects) fanOut(ctx context.Context, t *txn, b *pgx.Batch) error {
+	if len(e.accepted)+len(e.outcomes) == 0 {
+		return nil
+	}
+	l := e.s.conf.listeners.Load()
+	if e.now.Sub(l.readAt) >= listenersMaxAge {
+		again := &pgx.Batch{}
+		again.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
+			l, err = scanListeners(rows, e.now)
+			return err
+		})
+		if err := t.send(ctx, again); err != nil {
+			return err
+		}
+		e.s.conf.listeners.Store(l)
+	}
+	if l.of == nil {
+		return nil
+	}
+	c := columns{}
+	tell := func(of int32, id outbox.ID, event outbox.Event) {
+		for _, s := range l.of[of] {
+			if s.Wants(event) {
+				c.n++
+				c.add(s.id, e.now, id.Queue, id.Seq, string(event), id.Day.Time())
+			}
+		}
+	}
+	for _, task := range e.accepted {
+		tell(task.ContextID, task.ID, outbox.EventAccepted)
+	}
+	for _, o := range e.outcomes {
+		tell(o.Context, o.ID, outbox.EventOf(o.State))
+	}
+	if c.n > 0 {
+		e.told = true
+		b.Queue(fanoutInsert, c.cols...)
+	}
+	return nil
+}
+
+var fanoutInsert = insertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -1,0 +1,221 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// What is not delivered is tried for three days, at growing intervals (S2.12).
+const (
+	deliverFirst  = time.Second
+	deliverMost   = time.Hour
+	deliverGiveUp = 72 * time.Hour
+)
+
+// How many deliveries of a line a node has out at a time: workers take more than somebody's endpoint.
+const (
+	hooksAt    = 64
+	webhooksAt = 16
+)
+
+// deliverEvery is how often a node looks for events to number and deliveries to make that it was not rung
+// for: what another process did, and what is tried again.
+const deliverEvery = 250 * time.Millisecond
+
+// deliverRest is between two such looks, however often it is rung.
+const deliverRest = 10 * time.Millisecond
+
+// deliverLoop keeps a line going wherever there is something to do: the hooks of workers, the callbacks of
+// transactions, and each subscription. Lines do not wait for each other, so an endpoint that hangs holds
+// up nobody else's events.
+func (e *Engine) deliverLoop(ctx context.Context) {
+	var mu sync.Mutex
+	var lines sync.WaitGroup
+	running := map[int32]bool{}
+	defer lines.Wait()
+	for {
+		busy, err := e.Store.Busy(ctx)
+		if err != nil && ctx.Err() == nil {
+			e.Log.Warn("deliveries", "error", err)
+		}
+		mu.Lock()
+		for _, line := range busy {
+			if running[line] {
+				continue
+			}
+			running[line] = true
+			lines.Go(func() {
+				e.runLine(ctx, line)
+				mu.Lock()
+				delete(running, line)
+				mu.Unlock()
+			})
+		}
+		mu.Unlock()
+		if !pause(ctx, nil, deliverRest) || !pause(ctx, e.hooks, deliverEvery) {
+			return
+		}
+	}
+}
+
+// DeliverOnce makes everything that is due, and what becomes due by it, and returns how many deliveries
+// and numberings that were.
+func (e *Engine) DeliverOnce(ctx context.Context) (int, error) {
+	busy, err := e.Store.Busy(ctx)
+	var all sync.WaitGroup
+	for _, line := range busy {
+		all.Go(func() { e.runLine(ctx, line) })
+	}
+	all.Wait()
+	return len(busy), err
+}
+
+// runLine delivers on one line until nothing is out and nothing is due.
+func (e *Engine) runLine(ctx context.Context, line int32) {
+	most := webhooksAt
+	if line == pg.HookLine {
+		most = hooksAt
+	}
+	var done []pg.Receipt
+	receipts := make(chan pg.Receipt, most)
+	out := 0
+	tick := time.NewTicker(deliverEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		h, err := e.Store.Deliver(ctx, line, done, most-out)
+		if err != nil {
+			if ctx.Err() == nil {
+				e.Log.Warn("deliver", "line", line, "error", err)
+			}
+			if out+len(done) == 0 || !pause(ctx, nil, deliverEvery) {
+				break
+			}
+			continue // with the receipts that are not recorded yet
+		}
+		done = nil
+		if h.Stopped != "" {
+			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver", "subscription", line, "reason", h.Stopped)
+		}
+		for _, d := range h.Due {
+			out++
+			go func() { receipts <- e.deliver(ctx, d) }()
+		}
+		if most = webhooksAt; h.Failing {
+			most = 1
+		} else if line == pg.HookLine {
+			most = hooksAt
+		}
+		switch {
+		case h.More:
+			continue
+		case out == 0:
+			return
+		}
+		select {
+		case r := <-receipts:
+			done, out = append(done, r), out-1
+		case <-tick.C:
+		}
+		for more := true; more; {
+			select {
+			case r := <-receipts:
+				done, out = append(done, r), out-1
+			default:
+				more = false
+			}
+		}
+	}
+	// Stopping: what is out is cut off, and everything is recorded, so that others need not wait for it.
+	for ; out > 0; out-- {
+		done = append(done, <-receipts)
+	}
+	if len(done) > 0 {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if _, err := e.Store.Deliver(last, line, done, 0); err != nil {
+			e.Log.Warn("deliver", "line", line, "error", err)
+		}
+	}
+}
+
+// deliver makes one call and says what becomes of the delivery.
+func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
+	r := pg.Receipt{Delivery: d, State: "pending"}
+	var got remote.Receipt
+	switch {
+	case d.Hook != nil:
+		a := e.callHook(ctx, d)
+		got = remote.Receipt{OK: a.OK, Status: a.Status, Answer: string(a.Body[:min(len(a.Body), 1<<10)]), Message: a.Message, After: a.After, StartedAt: a.StartedAt, Elapsed: a.Elapsed}
+		if a.Missing {
+			r.State = "absent"
+		}
+	case d.Body == nil:
+		got.Message, r.State = "its transaction is gone", "failed"
+	default:
+		got = e.callEndpoint(ctx, d)
+	}
+	if ctx.Err() != nil && !got.OK {
+		return r
+	}
+	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message, got.Gone
+	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer, "error": got.Message, "ms": got.Elapsed.Milliseconds()})
+	switch {
+	case got.OK:
+		r.State = "delivered"
+	case r.State == "pending" && !d.Block && d.Now.Sub(d.FirstAt) > deliverGiveUp:
+		r.State = "failed"
+	}
+	return r
+}
+
+// message is the body of a webhook.
+type message struct {
+	Type      string          `json:"type"`
+	Timestamp time.Time       `json:"timestamp"`
+	Data      json.RawMessage `json:"data"`
+}
+
+func (e *Engine) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receipt {
+	event := outbox.Event(d.Event)
+	id := d.ID.EventID(event)
+	if event == outbox.EventTest {
+		id = fmt.Sprintf("test.%d.%d", d.Line, d.ID.Seq)
+	}
+	body, err := json.Marshal(message{event.Name(), d.At.UTC(), d.Body})
+	if err != nil || e.Webhook == nil {
+		return remote.Receipt{Message: "this process cannot call endpoints"}
+	}
+	return e.Webhook(ctx, remote.Message{URL: d.URL, ID: id, Body: body, Secrets: d.Secrets, Key: e.SigningKey})
+}
+
+// data is the transaction's data as the last accepted attempt left it (S2.5 row 3): its result has it.
+func data(d *pg.HookCall) json.RawMessage {
+	var result struct{ Data json.RawMessage }
+	if json.Unmarshal(d.Result, &result) == nil && len(result.Data) > 0 {
+		return result.Data
+	}
+	return d.Task.Data
+}
+
+func (e *Engine) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer {
+	h := d.Hook
+	call := remote.Call{
+		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Data: data(h), State: h.State, Hash: h.Hash,
+		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
+		Attempt: h.Attempt, Epoch: e.Store.Epoch(), Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
+		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
+	}
+	var problem json.RawMessage
+	if h.State == outbox.FAILED {
+		problem, _ = json.Marshal(map[string]string{"class": string(h.Class), "code": h.Code, "message": h.Error})
+	}
+	return e.Worker.Hook(ctx, call, outbox.Hook(d.Event), h.Result, problem, fmt.Sprintf("%s.%s", d.ID, d.Event))
+}

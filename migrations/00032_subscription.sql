@@ -1,0 +1,90 @@
+-- Subscriptions: who wants to hear of events, and how far each has got.
+-- +goose Up
+CREATE TABLE postern.subscription (
+    subscription_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id      int NOT NULL,
+    name            text NOT NULL,               -- ':stream' is that of the context itself
+    kind            text NOT NULL CONSTRAINT subscription_kind_is_known CHECK (kind IN ('webhook', 'pull', 'stream')),
+    url             text NOT NULL DEFAULT '',
+    events          text[] NOT NULL DEFAULT '{}', -- empty: all
+    filter          jsonb NOT NULL DEFAULT '{}',
+    on_error        text NOT NULL DEFAULT 'skip' CONSTRAINT on_error_is_known CHECK (on_error IN ('skip', 'block')),
+    include         text[] NOT NULL DEFAULT '{}',
+    secret          bytea,                       -- signs, so it cannot be a hash
+    secret_before   bytea,                       -- valid beside it until
+    secret_until    timestamptz,
+    enabled         boolean NOT NULL DEFAULT true,
+    disabled_reason text NOT NULL DEFAULT '',
+    since           timestamptz,                 -- complete from then on; see fanout.go
+    newest          bigint NOT NULL DEFAULT 0,   -- the last position that was given
+    failing_since   timestamptz,                 -- nothing was delivered since, and something failed
+    tests           bigint NOT NULL DEFAULT 0,
+    used_at         timestamptz,                 -- a stream of the context was last open
+    version         bigint NOT NULL DEFAULT 1,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    removed_at      timestamptz,
+    CONSTRAINT webhook_has_url_and_secret CHECK (kind <> 'webhook' OR (url <> '' AND secret IS NOT NULL))
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX one_subscription_per_name ON postern.subscription (context_id, name) WHERE removed_at IS NULL;
+
+-- How far a pull subscription is acknowledged. A row of its own, since consumers hold its lock for as long
+-- as their SQL transaction takes, and numbering must not wait for them.
+CREATE TABLE postern.checkpoint (
+    subscription_id int CONSTRAINT one_checkpoint_of_each PRIMARY KEY,
+    acked           bigint NOT NULL DEFAULT 0,
+    acked_at        timestamptz
+);
+
+-- What has happened and is not numbered yet: inserted by the SQL transaction in which it happened. Its key is
+-- the order within a queue, since at is read under the queue's lock: see fanout.go.
+CREATE TABLE postern.fanout (
+    subscription_id int NOT NULL,
+    at              timestamptz NOT NULL,
+    queue_id        bigint NOT NULL,
+    seq             bigint NOT NULL,
+    event           text NOT NULL,
+    day             date NOT NULL,
+    CONSTRAINT one_fanout_per_subscription PRIMARY KEY (subscription_id, at, queue_id, seq, event)
+);
+
+-- +goose StatementBegin
+CREATE FUNCTION postern.rfc3339(at timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
+-- What is told of an event: the transaction as it was right after it, from task and outcome alone, so that it
+-- reads the same however late and however often it is told. NULL if the transaction is gone.
+CREATE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz, include text[])
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+            'id', i.id, 'context', c.name, 'actor', t.actor, 'queue', n.name, 'position', t.seq, 'type', t.type,
+            'uid', coalesce(t.uid, i.id::text), 'state', coalesce(o.state, 'WAITING'),
+            'queue_state', CASE WHEN o.state IS NULL THEN 'FREE' END, 'retries', coalesce(o.retries, 0), 'attempt', coalesce(o.attempt, 0),
+            'max_retries', t.max_retries, 'sender', s.account, 'fee', o.fee, 'hash', o.hash, 'block_height', o.block_height)
+        || jsonb_build_object(
+            'received_at', postern.rfc3339(t.created_at), 'not_before', postern.rfc3339(t.not_before),
+            'submitted_at', postern.rfc3339(o.submitted_at), 'retried_at', postern.rfc3339(o.retried_at),
+            'done_at', postern.rfc3339(o.done_at), 'redrive_of', t.redrive_of, 'tags', coalesce(t.tags, '{}'),
+            'error', CASE WHEN coalesce(o.error_class, o.error_code, o.error) IS NOT NULL
+                THEN jsonb_build_object('class', o.error_class, 'code', coalesce(o.error_code, ''), 'message', coalesce(o.error, '')) END,
+            'from', o.was, 'event', 'transaction.' || $4, 'at', postern.rfc3339($5))
+        || CASE WHEN 'data' = ANY ($6) THEN jsonb_build_object('data', t.data) ELSE '{}' END
+        || CASE WHEN 'result' = ANY ($6) THEN jsonb_build_object('result', o.result) ELSE '{}' END
+    FROM postern.task t
+    CROSS JOIN LATERAL (SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id) i
+    JOIN postern.context c ON c.context_id = t.context_id
+    LEFT JOIN postern.outcome o ON $4 <> 'accepted' AND (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+    LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
+    LEFT JOIN postern.sender s ON s.sender_id = coalesce(o.sender_id, t.sender_id)
+    WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3) AND $4 <> 'test'
+    UNION ALL
+    SELECT jsonb_build_object('event', 'subscription.test', 'at', postern.rfc3339($5)) WHERE $4 = 'test'
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP FUNCTION postern.event_data;
+DROP FUNCTION postern.rfc3339;
+DROP TABLE postern.fanout;
+DROP TABLE postern.checkpoint;
+DROP TABLE postern.subscription;
