@@ -189,6 +189,23 @@ type Check struct {
 	Ok     bool    `json:"ok"`
 }
 
+// ClockBody defines model for ClockBody.
+type ClockBody struct {
+	// Advance how far to move ahead: set or advance, one of them
+	//
+	// Examples: 90s
+	Advance *string `json:"advance,omitempty"`
+
+	// Set the time that it is from now on; never one that is over
+	Set *time.Time `json:"set,omitempty"`
+}
+
+// ClockOutputBody defines model for ClockOutputBody.
+type ClockOutputBody struct {
+	// Now by which this process decides; it goes on from here
+	Now time.Time `json:"now"`
+}
+
 // DispatcherSettings defines model for DispatcherSettings.
 type DispatcherSettings struct {
 	// Exclusive none, type, or field:<JSON pointer into data>.
@@ -1035,6 +1052,9 @@ type PostTransactionsParams struct {
 	Traceparent    string `header:"traceparent"`
 }
 
+// MoveClockJSONRequestBody defines body for MoveClock for application/json ContentType.
+type MoveClockJSONRequestBody = ClockBody
+
 // PatchDispatcherJSONRequestBody defines body for PatchDispatcher for application/json ContentType.
 type PatchDispatcherJSONRequestBody PatchDispatcherJSONBody
 
@@ -1284,6 +1304,12 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return json.Marshal(object)
+}
+
+// MoveClock: Set or advance the time (only with --debug-clock). POST /debug/clock
+func (c *Client) MoveClock(ctx context.Context, body *MoveClockJSONRequestBody) (*Answer[ClockOutputBody], error) {
+	path := "/debug/clock"
+	return ask[ClockOutputBody](ctx, c, "POST", path, nil, body)
 }
 
 // ListDispatchers: List dispatchers. GET /dispatchers

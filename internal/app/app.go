@@ -70,7 +70,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Serve {
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}})
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, DebugClock: a.due(cfg)})
 		if a.listener, err = listen(cfg.Listen); err != nil {
 			return nil, err
 		}
@@ -117,6 +117,18 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 		}
 	}
 	return list
+}
+
+// due is what runs when the debug clock was moved: a sweep, which makes every loop look at once what is
+// due. nil where the clock cannot be moved.
+func (a *App) due(cfg Config) func(context.Context) error {
+	switch {
+	case !cfg.DebugClock:
+		return nil
+	case a.engine == nil: // nothing dispatches here
+		return func(context.Context) error { return nil }
+	}
+	return a.engine.SweepOnce
 }
 
 // Run works until ctx ends or a part fails, then stops in the order that the package comment gives and

@@ -23,6 +23,8 @@ type Config struct {
 	MaxBody  Size   `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch int    `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
+	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
+
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
 	Types           []string       `env:"POSTERN_TYPES" group:"work" help:"transaction types to work on, with commas between (all)"`
 	Concurrency     int            `env:"POSTERN_CONCURRENCY" envDefault:"64" group:"work" help:"most calls to workers at a time"`

@@ -28,6 +28,8 @@ type Config struct {
 	// Ready lists the checks behind /readyz; nil for the database alone.
 	Ready   func(context.Context) []Check
 	Version string
+	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
+	DebugClock func(context.Context) error
 }
 
 // API serves the REST surface.
@@ -161,6 +163,9 @@ func (a *API) routes() {
 	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)
 	get(a, tag, "/machines/{name}", "get-machine", "One state machine", a.getMachine)
 	get(a, tag, "/limits", "get-limits", "The limits in force", a.limits)
+	if a.DebugClock != nil {
+		post(a, tag, "/debug/clock", "move-clock", "Set or advance the time (only with --debug-clock)", a.moveClock, 200)
+	}
 	get(a, tag, "/livez", "get-livez", "Whether the process lives", a.livez)
 	get(a, tag, "/readyz", "get-readyz", "Whether it should get requests, and why not", a.readyz)
 }

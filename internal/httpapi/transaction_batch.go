@@ -65,7 +65,7 @@ func (a *API) postBatch(ctx context.Context, in *batchInput) (*batchOutput, erro
 		return nil, err
 	}
 	subs, at, errs := make([]*pg.Submission, 0, len(raws)), make([]int, 0, len(raws)), make([]error, len(raws))
-	now := time.Now()
+	now := a.Store.Moment(time.Now())
 	for i, raw := range raws {
 		sub, err := a.batchItem(ctx, raw, key, i, now, in.ContentType == ndjson)
 		if errs[i] = err; err == nil {

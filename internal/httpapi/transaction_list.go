@@ -121,7 +121,7 @@ func (in *listInput) filter(a *API) (pg.ListFilter, error) {
 	}
 	for name, t := range map[string]time.Time{"received_after": in.ReceivedAfter, "received_before": in.ReceivedBefore, "done_after": in.DoneAfter, "done_before": in.DoneBefore} {
 		if !t.IsZero() {
-			if err := checkTime(name, t, time.Now()); err != nil {
+			if err := checkTime(name, t, a.Store.Moment(time.Now())); err != nil {
 				return pg.ListFilter{}, err
 			}
 		}

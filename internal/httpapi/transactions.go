@@ -31,7 +31,7 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 	if err != nil {
 		return nil, err
 	}
-	sub, err := a.submission(ctx, &in.Body, key, time.Now())
+	sub, err := a.submission(ctx, &in.Body, key, a.Store.Moment(time.Now()))
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type Node struct {
 func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {
 	n := Node{Name: name, TTL: ttl, Epoch: 1}
 	err := s.pool.QueryRow(ctx, `INSERT INTO postern.node (name, version, ttl, heartbeat_at)
-		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp())) RETURNING node_id`, name, version, ttl, s.now()).Scan(&n.ID)
+		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp())) RETURNING node_id`, name, version, ttl, s.leaseNow()).Scan(&n.ID)
 	return n, known(err)
 }
 
@@ -33,7 +33,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 // what it has in hand and go on under Reincarnate.
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	tag, err := s.exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp())
-		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.now())
+		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow())
 	return tag.RowsAffected() == 1, err
 }
 
@@ -46,14 +46,14 @@ func (s *Store) Peers(ctx context.Context, n Node) (count int, err error) {
 // Reincarnate brings a buried node back under the epoch that the bury gave it.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE node_id = $1 RETURNING epoch`, n.ID, s.now()).Scan(&n.Epoch)
+		WHERE node_id = $1 RETURNING epoch`, n.ID, s.leaseNow()).Scan(&n.Epoch)
 	return n, known(err)
 }
 
 // Leave ends a node that stops by itself. What it still owns is released by the next Release.
 func (s *Store) Leave(ctx context.Context, n Node) error {
 	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
-		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.now())
+		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.leaseNow())
 	return known(err)
 }
 
@@ -63,7 +63,7 @@ func (s *Store) Leave(ctx context.Context, n Node) error {
 // follows sees what it took.
 func (s *Store) Bury(ctx context.Context) (n int, err error) {
 	tag, err := s.exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
-		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.now())
+		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow())
 	return int(tag.RowsAffected()), err
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,7 +29,8 @@ type Store struct {
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
 
-	clock  atomic.Pointer[time.Time]
+	clock  atomic.Pointer[clock]
+	moving sync.Mutex // held while the clock is moved
 	broken sync.Map // ids of queues whose head has no body
 	names  sync.Map // nameKey -> queue id; a name never changes its id
 	epoch  int
@@ -95,19 +95,6 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Epoch is the database's epoch, part of every id made now.
 func (s *Store) Epoch() int { return s.epoch }
-
-// SetNow makes t the time by which everything is decided, until the next call; nil is the database's
-// clock. Only tests and the debug clock call it (S0.3).
-func (s *Store) SetNow(t *time.Time) { s.clock.Store(t) }
-
-// now is the argument for coalesce($n, clock_timestamp()).
-func (s *Store) now() *time.Time { return s.clock.Load() }
-
-// Now reads the time by which everything is decided.
-func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
-	return t, known(err)
-}
 
 // EnsureDays creates the partitions of yesterday to a week ahead and returns how many were missing.
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {

@@ -98,6 +98,6 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 // Forget removes the rows of nodes that have been dead for a day. A queue that such a node still owned
 // would be released all the same: its owner is no live node.
 func (s *Store) Forget(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.now())
+	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.leaseNow())
 	return known(err)
 }

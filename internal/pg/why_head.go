@@ -185,8 +185,8 @@ func (x *explain) dispatching() error {
 	if x.q.Node != 0 {
 		var name string
 		var alive bool
-		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= $3 FROM postern.node WHERE node_id = $1`,
-			x.q.Node, x.q.NodeEpoch, x.now).Scan(&name, &alive)
+		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
+			x.q.Node, x.q.NodeEpoch, x.s.leaseNow()).Scan(&name, &alive)
 		if err != nil && !isNoRows(err) {
 			return known(err)
 		}

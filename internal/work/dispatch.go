@@ -95,6 +95,10 @@ func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
 // on meanwhile; a commit that nobody knows the end of is left to whoever asks the rows: the queue is
 // given up, and its next owner asks the worker before it sends anything.
 func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok bool) {
+	a.StartedAt = e.Store.Moment(a.StartedAt)
+	if a.Unclear != nil {
+		a.Unclear.StartedAt = e.Store.Moment(a.Unclear.StartedAt)
+	}
 	for n := 1; ; n++ {
 		out, err := e.settler.Settle(ctx, a)
 		if err == nil {

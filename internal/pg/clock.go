@@ -1,0 +1,110 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// clock is how the time by which this store decides differs from the database's. Without one it does not.
+type clock struct {
+	fixed    *time.Time // it stands still here: tests
+	at, read time.Time  // or it was at when this process's clock showed read, and goes on from there
+}
+
+// aheadMost is how far the debug clock may be moved in all, in years: what else is stored, ids among it,
+// has room for that.
+const aheadMost = 100
+
+// SetNow makes t the time by which everything is decided, until the next call, leases too; nil is the
+// database's clock. Only tests call it (S0.3).
+func (s *Store) SetNow(t *time.Time) {
+	if t == nil {
+		s.clock.Store(nil)
+		return
+	}
+	s.clock.Store(&clock{fixed: t})
+}
+
+// SetClock moves the time by which this process decides to a moment, from which it goes on, and returns
+// it. It never falls: a moment that is over is refused, and so is one a century ahead. It holds for this
+// process until it ends; leases and heartbeats stay on the database's clock, which others share.
+func (s *Store) SetClock(ctx context.Context, to time.Time) (time.Time, error) {
+	return s.moveClock(ctx, func(now time.Time) (time.Time, error) {
+		if to.Before(now) {
+			return to, fault.At("/set", "set %q is over: it is %s already, and time never falls", to.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
+		}
+		return to, ahead("/set", to)
+	})
+}
+
+// AdvanceClock moves the time by which this process decides ahead, like SetClock.
+func (s *Store) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, error) {
+	return s.moveClock(ctx, func(now time.Time) (time.Time, error) {
+		if d < 0 {
+			return now, fault.At("/advance", "advance %q: time never falls: want zero or more", d)
+		}
+		return now.Add(d), ahead("/advance", now.Add(d))
+	})
+}
+
+func ahead(pointer string, t time.Time) error {
+	if t.After(time.Now().AddDate(aheadMost, 0, 0)) {
+		return fault.At(pointer, "%s leads to %s: want at most %d years ahead", pointer[1:], t.Format(time.RFC3339), aheadMost)
+	}
+	return nil
+}
+
+// moveClock reads our own clock first: from there the new time goes on, so that what the question took is
+// in it and it cannot fall behind what somebody was told meanwhile.
+func (s *Store) moveClock(ctx context.Context, move func(now time.Time) (time.Time, error)) (time.Time, error) {
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	read := time.Now()
+	now, err := s.Now(ctx)
+	if err != nil {
+		return now, err
+	}
+	to, err := move(now)
+	if err != nil {
+		return now, err
+	}
+	s.clock.Store(&clock{at: to.UTC(), read: read})
+	_, err = s.EnsureDays(ctx)
+	return to.UTC(), err
+}
+
+// now is the argument for coalesce($n, clock_timestamp()) wherever time decides about work.
+func (s *Store) now() *time.Time {
+	c := s.clock.Load()
+	if c == nil || c.fixed != nil {
+		return s.leaseNow()
+	}
+	t := c.at.Add(time.Since(c.read))
+	return &t
+}
+
+// leaseNow is that argument for heartbeats and what is decided by them: other processes do not know of a
+// clock that was moved in this one, and are not to be buried by it.
+func (s *Store) leaseNow() *time.Time {
+	if c := s.clock.Load(); c != nil {
+		return c.fixed
+	}
+	return nil
+}
+
+// Now reads the time by which everything is decided.
+func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
+	return t, known(err)
+}
+
+// Moment turns a moment of this process's clock into one of the clock by which is decided. They are the same
+// unless that was moved.
+func (s *Store) Moment(t time.Time) time.Time {
+	if c := s.clock.Load(); c != nil && c.fixed == nil && !t.IsZero() {
+		return c.at.Add(t.Sub(c.read))
+	}
+	return t
+}
