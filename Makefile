@@ -10,7 +10,7 @@ TESTFLAGS ?=
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: ## run everything, post the samples, watch them go out (needs nothing but Go)
@@ -47,6 +47,10 @@ lint: ## golangci-lint, if it is installed
 .PHONY: bench
 bench: ## load, every run checked: ARGS="fifo-1000x10 --runs 9", or --list
 	$(GO) run ./cmd/postern bench $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: ## ours beside River, graphile-worker and pg-boss, in turns (hours; ARGS="--runs 3 ..." for less)
+	cd bench/peers && $(GO) run . $(ARGS)
 
 .PHONY: build
 build: ## the static binary, bin/postern
