@@ -384,8 +384,11 @@ type LeverOutputBody struct {
 	At *string `json:"at,omitempty"`
 
 	// Changed false if it was so already
-	Changed bool                  `json:"changed"`
-	Result  LeverOutputBodyResult `json:"result"`
+	Changed bool `json:"changed"`
+
+	// DryRun true: this is what it would do
+	DryRun *bool                 `json:"dry_run,omitempty"`
+	Result LeverOutputBodyResult `json:"result"`
 }
 
 // LeverOutputBodyResult defines model for LeverOutputBody.Result.
@@ -841,6 +844,8 @@ type ListDispatchersParams struct {
 
 // DeleteDispatcherParams are the parameters of DeleteDispatcher; what is zero is not sent.
 type DeleteDispatcherParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// Even while transactions of the type wait: they wait until it comes back.
 	Force *bool `query:"force"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -854,6 +859,8 @@ type PatchDispatcherJSONBody map[string]interface{}
 
 // PatchDispatcherParams are the parameters of PatchDispatcher; what is zero is not sent.
 type PatchDispatcherParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -862,10 +869,28 @@ type PatchDispatcherParams struct {
 
 // PutDispatcherParams are the parameters of PutDispatcher; what is zero is not sent.
 type PutDispatcherParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
 	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PauseDispatcherParams are the parameters of PauseDispatcher; what is zero is not sent.
+type PauseDispatcherParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeDispatcherParams are the parameters of ResumeDispatcher; what is zero is not sent.
+type ResumeDispatcherParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListPoolsParams are the parameters of ListPools; what is zero is not sent.
@@ -877,6 +902,8 @@ type ListPoolsParams struct {
 
 // DeletePoolParams are the parameters of DeletePool; what is zero is not sent.
 type DeletePoolParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -888,6 +915,8 @@ type PatchPoolJSONBody map[string]interface{}
 
 // PatchPoolParams are the parameters of PatchPool; what is zero is not sent.
 type PatchPoolParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -896,10 +925,28 @@ type PatchPoolParams struct {
 
 // PutPoolParams are the parameters of PutPool; what is zero is not sent.
 type PutPoolParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
 	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PausePoolParams are the parameters of PausePool; what is zero is not sent.
+type PausePoolParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumePoolParams are the parameters of ResumePool; what is zero is not sent.
+type ResumePoolParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListQueuesParams are the parameters of ListQueues; what is zero is not sent.
@@ -912,6 +959,8 @@ type ListQueuesParams struct {
 
 // DeleteQueueParams are the parameters of DeleteQueue; what is zero is not sent.
 type DeleteQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -923,6 +972,8 @@ type PatchQueueJSONBody map[string]interface{}
 
 // PatchQueueParams are the parameters of PatchQueue; what is zero is not sent.
 type PatchQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -931,10 +982,36 @@ type PatchQueueParams struct {
 
 // PutQueueParams are the parameters of PutQueue; what is zero is not sent.
 type PutQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
 	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// DrainQueueParams are the parameters of DrainQueue; what is zero is not sent.
+type DrainQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PauseQueueParams are the parameters of PauseQueue; what is zero is not sent.
+type PauseQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeQueueParams are the parameters of ResumeQueue; what is zero is not sent.
+type ResumeQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListSendersParams are the parameters of ListSenders; what is zero is not sent.
@@ -946,6 +1023,8 @@ type ListSendersParams struct {
 
 // DeleteSenderParams are the parameters of DeleteSender; what is zero is not sent.
 type DeleteSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -957,6 +1036,8 @@ type PatchSenderJSONBody map[string]interface{}
 
 // PatchSenderParams are the parameters of PatchSender; what is zero is not sent.
 type PatchSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
@@ -965,10 +1046,44 @@ type PatchSenderParams struct {
 
 // PutSenderParams are the parameters of PutSender; what is zero is not sent.
 type PutSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 	// *: only create.
 	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// BlockSenderParams are the parameters of BlockSender; what is zero is not sent.
+type BlockSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PauseSenderParams are the parameters of PauseSender; what is zero is not sent.
+type PauseSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeSenderParams are the parameters of ResumeSender; what is zero is not sent.
+type ResumeSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// UnblockSenderParams are the parameters of UnblockSender; what is zero is not sent.
+type UnblockSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListTransactionsParamsInclude is a part of ListTransactions.
@@ -1040,9 +1155,37 @@ type GetTransactionParams struct {
 	Prefer string `header:"Prefer"`
 }
 
+// AbandonTransactionParams are the parameters of AbandonTransaction; what is zero is not sent.
+type AbandonTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// CancelTransactionParams are the parameters of CancelTransaction; what is zero is not sent.
+type CancelTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // RedriveTransactionParams are the parameters of RedriveTransaction; what is zero is not sent.
 type RedriveTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun         *bool  `query:"dry_run"`
 	IdempotencyKey string `header:"Idempotency-Key"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// RetryTransactionParams are the parameters of RetryTransaction; what is zero is not sent.
+type RetryTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // PostTransactionsParams are the parameters of PostTransactions; what is zero is not sent.
@@ -1343,15 +1486,15 @@ func (c *Client) PutDispatcher(ctx context.Context, pType string, params *PutDis
 }
 
 // PauseDispatcher: Send nothing more of a type. POST /dispatchers/{type}/pause
-func (c *Client) PauseDispatcher(ctx context.Context, pType string, body *PauseDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) PauseDispatcher(ctx context.Context, pType string, params *PauseDispatcherParams, body *PauseDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/dispatchers/%s/pause", segment(pType))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeDispatcher: Let a paused type go on. POST /dispatchers/{type}/resume
-func (c *Client) ResumeDispatcher(ctx context.Context, pType string, body *ResumeDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) ResumeDispatcher(ctx context.Context, pType string, params *ResumeDispatcherParams, body *ResumeDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/dispatchers/%s/resume", segment(pType))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetLimits: The limits in force. GET /limits
@@ -1409,15 +1552,15 @@ func (c *Client) PutPool(ctx context.Context, name string, params *PutPoolParams
 }
 
 // PausePool: Let none of its senders take another queue. POST /pools/{name}/pause
-func (c *Client) PausePool(ctx context.Context, name string, body *PausePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) PausePool(ctx context.Context, name string, params *PausePoolParams, body *PausePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/pools/%s/pause", segment(name))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumePool: Let its senders work again. POST /pools/{name}/resume
-func (c *Client) ResumePool(ctx context.Context, name string, body *ResumePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) ResumePool(ctx context.Context, name string, params *ResumePoolParams, body *ResumePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/pools/%s/resume", segment(name))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListQueues: List queues. GET /queues
@@ -1451,21 +1594,21 @@ func (c *Client) PutQueue(ctx context.Context, name string, params *PutQueuePara
 }
 
 // DrainQueue: Accept nothing more, work off the rest. POST /queues/{name}/drain
-func (c *Client) DrainQueue(ctx context.Context, name string, body *DrainQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) DrainQueue(ctx context.Context, name string, params *DrainQueueParams, body *DrainQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/queues/%s/drain", segment(name))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // PauseQueue: Stop after what is in flight. POST /queues/{name}/pause
-func (c *Client) PauseQueue(ctx context.Context, name string, body *PauseQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) PauseQueue(ctx context.Context, name string, params *PauseQueueParams, body *PauseQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/queues/%s/pause", segment(name))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeQueue: Go on, and accept again. POST /queues/{name}/resume
-func (c *Client) ResumeQueue(ctx context.Context, name string, body *ResumeQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) ResumeQueue(ctx context.Context, name string, params *ResumeQueueParams, body *ResumeQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/queues/%s/resume", segment(name))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetQueueWhy: Why its head does not move. GET /queues/{name}/why
@@ -1511,27 +1654,27 @@ func (c *Client) PutSender(ctx context.Context, account string, params *PutSende
 }
 
 // BlockSender: Block a sender for a while. POST /senders/{account}/block
-func (c *Client) BlockSender(ctx context.Context, account string, body *BlockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) BlockSender(ctx context.Context, account string, params *BlockSenderParams, body *BlockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/block", segment(account))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // PauseSender: Keep a sender from taking another queue. POST /senders/{account}/pause
-func (c *Client) PauseSender(ctx context.Context, account string, body *PauseSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) PauseSender(ctx context.Context, account string, params *PauseSenderParams, body *PauseSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/pause", segment(account))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeSender: Let a paused sender work again. POST /senders/{account}/resume
-func (c *Client) ResumeSender(ctx context.Context, account string, body *ResumeSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) ResumeSender(ctx context.Context, account string, params *ResumeSenderParams, body *ResumeSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/resume", segment(account))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // UnblockSender: Let a blocked sender work again. POST /senders/{account}/unblock
-func (c *Client) UnblockSender(ctx context.Context, account string, body *UnblockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) UnblockSender(ctx context.Context, account string, params *UnblockSenderParams, body *UnblockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/unblock", segment(account))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListTransactions: List transactions. GET /transactions
@@ -1559,9 +1702,9 @@ func (c *Client) GetTransaction(ctx context.Context, id string, params *GetTrans
 }
 
 // AbandonTransaction: End what an outage made immovable. POST /transactions/{id}/abandon
-func (c *Client) AbandonTransaction(ctx context.Context, id string, body *AbandonTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) AbandonTransaction(ctx context.Context, id string, params *AbandonTransactionParams, body *AbandonTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/transactions/%s/abandon", segment(id))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetTransactionAttempts: One entry per dispatch. GET /transactions/{id}/attempts
@@ -1571,9 +1714,9 @@ func (c *Client) GetTransactionAttempts(ctx context.Context, id string) (*Answer
 }
 
 // CancelTransaction: Take back what has not gone out. POST /transactions/{id}/cancel
-func (c *Client) CancelTransaction(ctx context.Context, id string, body *CancelTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) CancelTransaction(ctx context.Context, id string, params *CancelTransactionParams, body *CancelTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/transactions/%s/cancel", segment(id))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetTransactionHistory: Every transition, oldest first. GET /transactions/{id}/history
@@ -1589,9 +1732,9 @@ func (c *Client) RedriveTransaction(ctx context.Context, id string, params *Redr
 }
 
 // RetryTransaction: End a delay now. POST /transactions/{id}/retry
-func (c *Client) RetryTransaction(ctx context.Context, id string, body *RetryTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+func (c *Client) RetryTransaction(ctx context.Context, id string, params *RetryTransactionParams, body *RetryTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/transactions/%s/retry", segment(id))
-	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetTransactionWhy: What it waits for. GET /transactions/{id}/why

@@ -194,7 +194,7 @@ func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context
 
 func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
 	op := operation(tag, http.MethodPost, path, id, summary, statuses)
-	op.Errors = append(op.Errors, 409, 413)
+	op.Errors = append(op.Errors, 409, 412, 413)
 	register(a, op, h)
 }
 
@@ -219,9 +219,14 @@ func remove[I, O any](a *API, tag, path, id, summary string, h func(context.Cont
 // register adds a route whose handler returns faults.
 func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		ctx, t, end := a.try(ctx, in)
+		defer end()
 		out, err := h(ctx, in)
 		if err != nil {
 			return nil, a.problem(ctx, err)
+		}
+		if l, ok := any(out).(*leverOutput); ok {
+			l.Body.DryRun = t.DryRun
 		}
 		return out, nil
 	})

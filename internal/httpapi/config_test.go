@@ -50,6 +50,9 @@ func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
 	d.want(204, "DELETE", "/dispatchers/pay?force=true", "")
 	d.refused(404, "not_found", "GET", "/dispatchers/pay", "")
 	d.refused(422, "unknown_type", "POST", "/transactions", `{"type": "pay"}`)
+	if again := d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/"}`); again.body["paused"] != false {
+		t.Errorf("it came back paused: %s", again.raw)
+	}
 }
 
 func TestSendersAreCreatedBlockedAndDeleted(t *testing.T) {

@@ -167,18 +167,12 @@ type deleteDispatcherInput struct {
 }
 
 func (a *API) deleteDispatcher(ctx context.Context, in *deleteDispatcherInput) (*struct{}, error) {
-	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(d.Version); err != nil {
-		return nil, err
-	}
-	return nil, a.Store.RemoveDispatcher(ctx, by(ctx, ""), d.Type, in.Force)
+	return nil, a.Store.RemoveDispatcher(ctx, by(ctx, ""), string(in.Type), in.Force)
 }
 
 type dispatcherActionInput struct {
 	Type name `path:"type"`
+	Trial
 	Body *reasonBody
 }
 

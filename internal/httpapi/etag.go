@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // matches says whether a list of entity tags, as in If-Match and If-None-Match, names etag.
@@ -20,9 +22,34 @@ func matches(list, etag string) bool {
 
 func etag(version int64) string { return fmt.Sprintf(`"%d"`, version) }
 
+// Trial is what every action and every change takes: the condition under which it is done, and whether it
+// is only tried.
+type Trial struct {
+	IfMatch string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
+	DryRun  bool   `query:"dry_run" doc:"Answer what would change, and change nothing."`
+}
+
+func (t *Trial) trial() *Trial { return t }
+
+// try prepares the context of a handler whose input has a Trial; end must be called after it.
+func (a *API) try(ctx context.Context, in any) (_ context.Context, t *Trial, end func()) {
+	x, ok := in.(interface{ trial() *Trial })
+	if !ok {
+		return ctx, &Trial{}, func() {}
+	}
+	if t = x.trial(); t.IfMatch != "" {
+		scopeOf(ctx).match = func(tag string) bool { return matches(t.IfMatch, `"`+tag+`"`) }
+	}
+	if !t.DryRun {
+		return ctx, t, func() {}
+	}
+	ctx, end = a.Store.DryRun(ctx)
+	return ctx, t, end
+}
+
 // Conditions are the preconditions of a write.
 type Conditions struct {
-	IfMatch     string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
+	Trial
 	IfNoneMatch string `header:"If-None-Match" doc:"*: only create."`
 }
 
@@ -31,8 +58,11 @@ func (c Conditions) version() (int64, error) {
 	if strings.TrimSpace(c.IfNoneMatch) == "*" {
 		return -1, nil
 	}
-	if c.IfMatch == "" || strings.TrimSpace(c.IfMatch) == "*" {
+	switch strings.TrimSpace(c.IfMatch) {
+	case "":
 		return 0, nil
+	case "*":
+		return pg.AnyVersion, nil
 	}
 	n, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(strings.TrimSpace(c.IfMatch), "W/"), `"`), 10, 64)
 	if err != nil || n <= 0 {

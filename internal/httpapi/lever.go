@@ -21,11 +21,11 @@ func (b *reasonBody) reason() string {
 // leverOutput is the answer to an action: done (200), or pending until the next safe point (202).
 type leverOutput struct {
 	Status int
-	ETag   string `header:"ETag"`
 	Body   struct {
 		Result  string `json:"result" enum:"done,pending"`
 		Changed bool   `json:"changed" doc:"false if it was so already"`
 		At      string `json:"at,omitempty" doc:"pending: when it takes effect"`
+		DryRun  bool   `json:"dry_run,omitempty" doc:"true: this is what it would do"`
 	}
 }
 

@@ -159,15 +159,12 @@ type deletePoolInput struct {
 
 // deletePool removes a pool that nothing needs; 409 in_use.
 func (a *API) deletePool(ctx context.Context, in *deletePoolInput) (*struct{}, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.Store.RemovePool(ctx, by(ctx, ""), string(in.Name), max(version, 0))
+	return nil, a.Store.RemovePool(ctx, by(ctx, ""), string(in.Name))
 }
 
 type poolActionInput struct {
 	Name name `path:"name"`
+	Trial
 	Body *reasonBody
 }
 

@@ -185,11 +185,7 @@ func (a *API) patchQueue(ctx context.Context, in *patchQueueInput) (*queueOutput
 	if err := a.decode(raw, &next, "queueSettings"); err != nil {
 		return nil, err
 	}
-	version := q.Version
-	if !q.Configured { // its version is not one that a client replaces
-		version = 0
-	}
-	return a.writeQueue(ctx, q.Name, next, version)
+	return a.writeQueue(ctx, q.Name, next, q.Version)
 }
 
 type deleteQueueInput struct {
@@ -200,15 +196,12 @@ type deleteQueueInput struct {
 // deleteQueue takes the settings back; 409 in_use while anything is in the queue. One that held something
 // stays in lists, not configured, until the last day of its transactions is dropped.
 func (a *API) deleteQueue(ctx context.Context, in *deleteQueueInput) (*struct{}, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.Store.RemoveQueue(ctx, by(ctx, ""), string(in.Name), max(version, 0))
+	return nil, a.Store.RemoveQueue(ctx, by(ctx, ""), string(in.Name))
 }
 
 type queueActionInput struct {
 	Name name `path:"name"`
+	Trial
 	Body *reasonBody
 }
 

@@ -22,6 +22,8 @@ type scope struct {
 	Context   *pg.Context
 	Actor     string
 	RequestID string
+
+	match func(tag string) bool // what If-Match says, nil without
 }
 
 type scopeKey struct{}
@@ -36,7 +38,7 @@ func scopeOf(ctx context.Context) *scope {
 // by says who pulls a lever.
 func by(ctx context.Context, reason string) pg.By {
 	s := scopeOf(ctx)
-	return pg.By{Context: s.Context.ID, Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID}
+	return pg.By{Context: s.Context.ID, Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
 }
 
 func contextID(ctx context.Context) int32 { return scopeOf(ctx).Context.ID }

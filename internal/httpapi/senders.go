@@ -171,19 +171,13 @@ type deleteSenderInput struct {
 
 // deleteSender takes a sender out of use; one that serves a queue finishes what it holds (S2.13).
 func (a *API) deleteSender(ctx context.Context, in *deleteSenderInput) (*struct{}, error) {
-	s, err := a.Store.Sender(ctx, contextID(ctx), string(in.Account))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(s.Version); err != nil {
-		return nil, err
-	}
-	return nil, a.Store.RemoveSender(ctx, by(ctx, ""), s.Account)
+	return nil, a.Store.RemoveSender(ctx, by(ctx, ""), string(in.Account))
 }
 
 type senderActionInput struct {
 	Account name `path:"account"`
-	Body    *reasonBody
+	Trial
+	Body *reasonBody
 }
 
 func (a *API) pauseSender(ctx context.Context, in *senderActionInput) (*leverOutput, error) {
@@ -206,7 +200,8 @@ type blockBody struct {
 
 type blockInput struct {
 	Account name `path:"account"`
-	Body    *blockBody
+	Trial
+	Body *blockBody
 }
 
 // blockSender keeps a sender from taking another queue; the one that it serves keeps it.

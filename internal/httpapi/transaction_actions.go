@@ -12,7 +12,8 @@ import (
 )
 
 type transactionActionInput struct {
-	ID   string `path:"id"`
+	ID string `path:"id"`
+	Trial
 	Body *reasonBody
 }
 
@@ -58,8 +59,9 @@ type redriveBody struct {
 }
 
 type redriveInput struct {
-	ID   string `path:"id"`
-	Key  string `header:"Idempotency-Key"`
+	ID  string `path:"id"`
+	Key string `header:"Idempotency-Key"`
+	Trial
 	Body *redriveBody
 }
 

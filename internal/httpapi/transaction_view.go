@@ -2,9 +2,6 @@ package httpapi
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -101,19 +98,7 @@ func accepted(sub *pg.Submission, a pg.Accepted, context string) *pg.Transaction
 }
 
 // etagOf changes whenever anything that a reader sees of a transaction does.
-func etagOf(t *pg.Transaction) string {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
-		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(t.NextAt), t.Class, t.Code, t.Error, t.RedrivenBy)
-	return `"` + strconv.FormatUint(h.Sum64(), 36) + `"`
-}
-
-func stamp(t *time.Time) int64 {
-	if t == nil {
-		return 0
-	}
-	return t.UnixMicro()
-}
+func etagOf(t *pg.Transaction) string { return `"` + t.Tag() + `"` }
 
 func ptr[T comparable](v T) *T {
 	var zero T

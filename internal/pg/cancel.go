@@ -16,6 +16,9 @@ type By struct {
 	Via       string
 	Reason    string
 	RequestID string
+	// Match says whether an entity tag is one that the client last saw; nil if it does not care. What is
+	// about to change is compared under its lock: Conflict "precondition_failed" with the present version.
+	Match func(tag string) bool
 }
 
 // LeverResult is what a lever did.
@@ -72,6 +75,9 @@ func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand,
 	}
 	if h.task == nil {
 		return nil, fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	if err := t.seenTransaction(ctx, by, id); err != nil {
+		return nil, err
 	}
 	switch {
 	case h.state != "":

@@ -96,7 +96,7 @@ func (s *Store) leaseNow() *time.Time {
 
 // Now reads the time by which everything is decided.
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
+	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
 	return t, known(err)
 }
 

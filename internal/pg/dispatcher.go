@@ -46,7 +46,7 @@ func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, ty
 
 // Dispatchers lists the dispatchers of a context by type, without removed ones.
 func (s *Store) Dispatchers(ctx context.Context, contextID int32) ([]*Dispatcher, error) {
-	list, err := s.dispatchers(ctx, s.pool, contextID, "")
+	list, err := s.dispatchers(ctx, s.db(ctx), contextID, "")
 	kept := []*Dispatcher{}
 	for _, d := range list {
 		if !d.Removed {
@@ -58,7 +58,7 @@ func (s *Store) Dispatchers(ctx context.Context, contextID int32) ([]*Dispatcher
 
 // Dispatcher returns one dispatcher as the database has it now, or NotFound.
 func (s *Store) Dispatcher(ctx context.Context, contextID int32, typ string) (*Dispatcher, error) {
-	list, err := s.dispatchers(ctx, s.pool, contextID, typ)
+	list, err := s.dispatchers(ctx, s.db(ctx), contextID, typ)
 	if err != nil {
 		return nil, err
 	}
@@ -112,15 +112,18 @@ func (t *txn) lockVersion(ctx context.Context, want int64, sql string, args ...a
 	if err := t.send(ctx, b); err != nil {
 		return false, err
 	}
-	created = have == 0 || removed
+	created, t.version = have == 0 || removed, have
 	return created, matchVersion(want, have, created)
 }
 
-// matchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist) with what
-// there is.
+// AnyVersion stands for If-Match: *.
+const AnyVersion = -3
+
+// matchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist, -2 = some
+// other version, AnyVersion = it must exist) with what there is.
 func matchVersion(want, have int64, created bool) error {
 	switch {
-	case want == 0, want == have && !created, want == -1 && created:
+	case want == 0, want == have && !created, want == -1 && created, want == AnyVersion && !created:
 		return nil
 	case created:
 		return fault.New(fault.Conflict, "precondition_failed", "it does not exist (any more): leave If-Match out to create it").With("version", 0)
@@ -133,21 +136,28 @@ func matchVersion(want, have int64, created bool) error {
 func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
 	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND paused <> $3`,
-		`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 AND removed_at IS NULL`, typ, paused)
+		`SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, typ, paused)
 }
 
 // RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
 // lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
 // head of a queue.
 func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force bool) error {
-	d, err := s.Dispatcher(ctx, by.Context, typ)
-	if err != nil {
-		return err
-	}
-	err = s.run(ctx, func(t *txn) error {
+	err := s.run(ctx, func(t *txn) error {
+		missing, err := t.lockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)
+		if err != nil {
+			return err
+		}
+		if missing {
+			return fault.New(fault.NotFound, "not_found", "no dispatcher for type %q", fault.Clip(typ))
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
+		}
 		var busy bool
 		b := &pgx.Batch{}
-		b.Queue(`SELECT EXISTS (SELECT FROM postern.ready r JOIN postern.lane l ON l.lane_id = r.lane WHERE l.dispatcher_id = $1)`, d.ID).
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.ready r JOIN postern.lane l ON l.lane_id = r.lane
+			JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id WHERE d.context_id = $1 AND d.type = $2)`, by.Context, typ).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -156,7 +166,8 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
 		}
 		b = &pgx.Batch{}
-		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), version = version + 1 WHERE dispatcher_id = $1`, d.ID)
+		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, version = version + 1
+			WHERE context_id = $1 AND type = $2`, by.Context, typ)
 		s.audit(b, by, "delete", "/dispatchers/"+typ)
 		return t.commit(ctx, b)
 	})
@@ -177,21 +188,22 @@ func verb(paused bool) string {
 // that there is no such row.
 func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		found := false
-		b := &pgx.Batch{}
-		b.Queue(exists, by.Context, name).Query(func(rows pgx.Rows) error { found = rows.Next(); rows.Close(); return rows.Err() })
-		if err := t.send(ctx, b); err != nil {
+		missing, err := t.lockVersion(ctx, 0, exists, by.Context, name)
+		if err != nil {
 			return err
 		}
-		if !found {
+		if missing {
 			return fault.New(fault.NotFound, "not_found", "there is no %s", object)
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
 		}
 		tag, err := t.conn.Exec(ctx, update, by.Context, name, value)
 		if err != nil {
 			return err
 		}
 		r.Changed = tag.RowsAffected() > 0
-		b = &pgx.Batch{}
+		b := &pgx.Batch{}
 		s.audit(b, by, action, object)
 		return t.commit(ctx, b)
 	})

@@ -44,7 +44,7 @@ func scanPool(row pgx.CollectableRow) (*Pool, error) {
 
 // SenderPools lists up to limit pools of a context by name, those after a given one.
 func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, limit int) ([]*Pool, error) {
-	rows, err := s.pool.Query(ctx, poolSQL+` AND p.name > $3 ORDER BY p.name LIMIT $4`, contextID, s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, poolSQL+` AND p.name > $3 ORDER BY p.name LIMIT $4`, contextID, s.now(), after, limit)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -54,7 +54,7 @@ func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, 
 
 // SenderPool returns one pool, or NotFound.
 func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*Pool, error) {
-	rows, err := s.pool.Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.now(), name)
+	rows, err := s.db(ctx).Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.now(), name)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -92,20 +92,23 @@ func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (crea
 // What they serve they go on with.
 func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
 	return s.setFlag(ctx, by, verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
-		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT FROM postern.pool WHERE context_id = $1 AND name = $2`, name, paused)
+		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
 }
 
 // RemovePool removes a pool that nothing needs any more; Conflict "in_use" while it has senders, or a
 // dispatcher or queue names it. Whoever makes one of these locks the pool's row first, so that it waits for
 // the commit of a removal and then makes the pool anew, or the removal waits for it and then sees it.
-func (s *Store) RemovePool(ctx context.Context, by By, name string, version int64) error {
+func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 	err := s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
+		missing, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
 		if err != nil {
 			return err
 		}
 		if missing {
 			return fault.New(fault.NotFound, "not_found", "no pool %q", fault.Clip(name))
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
 		}
 		var senders, dispatchers, queues int
 		b := &pgx.Batch{}

@@ -16,7 +16,7 @@ func TestAPoolIsNotRemovedUnderWhoNeedsIt(t *testing.T) {
 	_, err := a.s.PutPool(a.ctx, a.by, pg.Pool{Name: "spare", AfterFailure: "keep", BlockFor: time.Hour}, 0)
 	a.must(err)
 	a.ready()
-	remove := op{name: "remove the pool", run: func(a *arena, s *pg.Store) string { return refusal(s.RemovePool(a.ctx, a.by, "spare", 0)) }}
+	remove := op{name: "remove the pool", run: func(a *arena, s *pg.Store) string { return refusal(s.RemovePool(a.ctx, a.by, "spare")) }}
 	sender := op{name: "put a sender", run: func(a *arena, s *pg.Store) string {
 		_, err := s.PutSender(a.ctx, a.by, pg.Sender{Account: "acct-9", Pool: "spare"}, 0)
 		return refusal(err)
@@ -72,7 +72,7 @@ func TestABlamedSenderTakesNothingElse(t *testing.T) {
 	if s.BlockedUntil == nil || !s.BlockedUntil.Equal(w.now.Add(time.Hour)) || s.BlockReason != "failed: 500 no" {
 		t.Errorf("%v %q", s.BlockedUntil, s.BlockReason)
 	}
-	if err := w.s.RemovePool(w.ctx, w.by, "p", 0); fault.CodeOf(err) != "in_use" {
+	if err := w.s.RemovePool(w.ctx, w.by, "p"); fault.CodeOf(err) != "in_use" {
 		t.Error(err)
 	}
 }

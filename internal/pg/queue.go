@@ -73,7 +73,7 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 
 // Queues lists up to limit queues of a context by name: those after a name, with a prefix.
 func (s *Store) Queues(ctx context.Context, contextID int32, prefix, after string, limit int) ([]*Queue, error) {
-	rows, err := s.pool.Query(ctx, queueSQL+` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
+	rows, err := s.db(ctx).Query(ctx, queueSQL+` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
 		ORDER BY n.context_id, n.name LIMIT $4`, contextID, after, prefix, limit)
 	if err != nil {
 		return nil, known(err)
@@ -84,7 +84,7 @@ func (s *Store) Queues(ctx context.Context, contextID int32, prefix, after strin
 
 // Queue returns one queue, or NotFound.
 func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue, error) {
-	rows, err := s.pool.Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
+	rows, err := s.db(ctx).Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -100,6 +100,13 @@ func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue
 
 // PutQueue creates or replaces the settings of a queue (S2.19).
 func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (created bool, err error) {
+	if version > 0 || version == AnyVersion { // what is not there has no version: it is not made for the comparison
+		if _, err := s.Queue(ctx, by.Context, v.Name); fault.KindOf(err) == fault.NotFound {
+			return false, matchVersion(version, 0, true)
+		} else if err != nil {
+			return false, err
+		}
+	}
 	if err := s.makeQueues(ctx, []nameKey{{by.Context, v.Name}}); err != nil {
 		return false, err
 	}
@@ -126,7 +133,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			return fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
 		}
 		created = !configured
-		if err := matchVersion(version, old, created); err != nil {
+		if err := matchVersion(version, old, created && version == -1); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)
@@ -222,6 +229,12 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 	}
 	id := s.queueID(by.Context, name)
 	err = s.run(ctx, func(t *txn) error {
+		if _, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
+			return err
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
+		}
 		q, now, err := s.lockOne(ctx, t, id)
 		if err != nil {
 			return err
@@ -232,10 +245,11 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 		}
 		e := newEffects(s)
 		e.now = now
+		b := &pgx.Batch{}
 		if r.Changed = change(e, q); r.Changed {
 			e.saved = append(e.saved, q)
+			b.Queue(`UPDATE postern.queue_name SET version = version + 1 WHERE context_id = $1 AND name = $2`, by.Context, name)
 		}
-		b := &pgx.Batch{}
 		s.audit(b, by, action, "/queues/"+name)
 		return e.commit(ctx, t, b)
 	})

@@ -12,7 +12,7 @@ import (
 // RemoveQueue takes the settings of a queue back (S2.4, S2.19). Outcomes: a queue that never held anything
 // is gone; one that did keeps its name, positions and fences, and is as if nobody had configured it;
 // Conflict "in_use" while anything waits or is in flight; NotFound.
-func (s *Store) RemoveQueue(ctx context.Context, by By, name string, version int64) error {
+func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
 	return s.run(ctx, func(t *txn) error {
 		var id, have, last int64
 		b := &pgx.Batch{}
@@ -27,7 +27,7 @@ func (s *Store) RemoveQueue(ctx context.Context, by By, name string, version int
 		if id == 0 {
 			return fault.New(fault.NotFound, "not_found", "no queue %q", fault.Clip(name))
 		}
-		if err := matchVersion(version, have, false); err != nil {
+		if err := by.seen(have); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)

@@ -91,6 +91,9 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		return err
 	}
 	for k, id := range found {
+		if d := dryOf(ctx); d != nil && s.queueID(k.context, k.name) == 0 {
+			d.made = append(d.made, id)
+		}
 		s.names.Store(k, id)
 	}
 	return nil

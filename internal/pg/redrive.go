@@ -27,6 +27,9 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if err != nil {
 		return Accepted{}, err
 	}
+	if err := by.seenTag(old); err != nil {
+		return Accepted{}, err
+	}
 	switch {
 	case old.State == outbox.DONE || !old.State.Terminal():
 		return Accepted{}, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only FAILED, UNRESOLVED and CANCELLED ones can be redriven", id, old.State)
@@ -41,7 +44,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if len(change.Data) > 0 {
 		sub.Data = change.Data
 	}
-	err = s.pool.QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, '') FROM postern.task t
+	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, '') FROM postern.task t
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
 		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent)
 	if err != nil {

@@ -49,7 +49,7 @@ func scanSender(row pgx.CollectableRow) (*Sender, error) {
 
 // Senders lists up to limit senders of a context by account, those after a given one.
 func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
-	rows, err := s.pool.Query(ctx, senderSQL+` AND s.account > $4 ORDER BY s.account LIMIT $5`, contextID, "", s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, senderSQL+` AND s.account > $4 ORDER BY s.account LIMIT $5`, contextID, "", s.now(), after, limit)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) Senders(ctx context.Context, contextID int32, after string, limi
 
 // Sender returns one sender, or NotFound.
 func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*Sender, error) {
-	rows, err := s.pool.Query(ctx, senderSQL, contextID, account, s.now())
+	rows, err := s.db(ctx).Query(ctx, senderSQL, contextID, account, s.now())
 	if err != nil {
 		return nil, known(err)
 	}
@@ -103,12 +103,12 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 // RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
 func (s *Store) RemoveSender(ctx context.Context, by By, account string) error {
 	_, err := s.setFlag(ctx, by, "delete", "/senders/"+account,
-		`UPDATE postern.sender SET removed_at = $3, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
+		`UPDATE postern.sender SET removed_at = $3, paused = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
 		senderExists, account, time.Now())
 	return err
 }
 
-const senderExists = `SELECT FROM postern.sender WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`
+const senderExists = `SELECT version, removed_at IS NOT NULL FROM postern.sender WHERE context_id = $1 AND account = $2 FOR UPDATE`
 
 // PauseSender keeps a sender from taking another queue, or lets it again. The queue that it serves
 // keeps it.

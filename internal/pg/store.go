@@ -31,8 +31,8 @@ type Store struct {
 
 	clock  atomic.Pointer[clock]
 	moving sync.Mutex // held while the clock is moved
-	broken sync.Map // ids of queues whose head has no body
-	names  sync.Map // nameKey -> queue id; a name never changes its id
+	broken sync.Map   // ids of queues whose head has no body
+	names  sync.Map   // nameKey -> queue id; a name never changes its id
 	epoch  int
 }
 

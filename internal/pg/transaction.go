@@ -71,12 +71,16 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 // Transactions reads several transactions of a context by id, with their bodies, in one statement. What
 // does not exist is missing from the map.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+	return transactions(ctx, s.db(ctx), contextID, ids)
+}
+
+func transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	var queues, seqs []int64
 	var days []time.Time
 	for _, id := range ids {
 		queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 	}
-	rows, err := s.pool.Query(ctx, transactionSelect+`, v.data, v.result
+	rows, err := db.Query(ctx, transactionSelect+`, v.data, v.result
 		FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
 		`+txOf("n")+` WHERE v.context_id = $1`, contextID, queues, seqs, days)
 	if err != nil {

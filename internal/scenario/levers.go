@@ -72,7 +72,7 @@ func remove(s *story, c *command, _ say) error {
 	case "sender":
 		return s.store.RemoveSender(s.ctx, s.by, c.word())
 	case "pool":
-		return s.store.RemovePool(s.ctx, s.by, c.word(), 0)
+		return s.store.RemovePool(s.ctx, s.by, c.word())
 	case "dispatcher":
 		return s.store.RemoveDispatcher(s.ctx, s.by, c.word(), c.option("force", "") == "true")
 	default:

@@ -1,0 +1,54 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// seen compares the version of what is about to change, under its lock, with what the client last saw.
+func (by By) seen(version int64) error {
+	if by.Match == nil || by.Match(strconv.FormatInt(version, 10)) {
+		return nil
+	}
+	return matchVersion(-2, version, false)
+}
+
+// seenTransaction is seen for a transaction whose queue t has locked.
+func (t *txn) seenTransaction(ctx context.Context, by By, id outbox.ID) error {
+	if by.Match == nil {
+		return nil
+	}
+	found, err := transactions(ctx, t.conn, by.Context, []outbox.ID{id})
+	if err != nil {
+		return err
+	}
+	return by.seenTag(found[id])
+}
+
+func (by By) seenTag(t *Transaction) error {
+	if by.Match == nil || t == nil || by.Match(t.Tag()) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "precondition_failed", "transaction %s is %s by now: read it again", t.ID, t.State).With("version", t.Tag())
+}
+
+// Tag changes whenever anything that a reader sees of a transaction does.
+func (t *Transaction) Tag() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
+		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(t.NextAt), t.Class, t.Code, t.Error, t.RedrivenBy)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+func stamp(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.UnixMicro()
+}
