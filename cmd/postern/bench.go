@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,9 +64,11 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.SortFlags = false
 	f.IntVar(&c.Runs, "runs", 5, "runs of each scenario, or pairs of runs where things are compared")
 	f.BoolVar(&c.Zipf, "zipf", false, "fifo: some queues are much longer than others")
-	f.IntVar(&c.Queues, "queues", 1000, "e2e: queues")
+	f.DurationVar(&c.Length, "length", 5*time.Second, "ingest, commit: how long a run is")
+	f.IntVar(&c.Queues, "queues", 1000, "e2e, ingest: queues")
 	f.IntVar(&c.Depth, "depth", 10, "e2e: transactions per queue")
 	f.IntVar(&c.Connections, "connections", 64, "e2e: connections that post")
+	f.IntVar(&c.Batch, "batch", 100, "ingest-batch: transactions a post")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
 }
 
@@ -79,8 +82,8 @@ func listScenarios(cmd *cobra.Command) error {
 }
 
 func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool) (err error) {
-	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 {
-		return usage(cmd, errors.New("queues, depth, connections and runs are at least 1"))
+	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 || c.Batch < 1 || c.Length <= 0 {
+		return usage(cmd, errors.New("runs and all sizes are at least 1, and the length of a run is above zero"))
 	}
 	cfg, _, err := settings(cmd, devDefaults())
 	if err != nil {

@@ -3,8 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,6 +19,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/bench"
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // benchProcessCommand is one process of a benchmark. It builds itself, prints its address (or -) as a line,
@@ -34,7 +39,7 @@ func benchProcessCommand() *cobra.Command {
 			role := app.Role{Serve: args[0] == bench.RoleServe || args[0] == bench.RoleBoth,
 				Work: args[0] == bench.RoleWork || args[0] == bench.RoleBoth, Version: version()}
 			if !role.Serve && !role.Work {
-				return usage(cmd, fmt.Errorf("there is no role %q", args[0]))
+				return otherProcess(cmd, cfg, args[0])
 			}
 			a, err := app.New(cmd.Context(), cfg, role, app.Logger(cfg, os.Stderr))
 			if err != nil {
@@ -45,6 +50,50 @@ func benchProcessCommand() *cobra.Command {
 	}
 	addSettings(cmd, devDefaults(), groups...)
 	return cmd
+}
+
+// otherProcess runs what Postern is compared with, or needs.
+func otherProcess(cmd *cobra.Command, cfg app.Config, role string) error {
+	database, err := cfg.Database()
+	if err != nil {
+		return err
+	}
+	var h http.Handler
+	switch role {
+	case bench.RolePlain:
+		plain, free, err := bench.PlainHandler(cmd.Context(), database)
+		if err != nil {
+			return err
+		}
+		defer free()
+		h = plain
+	case bench.RoleNoCommit:
+		pool, err := pg.Connect(cmd.Context(), database, 4)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		log := app.Logger(cfg, os.Stderr)
+		store, err := pg.Open(cmd.Context(), pool, log)
+		if err != nil {
+			return err
+		}
+		h = httpapi.New(httpapi.Config{Store: store, Ingester: &bench.NoCommit{Epoch: store.Epoch()}, Log: log, Auth: "none"}).Handler()
+	default:
+		return usage(cmd, fmt.Errorf("there is no role %q", role))
+	}
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	return attachedRun(cmd, "http://"+l.Addr().String(), func(ctx context.Context) error {
+		s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+		context.AfterFunc(ctx, func() { s.Close() })
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
 }
 
 // attachedRun says where the process serves, waits for a line on standard input, and runs until that ends.

@@ -101,6 +101,7 @@ func (m *meter) stop(ctx context.Context) (c cost, err error) {
 			return c, err
 		}
 	}
+	m.b.alone(ctx)
 	var end reading
 	if err := m.b.counters(ctx, &end); err != nil {
 		return c, err
@@ -109,4 +110,16 @@ func (m *meter) stop(ctx context.Context) (c cost, err error) {
 	c.updates, c.hot = end.updates-m.began.updates, end.hot-m.began.hot
 	c.queueUpdates, c.queueHot = end.queueUpdates-m.began.queueUpdates, end.queueHot-m.began.queueHot
 	return c, nil
+}
+
+// alone waits, a while, until the server has no other client: a backend reports what it wrote when it ends,
+// which is a moment after its client has gone.
+func (b *Bench) alone(ctx context.Context) {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var others int
+		err := b.pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> 'postern-bench'`).Scan(&others)
+		if err != nil || others == 0 {
+			return
+		}
+	}
 }

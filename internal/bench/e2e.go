@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"sync"
 	"time"
 )
 
@@ -38,12 +36,10 @@ func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
 	if err := b.calm(ctx); err != nil {
 		return nil, err
 	}
-	c := client(b.Connections)
-	defer c.CloseIdleConnections()
 	if err := p.Go(); err != nil {
 		return nil, err
 	}
-	if err := ready(ctx, c, p.URL); err != nil {
+	if err := ready(ctx, p.URL); err != nil {
 		return nil, err
 	}
 	m, err := b.meter(ctx, map[string]*Process{RoleBoth: p})
@@ -52,7 +48,7 @@ func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
 	}
 	start := time.Now()
 	prefix, total := b.name(), b.Queues*b.Depth
-	times, err := b.rounds(ctx, c, p.URL, prefix)
+	times, err := b.rounds(ctx, p.URL, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -73,41 +69,18 @@ func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
 }
 
 // rounds posts depth rounds over all queues, so that neighbours in time belong to different queues, as many
-// clients would post them. A queue is always posted to by the same connection, one after the other: its
-// order is then known, and checked.
-func (b *Bench) rounds(ctx context.Context, c *http.Client, url, prefix string) (*histogram, error) {
+// clients would post them.
+func (b *Bench) rounds(ctx context.Context, url, prefix string) (*histogram, error) {
+	tr := &traffic{url: url, path: "/transactions", prefix: prefix, connections: min(b.Connections, b.Queues), counts: make([]int, b.Queues)}
 	all := &histogram{}
-	var mu sync.Mutex
-	var first error
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for conn := range b.Connections {
-		wg.Go(func() {
-			h := &histogram{}
-			err := func() error {
-				for i := range b.Depth {
-					for q := conn; q < b.Queues; q += b.Connections {
-						began := time.Now()
-						if err := post(ctx, c, url, fmt.Sprintf("%s-%d", prefix, q), i); err != nil {
-							return err
-						}
-						h.add(time.Since(began))
-					}
-				}
-				return nil
-			}()
-			mu.Lock()
-			defer mu.Unlock()
-			all.merge(h)
-			if err != nil && first == nil {
-				first = err
-				cancel()
-			}
-		})
+	for range b.Depth {
+		h, _, _, err := tr.run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all.merge(h)
 	}
-	wg.Wait()
-	return all, first
+	return all, nil
 }
 
 // spanOf finds the queues that were made by posts to names with a prefix.

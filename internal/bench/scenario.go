@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Sizes are the flags of scenarios.
@@ -15,7 +16,11 @@ type Sizes struct {
 	Runs int  // of each scenario, or pairs of runs
 	Zipf bool // fifo: keys as unequal as the words of a language
 
-	Queues, Depth, Connections int // e2e
+	Queues      int           // e2e, ingest
+	Depth       int           // e2e: transactions per queue
+	Connections int           // e2e
+	Batch       int           // ingest-batch: transactions a post
+	Length      time.Duration // of a run of traffic
 }
 
 // Scenario is one thing to measure.
@@ -31,14 +36,21 @@ var Scenarios = []Scenario{
 	{"fifo", "the five of them below", each5},
 }
 
-// fifoSizes are the keys and depths that fifo stands for.
-var fifoSizes = []load{{keys: 1, depth: 2000}, {keys: 1000, depth: 10}, {keys: 20000, depth: 1}, {keys: 100000, depth: 10}, {keys: 1000000, depth: 1}}
-
 func init() {
 	for _, l := range fifoSizes {
 		Scenarios = append(Scenarios, fifo(l))
 	}
+	for _, c := range []int{64, 1, 16, 256} {
+		Scenarios = append(Scenarios, ingestHTTP(c))
+	}
+	Scenarios = append(Scenarios, Scenario{"ingest-batch", "POST of batches over 4 connections", ingestBatch})
+	for _, c := range []int{1, 16, 64} {
+		Scenarios = append(Scenarios, commits(c))
+	}
 }
+
+// fifoSizes are the keys and depths that fifo stands for.
+var fifoSizes = []load{{keys: 1, depth: 2000}, {keys: 1000, depth: 10}, {keys: 20000, depth: 1}, {keys: 100000, depth: 10}, {keys: 1000000, depth: 1}}
 
 func each5(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for _, l := range fifoSizes {
@@ -59,7 +71,7 @@ func fifo(l load) Scenario {
 			if l.zipf = b.Zipf; l.zipf {
 				name += "-zipf"
 			}
-			var trials []*trial
+			var trials, limits []*trial
 			for i := range b.Runs {
 				t, err := b.drain(ctx, l)
 				if err != nil {
@@ -67,9 +79,18 @@ func fifo(l load) Scenario {
 				}
 				b.told(name, i, t)
 				trials = append(trials, t)
+				if l.keys == 1 { // its limit is one durable commit after the other
+					if t, err = b.commit(ctx, 1, min(b.Length, t.took)); err != nil {
+						return nil, err
+					}
+					limits = append(limits, t)
+				}
 			}
 			r := b.summary(name, "postern", trials)
 			r.Settings["queues"], r.Settings["depth"] = l.keys, l.depth
+			if l.keys == 1 && r.Violations == 0 {
+				r.Ratios = map[string]Ratio{"to_commit_1": ratio(trials, limits, (*trial).rate)}
+			}
 			return []*Result{r}, nil
 		}}
 }

@@ -19,7 +19,7 @@ import (
 // Config is what an API needs.
 type Config struct {
 	Store    *pg.Store
-	Ingester *pg.Ingester
+	Ingester Ingester
 	Log      *slog.Logger
 	// Auth "none" is development mode: everybody is the actor dev. Anything else answers 401 to every
 	// request that is not open to all, until keys exist.
@@ -30,6 +30,11 @@ type Config struct {
 	Version string
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
 	DebugClock func(context.Context) error
+}
+
+// Ingester stores single posts: pg.Ingester.
+type Ingester interface {
+	Submit(context.Context, *pg.Submission) (pg.Accepted, error)
 }
 
 // API serves the REST surface.

@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestEachFaultOfARunIsSeen(t *testing.T) {
+	b := open(t)
+	ctx := t.Context()
+	s, err := b.fill(ctx, load{keys: 6, depth: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := b.work(ctx, s, 30, 30, 1)
+	if err != nil || run.bad != 0 || run.rate() <= 0 {
+		t.Fatalf("a run as it should be: %+v, %v", run, err)
+	}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := b.pool.Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec(`CREATE TABLE tasks AS TABLE postern.task; CREATE TABLE outcomes AS TABLE postern.outcome`)
+	whole := want{stored: 30, ended: 30, queues: 6, timed: true}
+	for _, c := range []struct{ plant, seen string }{
+		{`DELETE FROM postern.outcome WHERE seq = 5 AND queue_id = (SELECT min(queue_id) FROM postern.outcome)`, "30 should have ended, 29"},
+		{`DELETE FROM postern.outcome WHERE seq = 2 AND queue_id = (SELECT min(queue_id) FROM postern.outcome)`, "1 ended before one that is before"},
+		{`DELETE FROM postern.task WHERE seq = 5 AND queue_id = (SELECT min(queue_id) FROM postern.task)`, "30 acknowledged, 29 stored"},
+		{`DELETE FROM postern.task WHERE seq = 2 AND queue_id = (SELECT min(queue_id) FROM postern.task)`, "4 stored in queues whose positions have gaps"},
+		{`DELETE FROM postern.task WHERE queue_id = (SELECT min(queue_id) FROM postern.task)`, "6 queues, 5 stored"},
+		{`INSERT INTO postern.outcome SELECT queue_id, seq, day + 1, context_id, was, state FROM postern.outcome WHERE seq = 3 LIMIT 2`, "2 have a second outcome"},
+		{`UPDATE postern.outcome SET state = 'FAILED' WHERE seq = 4`, "6 ended otherwise than DONE"},
+		{`UPDATE postern.outcome o SET done_at = (SELECT done_at FROM outcomes p WHERE p.queue_id = o.queue_id AND p.seq = 5 - o.seq) WHERE seq IN (2, 3)`, "out of order"},
+		{`UPDATE postern.outcome SET fence = fence - 1 WHERE seq = 5 AND queue_id = (SELECT min(queue_id) FROM postern.outcome)`, "1 are out of order"},
+		{`UPDATE postern.task SET data = '{"n": 1}' WHERE seq = 3`, "6 are out of order"},
+		{`UPDATE postern.outcome o SET started_at = (SELECT done_at FROM outcomes p WHERE p.queue_id = o.queue_id AND p.seq = o.seq - 1) - interval '1 us' WHERE seq = 5`,
+			"6 were called before"},
+	} {
+		exec(c.plant)
+		wrong, n, err := b.check(ctx, s, whole)
+		if err != nil || n == 0 || !strings.Contains(strings.Join(wrong, "\n"), c.seen) {
+			t.Errorf("after %s: %d violations %q, %v; want %q", c.plant, n, wrong, err, c.seen)
+		}
+		exec(`TRUNCATE postern.task, postern.outcome; INSERT INTO postern.task TABLE tasks; INSERT INTO postern.outcome TABLE outcomes`)
+	}
+	if wrong, n, err := b.check(ctx, s, whole); n != 0 || err != nil {
+		t.Errorf("repaired: %q, %v", wrong, err)
+	}
+
+	wrong := b.summary("fifo", "postern", []*trial{run, {n: 30, took: run.took, bad: 2, wrong: []string{"2 are lost"}}})
+	line, err := json.Marshal(wrong)
+	if err != nil || strings.Contains(string(line), `"rate`) || wrong.Violations != 2 {
+		t.Errorf("a wrong run prints a rate: %s, %v", line, err)
+	}
+}
+
+func TestScenariosRunAndAreRight(t *testing.T) {
+	b := open(t)
+	for _, name := range []string{"fifo-7x3", "fifo-1x20", "e2e", "ingest-batch", "commit-1"} {
+		list, err := Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := b.Run(t.Context(), list[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Scenario != name || r.Violations != 0 || r.Rate <= 0 || r.RateMin > r.Rate || r.Rate > r.RateMax || r.Transactions <= 0 || r.Cost.WAL <= 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	b.Zipf = true
+	if d := (load{keys: 100, depth: 10, zipf: true}).depths(); d[0] < 5*d[50] || d[0] < 100 {
+		t.Errorf("Zipf gives the first key %d, the 51st %d", d[0], d[50])
+	}
+	if r, err := b.Run(t.Context(), fifo(load{keys: 50, depth: 2})); err != nil || r[0].Scenario != "fifo-50x2-zipf" || r[0].Violations != 0 || r[0].Transactions != 100 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
