@@ -68,7 +68,7 @@ func fifo(l load) Scenario {
 	name := fmt.Sprintf("fifo-%dx%d", l.keys, l.depth)
 	return Scenario{name, fmt.Sprintf("%s queues with %s transactions each, to a worker that does nothing", count(l.keys), count(l.depth)),
 		func(ctx context.Context, b *Bench) ([]*Result, error) {
-			if l.zipf = b.Zipf; l.zipf {
+			if l.zipf = b.Zipf && l.keys > 1; l.zipf {
 				name += "-zipf"
 			}
 			var trials, limits []*trial
