@@ -43,13 +43,13 @@ func root() *cobra.Command {
 }
 
 // unknown is the name that a command was given and has no command for; -h asks for help before anybody
-// else looks at it.
+// else looks at it. A command may have others below it and take arguments of its own.
 func unknown(cmd *cobra.Command) string {
 	args := cmd.Flags().Args()
 	if cmd.Name() == "help" {
 		cmd, args, _ = cmd.Root().Find(args)
 	}
-	if cmd.HasSubCommands() && len(args) > 0 {
+	if cmd.HasSubCommands() && len(args) > 0 && (cmd.Args == nil || cmd.Args(cmd, args) != nil) {
 		return args[0]
 	}
 	return ""
