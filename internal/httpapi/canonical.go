@@ -2,38 +2,9 @@ package httpapi
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"math/big"
-	"time"
 )
-
-// hashOf is what makes two requests with one key the same: SHA-256 over the fields that define the
-// transaction, with sorted keys and without white space. The uid is the key itself and not part of it.
-func hashOf(in *transactionInput) []byte {
-	fields := map[string]any{"type": in.Type, "data": parsed(in.Data)}
-	if in.Queue != nil && *in.Queue != "" {
-		fields["queue"] = *in.Queue
-	}
-	if in.NotBefore != nil {
-		fields["not_before"] = in.NotBefore.UTC().Format(time.RFC3339Nano)
-	}
-	if in.MaxRetries != nil {
-		fields["max_retries"] = *in.MaxRetries
-	}
-	if len(in.Tags) > 0 {
-		fields["tags"] = in.Tags
-	}
-	if in.Sender != "" {
-		fields["sender"] = in.Sender
-	}
-	b, err := json.Marshal(fields) // maps are written with sorted keys
-	if err != nil {
-		return nil
-	}
-	sum := sha256.Sum256(b)
-	return sum[:]
-}
 
 // parsed reads JSON and keeps the digits of its numbers.
 func parsed(raw json.RawMessage) any {

@@ -81,7 +81,7 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 		return nil, err
 	}
 	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Type: string(in.Type), Data: in.Data,
-		MaxRetries: in.MaxRetries, Sender: string(in.Sender), Hash: hashOf(in)}
+		MaxRetries: in.MaxRetries, Sender: string(in.Sender)}
 	if in.Queue != nil {
 		sub.Queue = string(*in.Queue)
 	}
@@ -94,6 +94,7 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if len(in.Tags) > 0 {
 		sub.Tags, _ = json.Marshal(in.Tags)
 	}
+	sub.Hash = sub.Fingerprint()
 	return sub, nil
 }
 
