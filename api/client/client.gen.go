@@ -785,29 +785,33 @@ type TransactionView struct {
 	Error       *ErrorView      `json:"error"`
 
 	// Fee digits
-	Fee        *string       `json:"fee"`
-	Hash       *string       `json:"hash"`
-	History    []HistoryView `json:"history,omitempty"`
-	ID         string        `json:"id"`
-	MaxRetries *int64        `json:"max_retries"`
-	NextAt     *time.Time    `json:"next_at"`
-	NotBefore  *time.Time    `json:"not_before"`
+	Fee     *string       `json:"fee"`
+	Hash    *string       `json:"hash"`
+	History []HistoryView `json:"history,omitempty"`
 
-	// Position the order of arrival in its queue; never changes
+	// ID null while staged
+	ID         string     `json:"id"`
+	MaxRetries *int64     `json:"max_retries"`
+	NextAt     *time.Time `json:"next_at"`
+	NotBefore  *time.Time `json:"not_before"`
+
+	// Position the order of arrival in its queue; never changes; 0 while staged
 	Position int64 `json:"position"`
 
 	// Queue null for unordered work
 	Queue *string `json:"queue"`
 
 	// QueueState of its queue while it is in flight; null when terminal
-	QueueState  *string              `json:"queue_state"`
-	ReceivedAt  time.Time            `json:"received_at"`
-	RedriveOf   *string              `json:"redrive_of"`
-	RedrivenBy  *string              `json:"redriven_by"`
-	Result      *ResultView          `json:"result,omitempty"`
-	RetriedAt   *time.Time           `json:"retried_at"`
-	Retries     int64                `json:"retries"`
-	Sender      *string              `json:"sender"`
+	QueueState *string     `json:"queue_state"`
+	ReceivedAt time.Time   `json:"received_at"`
+	RedriveOf  *string     `json:"redrive_of"`
+	RedrivenBy *string     `json:"redriven_by"`
+	Result     *ResultView `json:"result,omitempty"`
+	RetriedAt  *time.Time  `json:"retried_at"`
+	Retries    int64       `json:"retries"`
+	Sender     *string     `json:"sender"`
+
+	// Staged submitted by SQL, committed, and about to get its id
 	Staged      bool                 `json:"staged"`
 	State       TransactionViewState `json:"state"`
 	SubmittedAt *time.Time           `json:"submitted_at"`
@@ -1693,6 +1697,12 @@ func (c *Client) PostTransaction(ctx context.Context, params *PostTransactionPar
 func (c *Client) GetTransactionByUID(ctx context.Context, uid string, params *GetTransactionByUIDParams) (*Answer[TransactionView], error) {
 	path := fmt.Sprintf("/transactions/by-uid/%s", segment(uid))
 	return ask[TransactionView](ctx, c, "GET", path, params, nil)
+}
+
+// GetTransactionWhyByUID: What it waits for, by the client's name. GET /transactions/by-uid/{uid}/why
+func (c *Client) GetTransactionWhyByUID(ctx context.Context, uid string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/transactions/by-uid/%s/why", segment(uid))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
 }
 
 // GetTransaction: Read one transaction, or wait for it. GET /transactions/{id}

@@ -142,6 +142,7 @@ func (a *App) Run(ctx context.Context) error {
 		go func() { worked <- a.engine.Run(working) }()
 	} else {
 		go a.store.KeepFresh(working)
+		go work.Drain(working, a.store, false, a.log)
 	}
 	if a.server != nil {
 		go func() { served <- a.server.Serve(a.listener) }()

@@ -115,6 +115,7 @@ func (a *API) routes() {
 	batchRequest(&op, a.huma.OpenAPI().Components.Schemas)
 	register(a, op, a.postBatch)
 	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid", "Read one transaction by the client's name", a.getByUID, 304)
+	get(a, tag, "/transactions/by-uid/{uid}/why", "get-transaction-why-by-uid", "What it waits for, by the client's name", a.whyByUID)
 	get(a, tag, "/transactions/{id}", "get-transaction", "Read one transaction, or wait for it", a.getTransaction, 304)
 	get(a, tag, "/transactions/{id}/history", "get-transaction-history", "Every transition, oldest first", a.getHistory)
 	get(a, tag, "/transactions/{id}/attempts", "get-transaction-attempts", "One entry per dispatch", a.getAttempts)

@@ -114,3 +114,28 @@ func (h *hub) look(ids []outbox.ID) {
 		}
 	}
 }
+
+// often asks done every 50 ms until it says so, or as wait ends.
+func (h *hub) often(ctx context.Context, d time.Duration, done func() bool) {
+	select {
+	case h.slots <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-h.slots }()
+	over := time.NewTimer(d)
+	defer over.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-over.C:
+			return
+		case <-h.end:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

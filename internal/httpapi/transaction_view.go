@@ -12,11 +12,11 @@ import (
 
 // transactionView is a transaction as clients read it.
 type transactionView struct {
-	ID          string            `json:"id"`
+	ID          orNull            `json:"id"`
 	Context     string            `json:"context"`
 	Actor       string            `json:"actor" doc:"who posted it"`
 	Queue       *string           `json:"queue" doc:"null for unordered work"`
-	Position    int64             `json:"position" doc:"the order of arrival in its queue; never changes"`
+	Position    int64             `json:"position" doc:"the order of arrival in its queue; never changes; 0 while staged"`
 	Type        string            `json:"type"`
 	UID         string            `json:"uid"`
 	State       outbox.State      `json:"state" enum:"WAITING,DISPATCHING,REVISION,RETRY,DONE,FAILED,UNRESOLVED,CANCELLED"`
@@ -35,7 +35,7 @@ type transactionView struct {
 	DoneAt      *time.Time        `json:"done_at"`
 	NextAt      *time.Time        `json:"next_at"`
 	Suspended   bool              `json:"suspended"`
-	Staged      bool              `json:"staged"`
+	Staged      bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
 	RedriveOf   *string           `json:"redrive_of"`
 	RedrivenBy  *string           `json:"redriven_by"`
 	Tags        map[string]string `json:"tags"`
@@ -43,6 +43,18 @@ type transactionView struct {
 	Data        json.RawMessage   `json:"data,omitempty"`
 	Result      *resultView       `json:"result,omitempty"`
 	History     []historyView     `json:"history,omitempty"`
+}
+
+// orNull is an id, or null where there is none yet.
+type orNull string
+
+// MarshalJSON writes what is empty as null.
+func (s orNull) MarshalJSON() ([]byte, error) { return json.Marshal(ptr(string(s))) }
+
+// Schema documents it; in Go clients it stays a plain string, empty for null.
+func (orNull) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Nullable: true, Description: "null while staged",
+		Extensions: map[string]any{"x-go-type-skip-optional-pointer": true}}
 }
 
 // errorView is what went wrong last.
@@ -63,11 +75,14 @@ type resultView struct {
 type include struct{ data, result, history bool }
 
 func viewTransaction(t *pg.Transaction, with include) transactionView {
-	v := transactionView{ID: t.ID.String(), Context: t.Context, Actor: t.Actor, Queue: ptr(t.Queue), Position: t.ID.Seq, Type: t.Type, UID: t.UID,
+	v := transactionView{Staged: t.Staged, Context: t.Context, Actor: t.Actor, Queue: ptr(t.Queue), Position: t.ID.Seq, Type: t.Type, UID: t.UID,
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
 		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Tags: map[string]string{}}
+	if !t.Staged {
+		v.ID = orNull(t.ID.String())
+	}
 	if len(t.Tags) > 0 {
 		_ = json.Unmarshal(t.Tags, &v.Tags)
 	}

@@ -129,15 +129,52 @@ type byUIDInput struct {
 	Waiting
 }
 
+// getByUID reads what a client named uid, also while it is only staged by SQL. With wait it waits for the
+// drain, and then as getTransaction does.
 func (a *API) getByUID(ctx context.Context, in *byUIDInput) (*transactionOutput, error) {
-	if _, err := a.waitOf(&in.Waiting); err != nil {
-		return nil, err
-	}
-	id, err := a.Store.ByUID(ctx, contextID(ctx), string(in.UID))
+	wait, err := a.waitOf(&in.Waiting)
 	if err != nil {
 		return nil, err
 	}
-	return a.readTransaction(ctx, id, in.IfNoneMatch, &in.Waiting)
+	id, staged, err := a.find(ctx, string(in.UID))
+	if staged != nil && wait.length > 0 {
+		if wait.seen = in.IfNoneMatch; wait.seen == "" {
+			wait.seen = etagOf(staged)
+		}
+		begun := time.Now()
+		a.waits.often(ctx, wait.length, func() bool {
+			id, staged, err = a.find(ctx, string(in.UID))
+			return err != nil || staged == nil || wait.reached(staged)
+		})
+		if in.Wait = max(0, wait.length-time.Since(begun)).String(); wait.change { // that was one
+			in.Wait = "0s"
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if staged == nil {
+		return a.readTransaction(ctx, id, in.IfNoneMatch, &in.Waiting)
+	}
+	out := showTransaction(staged)
+	if in.IfNoneMatch != "" && matches(in.IfNoneMatch, out.ETag) {
+		out.Status, out.Body = 304, nil
+	}
+	return out, nil
+}
+
+// find returns the id of what a client named uid, or what is staged under that name. Between the first two
+// looks it may have been drained.
+func (a *API) find(ctx context.Context, uid string) (id outbox.ID, staged *pg.Transaction, err error) {
+	for range 2 {
+		if id, err = a.Store.ByUID(ctx, contextID(ctx), uid); fault.CodeOf(err) != "not_found" {
+			return id, nil, err
+		}
+		if staged, err = a.Store.Staged(ctx, contextID(ctx), uid); fault.CodeOf(err) != "not_found" {
+			return id, staged, err
+		}
+	}
+	return id, nil, err
 }
 
 func (a *API) readTransaction(ctx context.Context, id outbox.ID, seen string, w *Waiting) (*transactionOutput, error) {

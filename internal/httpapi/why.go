@@ -62,6 +62,10 @@ func viewWhy(w *pg.Why) whyView {
 	return v
 }
 
+type whyByUIDInput struct {
+	UID uidName `path:"uid" doc:"The client's own name."`
+}
+
 type whyOutput struct{ Body whyView }
 
 // whyTransaction says what a transaction waits for.
@@ -73,6 +77,21 @@ func (a *API) whyTransaction(ctx context.Context, in *idInput) (*whyOutput, erro
 	w, err := a.Store.Why(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}
+
+// whyByUID says what waits under a client's own name, also while it is only staged by SQL.
+func (a *API) whyByUID(ctx context.Context, in *whyByUIDInput) (*whyOutput, error) {
+	id, staged, err := a.find(ctx, string(in.UID))
+	if err != nil {
+		return nil, err
+	}
+	w := pg.WhyStaged(staged)
+	if staged == nil {
+		if w, err = a.Store.Why(ctx, contextID(ctx), id); err != nil {
+			return nil, err
+		}
 	}
 	return &whyOutput{viewWhy(w)}, nil
 }

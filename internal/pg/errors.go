@@ -69,6 +69,7 @@ var constraints = map[string]fault.Kind{
 	"one_mark_of_a_kind":            fault.Conflict,
 	"one_redrive_per_transaction":   fault.Conflict,
 	"one_transaction_per_key":       fault.Conflict,
+	"one_staged_row_per_uid":        fault.Conflict,
 }
 
 // partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated

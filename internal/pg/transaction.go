@@ -44,6 +44,7 @@ type Transaction struct {
 	Result      json.RawMessage
 	RedriveOf   string
 	RedrivenBy  string
+	Staged      bool // submitted by SQL and not drained: it has no id
 }
 
 const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,

@@ -160,6 +160,7 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 //   - DISPATCHING: the seed dispatches inside a cycle and forgets what was under way at a crash (S2.4).
 //   - UNRESOLVED: from the reference; the seed retries what can never work (S2.8).
 //   - CANCELLED, Cancel, Abandoned: ours; an outage must not make a queue immovable (S2.21).
+//   - Refused: ours; what an application staged in its own commit is never dropped silently.
 //   - BLOCKED after WorkerLost returns to FREE: a worker that is away costs no retry (S2.8).
 //   - NodeLost, Restarted change no state: nothing is sent twice because we restarted (S2.13).
 //   - RETRY to DONE on DelayElapsed: a late inclusion must not be sent twice (S2.5 row 16).

@@ -80,6 +80,8 @@ var Queue = machine.Table{
 		que(outbox.WAITING_INCLUSION, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.QueueRETRY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.DELAY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
+		// ours: what was refused holds nothing
+		que(outbox.FREE, Refused, "", outbox.FREE),
 	},
 }
 

@@ -68,6 +68,7 @@ var rows = []row{
 	{20, "REVISION / WAITING_INCLUSION", "Abandoned", "", "UNRESOLVED / FREE", "", "release_sender block_sender"},
 	{20, "RETRY / RETRY", "Abandoned", "", "UNRESOLVED / FREE", "", "release_sender block_sender"},
 	{20, "RETRY / DELAY", "Abandoned", "", "UNRESOLVED / FREE", "", "release_sender block_sender"},
+	{0, "WAITING / FREE", "Refused", "", "FAILED / FREE", "mark_cancelled", ""}, // ours
 }
 
 func TestEveryRowOfS25IsInBothTablesAndNothingElse(t *testing.T) {

@@ -71,6 +71,8 @@ var Transaction = machine.Table{
 		txn(outbox.DISPATCHING, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.REVISION, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.RETRY, Abandoned, "", outbox.UNRESOLVED),
+		// ours: never went out, no hook
+		txn(outbox.WAITING, Refused, "", outbox.FAILED, "mark_cancelled"),
 	},
 }
 

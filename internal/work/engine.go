@@ -98,6 +98,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
 	background(e.Store.KeepFresh)
+	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	<-ctx.Done()

@@ -1,0 +1,225 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// stage submits through SQL, each in a transaction of its own.
+func (d *door) stage(sql string, args ...any) error {
+	d.t.Helper()
+	var uid string
+	return d.store.Pool().QueryRow(d.t.Context(), sql, args...).Scan(&uid)
+}
+
+func (d *door) drain() {
+	d.t.Helper()
+	out, err := pg.NewDrainer(d.store).Once(d.t.Context())
+	if err != nil || out.Rows == 0 {
+		d.t.Fatalf("drained %+v, %v", out, err)
+	}
+}
+
+func TestWhatIsStagedIsShownUnderItsUID(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("T")
+	if err := d.stage(`SELECT postern.submit('q', 'T', '{"n": 1.50}', uid => 'order-1', tags => '{"k": "v"}', max_retries => 3)`); err != nil {
+		t.Fatal(err)
+	}
+	got := d.want(200, "GET", "/transactions/by-uid/order-1", "")
+	if got.body["staged"] != true || got.body["id"] != nil || got.body["state"] != "WAITING" || got.body["queue"] != "q" || got.body["max_retries"] != 3.0 ||
+		!strings.Contains(got.raw, `1.50`) {
+		t.Errorf("%s", got.raw)
+	}
+	d.want(304, "GET", "/transactions/by-uid/order-1", "", "If-None-Match: "+got.header.Get("ETag"))
+	why := d.want(200, "GET", "/transactions/by-uid/order-1/why", "")
+	if b := why.body["blockers"].([]any)[0].(map[string]any); b["kind"] != "staged" || b["since"] != got.str("received_at") || why.body["moving"] != true {
+		t.Errorf("%s", why.raw)
+	}
+	if late := d.want(200, "GET", "/transactions/by-uid/order-1?wait=100ms", ""); late.body["staged"] != true {
+		t.Errorf("%s", late.raw)
+	}
+	waited := make(chan answer)
+	go func() { waited <- d.call("GET", "/transactions/by-uid/order-1?until=change&wait=30s", "") }()
+	time.Sleep(20 * time.Millisecond)
+	d.drain()
+	if now := <-waited; now.body["staged"] != false || now.body["id"] == nil || now.body["position"] != 1.0 || now.str("uid") != "order-1" {
+		t.Errorf("%s", now.raw)
+	}
+	if why := d.want(200, "GET", "/transactions/by-uid/order-1/why", ""); strings.Contains(why.raw, `"staged"`) {
+		t.Errorf("%s", why.raw)
+	}
+	again := d.want(200, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": 15e-1}, "tags": {"k": "v"}, "max_retries": 3}`, "Idempotency-Key: order-1")
+	if again.header.Get("Idempotent-Replay") != "true" {
+		t.Errorf("%v %s", again.header, again.raw)
+	}
+	d.refused(404, "not_found", "GET", "/transactions/by-uid/order-2", "")
+	d.refused(404, "not_found", "GET", "/transactions/by-uid/order-2/why", "")
+}
+
+func TestAConflictThatShowsInTheDrainEndsFailedAndSaysSo(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("T")
+	if err := d.stage(`SELECT postern.submit('q', 'T', '{"n": 1}', uid => 'order-1')`); err != nil {
+		t.Fatal(err)
+	}
+	first := d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": 2}, "uid": "order-1"}`).str("id")
+	d.drain()
+	if got := d.want(200, "GET", "/transactions/by-uid/order-1", "").str("id"); got != first {
+		t.Errorf("the uid names %s, want %s", got, first)
+	}
+	list := d.want(200, "GET", "/transactions?state=FAILED&include=data", "").body["items"].([]any)
+	if len(list) != 1 {
+		t.Fatalf("%v", list)
+	}
+	failed := list[0].(map[string]any)
+	if e := failed["error"].(map[string]any); e["code"] != "idempotency_conflict" || !strings.Contains(e["message"].(string), first) ||
+		failed["uid"] != failed["id"] || failed["queue"] != "q" || failed["position"] != 2.0 {
+		t.Errorf("%v", failed)
+	}
+	path := "/transactions/" + failed["id"].(string)
+	history := d.want(200, "GET", path+"/history", "")
+	if !strings.Contains(history.raw, `"event":"Refused"`) {
+		t.Errorf("%s", history.raw)
+	}
+	d.want(200, "GET", path+"/why", "")
+	if again := d.want(201, "POST", path+"/redrive", `{"uid": "order-1b"}`); again.body["queue"] != "q" || again.body["position"] != 3.0 {
+		t.Errorf("%s", again.raw)
+	}
+}
+
+// Both doors refuse the same things with the same document, but for what belongs to a request.
+func TestSQLRefusesAsHTTPDoes(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("T")
+	d.want(201, "PUT", "/queues/shut", `{}`)
+	d.want(200, "POST", "/queues/shut/drain", "")
+	d.want(201, "PUT", "/queues/small", `{"max_depth": 1}`)
+	d.want(201, "POST", "/transactions", `{"queue": "small", "type": "T"}`)
+	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known"}`)
+	deep := strings.Repeat("[", 63) + strings.Repeat("]", 63)
+	for name, item := range map[string]string{
+		"queue":            `{"queue": "no spaces", "type": "T"}`,
+		"empty queue":      `{"queue": "", "type": "T"}`,
+		"type":             `{"queue": "q", "type": "-T"}`,
+		"long type":        `{"queue": "q", "type": "` + strings.Repeat("x", 201) + `"}`,
+		"no type":          `{"queue": "q", "data": 1}`,
+		"uid":              `{"queue": "q", "type": "T", "uid": "` + strings.Repeat("x", 256) + `"}`,
+		"large":            `{"queue": "q", "type": "T", "data": "` + strings.Repeat("x", 256<<10) + `"}`,
+		"max_retries":      `{"queue": "q", "type": "T", "max_retries": 10001}`,
+		"few retries":      `{"queue": "q", "type": "T", "max_retries": -1}`,
+		"half a retry":     `{"queue": "q", "type": "T", "max_retries": 1.5}`,
+		"far":              `{"queue": "q", "type": "T", "not_before": "2199-01-02T03:04:05Z"}`,
+		"no time":          `{"queue": "q", "type": "T", "not_before": "tomorrow"}`,
+		"empty tag":        `{"queue": "q", "type": "T", "tags": {"": "x"}}`,
+		"long tag":         `{"queue": "q", "type": "T", "tags": {"k": "` + strings.Repeat("x", 257) + `"}}`,
+		"no text in a tag": `{"queue": "q", "type": "T", "tags": {"k": true}}`,
+		"many tags":        `{"queue": "q", "type": "T", "tags": {` + many(17) + `}}`,
+		"unknown field":    `{"queue": "q", "type": "T", "colour": "red"}`,
+		"no string":        `{"queue": 7, "type": "T"}`,
+		"unknown type":     `{"queue": "q", "type": "U"}`,
+		"draining":         `{"queue": "shut", "type": "T"}`,
+		"full":             `{"queue": "small", "type": "T"}`,
+		"conflict":         `{"queue": "r", "type": "T", "data": {"n": [1, 2.51]}, "uid": "known", "max_retries": 1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			http := d.call("POST", "/transactions", item)
+			var e *pgconn.PgError
+			if err := d.stage(`SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, item); !errors.As(err, &e) {
+				t.Fatalf("HTTP answers %d %s, SQL %v", http.status, http.raw, err)
+			}
+			var sql map[string]any
+			if err := json.Unmarshal([]byte(e.Detail), &sql); err != nil {
+				t.Fatalf("%v: %s", err, e.Detail)
+			}
+			single := unbatched(t, sql)
+			want := maps.Clone(http.body)
+			delete(want, "request_id")
+			if got, want := text(single), text(want); got != want {
+				t.Errorf("%s\nSQL  %s\nHTTP %s", e.Code, got, want)
+			}
+			status := http.status
+			if status == 413 {
+				status = 422
+			}
+			if e.Code != fmt.Sprint("ZP", status) || e.Message != sql["detail"] {
+				t.Errorf("SQLSTATE %s, message %q; HTTP answers %d", e.Code, e.Message, http.status)
+			}
+		})
+	}
+	// what is the same through both doors
+	for _, item := range []string{
+		`{"queue": "q", "type": "T", "uid": "known", "data": {"n": [1.0, 25e-1]}, "tags": {}}`,
+		`{"queue": null, "type": "T", "not_before": "2030-01-02T03:04:05.000001+02:00", "data": null}`,
+		`{"type": "T", "data": ` + deep + `}`,
+	} {
+		status := d.call("POST", "/transactions", item).status
+		if err := d.stage(`SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, item); err != nil || status > 201 {
+			t.Errorf("HTTP answers %d, SQL %v: %s", status, err, item)
+		}
+	}
+	for name, sql := range map[string]string{
+		"ZP422 nested deeper":   `SELECT postern.submit('q', 'T', '[` + deep + `]')`,
+		"ZP422 beyond 1e308":    `SELECT postern.submit('q', 'T', '[1e308, {"x": -1e309}]')`,
+		"ZP422 before 1970":     `SELECT postern.submit('q', 'T', '{}', not_before => '-infinity')`,
+		"ZP422 /type: is requir": `SELECT postern.submit('q', NULL, '{}')`,
+		"ZP422 expected object": `SELECT postern.submit('q', 'T', '{}', tags => '[]')`,
+		"ZP404 no context":      `SELECT postern.submit('q', 'T', '{}', context => 'elsewhere')`,
+		"ZP422 items: want":     `SELECT postern.submit_many('{}')`,
+	} {
+		var e *pgconn.PgError
+		if err := d.stage(sql); !errors.As(err, &e) || e.Code != name[:5] || !strings.Contains(e.Message, name[6:]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var staged int
+	if err := d.store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil || staged != 2 {
+		t.Errorf("%d rows are staged, %v", staged, err)
+	}
+}
+
+// unbatched takes out of a document what the place in the batch has put there.
+func unbatched(t *testing.T, doc map[string]any) map[string]any {
+	t.Helper()
+	single := maps.Clone(doc)
+	said, ok := strings.CutPrefix(single["detail"].(string), "item 0: ")
+	said, ok2 := strings.CutSuffix(said, "; nothing of the batch was accepted")
+	if !ok || !ok2 {
+		t.Errorf("detail %q", doc["detail"])
+	}
+	single["detail"] = said
+	list := single["errors"].([]any)
+	field := maps.Clone(list[0].(map[string]any))
+	pointer, ok := strings.CutPrefix(field["pointer"].(string), "/items/0")
+	if !ok {
+		t.Errorf("errors %v", list)
+	}
+	field["pointer"] = pointer
+	single["errors"] = []any{field}
+	if pointer == "" {
+		delete(single, "errors") // HTTP has none for what is no field's fault
+	}
+	return single
+}
+
+func text(v any) string {
+	b, _ := json.MarshalIndent(v, "", " ")
+	return string(b)
+}
+
+func many(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(`"k%d": "v"`, i))
+	}
+	return strings.Join(list, ", ")
+}

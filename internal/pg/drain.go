@@ -1,0 +1,291 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Drainer moves what postern.submit has staged into its queues, in the order in which it was staged. Any
+// process may drain, and several at once; one Drainer is used by one goroutine.
+//
+// Why a queue is never reordered, and nothing is skipped: the queue row is locked first, and the staged rows
+// of that queue are read by a statement behind the lock, all that are visible, in the order of stage_id. Of
+// two submissions of which one had committed before the other was called, the first has the lower stage_id,
+// and whoever sees the second one sees the first, or it has its position already. (Two drains that took rows
+// with SKIP LOCKED would reorder: the second takes the second row and commits first.) Which queues to look at
+// is asked by name, each time: there is no mark up to where somebody has read, which a row that commits late
+// with a low number would lie behind.
+//
+// Why nothing is posted twice: staged rows are deleted in the commit that gives them their positions, and
+// every one has a uid, whose key is inserted there too.
+type Drainer struct {
+	s    *Store
+	from nameKey // the last queue looked at, so that busy ones do not starve those behind them
+}
+
+// NewDrainer returns a Drainer over s.
+func NewDrainer(s *Store) *Drainer { return &Drainer{s: s} }
+
+// Drained is what one round did.
+type Drained struct {
+	Rows    int  // that are staged no more
+	Refused int  // of these, that ended FAILED
+	More    bool // another round will find more
+}
+
+// A round takes at most so many queues and rows; rows may have 256 KiB each.
+const drainQueues, drainRows = 64, 128
+
+// Once takes one round: of up to 64 queues that have staged rows, the oldest ones. What cannot be accepted
+// any more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where
+// it holds up nobody; with the uid of another transaction it has none. A queue that somebody has locked is
+// waited for, alone and for a tenth of a second, and left for the next round then.
+func (d *Drainer) Once(ctx context.Context) (out Drained, err error) {
+	names, err := d.s.staged(ctx, d.from)
+	if err != nil {
+		return out, err
+	}
+	full := len(names) > 0 && len(names) >= drainQueues-1
+	out.More = full || d.from.name != "" // then it begins anew
+	if d.from = (nameKey{}); full {
+		d.from = names[drainQueues-2]
+	}
+	if len(names) == 0 {
+		return out, nil
+	}
+	left, err := d.s.drainApart(ctx, names, true, &out)
+	for _, name := range left {
+		if err == nil {
+			_, err = d.s.drain(ctx, []nameKey{name}, false, &out)
+			if fault.CodeOf(err) == "overloaded" {
+				out.More, err = true, nil
+			}
+		}
+	}
+	return out, err
+}
+
+// drainApart drains queues in one commit, and those of a commit that fails for another reason than the
+// database in several, so that one bad row never keeps the others.
+func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out *Drained) ([]nameKey, error) {
+	left, err := s.drain(ctx, names, skip, out)
+	if err == nil || len(names) == 1 || fault.KindOf(err) == fault.Retry || ctx.Err() != nil {
+		return left, err
+	}
+	half := len(names) / 2
+	first, errFirst := s.drainApart(ctx, names[:half], skip, out)
+	second, errSecond := s.drainApart(ctx, names[half:], skip, out)
+	return append(first, second...), cmp.Or(errFirst, errSecond)
+}
+
+// planByIndex makes the plans of what reads the staging table use its indexes, however small the table was
+// when it was last analyzed.
+const planByIndex = `SET LOCAL enable_seqscan = off`
+
+// staged lists queues with staged rows, those after from first; unordered rows are of the queue "".
+func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err error) {
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	b.Queue(planByIndex)
+	b.Queue(`WITH RECURSIVE q (queue, context_id) AS (
+			(SELECT o.queue, o.context_id FROM postern.outbox o WHERE (o.queue, o.context_id) > ($1, $2)
+				ORDER BY o.queue, o.context_id LIMIT 1)
+			UNION ALL
+			SELECT n.queue, n.context_id FROM q CROSS JOIN LATERAL (SELECT o.queue, o.context_id FROM postern.outbox o
+				WHERE (o.queue, o.context_id) > (q.queue, q.context_id) ORDER BY o.queue, o.context_id LIMIT 1) n)
+		(SELECT queue, context_id FROM q LIMIT $3)
+		UNION ALL (SELECT '', 0 WHERE EXISTS (SELECT FROM postern.outbox o WHERE o.queue IS NULL))`,
+		from.name, from.context, drainQueues-1).Query(func(rows pgx.Rows) error {
+		var n nameKey
+		_, err := pgx.ForEachRow(rows, []any{&n.name, &n.context}, func() error { names = append(names, n); return nil })
+		return err
+	})
+	b.Queue("COMMIT")
+	return names, known(s.pool.SendBatch(ctx, b).Close())
+}
+
+// stagedRow is a staged submission and the number that orders it.
+type stagedRow struct {
+	number int64
+	sub    *Submission
+}
+
+const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
+	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.actor FROM postern.outbox o `
+
+// drain gives staged rows of these queues their positions, in one commit. It returns the queues that it
+// skipped because they are locked; if it is not to skip any, it waits a tenth of a second.
+func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *Drained) (left []nameKey, err error) {
+	subs := make([]*Submission, len(names))
+	for i, n := range names {
+		subs[i] = &Submission{ContextID: n.context, Queue: n.name}
+	}
+	if err := s.ensureQueues(ctx, subs); err != nil {
+		return nil, err
+	}
+	reread := false
+	var done Drained
+	err = s.run(ctx, func(t *txn) error {
+		left, done = nil, Drained{}
+		rows, err := s.takeStaged(ctx, t, names, skip, &left)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return t.rollback(ctx)
+		}
+		in := &ingest{reread: &reread, s: s, e: newEffects(s), out: make([]Accepted, len(rows))}
+		for _, r := range rows {
+			in.subs = append(in.subs, r.sub)
+		}
+		if err := in.load(ctx, t); err != nil {
+			return err
+		}
+		if err := in.decide(ctx, t); err != nil {
+			return err
+		}
+		for i, a := range in.out {
+			if a.Err != nil {
+				done.Refused++
+				if err := in.turnDown(ctx, t, rows[i].sub, fault.As(a.Err)); err != nil {
+					return err
+				}
+			}
+		}
+		gone := columns{n: len(rows)}
+		for i, r := range rows {
+			if slices.Contains(in.again, i) { // it waits for this commit
+				done.More = true
+				continue
+			}
+			done.Rows++
+			gone.add(r.sub.ContextID, r.sub.UID, r.number)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`DELETE FROM postern.outbox o USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
+			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.cols...)
+		if len(in.tasks) > 0 {
+			in.write(b)
+		}
+		return in.e.commit(ctx, t, b)
+	})
+	if err == nil {
+		out.Rows, out.Refused, out.More = out.Rows+done.Rows, out.Refused+done.Refused, out.More || done.More || done.Rows == drainRows
+	}
+	return left, err
+}
+
+// takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered
+// rows have no queue that could be locked: they are locked themselves.
+func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
+	var ids []int64
+	unordered := false
+	for _, n := range names {
+		if n.name == "" {
+			unordered = true
+		} else {
+			ids = append(ids, s.queueID(n.context, n.name))
+		}
+	}
+	read := func(r pgx.Rows) error {
+		for r.Next() {
+			sub, row := &Submission{}, stagedRow{}
+			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.Actor); err != nil {
+				return err
+			}
+			if sub.NotBefore.Year() <= 1 {
+				sub.NotBefore = time.Time{}
+			}
+			sub.Hash = sub.Fingerprint()
+			row.sub = sub
+			rows = append(rows, row)
+		}
+		return r.Err()
+	}
+	locked := map[int64]*queueRow{}
+	b := &pgx.Batch{}
+	b.Queue(planByIndex)
+	lock := "SELECT " + queueSelect + lockQueuesSQL
+	if skip {
+		lock += " SKIP LOCKED"
+	} else {
+		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
+	}
+	b.Queue(lock, ids).Query(func(r pgx.Rows) error { return scanQueues(r, locked) })
+	if unordered {
+		b.Queue(stagedSelect+`WHERE o.queue IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
+	}
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	got := columns{n: len(names)}
+	for _, n := range names {
+		switch {
+		case n.name == "":
+		case locked[s.queueID(n.context, n.name)] != nil:
+			got.add(n.context, n.name)
+		case skip:
+			*left = append(*left, n)
+		default: // reaped meanwhile
+			s.forgetQueue(s.queueID(n.context, n.name))
+			return nil, &queueMissing{[]*Submission{{ContextID: n.context, Queue: n.name}}}
+		}
+	}
+	if got.cols == nil {
+		return rows, nil
+	}
+	b = &pgx.Batch{}
+	b.Queue(`SELECT o.* FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, queue)
+		CROSS JOIN LATERAL (`+stagedSelect+`WHERE (o.queue, o.context_id) = (n.queue, n.context_id) ORDER BY o.stage_id LIMIT $3) o`,
+		append(got.cols, drainRows/len(names))...).Query(read)
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b stagedRow) int { return cmp.Compare(a.number, b.number) })
+	return rows, nil
+}
+
+// turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped
+// as something cancelled is.
+func (in *ingest) turnDown(ctx context.Context, t *txn, sub *Submission, why *fault.Error) error {
+	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Epoch: in.s.epoch}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
+		Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries, NotBefore: sub.NotBefore, Tags: sub.Tags, CreatedAt: in.e.now}
+	if sub.Queue == "" {
+		task.ID.Queue, in.ids = in.ids[0], in.ids[1:]
+	} else {
+		q := in.queues[in.s.queueID(sub.ContextID, sub.Queue)]
+		if err := exact(ctx, t, []*queueRow{q}); err != nil {
+			return err
+		}
+		q.Tail, q.TailDay = q.Tail+1, max(task.ID.Day, q.TailDay)
+		task.ID.Queue, task.ID.Seq, task.ID.Day = q.ID, q.Tail, q.TailDay
+		if q.Phase == outbox.PhaseIdle {
+			q.Head, q.HeadDay = q.Tail+1, q.TailDay
+		} else {
+			in.e.marks = append(in.e.marks, markRow{q.ID, q.Tail, "cancelled", why.Code, sub.Actor})
+			q.Marks++
+		}
+		if !in.touched[q.ID] {
+			in.touched[q.ID] = true
+			in.e.saved = append(in.e.saved, q)
+		}
+	}
+	message := why.Detail
+	if existing, ok := why.Extra["existing"].(map[string]any); ok {
+		task.UID = ""
+		message += " (it names " + existing["id"].(string) + ")"
+	} else {
+		in.hashes[taskKey{sub.ContextID, sub.UID}] = keyRow{task.ID, sub.Hash}
+	}
+	in.tasks = append(in.tasks, task)
+	in.e.outcomes = append(in.e.outcomes, &outcomeRow{ID: task.ID, Context: sub.ContextID, Was: outbox.WAITING, State: outbox.FAILED,
+		Code: why.Code, Error: message})
+	return nil
+}

@@ -1,0 +1,39 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Staged returns what an application has staged under uid and nobody has drained yet, without an id, or
+// NotFound.
+func (s *Store) Staged(ctx context.Context, contextID int32, uid string) (*Transaction, error) {
+	t := &Transaction{Staged: true, State: outbox.WAITING, QueueState: string(outbox.FREE)}
+	err := s.pool.QueryRow(ctx, `SELECT c.name, coalesce(o.queue, ''), o.uid, o.actor, o.type, o.data, o.max_retries, o.tags, o.not_before, o.staged_at
+		FROM postern.outbox o JOIN postern.context c USING (context_id) WHERE o.context_id = $1 AND o.uid = $2`, contextID, uid).
+		Scan(&t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type, &t.Data, &t.MaxRetries, &t.Tags, &t.NotBefore, &t.ReceivedAt)
+	if err == pgx.ErrNoRows {
+		return nil, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
+	}
+	return t, known(err)
+}
+
+// WhyStaged explains what has been staged and not drained; nil for nil.
+func WhyStaged(t *Transaction) *Why {
+	if t == nil {
+		return nil
+	}
+	place := "an id"
+	if t.Queue != "" {
+		place += " and its place in " + t.Queue
+	}
+	return &Why{State: string(t.State), Moving: true,
+		Summary: fmt.Sprintf("staged by SQL at %s; the next drain gives it %s; nothing to do before that", clockTime(t.ReceivedAt), place),
+		Blockers: []Blocker{{Kind: "staged", Object: "/transactions/by-uid/" + t.UID, Since: t.ReceivedAt,
+			Detail: "submitted by SQL and committed, without a position yet: every serve and work process drains several times a second"}}}
+}

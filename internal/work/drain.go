@@ -1,0 +1,49 @@
+package work
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// How often a process looks for what postern.submit has staged. A look that finds nothing is one statement
+// of some 50 µs, and a process spends no more than a tenth of its time on looking. Nobody is notified: a
+// NOTIFY makes the commits of all applications wait for one another, and none can then be prepared (XA).
+const (
+	drainEvery          = 15 * time.Millisecond
+	drainEveryElsewhere = 100 * time.Millisecond
+)
+
+// Drain moves what is staged into queues, until ctx ends. A process that dispatches nothing looks less
+// often: it is there for the time when no other is.
+func Drain(ctx context.Context, s *pg.Store, dispatches bool, log *slog.Logger) {
+	every := drainEveryElsewhere
+	if dispatches {
+		every = drainEvery
+	}
+	d, failures := pg.NewDrainer(s), 0
+	for {
+		begun := time.Now()
+		out, err := d.Once(ctx)
+		wait := max(every, 10*time.Since(begun))
+		switch {
+		case err != nil && ctx.Err() == nil:
+			failures++
+			log.Warn("drain", "error", err)
+			wait = backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)
+		case out.Rows > 0:
+			failures = 0
+			log.Debug("drained", "rows", out.Rows, "refused", out.Refused)
+			wait = every
+		}
+		if out.More && out.Rows > 0 {
+			wait = 0
+		}
+		if !pause(ctx, nil, wait) {
+			return
+		}
+	}
+}

@@ -1,0 +1,346 @@
+-- The SQL outbox: postern.submit writes a staged row inside the application's own transaction, and the
+-- drain (internal/pg/drain.go) gives it its position later. Nothing of ours is locked meanwhile: an open
+-- transaction holds its own staged rows and nothing else.
+-- +goose Up
+
+-- stage_id orders what is staged: whoever was called after another one's commit has the higher one, also
+-- after a failover in which the clock went back. Numbers are drawn at the call and seen at the commit, so
+-- that a lower one may appear behind a higher one: nobody remembers how far he has read.
+CREATE TABLE postern.outbox (
+    stage_id    bigint GENERATED ALWAYS AS IDENTITY (CACHE 1),
+    context_id  int NOT NULL,
+    uid         text NOT NULL,
+    queue       text,                        -- null = unordered
+    type        text NOT NULL,
+    data        jsonb NOT NULL,
+    not_before  timestamptz,
+    max_retries int,
+    depends_on  text[],
+    tags        jsonb,
+    actor       text NOT NULL,
+    staged_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_staged_row_per_uid PRIMARY KEY (context_id, uid)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 10000);
+CREATE INDEX outbox_by_queue ON postern.outbox (queue, context_id, stage_id);
+
+-- Raises a refusal: SQLSTATE ZP and the status, MESSAGE the sentence, DETAIL the problem document as HTTP
+-- would answer it (a test compares both doors). nth is the place in submit_many, null outside. A field is at
+-- pointer; said is what is wrong with it, and the sentence unless detail says more.
+-- +goose StatementBegin
+CREATE FUNCTION postern.refuse(nth int, code text, pointer text, said text, more jsonb DEFAULT '{}', detail text DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    p record;
+    doc jsonb;
+    sentence text := coalesce(refuse.detail, said);
+BEGIN
+    SELECT v.* INTO STRICT p FROM (VALUES
+        ('not_found', 404, 'Not found', NULL),
+        ('idempotency_conflict', 409, 'The key names another transaction', NULL),
+        ('queue_draining', 409, 'Queue is draining', 1),
+        ('too_large', 413, 'Too large', NULL),
+        ('invalid', 422, 'Invalid request', NULL),
+        ('unknown_type', 422, 'Unknown type', NULL),
+        ('queue_full', 429, 'Queue is full', 2)) v (code, status, title, retry_after) WHERE v.code = refuse.code;
+    IF nth IS NOT NULL THEN
+        sentence := format('item %s: %s; nothing of the batch was accepted', nth, sentence);
+    END IF;
+    doc := jsonb_build_object('type', 'urn:postern:problem:' || p.code, 'title', p.title, 'status', p.status, 'code', p.code,
+        'retryable', p.retry_after IS NOT NULL, 'detail', sentence) || more;
+    IF p.retry_after IS NOT NULL THEN
+        doc := doc || jsonb_build_object('retry_after', p.retry_after);
+    END IF;
+    IF pointer IS NOT NULL OR nth IS NOT NULL THEN
+        doc := doc || jsonb_build_object('errors', jsonb_build_array(jsonb_build_object(
+            'pointer', coalesce('/items/' || nth, '') || coalesce(pointer, ''), 'code', p.code, 'detail', said)));
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'ZP' || CASE p.status WHEN 413 THEN 422 ELSE p.status END, MESSAGE = sentence, DETAIL = doc::text;
+END $$;
+-- +goose StatementEnd
+
+-- Refuses a field whose form is wrong: want says what would be right, value is shown if there is one.
+-- +goose StatementBegin
+CREATE FUNCTION postern.refuse_form(nth int, pointer text, want text, value text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    said text := 'expected ' || want || coalesce(', not ' || nullif(value, '""'), '');
+BEGIN
+    PERFORM postern.refuse(nth, 'invalid', pointer, said, '{}', CASE pointer WHEN '' THEN said ELSE pointer || ': ' || said END);
+END $$;
+-- +goose StatementEnd
+
+-- A value from outside for a sentence: at most 64 characters, in quotes.
+CREATE FUNCTION postern.quoted(v text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT to_jsonb(CASE WHEN length(v) > 64 THEN left(v, 61) || '...' ELSE v END)::text
+$$;
+
+-- Refuses what POST /transactions refuses of the form of a transaction.
+-- +goose StatementBegin
+CREATE FUNCTION postern.check_form(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    name_is CONSTANT text := '200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit';
+    n int;
+    tag record;
+BEGIN
+    IF s.type IS NULL THEN
+        PERFORM postern.refuse(nth, 'invalid', '/type', 'is required', '{}', '/type: is required');
+    END IF;
+    IF NOT s.type COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$' THEN
+        PERFORM postern.refuse_form(nth, '/type', 'string to be 1 to ' || name_is, postern.quoted(s.type));
+    END IF;
+    IF NOT s.queue COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$' THEN
+        PERFORM postern.refuse_form(nth, '/queue', 'string to be 1 to ' || name_is, postern.quoted(s.queue));
+    END IF;
+    IF NOT s.uid COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,254}$' THEN
+        PERFORM postern.refuse_form(nth, '/uid', 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.uid));
+    END IF;
+    n := octet_length(s.data::text);
+    IF n > 262144 THEN
+        PERFORM postern.refuse(nth, 'too_large', '/data',
+            format('data has %s bytes, more than the limit of 262144: store it elsewhere and post a reference', n));
+    END IF;
+    -- 64 levels of a body, of which data is the second
+    IF n > 126 AND jsonb_path_exists(s.data, 'strict $.**{63} ? (@.type() == "object" || @.type() == "array")') THEN
+        PERFORM postern.refuse(nth, 'invalid', '/data', 'data is nested deeper than the limit of 64 levels of a body');
+    END IF;
+    IF n > 308 AND jsonb_path_exists(s.data, 'strict $.** ? (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308)') THEN
+        PERFORM postern.refuse(nth, 'invalid', '/data', 'data has a number beyond 1e308');
+    END IF;
+    IF s.max_retries < 0 THEN
+        PERFORM postern.refuse_form(nth, '/max_retries', 'number >= 0', s.max_retries::text);
+    ELSIF s.max_retries > 10000 THEN
+        PERFORM postern.refuse_form(nth, '/max_retries', 'number <= 10000', s.max_retries::text);
+    END IF;
+    IF NOT isfinite(s.not_before) OR NOT extract(year FROM s.not_before AT TIME ZONE 'UTC') BETWEEN 1970 AND 9999 THEN
+        PERFORM postern.refuse(nth, 'invalid', '/not_before',
+            format('not_before %s lies before 1970 or after 9999', postern.quoted(s.not_before::text)));
+    ELSIF s.not_before > clock_timestamp() + interval '100 years' THEN
+        PERFORM postern.refuse(nth, 'invalid', '/not_before', format('not_before "%s" lies more than 100 years ahead',
+            to_char(s.not_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')));
+    END IF;
+    IF cardinality(s.depends_on) > 0 THEN
+        PERFORM postern.refuse(nth, 'invalid', '/depends_on', 'depends_on is not accepted: leave it out');
+    END IF;
+    IF s.tags IS NULL THEN
+        RETURN;
+    ELSIF jsonb_typeof(s.tags) <> 'object' THEN
+        PERFORM postern.refuse_form(nth, '/tags', 'object');
+    END IF;
+    n := 0;
+    FOR tag IN SELECT key, value, value #>> '{}' AS text FROM jsonb_each(s.tags) LOOP
+        n := n + 1;
+        IF n > 16 THEN
+            PERFORM postern.refuse_form(nth, '/tags', 'object with at most 16 properties');
+        ELSIF jsonb_typeof(tag.value) <> 'string' THEN
+            PERFORM postern.refuse_form(nth, '/tags/' || tag.key, 'string', left(tag.text, 64));
+        ELSIF octet_length(tag.key) NOT BETWEEN 1 AND 64 THEN
+            PERFORM postern.refuse(nth, 'invalid', '/tags',
+                format('the tag %s has %s bytes: want 1 to 64', postern.quoted(tag.key), octet_length(tag.key)));
+        ELSIF octet_length(tag.text) > 256 THEN
+            PERFORM postern.refuse(nth, 'invalid', '/tags/' || tag.key,
+                format('the value of tag %s has %s bytes: want at most 256', to_jsonb(tag.key), octet_length(tag.text)));
+        END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- Whether the uid is known, to the tables or (unless drained_only) to what is staged: true with the same
+-- body, a refusal with another one. Compared as POST compares: numbers by value, keys in any order.
+-- +goose StatementBegin
+CREATE FUNCTION postern.known_uid(nth int, s postern.outbox, drained_only boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    k record;
+    place record;
+    differs text[];
+BEGIN
+    SELECT i.queue_id, i.seq, i.day INTO place FROM postern.idempotency i WHERE i.context_id = s.context_id AND i.key = s.uid;
+    IF FOUND THEN
+        SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.sender_id,
+            (SELECT n.name FROM postern.queue_name n WHERE n.queue_id = t.queue_id) AS queue
+        INTO k FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (place.queue_id, place.seq, place.day);
+    ELSIF NOT drained_only THEN
+        SELECT NULL AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL AS sender_id, o.queue
+        INTO k FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    differs := array_remove(ARRAY[
+        CASE WHEN k.queue IS DISTINCT FROM s.queue THEN 'queue' END, CASE WHEN k.type <> s.type THEN 'type' END,
+        CASE WHEN k.data <> s.data THEN 'data' END, CASE WHEN k.not_before IS DISTINCT FROM s.not_before THEN 'not_before' END,
+        CASE WHEN k.max_retries IS DISTINCT FROM s.max_retries THEN 'max_retries' END,
+        CASE WHEN k.tags IS DISTINCT FROM s.tags THEN 'tags' END, CASE WHEN k.sender_id IS NOT NULL THEN 'sender' END], NULL);
+    IF cardinality(differs) > 0 THEN
+        PERFORM postern.refuse(nth, 'idempotency_conflict', NULL,
+            format('uid %s names a transaction with another body: use a new uid, or send the same body', postern.quoted(s.uid)),
+            jsonb_build_object('existing', jsonb_build_object('id', k.id, 'uid', s.uid), 'differs', differs));
+    END IF;
+    RETURN true;
+END $$;
+-- +goose StatementEnd
+
+-- Refuses what the type or the queue cannot take now. It locks nothing, and what is staged has no place in
+-- the queue yet: the drain decides for good.
+-- +goose StatementBegin
+CREATE FUNCTION postern.check_room(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    q record;
+    depth bigint;
+BEGIN
+    PERFORM FROM postern.dispatcher d WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
+    IF NOT FOUND THEN
+        PERFORM postern.refuse(nth, 'unknown_type', NULL,
+            format('type %s has no dispatcher: PUT /dispatchers/%s first', postern.quoted(s.type), s.type));
+    END IF;
+    SELECT r.queue_id, r.draining, r.drop_oldest, r.head_seq, r.head_day, r.tail_seq - r.head_seq + 1 AS depth,
+        coalesce(r.max_depth, (SELECT c.max_depth FROM postern.context c WHERE c.context_id = s.context_id)) AS most
+    INTO q FROM postern.queue_name n JOIN postern.queue r ON r.queue_id = n.queue_id WHERE n.context_id = s.context_id AND n.name = s.queue;
+    IF q.draining THEN
+        PERFORM postern.refuse(nth, 'queue_draining', NULL,
+            format('queue %s accepts nothing more until it is resumed', postern.quoted(s.queue)));
+    ELSIF q.depth >= q.most AND NOT q.drop_oldest THEN
+        SELECT q.depth - count(*) INTO depth FROM postern.outcome o WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day;
+        IF depth >= q.most THEN
+            PERFORM postern.refuse(nth, 'queue_full', NULL, format('queue %s holds %s of at most %s transactions: wait, or raise max_depth',
+                postern.quoted(s.queue), depth, q.most), jsonb_build_object('queue_depth', depth));
+        END IF;
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Stages one transaction and returns its uid; the row's context_id, stage_id, actor and staged_at are filled
+-- in here. A uid that is known with the same body is returned, and nothing is written. One that another
+-- transaction has staged and not committed is waited for, here and nowhere else.
+--
+-- READ COMMITTED: each statement below has its own snapshot. The insert succeeds only if no other row of
+-- that uid is staged; whether it was drained, or posted, until then is asked once more behind it. What is
+-- posted later, and what a REPEATABLE READ transaction cannot see, the drain finds (ends FAILED there, or is
+-- the same). In REPEATABLE READ a row that was staged since is 40001: run the transaction again.
+-- +goose StatementBegin
+CREATE FUNCTION postern.stage(nth int, context text, s postern.outbox) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    named CONSTANT boolean := s.uid IS NOT NULL;
+BEGIN
+    SELECT c.context_id INTO s.context_id FROM postern.context c WHERE c.name = coalesce(stage.context, 'default');
+    IF NOT FOUND THEN
+        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(stage.context)));
+    END IF;
+    s.data := coalesce(s.data, '{}');
+    s.tags := nullif(s.tags, '{}');
+    PERFORM postern.check_form(nth, s);
+    s.uid := coalesce(s.uid, gen_random_uuid()::text);
+    LOOP
+        IF named AND postern.known_uid(nth, s, false) THEN
+            RETURN s.uid;
+        END IF;
+        PERFORM postern.check_room(nth, s);
+        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, tags, actor)
+        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.tags, current_user)
+        ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING;
+        IF FOUND THEN
+            IF named AND postern.known_uid(nth, s, true) THEN
+                DELETE FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
+            END IF;
+            RETURN s.uid;
+        END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- Submits one transaction as part of the caller's own SQL transaction, and returns its uid (one that is made
+-- here, if none is given). queue null = unordered.
+-- +goose StatementBegin
+CREATE FUNCTION postern.submit(queue text, type text, data jsonb, uid text DEFAULT NULL, context text DEFAULT NULL,
+    not_before timestamptz DEFAULT NULL, depends_on text[] DEFAULT NULL, max_retries int DEFAULT NULL, tags jsonb DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    s postern.outbox;
+BEGIN
+    s.queue := submit.queue;
+    s.type := submit.type;
+    s.data := submit.data;
+    s.uid := submit.uid;
+    s.not_before := submit.not_before;
+    s.depends_on := submit.depends_on;
+    s.max_retries := submit.max_retries;
+    s.tags := submit.tags;
+    RETURN postern.stage(NULL, submit.context, s);
+END $$;
+-- +goose StatementEnd
+
+-- Submits many, all or none, in their order: an array of objects with the fields of POST /transactions and
+-- context. Returns their uids in the same order.
+-- +goose StatementBegin
+CREATE FUNCTION postern.submit_many(items jsonb) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    s postern.outbox;
+    item jsonb;
+    f record;
+    n int := -1;
+BEGIN
+    IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
+        PERFORM postern.refuse(NULL, 'invalid', '/items', 'items: want an array of transactions');
+    END IF;
+    FOR item IN SELECT value FROM jsonb_array_elements(items) LOOP
+        n := n + 1;
+        s := NULL;
+        IF jsonb_typeof(item) <> 'object' THEN
+            PERFORM postern.refuse_form(n, '', 'object');
+        END IF;
+        FOR f IN SELECT key, jsonb_typeof(value) AS kind, value, value #>> '{}' AS text FROM jsonb_each(item) LOOP
+            CASE
+            WHEN f.key = 'data' THEN
+                s.data := f.value;
+            WHEN f.key = 'tags' THEN
+                s.tags := f.value;
+            WHEN f.key = 'queue' AND f.kind = 'null' THEN
+                NULL;
+            WHEN f.key IN ('queue', 'type', 'uid', 'context', 'not_before') AND f.kind <> 'string' THEN
+                PERFORM postern.refuse_form(n, '/' || f.key, 'string', CASE WHEN f.kind IN ('number', 'boolean') THEN left(f.text, 64) END);
+            WHEN f.key = 'queue' THEN
+                s.queue := f.text;
+            WHEN f.key = 'type' THEN
+                s.type := f.text;
+            WHEN f.key = 'uid' THEN
+                s.uid := f.text;
+            WHEN f.key = 'not_before' THEN
+                BEGIN
+                    IF f.text !~* '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$' THEN
+                        RAISE invalid_datetime_format;
+                    END IF;
+                    s.not_before := f.text;
+                EXCEPTION WHEN data_exception THEN
+                    PERFORM postern.refuse_form(n, '/not_before', 'string to be RFC 3339 date-time', postern.quoted(f.text));
+                END;
+            WHEN f.key = 'max_retries' THEN
+                IF f.kind <> 'number' OR f.text::numeric % 1 <> 0 THEN
+                    PERFORM postern.refuse_form(n, '/max_retries', 'integer', left(f.text, 64));
+                END IF;
+                s.max_retries := greatest(-1, least(10001, f.text::numeric));
+            WHEN f.key = 'depends_on' THEN
+                IF f.kind <> 'array' THEN
+                    PERFORM postern.refuse_form(n, '/depends_on', 'array');
+                END IF;
+                s.depends_on := ARRAY(SELECT jsonb_array_elements_text(f.value));
+            WHEN f.key = 'context' THEN
+                NULL;
+            ELSE
+                PERFORM postern.refuse(n, 'invalid', '/' || f.key, 'unexpected property', '{}', '/' || f.key || ': unexpected property');
+            END CASE;
+        END LOOP;
+        RETURN NEXT postern.stage(n, item->>'context', s);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP FUNCTION postern.submit_many;
+DROP FUNCTION postern.submit;
+DROP FUNCTION postern.stage;
+DROP FUNCTION postern.check_room;
+DROP FUNCTION postern.known_uid;
+DROP FUNCTION postern.check_form;
+DROP FUNCTION postern.quoted;
+DROP FUNCTION postern.refuse_form;
+DROP FUNCTION postern.refuse;
+DROP TABLE postern.outbox;
