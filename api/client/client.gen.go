@@ -6,7 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
+)
+
+// Defines values for DeliveryViewState.
+const (
+	DeliveryViewStateDelivered DeliveryViewState = "delivered"
+	DeliveryViewStateFailed    DeliveryViewState = "failed"
+	DeliveryViewStatePending   DeliveryViewState = "pending"
 )
 
 // Defines values for FeeSettingsKind.
@@ -70,6 +78,17 @@ const (
 	QueueViewStateWAITINGINCLUSION QueueViewState = "WAITING_INCLUSION"
 )
 
+// Defines values for RedeliverBodyOnly.
+const (
+	RedeliverBodyOnlyAll    RedeliverBodyOnly = "all"
+	RedeliverBodyOnlyFailed RedeliverBodyOnly = "failed"
+)
+
+// Defines values for RedeliverOutputBodyResult.
+const (
+	RedeliverOutputBodyResultPending RedeliverOutputBodyResult = "pending"
+)
+
 // Defines values for RetrySettingsKind.
 const (
 	RetrySettingsKindExponential RetrySettingsKind = "exponential"
@@ -86,6 +105,35 @@ const (
 	SenderViewStateWAITINGINCLUSION SenderViewState = "WAITING_INCLUSION"
 )
 
+// Defines values for SubscriptionSettingsKind.
+const (
+	SubscriptionSettingsKindPull    SubscriptionSettingsKind = "pull"
+	SubscriptionSettingsKindWebhook SubscriptionSettingsKind = "webhook"
+)
+
+// Defines values for SubscriptionSettingsOnError.
+const (
+	SubscriptionSettingsOnErrorBlock SubscriptionSettingsOnError = "block"
+	SubscriptionSettingsOnErrorSkip  SubscriptionSettingsOnError = "skip"
+)
+
+// Defines values for SubscriptionViewKind.
+const (
+	SubscriptionViewKindPull    SubscriptionViewKind = "pull"
+	SubscriptionViewKindWebhook SubscriptionViewKind = "webhook"
+)
+
+// Defines values for SubscriptionViewOnError.
+const (
+	SubscriptionViewOnErrorBlock SubscriptionViewOnError = "block"
+	SubscriptionViewOnErrorSkip  SubscriptionViewOnError = "skip"
+)
+
+// Defines values for TestOutputBodyResult.
+const (
+	TestOutputBodyResultPending TestOutputBodyResult = "pending"
+)
+
 // Defines values for TransactionViewState.
 const (
 	TransactionViewStateCANCELLED   TransactionViewState = "CANCELLED"
@@ -96,6 +144,19 @@ const (
 	TransactionViewStateREVISION    TransactionViewState = "REVISION"
 	TransactionViewStateUNRESOLVED  TransactionViewState = "UNRESOLVED"
 	TransactionViewStateWAITING     TransactionViewState = "WAITING"
+)
+
+// Defines values for ListDeliveriesParamsState.
+const (
+	ListDeliveriesParamsStateDelivered ListDeliveriesParamsState = "delivered"
+	ListDeliveriesParamsStateFailed    ListDeliveriesParamsState = "failed"
+	ListDeliveriesParamsStatePending   ListDeliveriesParamsState = "pending"
+)
+
+// Defines values for ListDeliveriesParamsOrder.
+const (
+	ListDeliveriesParamsOrderAsc  ListDeliveriesParamsOrder = "asc"
+	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
 )
 
 // Defines values for ListTransactionsParamsInclude.
@@ -110,6 +171,12 @@ const (
 	ListTransactionsParamsOrderAsc  ListTransactionsParamsOrder = "asc"
 	ListTransactionsParamsOrderDesc ListTransactionsParamsOrder = "desc"
 )
+
+// AckInputBody defines model for AckInputBody.
+type AckInputBody struct {
+	// Cursor of the last event that is done with
+	Cursor string `json:"cursor"`
+}
 
 // AttemptView defines model for AttemptView.
 type AttemptView struct {
@@ -206,6 +273,48 @@ type ClockOutputBody struct {
 	Now time.Time `json:"now"`
 }
 
+// DeliveriesOutputBody defines model for DeliveriesOutputBody.
+type DeliveriesOutputBody struct {
+	Items []DeliveryView `json:"items"`
+	Next  *string        `json:"next"`
+}
+
+// DeliveryView defines model for DeliveryView.
+type DeliveryView struct {
+	// At when it happened
+	At time.Time `json:"at"`
+
+	// Attempts the last 20, oldest first; of one delivery only
+	Attempts  []TryView  `json:"attempts,omitempty"`
+	CreatedAt time.Time  `json:"created_at"`
+	Cursor    *string    `json:"cursor"`
+	EndedAt   *time.Time `json:"ended_at"`
+
+	// Error of the last try
+	Error *string `json:"error"`
+
+	// Event transaction.done, ..., or on-success, on-failure
+	Event string `json:"event"`
+	ID    string `json:"id"`
+
+	// NextAt of the next try; null also while others of its queue stand before it
+	NextAt *time.Time        `json:"next_at"`
+	State  DeliveryViewState `json:"state"`
+
+	// Subscription null for a worker's hook or a callback
+	Subscription *string `json:"subscription"`
+
+	// Transaction null for a test
+	Transaction *string `json:"transaction"`
+	Tries       int64   `json:"tries"`
+
+	// URL null for what is pulled, and for hooks
+	URL *string `json:"url"`
+}
+
+// DeliveryViewState defines model for DeliveryView.State.
+type DeliveryViewState string
+
 // DispatcherSettings defines model for DispatcherSettings.
 type DispatcherSettings struct {
 	// Exclusive none, type, or field:<JSON pointer into data>.
@@ -286,6 +395,20 @@ type ErrorView struct {
 	Message string  `json:"message"`
 }
 
+// EventView defines model for EventView.
+type EventView struct {
+	Cursor string `json:"cursor"`
+
+	// Data the transaction right after it, with from, event and at
+	Data json.RawMessage `json:"data"`
+
+	// Timestamp when it happened
+	Timestamp time.Time `json:"timestamp"`
+
+	// Type Examples: transaction.done
+	Type string `json:"type"`
+}
+
 // FeeSettings defines model for FeeSettings.
 type FeeSettings struct {
 	BumpPercent *int64 `json:"bump_percent,omitempty"`
@@ -304,11 +427,26 @@ type FeeSettings struct {
 // FeeSettingsKind defines model for FeeSettings.Kind.
 type FeeSettingsKind string
 
+// FeedOutputBody defines model for FeedOutputBody.
+type FeedOutputBody struct {
+	// Cursor of the last one: acknowledge it, or go on after it
+	Cursor string      `json:"cursor"`
+	Items  []EventView `json:"items"`
+}
+
 // Field defines model for Field.
 type Field struct {
 	Code    *string `json:"code,omitempty"`
 	Detail  string  `json:"detail"`
 	Pointer string  `json:"pointer"`
+}
+
+// Filter defines model for Filter.
+type Filter struct {
+	Queue       []string `json:"queue,omitempty"`
+	QueuePrefix []string `json:"queue_prefix,omitempty"`
+	State       []string `json:"state,omitempty"`
+	Type        []string `json:"type,omitempty"`
 }
 
 // GateView defines model for GateView.
@@ -411,6 +549,7 @@ type Limits struct {
 	JSONDepth     int64 `json:"json_depth"`
 	PageExamined  int64 `json:"page_examined"`
 	PageItems     int64 `json:"page_items"`
+	Streams       int64 `json:"streams"`
 	Tags          int64 `json:"tags"`
 	WaitSeconds   int64 `json:"wait_seconds"`
 	Waits         int64 `json:"waits"`
@@ -607,6 +746,35 @@ type ReasonBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// RedeliverBody defines model for RedeliverBody.
+type RedeliverBody struct {
+	// Only What was given up (default), or everything. What is pulled goes back as a whole.
+	Only   *RedeliverBodyOnly `json:"only,omitempty"`
+	Reason *string            `json:"reason,omitempty"`
+
+	// Since Events from then on.
+	Since time.Time `json:"since"`
+
+	// Until And before then; now unless said.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// RedeliverBodyOnly What was given up (default), or everything. What is pulled goes back as a whole.
+type RedeliverBodyOnly string
+
+// RedeliverOutputBody defines model for RedeliverOutputBody.
+type RedeliverOutputBody struct {
+	// DryRun true: this is what it would do
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// Matched how many go out once more, under their old ids
+	Matched int64                     `json:"matched"`
+	Result  RedeliverOutputBodyResult `json:"result"`
+}
+
+// RedeliverOutputBodyResult defines model for RedeliverOutputBody.Result.
+type RedeliverOutputBodyResult string
+
 // RedriveBody defines model for RedriveBody.
 type RedriveBody struct {
 	Data json.RawMessage `json:"data,omitempty"`
@@ -659,6 +827,15 @@ type RuleView struct {
 	On   string `json:"on"`
 	To   string `json:"to"`
 	When string `json:"when"`
+}
+
+// SecretOutputBody defines model for SecretOutputBody.
+type SecretOutputBody struct {
+	// PreviousSecretUntil the secret before signs too until then
+	PreviousSecretUntil *time.Time `json:"previous_secret_until"`
+
+	// Secret Shown once; signs from now on.
+	Secret string `json:"secret"`
 }
 
 // SenderSettings defines model for SenderSettings.
@@ -718,6 +895,112 @@ type StateView struct {
 	Meaning string `json:"meaning"`
 	Name    string `json:"name"`
 }
+
+// SubscriptionFilter defines model for SubscriptionFilter.
+type SubscriptionFilter struct {
+	Queue       []string `json:"queue,omitempty"`
+	QueuePrefix []string `json:"queue_prefix,omitempty"`
+
+	// State that the event leads to
+	State []string `json:"state,omitempty"`
+	Type  []string `json:"type,omitempty"`
+}
+
+// SubscriptionSettings defines model for SubscriptionSettings.
+type SubscriptionSettings struct {
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; empty: all.
+	//
+	// Examples: ["transaction.done"]
+	Events []string            `json:"events,omitempty"`
+	Filter *SubscriptionFilter `json:"filter,omitempty"`
+
+	// Include data, result: heavy parts of a transaction to send along.
+	Include []string `json:"include,omitempty"`
+
+	// Kind webhook: url is called. pull: fetched by /feed or /stream, and acknowledged.
+	Kind SubscriptionSettingsKind `json:"kind"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// OnError What cannot be delivered for 72h: skip it (default), or block: never give up. Either holds back only its own queue.
+	OnError *SubscriptionSettingsOnError `json:"on_error,omitempty"`
+
+	// URL Of a webhook; where workers may live.
+	URL *string `json:"url,omitempty"`
+}
+
+// SubscriptionSettingsKind webhook: url is called. pull: fetched by /feed or /stream, and acknowledged.
+type SubscriptionSettingsKind string
+
+// SubscriptionSettingsOnError What cannot be delivered for 72h: skip it (default), or block: never give up. Either holds back only its own queue.
+type SubscriptionSettingsOnError string
+
+// SubscriptionView defines model for SubscriptionView.
+type SubscriptionView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Cursor how far its consumer has got
+	Cursor         string   `json:"cursor"`
+	DisabledReason *string  `json:"disabled_reason"`
+	Enabled        bool     `json:"enabled"`
+	Events         []string `json:"events"`
+
+	// FailingSince nothing was delivered since, and something failed
+	FailingSince *time.Time           `json:"failing_since"`
+	Filter       *Filter              `json:"filter,omitempty"`
+	Include      []string             `json:"include"`
+	Kind         SubscriptionViewKind `json:"kind"`
+	Name         string               `json:"name"`
+
+	// Newest of the newest event
+	Newest  string                  `json:"newest"`
+	OnError SubscriptionViewOnError `json:"on_error"`
+
+	// Pending not delivered or acknowledged yet, counted to 100,000
+	Pending int64 `json:"pending"`
+
+	// PreviousSecretUntil the secret before signs too until then
+	PreviousSecretUntil *time.Time `json:"previous_secret_until"`
+
+	// PublicKey of the installation, if it has a signing key: verifies v1a
+	PublicKey *string `json:"public_key"`
+
+	// Secret Shown once, to whoever created it: signs (v1).
+	Secret *string `json:"secret,omitempty"`
+
+	// Since Complete from then on: every process has heard of it.
+	Since   *time.Time `json:"since"`
+	URL     string     `json:"url"`
+	Version int64      `json:"version"`
+}
+
+// SubscriptionViewKind defines model for SubscriptionView.Kind.
+type SubscriptionViewKind string
+
+// SubscriptionViewOnError defines model for SubscriptionView.OnError.
+type SubscriptionViewOnError string
+
+// SubscriptionsOutputBody defines model for SubscriptionsOutputBody.
+type SubscriptionsOutputBody struct {
+	Items []SubscriptionView `json:"items"`
+	Next  *string            `json:"next"`
+}
+
+// TestOutputBody defines model for TestOutputBody.
+type TestOutputBody struct {
+	// Delivery GET /deliveries/{id} says what came of it
+	Delivery string `json:"delivery"`
+
+	// DryRun true: this is what it would do
+	DryRun *bool                `json:"dry_run,omitempty"`
+	Result TestOutputBodyResult `json:"result"`
+}
+
+// TestOutputBodyResult defines model for TestOutputBody.Result.
+type TestOutputBodyResult string
 
 // TimeoutSettings defines model for TimeoutSettings.
 type TimeoutSettings struct {
@@ -824,6 +1107,18 @@ type TransactionView struct {
 // TransactionViewState defines model for TransactionView.State.
 type TransactionViewState string
 
+// TryView defines model for TryView.
+type TryView struct {
+	// Answer its first 1 KiB
+	Answer string    `json:"answer"`
+	At     time.Time `json:"at"`
+	Error  string    `json:"error"`
+	Ms     int64     `json:"ms"`
+
+	// Status 0 without an answer
+	Status int64 `json:"status"`
+}
+
 // WhyView defines model for WhyView.
 type WhyView struct {
 	Blockers []BlockerView `json:"blockers"`
@@ -837,6 +1132,34 @@ type WhyView struct {
 // Window defines model for Window.
 type Window struct {
 	ReceivedAfter time.Time `json:"received_after"`
+}
+
+// ListDeliveriesParamsState is a part of ListDeliveries.
+type ListDeliveriesParamsState string
+
+// ListDeliveriesParamsOrder is a part of ListDeliveries.
+type ListDeliveriesParamsOrder string
+
+// ListDeliveriesParams are the parameters of ListDeliveries; what is zero is not sent.
+type ListDeliveriesParams struct {
+	Subscription []string `query:"subscription"`
+	// Shows the hooks of its worker too; without it, hooks are listed only once they failed.
+	Transaction   string                      `query:"transaction"`
+	State         []ListDeliveriesParamsState `query:"state"`
+	CreatedAfter  time.Time                   `query:"created_after"`
+	CreatedBefore time.Time                   `query:"created_before"`
+	Limit         int64                       `query:"limit"`
+	Order         ListDeliveriesParamsOrder   `query:"order"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// RetryDeliveryParams are the parameters of RetryDelivery; what is zero is not sent.
+type RetryDeliveryParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListDispatchersParams are the parameters of ListDispatchers; what is zero is not sent.
@@ -1090,6 +1413,111 @@ type UnblockSenderParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListSubscriptionsParams are the parameters of ListSubscriptions; what is zero is not sent.
+type ListSubscriptionsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteSubscriptionParams are the parameters of DeleteSubscription; what is zero is not sent.
+type DeleteSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchSubscriptionJSONBody is a part of PatchSubscription.
+type PatchSubscriptionJSONBody map[string]interface{}
+
+// PatchSubscriptionParams are the parameters of PatchSubscription; what is zero is not sent.
+type PatchSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutSubscriptionParams are the parameters of PutSubscription; what is zero is not sent.
+type PutSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// AckSubscriptionParams are the parameters of AckSubscription; what is zero is not sent.
+type AckSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// DisableSubscriptionParams are the parameters of DisableSubscription; what is zero is not sent.
+type DisableSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// EnableSubscriptionParams are the parameters of EnableSubscription; what is zero is not sent.
+type EnableSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// FeedSubscriptionParams are the parameters of FeedSubscription; what is zero is not sent.
+type FeedSubscriptionParams struct {
+	// The cursor of the last event that is known; else what was acknowledged.
+	After string `query:"after"`
+	Limit int64  `query:"limit"`
+	// How long to wait for an event, at most 60s; wins over Prefer: wait=N.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// RedeliverSubscriptionParams are the parameters of RedeliverSubscription; what is zero is not sent.
+type RedeliverSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// RotateSecretParams are the parameters of RotateSecret; what is zero is not sent.
+type RotateSecretParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// StreamSubscriptionParams are the parameters of StreamSubscription; what is zero is not sent.
+type StreamSubscriptionParams struct {
+	// Go on after this one; without it the stream begins now.
+	LastEventID string `header:"Last-Event-ID"`
+}
+
+// TestSubscriptionParams are the parameters of TestSubscription; what is zero is not sent.
+type TestSubscriptionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListTransactionsParamsInclude is a part of ListTransactions.
 type ListTransactionsParamsInclude string
 
@@ -1199,8 +1627,23 @@ type PostTransactionsParams struct {
 	Traceparent    string `header:"traceparent"`
 }
 
+// StreamTransactionsParams are the parameters of StreamTransactions; what is zero is not sent.
+type StreamTransactionsParams struct {
+	Queue       []string `query:"queue"`
+	QueuePrefix []string `query:"queue_prefix"`
+	Type        []string `query:"type"`
+	// that the event leads to
+	State []string `query:"state"`
+	ID    []string `query:"id"`
+	// Go on after this one; without it the stream begins now.
+	LastEventID string `header:"Last-Event-ID"`
+}
+
 // MoveClockJSONRequestBody defines body for MoveClock for application/json ContentType.
 type MoveClockJSONRequestBody = ClockBody
+
+// RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
+type RetryDeliveryJSONRequestBody = ReasonBody
 
 // PatchDispatcherJSONRequestBody defines body for PatchDispatcher for application/json ContentType.
 type PatchDispatcherJSONRequestBody PatchDispatcherJSONBody
@@ -1258,6 +1701,30 @@ type ResumeSenderJSONRequestBody = ReasonBody
 
 // UnblockSenderJSONRequestBody defines body for UnblockSender for application/json ContentType.
 type UnblockSenderJSONRequestBody = ReasonBody
+
+// PatchSubscriptionJSONRequestBody defines body for PatchSubscription for application/json ContentType.
+type PatchSubscriptionJSONRequestBody PatchSubscriptionJSONBody
+
+// PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
+type PutSubscriptionJSONRequestBody = SubscriptionSettings
+
+// AckSubscriptionJSONRequestBody defines body for AckSubscription for application/json ContentType.
+type AckSubscriptionJSONRequestBody = AckInputBody
+
+// DisableSubscriptionJSONRequestBody defines body for DisableSubscription for application/json ContentType.
+type DisableSubscriptionJSONRequestBody = ReasonBody
+
+// EnableSubscriptionJSONRequestBody defines body for EnableSubscription for application/json ContentType.
+type EnableSubscriptionJSONRequestBody = ReasonBody
+
+// RedeliverSubscriptionJSONRequestBody defines body for RedeliverSubscription for application/json ContentType.
+type RedeliverSubscriptionJSONRequestBody = RedeliverBody
+
+// RotateSecretJSONRequestBody defines body for RotateSecret for application/json ContentType.
+type RotateSecretJSONRequestBody = ReasonBody
+
+// TestSubscriptionJSONRequestBody defines body for TestSubscription for application/json ContentType.
+type TestSubscriptionJSONRequestBody = ReasonBody
 
 // PostTransactionJSONRequestBody defines body for PostTransaction for application/json ContentType.
 type PostTransactionJSONRequestBody = TransactionInput
@@ -1457,6 +1924,24 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 func (c *Client) MoveClock(ctx context.Context, body *MoveClockJSONRequestBody) (*Answer[ClockOutputBody], error) {
 	path := "/debug/clock"
 	return ask[ClockOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// ListDeliveries: List deliveries. GET /deliveries
+func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParams) (*Answer[DeliveriesOutputBody], error) {
+	path := "/deliveries"
+	return ask[DeliveriesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// GetDelivery: Read one delivery, with its attempts. GET /deliveries/{id}
+func (c *Client) GetDelivery(ctx context.Context, id string) (*Answer[DeliveryView], error) {
+	path := fmt.Sprintf("/deliveries/%s", segment(id))
+	return ask[DeliveryView](ctx, c, "GET", path, nil, nil)
+}
+
+// RetryDelivery: Deliver now, or once more. POST /deliveries/{id}/retry
+func (c *Client) RetryDelivery(ctx context.Context, id string, params *RetryDeliveryParams, body *RetryDeliveryJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/deliveries/%s/retry", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListDispatchers: List dispatchers. GET /dispatchers
@@ -1681,6 +2166,84 @@ func (c *Client) UnblockSender(ctx context.Context, account string, params *Unbl
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ListSubscriptions: List subscriptions. GET /subscriptions
+func (c *Client) ListSubscriptions(ctx context.Context, params *ListSubscriptionsParams) (*Answer[SubscriptionsOutputBody], error) {
+	path := "/subscriptions"
+	return ask[SubscriptionsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteSubscription: End a subscription. DELETE /subscriptions/{name}
+func (c *Client) DeleteSubscription(ctx context.Context, name string, params *DeleteSubscriptionParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/subscriptions/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetSubscription: Read one subscription. GET /subscriptions/{name}
+func (c *Client) GetSubscription(ctx context.Context, name string) (*Answer[SubscriptionView], error) {
+	path := fmt.Sprintf("/subscriptions/%s", segment(name))
+	return ask[SubscriptionView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchSubscription: Change a subscription. PATCH /subscriptions/{name}
+func (c *Client) PatchSubscription(ctx context.Context, name string, params *PatchSubscriptionParams, body *PatchSubscriptionJSONRequestBody) (*Answer[SubscriptionView], error) {
+	path := fmt.Sprintf("/subscriptions/%s", segment(name))
+	return ask[SubscriptionView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutSubscription: Create or replace a subscription. PUT /subscriptions/{name}
+func (c *Client) PutSubscription(ctx context.Context, name string, params *PutSubscriptionParams, body *PutSubscriptionJSONRequestBody) (*Answer[SubscriptionView], error) {
+	path := fmt.Sprintf("/subscriptions/%s", segment(name))
+	return ask[SubscriptionView](ctx, c, "PUT", path, params, body)
+}
+
+// AckSubscription: Acknowledge up to a cursor. POST /subscriptions/{name}/ack
+func (c *Client) AckSubscription(ctx context.Context, name string, params *AckSubscriptionParams, body *AckSubscriptionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/ack", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// DisableSubscription: Stop calling a webhook, and keep its events. POST /subscriptions/{name}/disable
+func (c *Client) DisableSubscription(ctx context.Context, name string, params *DisableSubscriptionParams, body *DisableSubscriptionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/disable", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// EnableSubscription: Call a webhook again, from where it stopped. POST /subscriptions/{name}/enable
+func (c *Client) EnableSubscription(ctx context.Context, name string, params *EnableSubscriptionParams, body *EnableSubscriptionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/enable", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// FeedSubscription: Fetch what comes after a cursor, or wait for it. GET /subscriptions/{name}/feed
+func (c *Client) FeedSubscription(ctx context.Context, name string, params *FeedSubscriptionParams) (*Answer[FeedOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/feed", segment(name))
+	return ask[FeedOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// RedeliverSubscription: Send what happened once more. POST /subscriptions/{name}/redeliver
+func (c *Client) RedeliverSubscription(ctx context.Context, name string, params *RedeliverSubscriptionParams, body *RedeliverSubscriptionJSONRequestBody) (*Answer[RedeliverOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/redeliver", segment(name))
+	return ask[RedeliverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// RotateSecret: Draw a new secret; two are valid for a day. POST /subscriptions/{name}/rotate-secret
+func (c *Client) RotateSecret(ctx context.Context, name string, params *RotateSecretParams, body *RotateSecretJSONRequestBody) (*Answer[SecretOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/rotate-secret", segment(name))
+	return ask[SecretOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// StreamSubscription: The same as server-sent events. GET /subscriptions/{name}/stream
+func (c *Client) StreamSubscription(ctx context.Context, name string, params *StreamSubscriptionParams) (*http.Response, error) {
+	path := fmt.Sprintf("/subscriptions/%s/stream", segment(name))
+	return stream(ctx, c, "GET", path, params, nil)
+}
+
+// TestSubscription: Send it an event of its own. POST /subscriptions/{name}/test
+func (c *Client) TestSubscription(ctx context.Context, name string, params *TestSubscriptionParams, body *TestSubscriptionJSONRequestBody) (*Answer[TestOutputBody], error) {
+	path := fmt.Sprintf("/subscriptions/%s/test", segment(name))
+	return ask[TestOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // ListTransactions: List transactions. GET /transactions
 func (c *Client) ListTransactions(ctx context.Context, params *ListTransactionsParams) (*Answer[TransactionListBody], error) {
 	path := "/transactions"
@@ -1757,4 +2320,10 @@ func (c *Client) GetTransactionWhy(ctx context.Context, id string) (*Answer[WhyV
 func (c *Client) PostTransactions(ctx context.Context, params *PostTransactionsParams, body *PostTransactionsJSONRequestBody) (*Answer[BatchOutputBody], error) {
 	path := "/transactions:batch"
 	return ask[BatchOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// StreamTransactions: Acceptances and ends as server-sent events. GET /transactions:stream
+func (c *Client) StreamTransactions(ctx context.Context, params *StreamTransactionsParams) (*http.Response, error) {
+	path := "/transactions:stream"
+	return stream(ctx, c, "GET", path, params, nil)
 }

@@ -30,6 +30,8 @@ type Config struct {
 	Version string
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
 	DebugClock func(context.Context) error
+	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
+	PublicKey string
 }
 
 // Ingester stores single posts: pg.Ingester.
@@ -43,6 +45,7 @@ type API struct {
 	huma    huma.API
 	router  chi.Router
 	waits   *hub
+	news    *news
 	drained atomic.Bool
 }
 
@@ -64,6 +67,7 @@ func New(c Config) *API {
 	}
 	a := &API{Config: c, router: chi.NewMux()}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
+	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.router.Use(a.identify, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
@@ -81,6 +85,7 @@ func (a *API) Handler() http.Handler { return a.router }
 func (a *API) Drain() {
 	if !a.drained.Swap(true) {
 		a.waits.close()
+		a.news.close()
 	}
 }
 
@@ -101,6 +106,7 @@ func (a *API) document() huma.Config {
 		{Name: "senders", Description: "Scarce accounts that sign."},
 		{Name: "pools", Description: "Sets of senders."},
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
+		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
 		{Name: "service", Description: "The service itself."},
 	}
 	return c
@@ -114,6 +120,7 @@ func (a *API) routes() {
 	op := operation(tag, http.MethodPost, batchPath, "post-transactions", "Post up to 1,000 transactions", []int{201, 200, 207})
 	batchRequest(&op, a.huma.OpenAPI().Components.Schemas)
 	register(a, op, a.postBatch)
+	stream(a, tag, "/transactions:stream", "stream-transactions", "Acceptances and ends as server-sent events", a.streamTransactions)
 	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid", "Read one transaction by the client's name", a.getByUID, 304)
 	get(a, tag, "/transactions/by-uid/{uid}/why", "get-transaction-why-by-uid", "What it waits for, by the client's name", a.whyByUID)
 	get(a, tag, "/transactions/{id}", "get-transaction", "Read one transaction, or wait for it", a.getTransaction, 304)
@@ -165,6 +172,24 @@ func (a *API) routes() {
 	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Let a paused type go on", a.resumeDispatcher, 200)
 
+	tag = "subscriptions"
+	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", a.listSubscriptions)
+	get(a, tag, "/subscriptions/{name}", "get-subscription", "Read one subscription", a.getSubscription)
+	put(a, tag, "/subscriptions/{name}", "put-subscription", "Create or replace a subscription", a.putSubscription, 200, 201)
+	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", a.patchSubscription)
+	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", a.deleteSubscription)
+	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription", "Call a webhook again, from where it stopped", a.enableSubscription, 200)
+	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription", "Stop calling a webhook, and keep its events", a.disableSubscription, 200)
+	post(a, tag, "/subscriptions/{name}/test", "test-subscription", "Send it an event of its own", a.testSubscription, 202)
+	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret", "Draw a new secret; two are valid for a day", a.rotateSecret, 200)
+	post(a, tag, "/subscriptions/{name}/redeliver", "redeliver-subscription", "Send what happened once more", a.redeliver, 202)
+	get(a, tag, "/subscriptions/{name}/feed", "feed-subscription", "Fetch what comes after a cursor, or wait for it", a.feed)
+	post(a, tag, "/subscriptions/{name}/ack", "ack-subscription", "Acknowledge up to a cursor", a.ack, 200)
+	stream(a, tag, "/subscriptions/{name}/stream", "stream-subscription", "The same as server-sent events", a.streamSubscription)
+	get(a, tag, "/deliveries", "list-deliveries", "List deliveries", a.listDeliveries)
+	get(a, tag, "/deliveries/{id}", "get-delivery", "Read one delivery, with its attempts", a.getDelivery)
+	post(a, tag, "/deliveries/{id}/retry", "retry-delivery", "Deliver now, or once more", a.retryDelivery, 200, 202)
+
 	tag = "service"
 	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)
 	get(a, tag, "/machines/{name}", "get-machine", "One state machine", a.getMachine)
@@ -196,6 +221,15 @@ func operation(tag, method, path, id, summary string, statuses []int) huma.Opera
 
 func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), also ...int) {
 	register(a, operation(tag, http.MethodGet, path, id, summary, also), h)
+}
+
+// stream adds a route that answers with server-sent events.
+func stream[I any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*huma.StreamResponse, error)) {
+	op := operation(tag, http.MethodGet, path, id, summary, nil)
+	op.Errors = append(op.Errors, 410)
+	op.Responses = map[string]*huma.Response{"200": {Description: "id: the cursor; event: the new state; data: the transaction, with from, event and at",
+		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	register(a, op, h)
 }
 
 func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {

@@ -10,6 +10,7 @@ type Limits struct {
 	Depth    int   `json:"json_depth"`      // of any body
 	Wait     int   `json:"wait_seconds"`    // of one request
 	Waits    int   `json:"waits"`           // at once, in this process
+	Streams  int   `json:"streams"`         // at once, in this process; feeds that wait included
 	Page     int   `json:"page_items"`      // of one list
 	Examined int   `json:"page_examined"`   // rows that one page may look at
 	BodyRead int   `json:"body_in_seconds"` // for the whole body to arrive
@@ -17,7 +18,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of a server that is told nothing.
 var DefaultLimits = Limits{Body: 1 << 20, Batch: 8 << 20, Items: 1000, Data: 256 << 10, Tags: 16, Depth: 64, Wait: 60, Waits: 2000,
-	Page: 500, Examined: 50000, BodyRead: 15}
+	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15}
 
 func (l Limits) orDefault() Limits {
 	d := DefaultLimits
@@ -29,6 +30,7 @@ func (l Limits) orDefault() Limits {
 	or(&l.Depth, d.Depth)
 	or(&l.Wait, d.Wait)
 	or(&l.Waits, d.Waits)
+	or(&l.Streams, d.Streams)
 	or(&l.Page, d.Page)
 	or(&l.Examined, d.Examined)
 	or(&l.BodyRead, d.BodyRead)

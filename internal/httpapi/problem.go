@@ -40,6 +40,7 @@ var problems = map[string]struct {
 	"in_use":                 {409, "In use", false},
 	"queue_draining":         {409, "Queue is draining", true},
 	"expired":                {410, "Expired", false},
+	"cursor_expired":         {410, "Cursor has expired", false},
 	"precondition_failed":    {412, "Changed meanwhile", false},
 	"too_large":              {413, "Too large", false},
 	"unsupported_media_type": {415, "Unsupported media type", false},

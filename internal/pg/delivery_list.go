@@ -131,7 +131,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	if !f.AfterAt.IsZero() {
 		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterLine), arg(f.AfterEvent)))
 	}
-	rows, err := s.pool.Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
+	rows, err := s.db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -141,7 +141,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 
 // Delivery returns one delivery, or NotFound.
 func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*DeliveryRow, error) {
-	rows, err := s.pool.Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
+	rows, err := s.db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
 		AND coalesce(t.epoch, 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, id.ID.Epoch)
 	if err != nil {
 		return nil, known(err)

@@ -30,8 +30,11 @@ func ParseCursor(text string, of int32) (Cursor, error) {
 	id, err1 := strconv.ParseInt(sub, 10, 32)
 	position, err2 := strconv.ParseInt(at, 10, 64)
 	c := Cursor{int32(id), position}
-	if !ok || err1 != nil || err2 != nil || c.String() != text || c.Subscription != of || position < 0 {
-		return c, fault.New(fault.Invalid, "bad_cursor", "cursor %q is none of this subscription", fault.Clip(text))
+	switch {
+	case !ok || err1 != nil || err2 != nil || c.String() != text || position < 0 || id <= 0:
+		return c, fault.New(fault.Invalid, "bad_cursor", "cursor %q is none of ours", fault.Clip(text))
+	case c.Subscription != of:
+		return c, fault.New(fault.NotFound, "cursor_expired", "cursor %q is of another subscription, or of one that was deleted", fault.Clip(text))
 	}
 	return c, nil
 }
@@ -91,7 +94,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 // expired says where one whose next event has been dropped can go on.
 func (s *Store) expired(ctx context.Context, sub int32, after int64) error {
 	next := Cursor{Subscription: sub}
-	if err := s.pool.QueryRow(ctx, `SELECT coalesce((SELECT min(cursor) - 1 FROM postern.delivery WHERE subscription_id = $1 AND subscription_id > 0 AND cursor > $2 + 1), newest)
+	if err := s.db(ctx).QueryRow(ctx, `SELECT coalesce((SELECT min(cursor) - 1 FROM postern.delivery WHERE subscription_id = $1 AND subscription_id > 0 AND cursor > $2 + 1), newest)
 		FROM postern.subscription WHERE subscription_id = $1`, sub, after).Scan(&next.Position); err != nil {
 		return known(err)
 	}
@@ -101,7 +104,7 @@ func (s *Store) expired(ctx context.Context, sub int32, after int64) error {
 
 // Newest returns the newest position of each subscription that still exists.
 func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, error) {
-	rows, err := s.pool.Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
+	rows, err := s.db(ctx).Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
 	if err != nil {
 		return nil, known(err)
 	}

@@ -47,7 +47,7 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 
 // Subscriptions lists up to limit subscriptions of a context by name, those after a given one.
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
-	rows, err := s.pool.Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $4 ORDER BY s.name LIMIT $5`, contextID, "", s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $4 ORDER BY s.name LIMIT $5`, contextID, "", s.now(), after, limit)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -57,7 +57,7 @@ func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string
 
 // Subscription returns one subscription, or NotFound.
 func (s *Store) Subscription(ctx context.Context, contextID int32, name string) (*Subscription, error) {
-	rows, err := s.pool.Query(ctx, subscriptionSQL, contextID, name, s.now())
+	rows, err := s.db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.now())
 	if err != nil {
 		return nil, known(err)
 	}
@@ -151,11 +151,12 @@ func (s *Store) RemoveSubscription(ctx context.Context, by By, name string) erro
 func (s *Store) onSubscription(ctx context.Context, by By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
 	return s.run(ctx, func(t *txn) error {
 		var id int32
+		var version int64
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT subscription_id FROM postern.subscription WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, name).
+		b.Queue(`SELECT subscription_id, version FROM postern.subscription WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, name).
 			Query(func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&id}, func() error { return nil })
+				_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error { return nil })
 				return err
 			})
 		s.readNow(b, &now)
@@ -164,6 +165,9 @@ func (s *Store) onSubscription(ctx context.Context, by By, action, name string, 
 		}
 		if id == 0 {
 			return noSubscription(name)
+		}
+		if err := by.seen(version); err != nil {
+			return err
 		}
 		b = &pgx.Batch{}
 		do(b, id, now)

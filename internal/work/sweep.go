@@ -25,7 +25,7 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 		e.Log.Debug("swept", "moved", moved, "reaped", reaped)
 	}
 	e.Ring()
-	return errors.Join(buried, relaned, told, reap, e.Store.Forget(ctx))
+	return errors.Join(buried, relaned, told, reap, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
 }
 
 // PartitionOnce creates the partitions of the coming days.

@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// deliveryView is one delivery as clients read it.
+type deliveryView struct {
+	ID           string     `json:"id"`
+	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
+	Transaction  *string    `json:"transaction" doc:"null for a test"`
+	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
+	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
+	Cursor       *string    `json:"cursor"`
+	State        string     `json:"state" enum:"pending,delivered,failed"`
+	At           time.Time  `json:"at" doc:"when it happened"`
+	NextAt       *time.Time `json:"next_at" doc:"of the next try; null also while others of its queue stand before it"`
+	Tries        int        `json:"tries"`
+	Error        *string    `json:"error" doc:"of the last try"`
+	CreatedAt    time.Time  `json:"created_at"`
+	EndedAt      *time.Time `json:"ended_at"`
+	Attempts     []tryView  `json:"attempts,omitempty" doc:"the last 20, oldest first; of one delivery only"`
+}
+
+// tryView is one call.
+type tryView struct {
+	At     time.Time `json:"at"`
+	Status int       `json:"status" doc:"0 without an answer"`
+	Answer string    `json:"answer" doc:"its first 1 KiB"`
+	Error  string    `json:"error"`
+	MS     int64     `json:"ms"`
+}
+
+func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
+	v := deliveryView{ID: d.String(), Subscription: ptr(d.Subscription), Event: d.Event, URL: ptr(d.URL), State: d.State, At: d.At.UTC(), NextAt: utc(d.NextAt),
+		Tries: d.Attempts, Error: ptr(d.Error), CreatedAt: d.CreatedAt.UTC(), EndedAt: utc(d.EndedAt)}
+	if d.Line != pg.HookLine {
+		v.Event = outbox.Event(d.Event).Name()
+	}
+	if d.Event != string(outbox.EventTest) {
+		v.Transaction = ptr(d.ID.String())
+	}
+	if d.Position > 0 {
+		v.Cursor = ptr(pg.Cursor{Subscription: d.Line, Position: d.Position}.String())
+	}
+	if whole {
+		v.Attempts = []tryView{}
+		_ = json.Unmarshal(d.Tries, &v.Attempts)
+	}
+	return v
+}
+
+type listDeliveriesInput struct {
+	Subscription  []string  `query:"subscription,explode"`
+	Transaction   string    `query:"transaction" doc:"Shows the hooks of its worker too; without it, hooks are listed only once they failed."`
+	State         []string  `query:"state,explode" enum:"pending,delivered,failed"`
+	CreatedAfter  time.Time `query:"created_after"`
+	CreatedBefore time.Time `query:"created_before"`
+	Paging
+}
+
+type deliveriesOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []deliveryView `json:"items"`
+		Next  *string        `json:"next"`
+	}
+}
+
+type deliveryCursor struct {
+	At    time.Time `json:"a"`
+	Queue int64     `json:"q"`
+	Seq   int64     `json:"s"`
+	Line  string    `json:"l"`
+	Event string    `json:"e"`
+}
+
+func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*deliveriesOutput, error) {
+	limit, err := in.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	f := pg.DeliveryFilter{Subscription: in.Subscription, State: in.State, After: in.CreatedAfter, Before: in.CreatedBefore, Ascending: in.Order == "asc", Limit: limit + 1}
+	if in.Transaction != "" {
+		id, err := outbox.ParseID(in.Transaction)
+		if err != nil {
+			return nil, fault.At("transaction", "transaction: %s", err)
+		}
+		f.Transaction = &id
+	}
+	filters := []any{"deliveries", in.Subscription, in.Transaction, in.State, in.CreatedAfter, in.CreatedBefore, f.Ascending}
+	var c deliveryCursor
+	if err := in.read(filters, &c); err != nil {
+		return nil, err
+	}
+	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterLine, f.AfterEvent = c.At, c.Queue, c.Seq, c.Line, c.Event
+	found, err := a.Store.Deliveries(ctx, contextID(ctx), f)
+	if err != nil {
+		return nil, err
+	}
+	out := &deliveriesOutput{}
+	out.Body.Items = []deliveryView{}
+	for i, d := range found {
+		if i == limit {
+			last := found[i-1]
+			out.Body.Next, out.Link = in.next(filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Line)), last.Event})
+			break
+		}
+		out.Body.Items = append(out.Body.Items, viewDelivery(d, false))
+	}
+	return out, nil
+}
+
+type deliveryInput struct {
+	ID string `path:"id" maxLength:"100"`
+}
+
+type deliveryOutput struct {
+	Body deliveryView
+}
+
+func (a *API) getDelivery(ctx context.Context, in *deliveryInput) (*deliveryOutput, error) {
+	id, err := pg.ParseDeliveryID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.Store.Delivery(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	return &deliveryOutput{viewDelivery(d, true)}, nil
+}
+
+type retryDeliveryInput struct {
+	ID string `path:"id" maxLength:"100"`
+	Trial
+	Body *reasonBody
+}
+
+// retryDelivery makes one delivery due now, also one that has ended. 202: it stands behind others of its
+// queue.
+func (a *API) retryDelivery(ctx context.Context, in *retryDeliveryInput) (*leverOutput, error) {
+	id, err := pg.ParseDeliveryID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return lever(a.Store.RetryDelivery(ctx, by(ctx, in.Body.reason()), id))
+}

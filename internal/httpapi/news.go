@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// news tells those who wait for events of subscriptions that there are some: it looks at all their newest
+// positions in one statement every 50 ms, for as long as anybody waits.
+type news struct {
+	store *pg.Store
+	log   *slog.Logger
+	slots chan struct{}
+	end   chan struct{}
+
+	mu      sync.Mutex
+	waiting map[*reader]struct{}
+	running bool
+}
+
+// reader is one who has read a subscription up to a position.
+type reader struct {
+	sub  int32
+	at   int64
+	more chan struct{}
+}
+
+func newNews(s *pg.Store, slots int, log *slog.Logger) *news {
+	return &news{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), waiting: map[*reader]struct{}{}}
+}
+
+// close lets everybody go who waits now or later.
+func (n *news) close() { close(n.end) }
+
+// take takes a slot and returns how to give it back, or false when all are taken or it is closed.
+func (n *news) take() (func(), bool) {
+	select {
+	case <-n.end:
+		return nil, false
+	default:
+	}
+	select {
+	case n.slots <- struct{}{}:
+		return func() { <-n.slots }, true
+	default:
+		return nil, false
+	}
+}
+
+// after waits until a subscription has an event after a position, or no longer exists, for at most d; false
+// says that ctx ended or that it is closed. Running out of time is no end.
+func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) bool {
+	r := &reader{sub, at, make(chan struct{})}
+	n.mu.Lock()
+	n.waiting[r] = struct{}{}
+	if !n.running {
+		n.running = true
+		go n.run()
+	}
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		delete(n.waiting, r)
+		n.mu.Unlock()
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-r.more:
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	case <-n.end:
+		return false
+	}
+	return true
+}
+
+// run looks until nobody waits.
+func (n *news) run() {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for range tick.C {
+		n.mu.Lock()
+		if len(n.waiting) == 0 {
+			n.running = false
+			n.mu.Unlock()
+			return
+		}
+		asked := map[int32]bool{}
+		var subs []int32
+		for r := range n.waiting {
+			if !asked[r.sub] {
+				asked[r.sub] = true
+				subs = append(subs, r.sub)
+			}
+		}
+		n.mu.Unlock()
+		n.look(subs, asked)
+	}
+}
+
+func (n *news) look(subs []int32, asked map[int32]bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	newest, err := n.store.Newest(ctx, subs)
+	if err != nil {
+		n.log.Warn("the newest events cannot be looked up", "error", err)
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for r := range n.waiting {
+		if at, there := newest[r.sub]; asked[r.sub] && (!there || at > r.at) {
+			close(r.more)
+			delete(n.waiting, r)
+		}
+	}
+}

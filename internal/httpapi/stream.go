@@ -1,0 +1,182 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+const (
+	// streamPage is how many events are read at a time for one stream.
+	streamPage = 100
+	// streamComment is how often a silent stream shows that it lives.
+	streamComment = 15 * time.Second
+	// streamWrite is how long a client may take to read what is written.
+	streamWrite = 30 * time.Second
+)
+
+type streamInput struct {
+	Name        name   `path:"name"`
+	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"Go on after this one; without it the stream begins now."`
+}
+
+// streamSubscription is what a subscription gets as server-sent events.
+func (a *API) streamSubscription(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
+	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return a.stream(ctx, s, in.LastEventID, func(*pg.FeedEvent) bool { return true })
+}
+
+type streamTransactionsInput struct {
+	Queue       []string `query:"queue,explode" maxItems:"100"`
+	QueuePrefix []string `query:"queue_prefix,explode" maxItems:"100"`
+	Type        []string `query:"type,explode" maxItems:"100"`
+	State       []string `query:"state,explode" maxItems:"8" doc:"that the event leads to"`
+	ID          []string `query:"id,explode" maxItems:"1000"`
+	LastEventID string   `header:"Last-Event-ID" maxLength:"64" doc:"Go on after this one; without it the stream begins now."`
+}
+
+// streamTransactions is every acceptance and end in the context as server-sent events. The first stream
+// of a context begins once every process has heard of it, which takes two seconds.
+func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInput) (*huma.StreamResponse, error) {
+	f, err := (&subscriptionFilter{Queue: names(in.Queue), QueuePrefix: names(in.QueuePrefix), Type: names(in.Type), State: in.State}).filter("")
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range in.ID {
+		if _, err := outbox.ParseID(id); err != nil {
+			return nil, fault.At("id/"+itoa(i), "id: %s", err)
+		}
+	}
+	s, err := a.Store.ContextStream(ctx, contextID(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if now, err := a.now(ctx); err != nil {
+		return nil, err
+	} else if wait := s.Since.Sub(now); wait > 0 {
+		select {
+		case <-time.After(min(wait, 5*time.Second)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return a.stream(ctx, s, in.LastEventID, func(e *pg.FeedEvent) bool {
+		return f.Takes(e.Queue, e.Type, e.Event) && (len(in.ID) == 0 || slices.Contains(in.ID, e.ID.String()))
+	})
+}
+
+// stream answers with events from a cursor on, in order, until the client leaves or this process stops.
+func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes func(*pg.FeedEvent) bool) (*huma.StreamResponse, error) {
+	at := pg.Cursor{Subscription: s.ID, Position: s.Newest}
+	var first []*pg.FeedEvent
+	var err error
+	if last != "" {
+		if at, err = pg.ParseCursor(last, s.ID); err != nil {
+			return nil, err
+		}
+		if first, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
+			return nil, err
+		}
+	}
+	back, ok := a.news.take()
+	if !ok {
+		return nil, fault.New(fault.Retry, "rate_limited", "this process has as many streams open as it may, or is shutting down").After(2 * time.Second)
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		defer back()
+		_, w := humachi.Unwrap(c)
+		out := &sse{w: w, control: http.NewResponseController(w)}
+		h := w.Header()
+		h.Set("Content-Type", "text/event-stream")
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Accel-Buffering", "no")
+		w.WriteHeader(http.StatusOK)
+		a.follow(c.Context(), s, at, first, takes, out)
+	}}, nil
+}
+
+// follow writes events until there is a reason not to. A client that comes back with the last id misses
+// nothing.
+func (a *API) follow(ctx context.Context, s *pg.Subscription, at pg.Cursor, list []*pg.FeedEvent, takes func(*pg.FeedEvent) bool, out *sse) {
+	if out.comment("begins after "+at.String()) != nil {
+		return
+	}
+	said, used := time.Now(), time.Now()
+	for {
+		for _, e := range list {
+			at.Position = e.Position
+			if takes(e) {
+				if out.event(at.String(), e) != nil {
+					return
+				}
+				said = time.Now()
+			}
+		}
+		if len(list) > 0 && out.flush() != nil {
+			return
+		}
+		if len(list) < streamPage {
+			if !a.news.after(ctx, s.ID, at.Position, streamComment-time.Since(said)) {
+				return
+			}
+			if time.Since(said) >= streamComment {
+				if out.comment("") != nil {
+					return
+				}
+				said = time.Now()
+			}
+		}
+		if s.Kind == "stream" && time.Since(used) > time.Minute {
+			if a.Store.UseStream(ctx, s.ID) != nil {
+				return
+			}
+			used = time.Now()
+		}
+		var err error
+		if list, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
+			return // the client comes back, and is told why it cannot go on
+		}
+	}
+}
+
+// sse writes server-sent events.
+type sse struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buffer  bytes.Buffer
+}
+
+func (s *sse) event(id string, e *pg.FeedEvent) error {
+	name := string(e.Event.State())
+	if name == "" {
+		name = e.Event.Name()
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	s.buffer.Reset()
+	fmt.Fprintf(&s.buffer, "id: %s\nevent: %s\ndata: %s\n\n", id, name, e.Body)
+	_, err := s.w.Write(s.buffer.Bytes())
+	return err
+}
+
+func (s *sse) comment(text string) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	if _, err := fmt.Fprintf(s.w, ": %s\n\n", text); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+func (s *sse) flush() error { return s.control.Flush() }

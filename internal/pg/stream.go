@@ -1,0 +1,72 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// streamName is that of the subscription behind the stream of a context; no name that people give begins so.
+const streamName = ":stream"
+
+// streamKept is how long the stream of a context goes on being numbered with nobody reading it.
+const streamKept = 24 * time.Hour
+
+// ContextStream returns the subscription behind the stream of a context, which comes into being with the
+// first one.
+func (s *Store) ContextStream(ctx context.Context, contextID int32) (*Subscription, error) {
+	v, err := s.Subscription(ctx, contextID, streamName)
+	if fault.KindOf(err) == fault.NotFound {
+		_, err = s.PutSubscription(ctx, By{Context: contextID, Actor: "service", Via: "stream"}, outbox.Subscription{Name: streamName, Kind: "stream", OnError: "skip"}, nil, -1)
+		if err != nil && fault.KindOf(err) != fault.Conflict { // somebody else was first
+			return nil, err
+		}
+		v, err = s.Subscription(ctx, contextID, streamName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.Since == nil { // whoever made it has not said since when yet
+		if err := s.begin(ctx, contextID, streamName); err != nil {
+			return nil, err
+		}
+		if v, err = s.Subscription(ctx, contextID, streamName); err != nil {
+			return nil, err
+		}
+	}
+	return v, s.UseStream(ctx, v.ID)
+}
+
+// UseStream says that somebody reads the stream of a context.
+func (s *Store) UseStream(ctx context.Context, id int32) error {
+	_, err := s.exec(ctx, `UPDATE postern.subscription SET used_at = coalesce($2::timestamptz, clock_timestamp())
+		WHERE subscription_id = $1 AND (used_at IS NULL OR used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '30 s')`, id, s.now())
+	return err
+}
+
+// TidySubscriptions ends streams that nobody has read for a day, and drops what a process that had not heard
+// of the end of a subscription told it since.
+func (s *Store) TidySubscriptions(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, `SELECT context_id FROM postern.subscription WHERE kind = 'stream' AND removed_at IS NULL
+		AND coalesce(used_at, created_at) < coalesce($1::timestamptz, clock_timestamp()) - $2::interval`, s.now(), streamKept)
+	if err != nil {
+		return known(err)
+	}
+	var contexts []int32
+	for rows.Next() {
+		var id int32
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		contexts = append(contexts, id)
+	}
+	errs := []error{known(rows.Err())}
+	for _, id := range contexts {
+		errs = append(errs, s.RemoveSubscription(ctx, By{Context: id, Actor: "service", Via: "sweep", Reason: "nobody has read it for a day"}, streamName))
+	}
+	_, err = s.exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
+	return errors.Join(append(errs, err)...)
+}
