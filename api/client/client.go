@@ -42,6 +42,15 @@ type Answer[T any] struct {
 	Body   T           // zero for 204 and 304
 }
 
+// Operation is one call of the contract.
+type Operation struct {
+	Name    string // of the method of Client: ListTransactions
+	Method  string // GET
+	Path    string // /transactions/{id}
+	Summary string
+	Query   []string // the parameters that it takes in the query
+}
+
 // Error is the sentence of a problem: it names the field, the value and what would be right.
 func (p *Problem) Error() string { return p.Detail }
 

@@ -49,12 +49,14 @@ func report(cmd *cobra.Command, err error) int {
 	if !errors.As(err, &f) {
 		if code, ok := codes[fault.CodeOf(err)]; ok {
 			f.code = code
+		} else if cmd.Flags().Lookup("url") != nil {
+			f.code, f.next = further(cmd, err)
 		}
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			f.code = exitWaited
 		case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "accepts "),
-			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "invalid argument"):
+			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"), strings.HasPrefix(err.Error(), "invalid argument"):
 			f.code, f.next = exitUsage, "see `"+cmd.CommandPath()+" -h`"
 		}
 	}

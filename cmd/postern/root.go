@@ -30,8 +30,18 @@ func root() *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT)")
-	cmd.AddCommand(serveCommand(), workCommand(), migrateCommand(), devCommand(), demoCommand(), devnetCommand(), benchCommand(), machinesCommand(),
-		openapiCommand(), configCommand(), versionCommand(), workerCommand(), verifyWorkerCommand())
+	add := func(title string, commands ...*cobra.Command) {
+		cmd.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+		for _, c := range commands {
+			c.GroupID = title
+			cmd.AddCommand(c)
+		}
+	}
+	cobra.EnableCommandSorting = false
+	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
+	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand())
+	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), apiCommand())...)...)
+	add("Look up", machinesCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -69,11 +79,11 @@ func run(ctx context.Context, args []string) int {
 	return report(ran, err)
 }
 
-// trim takes the indentation off a text in the code.
+// trim takes the tabs that the code is indented with off a text in it; what stands further in stays so.
 func trim(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	for i, l := range lines {
-		lines[i] = strings.TrimSpace(l)
+		lines[i] = strings.TrimRight(strings.TrimLeft(l, "\t"), " \t")
 	}
 	return strings.Join(lines, "\n")
 }

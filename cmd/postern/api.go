@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
+	"github.com/postern-dev/postern/internal/app"
+)
+
+func apiCommand() *cobra.Command {
+	var data, file string
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "api METHOD PATH",
+		Short: "Make any call of the API, with key, context and readable errors",
+		Long: trim(`
+			Make a call of the API and print the body of its answer, indented on a terminal. postern openapi
+			is the list of all calls.
+
+			  postern api GET /limits
+			  postern api PUT /dispatchers/PAY -d '{"worker_url": "http://127.0.0.1:9000"}'
+			  postern api POST '/queues/claim-7f3/drain' -f body.json
+			  postern api GET '/transactions?state=FAILED' -H 'Postern-Context: shop'`),
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: completeCalls,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if data != "" && file != "" {
+				return usage(cmd, errors.New("give the body with -d or with -f, not both"))
+			}
+			if file == "-" {
+				data = file
+			} else if file != "" {
+				data = "@" + file
+			}
+			var body io.Reader
+			if data != "" {
+				b, err := content(cmd, data)
+				if err != nil {
+					return usage(cmd, err)
+				}
+				body = bytes.NewReader(b)
+			}
+			header := http.Header{}
+			for _, h := range headers {
+				name, value, ok := strings.Cut(h, ":")
+				if !ok {
+					return usage(cmd, errors.New("-H "+h+": want NAME: VALUE"))
+				}
+				header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			return d.call(cmd, strings.ToUpper(args[0]), "/"+strings.TrimPrefix(args[1], "/"), header, body)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&data, "data", "d", "", "the body: JSON, @FILE, or - for standard input")
+	f.StringVarP(&file, "file", "f", "", "the file with the body, or - for standard input")
+	f.StringArrayVarP(&headers, "header", "H", nil, "NAME: VALUE, may be repeated")
+	return asClient(cmd)
+}
+
+// call makes one call and passes on what is answered, a stream too as it comes.
+func (d *door) call(cmd *cobra.Command, method, path string, header http.Header, body io.Reader) error {
+	res, err := d.Do(d.ctx, method, path, header, body)
+	if err == nil {
+		err = client.Refused(res)
+	}
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	out := cmd.OutOrStdout()
+	if _, _, terminal := app.Terminal(os.Stdout); terminal && strings.Contains(res.Header.Get("Content-Type"), "json") {
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			return err
+		}
+		var pretty bytes.Buffer
+		if json.Indent(&pretty, b, "", "  ") == nil {
+			b = pretty.Bytes()
+		}
+		_, err = out.Write(b)
+		return err
+	}
+	_, err = io.Copy(out, res.Body)
+	if d.ctx.Err() != nil { // Ctrl-C ends a stream
+		err = nil
+	}
+	return err
+}

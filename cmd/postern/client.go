@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// asClient makes a command one that asks a Postern over HTTP: it has the flags that say which, as whom.
+func asClient(cmd *cobra.Command) *cobra.Command {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.String("url", "", "of the API (POSTERN_URL) [http://127.0.0.1:8080]")
+	f.String("context", "", "the tenant (POSTERN_CONTEXT) [that of the key, else default]")
+	f.String("api-key-file", "", "file with the API key (POSTERN_API_KEY_FILE, or the key itself in POSTERN_API_KEY)")
+	return cmd
+}
+
+// door is the API that a command talks to.
+type door struct {
+	*client.Client
+	ctx context.Context
+}
+
+// dial makes the door that flags and environment name. It does no I/O but to read the key.
+func dial(cmd *cobra.Command) (*door, error) {
+	at := setting(cmd, "url", "POSTERN_URL")
+	if at == "" {
+		at = "http://127.0.0.1:8080"
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, usage(cmd, fmt.Errorf("--url (POSTERN_URL) is %q: want http://host:port or https://host", at))
+	}
+	c := client.New(at)
+	c.Context, c.Agent, c.Key = setting(cmd, "context", "POSTERN_CONTEXT"), "postern-cli/"+version(), os.Getenv("POSTERN_API_KEY")
+	if file := setting(cmd, "api-key-file", "POSTERN_API_KEY_FILE"); file != "" && (c.Key == "" || cmd.Flags().Changed("api-key-file")) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, usage(cmd, fmt.Errorf("the API key cannot be read: %w", err))
+		}
+		c.Key = strings.TrimSpace(string(b))
+	}
+	// No proxy and no redirect hides from whom an answer comes.
+	c.HTTP = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &door{c, cmd.Context()}, nil
+}
+
+// setting is a flag's value, else the variable's.
+func setting(cmd *cobra.Command, flag, variable string) string {
+	if v, _ := cmd.Flags().GetString(flag); v != "" || cmd.Flags().Changed(flag) {
+		return v
+	}
+	return os.Getenv(variable)
+}
+
+// raw sends a request and returns the whole answer; what is refused comes as *client.Problem.
+func (d *door) raw(method, path string, body []byte) (status int, header http.Header, answer []byte, err error) {
+	var sent io.Reader
+	if body != nil {
+		sent = bytes.NewReader(body)
+	}
+	res, err := d.Do(d.ctx, method, path, nil, sent)
+	if err == nil {
+		err = client.Refused(res)
+	}
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(res.Body)
+	return res.StatusCode, res.Header, answer, err
+}
+
+// get reads a resource: the bytes as they came, and the object in them.
+func (d *door) get(path string) ([]byte, record, error) {
+	_, _, b, err := d.raw(http.MethodGet, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := parse(b)
+	return b, r, err
+}
+
+// parse reads an object; numbers keep their digits.
+func parse(b []byte) (record, error) {
+	r := record{}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	if err := dec.Decode(&r); err != nil {
+		return nil, fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return r, nil
+}
+
+// find reads a transaction by what people call it: its id, or the uid that its poster gave it.
+func (d *door) find(name string) ([]byte, record, error) {
+	if _, err := outbox.ParseID(name); err == nil {
+		b, r, err := d.get("/transactions/" + name)
+		if !refusedAs(err, "not_found") {
+			return b, r, err
+		}
+	}
+	b, r, err := d.get("/transactions/by-uid/" + url.PathEscape(name))
+	if refusedAs(err, "invalid") {
+		err = &client.Problem{Code: "not_found", Status: http.StatusNotFound, Detail: fmt.Sprintf("no transaction has the id or uid %q", name)}
+	}
+	return b, r, err
+}
+
+// about makes a call about one object: NOUN/NAME, or the id or uid of a transaction. call gets the path of
+// the object.
+func (d *door) about(object string, call func(path string) error) error {
+	if path := objectPath(object); path != "" {
+		return call(path)
+	}
+	name := transactionName(object)
+	if _, err := outbox.ParseID(name); err == nil {
+		if err = call("/transactions/" + name); !refusedAs(err, "not_found") {
+			return err
+		}
+	}
+	_, r, err := d.find(name)
+	if err != nil {
+		return err
+	}
+	return call("/transactions/" + r.text("id"))
+}
+
+// unreached says whether a request cannot have arrived anywhere.
+func unreached(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func refusedAs(err error, code string) bool {
+	var p *client.Problem
+	return errors.As(err, &p) && p.Code == code
+}
+
+// further is what to do about an error of a client command, and its exit code.
+func further(cmd *cobra.Command, err error) (code int, next string) {
+	var p *client.Problem
+	var lost *url.Error
+	switch {
+	case errors.As(err, &lost):
+		return exitUnreachable, "start `postern serve` or `postern dev`, or say where it is with --url or POSTERN_URL"
+	case !errors.As(err, &p):
+		return exitBad, ""
+	}
+	code = exitBad
+	switch p.Code {
+	case "unauthenticated":
+		next = "give the key with POSTERN_API_KEY or --api-key-file"
+	case "not_found":
+		next = "`postern ls` lists what there is; --context says of which tenant"
+	case "unknown_type":
+		next = `postern api PUT /dispatchers/TYPE -d '{"worker_url": "http://..."}'`
+	case "wrong_state":
+		next = "`postern show` tells what it is and how it came to it"
+	case "cancel_refused":
+		next = "`postern why` tells what it waits for and which lever would move it"
+	case "idempotency_conflict":
+		next = "`postern show UID` shows what the key names; another transaction wants another --uid"
+	case "database_unavailable", "overloaded", "draining":
+		code = exitUnreachable
+	}
+	if p.Retryable && next == "" {
+		next = "run it again"
+		if p.RetryAfter != nil {
+			next += fmt.Sprintf(" in %d s", *p.RetryAfter)
+		}
+	}
+	return code, next
+}

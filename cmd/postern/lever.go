@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
+)
+
+// verbs are the levers that the contract has for one object of a noun: those of POST /noun/{}/verb.
+func verbs(noun string) []string {
+	var list []string
+	for _, op := range client.Operations {
+		if rest, ok := strings.CutPrefix(braces.ReplaceAllString(op.Path, "{}"), "/"+noun+"/{}/"); ok && op.Method == "POST" {
+			list = append(list, rest)
+		}
+	}
+	return list
+}
+
+// levers are the commands that pull one lever on each thing they are given.
+var levers = []struct {
+	verb, use, short, long string
+	args                   func(*cobra.Command)
+}{
+	{"retry", "ID|UID...", "End the delay of a transaction in RETRY now", `
+		Let transactions in RETRY go out again without waiting for the end of their delay.
+
+		  postern retry order-4711`, nil},
+	{"cancel", "ID|UID...", "Take back what has not gone out", `
+		Cancel transactions. What waits ends CANCELLED at once; what is in RETRY once its worker was asked
+		about earlier attempts (pending), DONE if one of them got in; what is out cannot be called back.
+
+		  postern cancel order-4711 --reason "ordered twice"`, nil},
+	{"redrive", "ID|UID...", "Post what ended badly once more", `
+		Post FAILED, UNRESOLVED or CANCELLED transactions again: new ones at the end of their queues, which
+		name what they redrive. What was redriven already is refused, and its successor named.
+
+		  postern redrive order-4711`, nil},
+	{"abandon", "ID|UID...", "End what an outage made immovable", `
+		End transactions that are out, or whose cancel stays pending, as UNRESOLVED at once, whatever the
+		worker may still do; a late answer is only recorded, and the sender is blocked until somebody
+		unblocks it. It wants a reason.
+
+		  postern abandon order-4711 --reason "the chain is gone"`,
+		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
+	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool or dispatcher after what is in flight", `
+		Pause queues, senders, pools or dispatchers: what is in flight finishes, posts are accepted, nothing
+		more goes out.
+
+		  postern pause queues/claim-7f3 --reason "the bank is closed"
+		  postern pause dispatchers/PAY`, nil},
+	{"resume", "NOUN/NAME...", "Let go on what was paused or drained", `
+		End a pause, and of a queue a drain.
+
+		  postern resume queues/claim-7f3`, nil},
+}
+
+func leverCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, l := range levers {
+		var reason string
+		cmd := &cobra.Command{
+			Use: l.verb + " " + l.use, Short: l.short, Long: trim(l.long), Args: cobra.MinimumNArgs(1),
+			ValidArgsFunction: completeObjects(l.verb),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				asked, err := asJSON(cmd, true)
+				if err != nil {
+					return err
+				}
+				d, err := dial(cmd)
+				if err != nil {
+					return err
+				}
+				return d.pull(cmd, l.verb, args, reason, asked)
+			},
+		}
+		cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
+		asClient(cmd)
+		if l.args != nil {
+			l.args(cmd)
+		}
+		all = append(all, cmd)
+	}
+	return all
+}
+
+// pull pulls a lever on each object and prints a line for each: what is refused does not keep the others
+// from being asked, and makes the exit code 1.
+func (d *door) pull(cmd *cobra.Command, verb string, objects []string, reason string, asJSON bool) error {
+	body, err := json.Marshal(map[string]string{"reason": reason})
+	if err != nil {
+		return err
+	}
+	if reason == "" {
+		body = nil
+	}
+	p, refused := paperOf(cmd), 0
+	for _, object := range objects {
+		r, err := d.pullOne(cmd, verb, object, body)
+		var problem *client.Problem
+		if errors.As(err, &problem) && len(objects) > 1 {
+			refused++
+			r = record{"object": object, "result": "refused", "code": problem.Code, "detail": problem.Detail}
+		} else if err != nil {
+			return err
+		}
+		if asJSON {
+			if err := printJSON(cmd, r); err != nil {
+				return err
+			}
+			continue
+		}
+		said := r.text("result")
+		switch {
+		case r.text("redrive_of") != "":
+			said = "done: redriven as " + r.text("id")
+		case r.text("detail") != "":
+			said += ": " + r.text("detail")
+		case r.text("at") != "":
+			said += ": " + r.text("at")
+		case r.at("changed") == false:
+			said += ": it was so already"
+		}
+		p.indented(cmd.OutOrStdout(), object, min(len(object)+2, 40), said)
+	}
+	if refused > 0 {
+		return fmt.Errorf("%d of %d refused", refused, len(objects))
+	}
+	return nil
+}
+
+// pullOne pulls a lever on one object: the answer of the API, and which object it is about.
+func (d *door) pullOne(cmd *cobra.Command, verb, object string, body []byte) (record, error) {
+	noun := "transactions"
+	if path := objectPath(object); path != "" {
+		noun = strings.Split(path, "/")[1]
+	}
+	if !can("POST", "/"+noun+"/{}/"+verb) {
+		return nil, usage(cmd, fmt.Errorf("there is no %s of %s: want one of %s", verb, noun, strings.Join(nounsWith(verb), ", ")))
+	}
+	var r record
+	err := d.about(object, func(path string) error {
+		_, _, b, err := d.raw("POST", path+"/"+verb, body)
+		if err == nil {
+			r, err = parse(b)
+		}
+		return err
+	})
+	if err == nil {
+		r["object"] = object
+	}
+	return r, err
+}
+
+// nounsWith are the nouns that have a lever.
+func nounsWith(verb string) []string {
+	var list []string
+	for _, op := range client.Operations {
+		if noun, ok := strings.CutSuffix(braces.ReplaceAllString(op.Path, "{}"), "/{}/"+verb); ok {
+			list = append(list, strings.TrimPrefix(noun, "/"))
+		}
+	}
+	return list
+}

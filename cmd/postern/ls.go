@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/app"
+)
+
+var braces = regexp.MustCompile(`\{[^}]*\}`)
+
+func lsCommand() *cobra.Command {
+	var watch bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "ls [NOUN] [FILTER=VALUE...]",
+		Short: "List transactions, queues, senders or whatever else there is",
+		Long: trim(`
+			List what there is of a noun; without one, transactions: those of the last 24 hours, newest
+			first. A filter is a parameter of the list in the contract; one that is repeated means or.
+			In a pipe, or with -o json, the page is printed as the API answers it.
+
+			  postern ls
+			  postern ls state=FAILED state=UNRESOLVED limit=20
+			  postern ls transactions queue=claim-7f3 order=asc
+			  postern ls queues --watch
+			  postern ls senders -o json | jq -r '.items[].account'`),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			noun, query, err := filters(cmd, args)
+			if err != nil {
+				return err
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			show := func(w io.Writer) error { return d.list(cmd, w, noun, query, asked) }
+			if watch {
+				return watching(cmd, every, show)
+			}
+			return show(cmd.OutOrStdout())
+		},
+		ValidArgsFunction: completeFilters,
+	}
+	asClient(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changed, until Ctrl-C")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: how often to look")
+	return cmd
+}
+
+// filters reads [NOUN] [FILTER=VALUE...].
+func filters(cmd *cobra.Command, args []string) (noun string, query url.Values, err error) {
+	noun, query = "transactions", url.Values{}
+	for i, arg := range args {
+		name, value, isFilter := strings.Cut(arg, "=")
+		switch {
+		case isFilter:
+			query.Add(name, value)
+		case i == 0:
+			noun = plural(arg)
+		default:
+			return "", nil, usage(cmd, fmt.Errorf("%q is no filter: want FILTER=VALUE, such as state=FAILED", arg))
+		}
+	}
+	known, ok := nouns()[noun]
+	if !ok {
+		return "", nil, usage(cmd, fmt.Errorf("there is no list of %q: want %s", noun, strings.Join(slices.Sorted(maps.Keys(nouns())), ", ")))
+	}
+	for name := range query {
+		if !slices.Contains(known, name) {
+			return "", nil, usage(cmd, fmt.Errorf("%s have no filter %q: want %s", noun, name, strings.Join(known, ", ")))
+		}
+	}
+	return noun, query, nil
+}
+
+// list prints one page.
+func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Values, asJSON bool) error {
+	path := "/" + noun
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	b, page, err := d.get(path)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		_, err := w.Write(append(bytes.TrimSpace(b), '\n'))
+		return err
+	}
+	rows, p := page.records("items"), paperOf(cmd)
+	if len(rows) == 0 {
+		fmt.Fprintf(w, "no %s%s\n", noun, window(page))
+	} else {
+		p.table(w, columnsOf(noun, rows, p.width), rows)
+	}
+	if next := page.text("next"); next != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "more: postern ls %s %scursor=%s\n", noun, spelled(query), next)
+	}
+	return nil
+}
+
+// window says which time an empty list covers where nobody named one.
+func window(page record) string {
+	if t := page.moment("window.received_after"); !t.IsZero() {
+		return " since " + t.Format(time.RFC3339) + "; received_after=TIME looks further back"
+	}
+	return ""
+}
+
+// spelled writes filters as arguments.
+func spelled(query url.Values) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		for _, v := range query[name] {
+			if name != "cursor" {
+				fmt.Fprintf(&b, "%s=%s ", name, v)
+			}
+		}
+	}
+	return b.String()
+}
+
+// keys are the plain fields of records: what names them first, then by the alphabet.
+func keys(rows []record) []string {
+	seen := map[string]bool{}
+	for _, r := range rows {
+		for key, v := range r {
+			switch v.(type) {
+			case map[string]any, []any:
+			default:
+				seen[key] = true
+			}
+		}
+	}
+	delete(seen, "version")
+	var list []string
+	for _, first := range []string{"name", "id", "type", "account", "at", "state"} {
+		if seen[first] {
+			list = append(list, first)
+			delete(seen, first)
+		}
+	}
+	return append(list, slices.Sorted(maps.Keys(seen))...)
+}
+
+// watching shows something until Ctrl-C: over and over in the same place on a terminal, else whenever it
+// is not what it was.
+func watching(cmd *cobra.Command, every time.Duration, show func(io.Writer) error) error {
+	if every < 100*time.Millisecond {
+		return usage(cmd, errors.New("--every: want 100ms or more"))
+	}
+	_, _, terminal := app.Terminal(os.Stdout)
+	var last []byte
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		var b bytes.Buffer
+		if err := show(&b); err != nil {
+			if cmd.Context().Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if !bytes.Equal(b.Bytes(), last) {
+			if last = bytes.Clone(b.Bytes()); terminal {
+				io.WriteString(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+			}
+			cmd.OutOrStdout().Write(last)
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/api/client"
+)
+
+// layouts are the columns in which nouns are listed. A noun that has none here is listed by its name and
+// what else is short.
+var layouts = map[string][]column{
+	"transactions": {
+		{head: "uid", cell: field("uid"), firm: true}, {head: "queue", cell: field("queue")}, {head: "type", cell: field("type")},
+		{head: "state", cell: field("state"), firm: true}, {head: "tries", cell: field("attempt"), firm: true}, {head: "age", cell: since("received_at"), firm: true},
+		{head: "next", cell: since("next_at"), firm: true}, {head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
+	"queues": {
+		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "depth", cell: field("depth"), firm: true},
+		{head: "head", cell: field("head.state"), firm: true}, {head: "since", cell: since("head.since"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
+		{head: "sender", cell: field("sender")}, {head: "node", cell: field("node")}},
+	"senders": {
+		{head: "account", cell: field("account"), firm: true}, {head: "pool", cell: field("pool")}, {head: "state", cell: stateOf, firm: true},
+		{head: "queue", cell: field("queue")}, {head: "bound", cell: since("bound_since"), firm: true}, {head: "blocked", cell: since("blocked_until"), firm: true},
+		{head: "reason", cell: field("block_reason"), tail: true}, {head: "used", cell: since("last_used_at"), firm: true}},
+	"pools": {
+		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "free", cell: field("free"), firm: true},
+		{head: "bound", cell: field("bound"), firm: true}, {head: "blocked", cell: field("blocked"), firm: true}, {head: "waiting", cell: field("waiting"), firm: true},
+		{head: "after failure", cell: field("after_failure")}},
+	"dispatchers": {
+		{head: "type", cell: field("type"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "worker", cell: field("worker_url")},
+		{head: "pool", cell: field("pool")}, {head: "slots", cell: field("slots"), firm: true}, {head: "exclusive", cell: field("exclusive")},
+		{head: "again", cell: since("gate.until"), firm: true}, {head: "why", cell: field("gate.reason"), tail: true}},
+	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
+}
+
+func field(path string) func(record) string { return func(r record) string { return r.text(path) } }
+
+func since(path string) func(record) string {
+	return func(r record) string { return ago(r.moment(path), time.Now()) }
+}
+
+func firstOf(paths ...string) func(record) string {
+	return func(r record) string {
+		for _, p := range paths {
+			if s := r.text(p); s != "" {
+				return s
+			}
+		}
+		return ""
+	}
+}
+
+// stateOf is the state of something configured, and whether somebody holds it.
+func stateOf(r record) string {
+	s := r.text("state")
+	for _, mark := range []string{"draining", "paused"} {
+		if r.text(mark) != "" {
+			s = strings.TrimSpace(s + " " + mark)
+		}
+	}
+	return s
+}
+
+// columnsOf are the columns of a noun; of one that is not laid out, what is plain and short: its key and
+// name first, then by the alphabet, as long as there is room.
+func columnsOf(noun string, rows []record, width int) []column {
+	if l, ok := layouts[noun]; ok {
+		return l
+	}
+	var list []column
+	for _, key := range keys(rows) {
+		need := len(key)
+		for _, r := range rows {
+			need = max(need, len(r.text(key)))
+		}
+		if len(list) > 0 && need+2 > width {
+			continue
+		}
+		width -= need + 2
+		list = append(list, column{head: strings.ReplaceAll(key, "_", " "), cell: field(key), firm: len(list) == 0})
+	}
+	return list
+}
+
+// nouns are what can be listed, with the parameters that their lists take.
+func nouns() map[string][]string {
+	all := map[string][]string{}
+	for _, op := range client.Operations {
+		if op.Method == "GET" && strings.HasPrefix(op.Name, "List") && strings.Count(op.Path, "/") == 1 {
+			all[strings.TrimPrefix(op.Path, "/")] = op.Query
+		}
+	}
+	return all
+}
+
+// plural is the noun that somebody means who may have written queue for queues.
+func plural(noun string) string {
+	if _, ok := nouns()[noun+"s"]; ok {
+		return noun + "s"
+	}
+	return noun
+}
+
+// can says whether the contract has a call such as POST /queues/{}/pause.
+func can(method, path string) bool {
+	for _, op := range client.Operations {
+		if op.Method == method && braces.ReplaceAllString(op.Path, "{}") == path {
+			return true
+		}
+	}
+	return false
+}

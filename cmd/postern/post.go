@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
+)
+
+func postCommand() *cobra.Command {
+	var queue, data, uid, sender, notBefore string
+	var tags []string
+	var retries int64
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "post TYPE",
+		Short: "Post a transaction, and follow it to its end if asked",
+		Long: trim(`
+			Post a transaction of a type. What was answered is committed; with --uid, posting it again is the
+			same transaction again, so that is what to do when no answer came. With --wait it is followed to
+			its end: exit code 0 if it ends DONE, 1 if it ends otherwise, 4 if it has not ended by then.
+
+			  postern post PAY --queue ada --data '{"cents": 100}'
+			  postern post PAY --queue ada --data @payment.json --uid order-4711 --wait 60s
+			  jq .payment order.json | postern post PAY --queue ada --data -
+			  postern post REPORT --not-before 2h --tag team=blue`),
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return names(cmd, "dispatchers"), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			in := &client.TransactionInput{Type: args[0]}
+			if queue != "" {
+				in.Queue = &queue
+			}
+			if sender != "" {
+				in.Sender = &sender
+			}
+			if cmd.Flags().Changed("max-retries") {
+				in.MaxRetries = &retries
+			}
+			if in.NotBefore, err = whenOf(notBefore, time.Now()); err != nil {
+				return usage(cmd, err)
+			}
+			if in.Tags, err = tagsOf(tags); err != nil {
+				return usage(cmd, err)
+			}
+			if cmd.Flags().Changed("data") {
+				if in.Data, err = content(cmd, data); err != nil {
+					return usage(cmd, fmt.Errorf("--data: %w", err))
+				}
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			return d.post(cmd, in, uid, wait, asked)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&queue, "queue", "q", "", "what it stays in order with (none: it waits for nobody)")
+	f.StringVarP(&data, "data", "d", "", "what the worker gets: JSON, @FILE, or - for standard input")
+	f.StringVar(&uid, "uid", "", "your name for it; the same again is the same transaction")
+	f.DurationVar(&wait, "wait", 0, "follow it to its end for so long")
+	f.StringVar(&notBefore, "not-before", "", "a time (RFC 3339), or how long from now: 2h")
+	f.Int64Var(&retries, "max-retries", 0, "else what the dispatcher says")
+	f.StringArrayVar(&tags, "tag", nil, "K=V, may be repeated")
+	f.StringVar(&sender, "sender", "", "only this account may sign it")
+	asClient(cmd)
+	cmd.RegisterFlagCompletionFunc("queue", completeNames("queues"))
+	cmd.RegisterFlagCompletionFunc("sender", completeNames("senders"))
+	return cmd
+}
+
+// longest is how long one request may wait.
+const longest = 60 * time.Second
+
+// post posts, and follows the transaction for wait.
+func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string, wait time.Duration, asJSON bool) error {
+	end := time.Now().Add(wait)
+	params := &client.PostTransactionParams{IdempotencyKey: uid}
+	if wait > 0 {
+		params.Wait = min(wait, longest).String()
+	}
+	a, err := d.PostTransaction(d.ctx, params, in)
+	if err != nil {
+		var refused *client.Problem
+		if !errors.As(err, &refused) && uid == "" && !unreached(err) {
+			err = &failure{exitUnreachable, "look for it with `postern ls`; with --uid it could be posted again without harm", fmt.Errorf("no answer came, it may have been posted: %w", err)}
+		}
+		return err
+	}
+	t := a.Body
+	for wait > 0 && !ended(t.State) && time.Until(end) > 0 {
+		params := &client.GetTransactionParams{Wait: max(min(time.Until(end), longest), time.Second).Round(time.Second).String()}
+		again, err := d.GetTransaction(d.ctx, t.ID, params)
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("stopped; transaction %s goes on", t.ID)
+		}
+		if err != nil {
+			return err
+		}
+		if t = again.Body; !ended(t.State) && again.Header.Get("Preference-Applied") == "" { // all its waits are taken
+			select {
+			case <-d.ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	if err := printPosted(cmd, t, a.Header.Get("Idempotent-Replay") != "", asJSON); err != nil {
+		return err
+	}
+	switch {
+	case wait == 0 || t.State == client.TransactionViewStateDONE:
+		return nil
+	case ended(t.State):
+		return &failure{exitBad, "postern show " + t.ID, fmt.Errorf("transaction %s ended %s%s", t.ID, t.State, because(t.Error))}
+	}
+	return &failure{exitWaited, "postern why " + t.ID, fmt.Errorf("transaction %s has not ended after %s: it is %s", t.ID, wait, t.State)}
+}
+
+func printPosted(cmd *cobra.Command, t client.TransactionView, replay, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd, t)
+	}
+	known := ""
+	if replay {
+		known = " (known already)"
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", t.ID, paperOf(cmd).paint(string(t.State)), known)
+	return nil
+}
+
+func ended(s client.TransactionViewState) bool {
+	switch s {
+	case client.TransactionViewStateDONE, client.TransactionViewStateFAILED, client.TransactionViewStateUNRESOLVED, client.TransactionViewStateCANCELLED:
+		return true
+	}
+	return false
+}
+
+func because(e *client.ErrorView) string {
+	if e == nil {
+		return ""
+	}
+	return ": " + clean(strings.TrimSpace(e.Code+" "+e.Message))
+}
+
+// content is what an argument says: JSON as it stands, @FILE, or - for standard input.
+func content(cmd *cobra.Command, arg string) (json.RawMessage, error) {
+	b, err := []byte(arg), error(nil)
+	switch {
+	case arg == "-":
+		b, err = io.ReadAll(cmd.InOrStdin())
+	case strings.HasPrefix(arg, "@"):
+		b, err = os.ReadFile(arg[1:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("this is no JSON: %s", cut(clean(string(b)), 64, true))
+	}
+	return b, nil
+}
+
+// whenOf reads a time, or a duration from now; nil for nothing.
+func whenOf(s string, now time.Time) (*time.Time, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		now = now.Add(d).UTC().Truncate(time.Millisecond)
+		return &now, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, fmt.Errorf("--not-before %q: want a time such as 2026-11-20T14:04:10Z, or how long from now, such as 2h", s)
+	}
+	return &t, nil
+}
+
+func tagsOf(list []string) (map[string]string, error) {
+	var tags map[string]string
+	for _, kv := range list {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("--tag %q: want K=V", kv)
+		}
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags[k] = v
+	}
+	return tags, nil
+}

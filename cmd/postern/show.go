@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func showCommand() *cobra.Command {
+	cmd := asClient(&cobra.Command{
+		Use:   "show ID|UID|NOUN/NAME",
+		Short: "Show one transaction with its history, or one of another noun",
+		Long: trim(`
+			Show one transaction, by its id or by the uid that its poster gave it, with its history; or one
+			queue, sender, dispatcher or whatever else there is.
+
+			  postern show order-4711
+			  postern show queues/claim-7f3
+			  postern show dispatchers/PAY -o json | jq .retry`),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeObjects(""),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			path := objectPath(args[0])
+			var b []byte
+			var r record
+			if path == "" {
+				b, r, err = d.find(transactionName(args[0]))
+			} else {
+				b, r, err = d.get(path)
+			}
+			if err != nil {
+				return err
+			}
+			out, p := cmd.OutOrStdout(), paperOf(cmd)
+			if asked {
+				_, err := out.Write(append(bytes.TrimSpace(b), '\n'))
+				return err
+			}
+			p.record(out, r)
+			if path != "" {
+				return nil
+			}
+			_, history, err := d.get("/transactions/" + r.text("id") + "/history")
+			if err == nil {
+				fmt.Fprintln(out)
+				p.table(out, []column{{head: "at", cell: clock("at"), firm: true}, {head: "event", cell: field("event"), firm: true},
+					{head: "to", cell: field("to"), firm: true}, {head: "by", cell: field("by")}, {head: "detail", cell: field("detail"), tail: true}},
+					history.records("items"))
+			}
+			return err
+		},
+	})
+	return cmd
+}
+
+// objectPath is the path of NOUN/NAME, "" for the id or uid of a transaction.
+func objectPath(object string) string {
+	noun, name, ok := strings.Cut(strings.TrimPrefix(object, "/"), "/")
+	if !ok || plural(noun) == "transactions" {
+		return ""
+	}
+	return "/" + plural(noun) + "/" + url.PathEscape(name)
+}
+
+// transactionName is the id or uid in ID, UID or transactions/ID, which is how the API writes it.
+func transactionName(object string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(object, "/"), "transactions/")
+}
+
+// record writes an object: a line per field, what is null left out, what names it first.
+func (p paper) record(out io.Writer, r record) {
+	names := keys([]record{r})
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if !slices.Contains(names, name) && name != "version" {
+			names = append(names, name)
+		}
+	}
+	width := 0
+	for _, name := range names {
+		width = max(width, len(name)+2)
+	}
+	for _, name := range names {
+		if s := r.text(name); s != "" && s != "{}" && s != "[]" {
+			p.indented(out, name, width, s)
+		}
+	}
+}
+
+// clock is the time at a path as the day and second.
+func clock(path string) func(record) string {
+	return func(r record) string {
+		t := r.moment(path)
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format("01-02 15:04:05.000")
+	}
+}
+
+// whyCommand prints the chain of blockers.
+func whyCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "why ID|UID|NOUN/NAME",
+		Short: "Say what something waits for, since when, and which lever moves it",
+		Long: trim(`
+			Say what a transaction, or the head of a queue, waits for: the chain of blockers from it to the
+			root, since when each stands, what happens next by itself, and the levers that change it.
+
+			  postern why order-4711
+			  postern why queues/claim-7f3
+			  postern why order-4711 -o json | jq -r .summary`),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeObjects("why"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			var b []byte
+			var why record
+			err = d.about(args[0], func(path string) (err error) {
+				b, why, err = d.get(path + "/why")
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if asked {
+				_, err := cmd.OutOrStdout().Write(append(bytes.TrimSpace(b), '\n'))
+				return err
+			}
+			printWhy(cmd.OutOrStdout(), paperOf(cmd), why, time.Now())
+			return nil
+		},
+	})
+}
+
+func printWhy(out io.Writer, p paper, why record, now time.Time) {
+	p.indented(out, "", 0, why.text("summary"))
+	for i, b := range why.records("blockers") {
+		fmt.Fprintln(out)
+		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, since %s ago", strings.ReplaceAll(b.text("kind"), "_", " "),
+			strings.TrimPrefix(b.text("object"), "/"), strings.TrimPrefix(ago(b.moment("since"), now), "in ")))
+		if s := b.text("detail"); s != "" {
+			p.indented(out, "", 3, s)
+		}
+		if b.at("lane") != nil {
+			lane := b.text("lane.kind") + " " + b.text("lane.name") + ", " + b.text("lane.ahead") + " ahead"
+			if s := b.text("lane.gate_reason"); s != "" {
+				lane += ", closed: " + s
+			}
+			p.indented(out, "   lane", 9, lane)
+		}
+		if b.at("next") != nil {
+			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
+		}
+		for _, l := range b.records("levers") {
+			p.indented(out, "   lever", 9, spelledLever(l.text("method"), l.text("path")))
+		}
+	}
+}
+
+// spelledLever is a call as the command that makes it.
+func spelledLever(method, path string) string {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if method == "POST" && len(parts) == 3 {
+		if verb, noun := parts[2], parts[0]; noun == "transactions" && slices.Contains(verbs("transactions"), verb) {
+			return "postern " + verb + " " + parts[1]
+		} else if slices.Contains(verbs(noun), verb) && (verb == "pause" || verb == "resume") {
+			return "postern " + verb + " " + noun + "/" + parts[1]
+		}
+	}
+	return "postern api " + method + " " + path
+}
