@@ -1923,6 +1923,9 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 // Operations lists every call of the contract, by path.
 var Operations = []Operation{
 	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (only with --debug-clock)"},
+	{Name: "ListDeliveries", Method: "GET", Path: "/deliveries", Summary: "List deliveries", Query: []string{"subscription", "transaction", "state", "created_after", "created_before", "limit", "order", "cursor"}},
+	{Name: "GetDelivery", Method: "GET", Path: "/deliveries/{id}", Summary: "Read one delivery, with its attempts"},
+	{Name: "RetryDelivery", Method: "POST", Path: "/deliveries/{id}/retry", Summary: "Deliver now, or once more", Query: []string{"dry_run"}},
 	{Name: "ListDispatchers", Method: "GET", Path: "/dispatchers", Summary: "List dispatchers", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteDispatcher", Method: "DELETE", Path: "/dispatchers/{type}", Summary: "Remove a type", Query: []string{"dry_run", "force"}},
 	{Name: "GetDispatcher", Method: "GET", Path: "/dispatchers/{type}", Summary: "Read one dispatcher"},
@@ -1960,9 +1963,23 @@ var Operations = []Operation{
 	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"dry_run"}},
 	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"dry_run"}},
 	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"dry_run"}},
+	{Name: "ListSubscriptions", Method: "GET", Path: "/subscriptions", Summary: "List subscriptions", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteSubscription", Method: "DELETE", Path: "/subscriptions/{name}", Summary: "End a subscription", Query: []string{"dry_run"}},
+	{Name: "GetSubscription", Method: "GET", Path: "/subscriptions/{name}", Summary: "Read one subscription"},
+	{Name: "PatchSubscription", Method: "PATCH", Path: "/subscriptions/{name}", Summary: "Change a subscription", Query: []string{"dry_run"}},
+	{Name: "PutSubscription", Method: "PUT", Path: "/subscriptions/{name}", Summary: "Create or replace a subscription", Query: []string{"dry_run"}},
+	{Name: "AckSubscription", Method: "POST", Path: "/subscriptions/{name}/ack", Summary: "Acknowledge up to a cursor", Query: []string{"dry_run"}},
+	{Name: "DisableSubscription", Method: "POST", Path: "/subscriptions/{name}/disable", Summary: "Stop calling a webhook, and keep its events", Query: []string{"dry_run"}},
+	{Name: "EnableSubscription", Method: "POST", Path: "/subscriptions/{name}/enable", Summary: "Call a webhook again, from where it stopped", Query: []string{"dry_run"}},
+	{Name: "FeedSubscription", Method: "GET", Path: "/subscriptions/{name}/feed", Summary: "Fetch what comes after a cursor, or wait for it", Query: []string{"after", "limit", "wait"}},
+	{Name: "RedeliverSubscription", Method: "POST", Path: "/subscriptions/{name}/redeliver", Summary: "Send what happened once more", Query: []string{"dry_run"}},
+	{Name: "RotateSecret", Method: "POST", Path: "/subscriptions/{name}/rotate-secret", Summary: "Draw a new secret; two are valid for a day", Query: []string{"dry_run"}},
+	{Name: "StreamSubscription", Method: "GET", Path: "/subscriptions/{name}/stream", Summary: "The same as server-sent events"},
+	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"dry_run"}},
 	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
 	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
+	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
 	{Name: "GetTransaction", Method: "GET", Path: "/transactions/{id}", Summary: "Read one transaction, or wait for it", Query: []string{"wait", "until"}},
 	{Name: "AbandonTransaction", Method: "POST", Path: "/transactions/{id}/abandon", Summary: "End what an outage made immovable", Query: []string{"dry_run"}},
 	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch"},
@@ -1972,6 +1989,7 @@ var Operations = []Operation{
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
+	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
 }
 
 // MoveClock: Set or advance the time (only with --debug-clock). POST /debug/clock
