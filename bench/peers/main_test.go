@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,25 @@ func TestEverySystemFinishesWhatItIsComparedIn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestTheServerIsThatOfPosternBench(t *testing.T) {
+	text, err := os.ReadFile(repository + "/internal/bench/bench.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(text), "var ServerSettings = map[string]string{")
+	literal, _, closed := strings.Cut(after, "}")
+	if !ok || !closed {
+		t.Fatal("internal/bench/bench.go has no ServerSettings any more: compare with what took its place")
+	}
+	theirs := map[string]string{}
+	for _, m := range regexp.MustCompile(`"(\w+)":\s*"(\w+)"`).FindAllStringSubmatch(literal, -1) {
+		theirs[m[1]] = m[2]
+	}
+	if !maps.Equal(theirs, serverSettings) {
+		t.Errorf("postern bench runs on %v, its peers on %v", theirs, serverSettings)
 	}
 }
 

@@ -78,9 +78,9 @@ func workRiver(args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = 20
+	cfg.MaxConns = int32(o.Conns)
 	if o.Kind == e2e {
-		cfg.MaxConns = clients + 20 // those of the clients, so that inserting waits for no connection
+		cfg.MaxConns = int32(o.Conns) // those of the clients, so that inserting waits for no connection
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -140,7 +140,7 @@ func workRiver(args []string) error {
 func riverClient(pool *pgxpool.Pool, h *handler, o order) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, h)
-	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: o.W}}
 	if o.PerKey {
 		queues = map[string]river.QueueConfig{}
 		for key := range o.Keys {
@@ -149,7 +149,7 @@ func riverClient(pool *pgxpool.Pool, h *handler, o order) (*river.Client[pgx.Tx]
 	}
 	return river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: queues, Workers: workers, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond,
+		FetchCooldown: time.Duration(o.C) * time.Millisecond, FetchPollInterval: time.Duration(o.P) * time.Millisecond,
 	})
 }
 
@@ -186,19 +186,36 @@ func loadRiver(ctx context.Context, client *river.Client[pgx.Tx], o order) error
 // clients insert at once in e2e, as many as postern bench has connections.
 const clients = 64
 
-// insertAll inserts one at a time and each in its own transaction, as a POST does.
+// insertAll inserts one at a time and each in its own transaction, as a POST does, or so many at a time.
 func insertAll(ctx context.Context, client *river.Client[pgx.Tx], o order) error {
 	var wg sync.WaitGroup
 	failures := make(chan error, clients)
 	for c := range clients {
 		wg.Go(func() {
+			var batch []river.InsertManyParams
+			insert := func(last bool) (err error) {
+				switch {
+				case o.InsertMany == 0 && len(batch) > 0:
+					_, err = client.Insert(ctx, batch[0].Args, nil)
+				case len(batch) < o.InsertMany && !last || len(batch) == 0:
+					return nil
+				default:
+					_, err = client.InsertManyFast(ctx, batch)
+				}
+				batch = batch[:0]
+				return err
+			}
 			for seq := range o.Depth {
 				for key := c; key < o.Keys; key += clients {
-					if _, err := client.Insert(ctx, newRow(key, seq), nil); err != nil {
+					batch = append(batch, river.InsertManyParams{Args: newRow(key, seq)})
+					if err := insert(false); err != nil {
 						failures <- err
 						return
 					}
 				}
+			}
+			if err := insert(true); err != nil {
+				failures <- err
 			}
 		})
 	}

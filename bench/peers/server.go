@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/bench"
 	"github.com/postern-dev/postern/internal/devpg"
 )
 
@@ -30,6 +29,13 @@ type comparison struct {
 	taken  int    // databases made, for their names
 }
 
+// serverSettings are those of postern bench; a test compares them. They are not imported, since this module would then
+// have to follow whatever that package comes to import.
+var serverSettings = map[string]string{
+	"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
+	"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "15min",
+}
+
 // open starts one PostgreSQL, with the settings of postern bench: durable, and room for the load between two
 // checkpoints.
 func open(ctx context.Context, limit time.Duration, say func(string, ...any)) (*comparison, error) {
@@ -39,12 +45,12 @@ func open(ctx context.Context, limit time.Duration, say func(string, ...any)) (*
 	}
 	b := &comparison{limit: limit, say: say, dir: dir}
 	b.server, err = devpg.Start(ctx, devpg.Options{Ephemeral: true, BinDir: os.Getenv("POSTERN_PG_BIN"),
-		Settings: bench.ServerSettings, Log: func(line string) { say("%s", line) }})
+		Settings: serverSettings, Log: func(line string) { say("%s", line) }})
 	if err != nil {
 		b.close()
 		return nil, err
 	}
-	say("PostgreSQL %s, %d processors, %v", b.server.Version, runtime.NumCPU(), bench.ServerSettings)
+	say("PostgreSQL %s, %d processors, %v", b.server.Version, runtime.NumCPU(), serverSettings)
 	return b, nil
 }
 

@@ -11,6 +11,7 @@ type system struct {
 	name   string
 	runs   []string // kinds of scenarios
 	fifo   bool     // promises FIFO per key: one at a time, in order
+	aside  bool     // shown for reference: what it does is not what ours does
 	most   int      // keys that it can be asked to hold; 0 for any number
 	note   string   // how it was tuned, or what it lacks
 	tune   func(scenario) tuning
@@ -25,7 +26,12 @@ type tuning struct {
 	Batch      int  `json:"batch,omitempty"`       // pg-boss: jobs of one fetch
 	LocalQueue int  `json:"local_queue,omitempty"` // graphile-worker: jobs of one fetch; 0 is off
 	PollMs     int  `json:"poll_ms,omitempty"`     // pause after a fetch that found nothing
+	W          int  `json:"w,omitempty"`
+	C          int  `json:"c,omitempty"`
+	P          int  `json:"p,omitempty"`
+	Conns      int  `json:"conns,omitempty"`
 	PerKey     bool `json:"per_key,omitempty"`     // River: a queue for each key
+	InsertMany int  `json:"insert_many,omitempty"` // River in e2e: rows of one insert; 0 is one
 }
 
 const ours = "postern"
@@ -42,6 +48,13 @@ var systems = []system{
 			"so this is unordered and no peer of the fifo scenarios; 2,000 workers as https://riverqueue.com/docs/benchmarks, " +
 			"FetchCooldown 2 ms (\"throughput is limited by this value\"), FetchPollInterval 50 ms, loaded with InsertManyFast",
 		tune:   func(scenario) tuning { return tuning{} },
+		undone: riverUndone,
+	},
+	{
+		name: "river-insert-many", runs: []string{e2e}, aside: true,
+		note: "as river, inserting 100 rows with each InsertManyFast (https://riverqueue.com/docs/batch-job-insertion): for reference, " +
+			"since rows that come from many clients one at a time, as ours do, do not come in hundreds",
+		tune:   func(scenario) tuning { return tuning{InsertMany: 100} },
 		undone: riverUndone,
 	},
 	{
@@ -128,4 +141,6 @@ func (s system) unfit(c scenario) string {
 }
 
 // peer tells whether a system is one that ours is held against: it promises what the scenario is about.
-func (s system) peer(c scenario) bool { return s.name != ours && (s.fifo || c.kind != fifo) }
+func (s system) peer(c scenario) bool {
+	return s.name != ours && !s.aside && (s.fifo || c.kind != fifo)
+}
