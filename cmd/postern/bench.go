@@ -64,11 +64,14 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.SortFlags = false
 	f.IntVar(&c.Runs, "runs", 5, "runs of each scenario, or pairs of runs where things are compared")
 	f.BoolVar(&c.Zipf, "zipf", false, "fifo: some queues are much longer than others")
-	f.DurationVar(&c.Length, "length", 5*time.Second, "ingest, commit: how long a run is")
-	f.IntVar(&c.Queues, "queues", 1000, "e2e, ingest: queues")
-	f.IntVar(&c.Depth, "depth", 10, "e2e: transactions per queue")
-	f.IntVar(&c.Connections, "connections", 64, "e2e: connections that post")
+	f.DurationVar(&c.Length, "length", 5*time.Second, "ingest, commit, loaded-latency, senders: how long a run is")
+	f.IntVar(&c.Queues, "queues", 1000, "e2e, ingest, loaded-latency, http-worker: queues")
+	f.IntVar(&c.Depth, "depth", 10, "e2e, loaded-latency, http-worker: transactions per queue")
+	f.IntVar(&c.Connections, "connections", 64, "e2e, loaded-latency: connections that post")
 	f.IntVar(&c.Batch, "batch", 100, "ingest-batch: transactions a post")
+	f.IntVar(&c.Waiting, "waiting", 10000, "senders: queues")
+	f.Float64Var(&c.Rate, "rate", 1, "idle-latency: posts a second")
+	f.IntVar(&c.Samples, "samples", 60, "idle-latency: posts")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
 }
 
@@ -82,8 +85,8 @@ func listScenarios(cmd *cobra.Command) error {
 }
 
 func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool) (err error) {
-	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 || c.Batch < 1 || c.Length <= 0 {
-		return usage(cmd, errors.New("runs and all sizes are at least 1, and the length of a run is above zero"))
+	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 || c.Batch < 1 || c.Waiting < 1 || c.Rate <= 0 || c.Samples < 1 || c.Length <= 0 {
+		return usage(cmd, errors.New("runs and all sizes are at least 1; rate and length are above zero"))
 	}
 	cfg, _, err := settings(cmd, devDefaults())
 	if err != nil {

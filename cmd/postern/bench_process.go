@@ -54,11 +54,11 @@ func benchProcessCommand() *cobra.Command {
 
 // otherProcess runs what Postern is compared with, or needs.
 func otherProcess(cmd *cobra.Command, cfg app.Config, role string) error {
+	var h http.Handler
 	database, err := cfg.Database()
-	if err != nil {
+	if err != nil && role != bench.RoleWorker {
 		return err
 	}
-	var h http.Handler
 	switch role {
 	case bench.RolePlain:
 		plain, free, err := bench.PlainHandler(cmd.Context(), database)
@@ -79,6 +79,8 @@ func otherProcess(cmd *cobra.Command, cfg app.Config, role string) error {
 			return err
 		}
 		h = httpapi.New(httpapi.Config{Store: store, Ingester: &bench.NoCommit{Epoch: store.Epoch()}, Log: log, Auth: "none"}).Handler()
+	case bench.RoleWorker:
+		h = new(bench.Nothing).Handler()
 	default:
 		return usage(cmd, fmt.Errorf("there is no role %q", role))
 	}

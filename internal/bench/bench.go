@@ -34,7 +34,6 @@ type Bench struct {
 	local      bool // the server runs on this machine: its processes can be seen
 	postmaster int
 	stop       func() error
-	typ        *outbox.Dispatcher
 	lane       int32 // where transactions of type wait
 	ctxID      int32
 	took       int // counts trials, for names
@@ -104,9 +103,7 @@ func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 	if err := b.describe(ctx); err != nil {
 		return nil, err
 	}
-	d := outbox.DefaultDispatcher()
-	d.Type, d.WorkerURL, d.Slots = benchType, "noop:", 1000
-	return b, b.prepare(ctx, d)
+	return b, b.prepare(ctx, noop())
 }
 
 // prepare makes a dispatcher the one of benchType, and finds the lane of its queues.
@@ -115,7 +112,6 @@ func (b *Bench) prepare(ctx context.Context, d outbox.Dispatcher) error {
 	if _, err := b.store.PutDispatcher(ctx, pg.By{Context: b.ctxID, Actor: "bench"}, d, 0); err != nil {
 		return err
 	}
-	b.typ = &d
 	return b.pool.QueryRow(ctx, `WITH need AS (SELECT dispatcher_id, pool_id FROM postern.dispatcher WHERE context_id = $1 AND type = $2),
 		made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id) SELECT 'dispatcher', dispatcher_id, pool_id FROM need
 			ON CONFLICT DO NOTHING RETURNING lane_id)

@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T) *Bench {
 	t.Helper()
 	b, err := Open(t.Context(), Config{Database: pgtest.Empty(t).URL, Launch: inside, Progress: func(line string) { t.Log(line) },
-		Sizes: Sizes{Runs: 2, Queues: 20, Depth: 3, Connections: 4, Batch: 10, Length: 300 * time.Millisecond}})
+		Sizes: Sizes{Runs: 2, Queues: 20, Depth: 3, Connections: 4, Batch: 10, Length: 300 * time.Millisecond, Waiting: 30, Rate: 50, Samples: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +31,20 @@ func open(t *testing.T) *Bench {
 	return b
 }
 
-// inside builds a process of Postern as part of this one.
+// inside builds a process as part of this one.
 func inside(ctx context.Context, p Part) (*Process, error) {
+	switch p.Role {
+	case RoleWorker:
+		return serving(new(Nothing).Handler(), func() {}), nil
+	case RolePlain:
+		h, free, err := PlainHandler(ctx, p.Database)
+		if err != nil {
+			return nil, err
+		}
+		return serving(h, free), nil
+	case RoleNoCommit:
+		return serving(noCommit(), func() {}), nil
+	}
 	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": p.Database, "POSTERN_LISTEN": "127.0.0.1:0"}, Defaults: app.DevDefaults})
 	if err != nil {
 		return nil, err
@@ -57,4 +71,18 @@ func inside(ctx context.Context, p Part) (*Process, error) {
 			ended = nil
 			return err
 		}}, nil
+}
+
+// serving serves a handler.
+func serving(h http.Handler, free func()) *Process {
+	s := httptest.NewServer(h)
+	return &Process{URL: s.URL, PID: os.Getpid(), Go: func() error { return nil }, Stop: func() error { s.Close(); free(); return nil }}
+}
+
+// noCommit answers 201 to every post.
+func noCommit() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /transactions", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	return mux
 }

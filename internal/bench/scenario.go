@@ -16,9 +16,12 @@ type Sizes struct {
 	Runs int  // of each scenario, or pairs of runs
 	Zipf bool // fifo: keys as unequal as the words of a language
 
-	Queues      int           // e2e, ingest
-	Depth       int           // e2e: transactions per queue
-	Connections int           // e2e
+	Queues      int           // e2e, ingest, latency, http-worker
+	Depth       int           // e2e, http-worker: transactions per queue
+	Connections int           // e2e, latency
+	Waiting     int           // senders: queues
+	Rate        float64       // idle-latency: posts a second
+	Samples     int           // idle-latency: posts
 	Batch       int           // ingest-batch: transactions a post
 	Length      time.Duration // of a run of traffic
 }
@@ -44,6 +47,11 @@ func init() {
 		Scenarios = append(Scenarios, ingestHTTP(c))
 	}
 	Scenarios = append(Scenarios, Scenario{"ingest-batch", "POST of batches over 4 connections", ingestBatch})
+	Scenarios = append(Scenarios,
+		Scenario{"idle-latency", "one post a second: until the worker is called, and until DONE is visible", idle},
+		Scenario{"loaded-latency", "the same at 50 % and 80 % of the capacity, which is measured just before", loaded},
+		Scenario{"http-worker", "as fifo, to a worker that is a process of its own", httpWorker},
+		Scenario{"senders", "8 senders for many queues, and an inclusion of 1 s", senders})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}

@@ -1,0 +1,275 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// schedule is an open loop: the i-th post is meant to go out i/rate seconds after the beginning, whether the
+// ones before it were answered or not, and every duration is counted from then. So a stall is seen by all
+// that were to go out while it lasted. A queue belongs to one connection, which keeps its order.
+type schedule struct {
+	url, prefix string
+	rate        float64
+	n           int
+	connections int
+	queues      int // a multiple of connections
+	visible     bool
+
+	mu     sync.Mutex
+	start  time.Time
+	times  map[string]*histogram
+	called map[int]time.Time
+}
+
+func (o *schedule) meant(i int) time.Time {
+	return o.start.Add(time.Duration(float64(i) / o.rate * float64(time.Second)))
+}
+
+func (o *schedule) add(name string, i int, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.times[name] == nil {
+		o.times[name] = &histogram{}
+	}
+	o.times[name].add(at.Sub(o.meant(i)))
+}
+
+// wasCalled is told by the worker. Only the first call of a transaction counts, and none of those that
+// come before the first.
+func (o *schedule) wasCalled(i int, at time.Time) {
+	if i < 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, again := o.called[i]; !again {
+		o.called[i] = at
+	}
+}
+
+// run posts as planned, and returns when the last one is answered, and seen to be DONE where visible asks.
+func (o *schedule) run(ctx context.Context) error {
+	o.times, o.called = map[string]*histogram{}, map[int]time.Time{}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	wires := make([]*wire, o.connections)
+	for i := range wires {
+		w, err := dial(o.url, "/transactions")
+		if err != nil {
+			return err
+		}
+		defer w.conn.Close()
+		wires[i] = w
+	}
+	stop := context.AfterFunc(ctx, func() {
+		for _, w := range wires {
+			w.conn.Close()
+		}
+	})
+	defer stop()
+	o.start = time.Now().Add(10 * time.Millisecond)
+	for c, w := range wires {
+		wg.Go(func() {
+			for i := c; i < o.n && ctx.Err() == nil; i += o.connections {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Until(o.meant(i))):
+				}
+				if err := w.post(body1(fmt.Sprintf("%s-%d", o.prefix, i%o.queues), i)); err != nil {
+					cancel(err)
+					return
+				}
+				o.add("post", i, time.Now())
+				if o.visible {
+					var t struct{ ID string }
+					if err := json.Unmarshal(w.body.Bytes(), &t); err != nil {
+						cancel(err)
+						return
+					}
+					wg.Go(func() {
+						if err := o.see(ctx, t.ID); err != nil {
+							cancel(err)
+							return
+						}
+						o.add("post_to_visible", i, time.Now())
+					})
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// see waits until a client that asks is told that a transaction is DONE.
+func (o *schedule) see(ctx context.Context, id string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/transactions/"+id+"?wait=30s", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	var t struct{ State string }
+	if err != nil || json.Unmarshal(body, &t) != nil || t.State != "DONE" {
+		return fmt.Errorf("transaction %s is not DONE after 30 s: %.300s %w", id, body, err)
+	}
+	return nil
+}
+
+// latency runs a schedule against an API and a sequencer, apart or in one process, with a worker that is
+// this process, and checks what it left.
+func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *trial, err error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.calm(ctx); err != nil {
+		return nil, err
+	}
+	worker := &Nothing{Called: o.wasCalled}
+	url, stop, err := serveNothing(worker)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	err = b.called(ctx, url, 0, func() error {
+		parts := map[string]*Process{}
+		defer func() {
+			for _, p := range parts {
+				p.Stop()
+			}
+		}()
+		for _, role := range roles {
+			p, err := b.launch(ctx, role)
+			if err != nil {
+				return err
+			}
+			parts[role] = p
+			if err := p.Go(); err != nil {
+				return err
+			}
+			if p.URL != "" {
+				o.url = p.URL
+				if err := ready(ctx, p.URL); err != nil {
+					return err
+				}
+			}
+		}
+		o.prefix = b.name()
+		warm := &traffic{url: o.url, path: "/transactions", prefix: o.prefix, connections: o.connections, counts: make([]int, o.queues)}
+		for q := range warm.counts { // before any that count
+			warm.counts[q] = -1
+		}
+		if _, _, _, err := warm.run(ctx); err != nil {
+			return err
+		}
+		s, err := b.spanOf(ctx, o.prefix)
+		if err != nil {
+			return err
+		}
+		if _, _, err := b.await(ctx, s, o.queues); err != nil {
+			return err
+		}
+		m, err := b.meter(ctx, parts)
+		if err != nil {
+			return err
+		}
+		if err := o.run(ctx); err != nil {
+			return err
+		}
+		if _, _, err := b.await(ctx, s, o.n+o.queues); err != nil {
+			return err
+		}
+		t = &trial{n: o.n, took: time.Since(o.start), times: o.times}
+		if t.cost, err = m.stop(ctx); err != nil {
+			return err
+		}
+		for i, at := range o.called {
+			o.add("post_to_call", i, at)
+		}
+		if err := b.recorded(ctx, s, o); err != nil {
+			return err
+		}
+		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: o.n + o.queues, ended: o.n + o.queues, queues: o.queues, timed: b.local}); err != nil {
+			return err
+		}
+		wrong, bad := worker.Seen().once(o.n + o.queues)
+		t.wrong, t.bad = append(t.wrong, wrong...), t.bad+bad
+		return nil
+	})
+	return t, err
+}
+
+// recorded adds how long it took until an outcome was decided; its commit is a moment later.
+func (b *Bench) recorded(ctx context.Context, s span, o *schedule) error {
+	rows, err := b.pool.Query(ctx, `SELECT (t.data->>'n')::int, o.done_at FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day)
+		WHERE o.queue_id BETWEEN $1 AND $2 AND (t.data->>'n')::int >= 0`, s.first, s.last)
+	if err != nil {
+		return err
+	}
+	var i int
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&i, &at}, func() error { o.add("post_to_done", i, at); return nil })
+	return err
+}
+
+// idle measures one post a second: what a single transaction waits for where nothing else is to be done,
+// with API and sequencer in processes of their own, and in one.
+func idle(ctx context.Context, b *Bench) (all []*Result, err error) {
+	for _, way := range []struct {
+		name  string
+		roles []string
+	}{{"idle-latency", []string{RoleWork, RoleServe}}, {"idle-latency-one-process", []string{RoleBoth}}} {
+		o := &schedule{rate: b.Rate, n: b.Samples, connections: 1, queues: 10, visible: true}
+		t, err := b.latency(ctx, o, way.roles...)
+		if err != nil {
+			return all, err
+		}
+		r := b.summary(way.name, "postern", []*trial{t})
+		r.timed([]*trial{t}, "post_to_call", "post", "post_to_visible", "post_to_done")
+		r.Settings["posts_per_s"] = b.Rate
+		b.Progress(fmt.Sprintf("%s: POST to call p50 %.2f ms, p99 %.2f ms", way.name, r.P50, r.P99))
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// loaded measures what a transaction waits for at a part of the rate that the same processes can carry,
+// which is measured just before.
+func loaded(ctx context.Context, b *Bench) (all []*Result, err error) {
+	roles := []string{RoleWork, RoleServe}
+	queues := max(b.Queues/b.Connections, 1) * b.Connections
+	for _, part := range []float64{0.5, 0.8} {
+		name := fmt.Sprintf("loaded-latency-%.0f", 100*part)
+		full := &schedule{rate: 1e6, n: b.Queues * b.Depth, connections: b.Connections, queues: queues} // as fast as it goes
+		limit, err := b.latency(ctx, full, roles...)
+		if err != nil {
+			return all, err
+		}
+		b.Progress(fmt.Sprintf("%s: the capacity is %.0f transactions a second", name, limit.rate()))
+		o := &schedule{rate: part * limit.rate(), connections: b.Connections, queues: queues}
+		o.n = max(int(o.rate*b.Length.Seconds()), 1)
+		t, err := b.latency(ctx, o, roles...)
+		if err != nil {
+			return all, err
+		}
+		r := b.summary(name, "postern", []*trial{t})
+		r.timed([]*trial{t}, "post_to_call", "post", "post_to_done")
+		r.Settings["capacity"], r.Settings["posts_per_s"], r.Settings["connections"] = round(limit.rate()), round(o.rate), b.Connections
+		b.Progress(fmt.Sprintf("%s: POST to call p50 %.2f ms, p99 %.2f ms", name, r.P50, r.P99))
+		all = append(all, r)
+	}
+	return all, nil
+}
