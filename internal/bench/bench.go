@@ -158,7 +158,8 @@ func (b *Bench) reset(ctx context.Context) error {
 	for i, t := range history {
 		tables[i] = "postern." + t
 	}
-	_, err := b.pool.Exec(ctx, `TRUNCATE river.river_job, `+strings.Join(tables, ", "))
+	_, err := b.pool.Exec(ctx, `TRUNCATE river.river_job, `+strings.Join(tables, ", ")+`;
+		UPDATE postern.sender SET queue_id = NULL, bound_since = NULL WHERE queue_id IS NOT NULL`)
 	return err
 }
 
