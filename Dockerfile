@@ -12,7 +12,7 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /postern /postern
 # nobody: a number, since there is no /etc/passwd
 USER 65534:65534
-ENV POSTERN_LISTEN=:8080
-EXPOSE 8080
+ENV POSTERN_LISTEN=:8080 POSTERN_METRICS_LISTEN=:9090
+EXPOSE 8080 9090
 ENTRYPOINT ["/postern"]
 CMD ["serve"]

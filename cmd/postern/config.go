@@ -7,7 +7,7 @@ import (
 )
 
 // groups are all groups of settings.
-var groups = []string{"database", "http", "work", "stop", "log", "dev"}
+var groups = []string{"database", "http", "work", "metrics", "stop", "log", "dev"}
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{

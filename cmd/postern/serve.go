@@ -28,7 +28,7 @@ func serveCommand() *cobra.Command {
 			return runApp(cmd, app.Role{Serve: true, Work: working, Version: version()}, defaults)
 		},
 	}
-	addSettings(cmd, nil, "database", "http", "work", "stop", "log")
+	addSettings(cmd, nil, "database", "http", "work", "metrics", "stop", "log")
 	cmd.Flags().BoolVar(&working, "work", false, "dispatch in the same process (the grace is 30s then)")
 	return cmd
 }

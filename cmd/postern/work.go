@@ -19,6 +19,6 @@ func workCommand() *cobra.Command {
 			return runApp(cmd, app.Role{Work: true, Version: version()}, app.WorkDefaults)
 		},
 	}
-	addSettings(cmd, app.WorkDefaults, "database", "work", "stop", "log")
+	addSettings(cmd, app.WorkDefaults, "database", "work", "metrics", "stop", "log")
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/telemetry"
 	"github.com/postern-dev/postern/internal/work"
 )
 
@@ -36,6 +37,10 @@ type App struct {
 
 	engine *work.Engine
 	remote *remote.Client
+
+	metrics       *telemetry.Metrics // nil: off
+	metricsServer *http.Server
+	metricsAt     net.Listener
 }
 
 // New opens the database, builds what the role says and listens. Faults: no_database, bad_setting,
@@ -56,9 +61,12 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		return nil, err
 	}
 	a.store = store
+	if err := a.measure(); err != nil {
+		return nil, err
+	}
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Log: log, NodeName: cfg.NodeName,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Log: log, NodeName: cfg.NodeName, Metrics: a.metrics,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace})
 	}
 	if role.Serve && !role.Work {
@@ -70,8 +78,8 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Serve {
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, DebugClock: a.due(cfg)})
-		if a.listener, err = listen(cfg.Listen); err != nil {
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, DebugClock: a.due(cfg), Metrics: a.metrics})
+		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}
 		a.server = &http.Server{Handler: a.api.Handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
@@ -81,20 +89,22 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 }
 
 // listen says in one sentence why an address cannot be listened on.
-func listen(address string) (net.Listener, error) {
+func listen(address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fault.New(fault.Conflict, "address_in_use", "cannot listen on %s: choose another address with --listen", address).Because(err)
+		return nil, fault.New(fault.Conflict, "address_in_use", "cannot listen on %s: choose another address with --%s", address, flag).Because(err)
 	}
 	return l, nil
 }
 
 // URL is where the API can be reached from this machine, "" if the process has none.
-func (a *App) URL() string {
-	if a.listener == nil {
+func (a *App) URL() string { return urlOf(a.listener) }
+
+func urlOf(l net.Listener) string {
+	if l == nil {
 		return ""
 	}
-	host, port, _ := net.SplitHostPort(a.listener.Addr().String())
+	host, port, _ := net.SplitHostPort(l.Addr().String())
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
@@ -148,6 +158,7 @@ func (a *App) Run(ctx context.Context) error {
 		go func() { served <- a.server.Serve(a.listener) }()
 		a.log.Info("listening", "url", a.URL())
 	}
+	a.serveMetrics()
 	a.ready.Store(true)
 
 	var first error
@@ -185,6 +196,10 @@ func (a *App) Close() {
 		a.server.Close()
 	} else if a.listener != nil {
 		a.listener.Close()
+	}
+	if a.metricsServer != nil {
+		a.metricsServer.Close()
+		a.metricsAt.Close()
 	}
 	if a.remote != nil {
 		a.remote.Close()

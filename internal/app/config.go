@@ -31,6 +31,8 @@ type Config struct {
 	LeaseTTL        time.Duration  `env:"POSTERN_LEASE_TTL" envDefault:"10s" group:"work" help:"a process silent for so long loses its queues"`
 	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers may live (none)"`
 
+	MetricsListen string `env:"POSTERN_METRICS_LISTEN" envDefault:"127.0.0.1:9090" group:"metrics" help:"address of GET /metrics, or off; where that default is taken, another port is"`
+
 	ShutdownGrace time.Duration `env:"POSTERN_SHUTDOWN_GRACE" envDefault:"5s" group:"stop" help:"how long calls in flight may take when stopping"`
 
 	LogLevel  slog.Level `env:"POSTERN_LOG_LEVEL" envDefault:"info" group:"log" help:"debug, info, warn or error"`
@@ -49,6 +51,9 @@ func (c *Config) Validate() error {
 	}
 	if !slices.Contains([]string{"required", "none"}, c.Auth) {
 		return invalid("auth", c.Auth, "want required or none")
+	}
+	if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil && c.MetricsListen != "off" {
+		return invalid("metrics-listen", c.MetricsListen, "want host:port, such as 127.0.0.1:9090 or :9090, or off")
 	}
 	if c.Auth == "none" && !loopback(host) {
 		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/fault"
@@ -84,8 +85,13 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 			}
 		}()
 	}
-	d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log)
-	return d, err
+	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log); err != nil {
+		return nil, err
+	}
+	if at := d.MetricsURL(); cfg.MetricsListen == metricsDefault && !strings.Contains(at, metricsDefault) {
+		o.Say(cfg.MetricsListen + " is in use: the metrics are at " + at + " instead")
+	}
+	return d, nil
 }
 
 // Run is App.Run; the database is stopped at the end if it is ours.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/telemetry"
 )
 
 // Config is what an API needs.
@@ -28,6 +29,7 @@ type Config struct {
 	// Ready lists the checks behind /readyz; nil for the database alone.
 	Ready   func(context.Context) []Check
 	Version string
+	Metrics *telemetry.Metrics // nil for none
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
 	DebugClock func(context.Context) error
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
@@ -68,7 +70,7 @@ func New(c Config) *API {
 	a := &API{Config: c, router: chi.NewMux()}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
-	a.router.Use(a.identify, a.recover, a.guard, a.authenticate, a.readBody)
+	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
 	a.huma = humachi.New(a.router, a.document())

@@ -133,7 +133,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 // cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
 // mark makes every settle look for it.
 func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *Task, by By, code string) error {
-	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
+	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
 	if q.Cur != 0 || q.Head != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
@@ -184,7 +184,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
 		}
 		e, q := h.e, h.q
-		o := &outcomeRow{ID: id, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
+		o := &outcomeRow{ID: id, Type: h.task.Type, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
 			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
 		if h.state == outbox.DISPATCHING {
 			o.StartedAt = q.EnteredAt

@@ -42,6 +42,7 @@ type effects struct {
 
 type outcomeRow struct {
 	ID                                outbox.ID
+	Type                              string
 	Context                           int32
 	Was, State                        outbox.State
 	Result                            json.RawMessage
@@ -143,10 +144,23 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if err := t.commit(ctx, b); err != nil {
 		return err
 	}
+	if e.s.Count != nil && t.dry == nil {
+		e.count()
+	}
 	if e.woke() || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
 		e.s.ring()
 	}
 	return nil
+}
+
+// count tells how many transactions were accepted and ended.
+func (e *effects) count() {
+	for _, t := range e.accepted {
+		e.s.Count(t.Type, outbox.WAITING)
+	}
+	for _, o := range e.outcomes {
+		e.s.Count(o.Type, o.State)
+	}
 }
 
 func (e *effects) write(b *pgx.Batch) {

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
@@ -24,6 +26,8 @@ type Store struct {
 	Doorbell func(ctx context.Context, tx pgx.Tx) error
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()
+	// Count is told, after the commit, of each transaction that was accepted or has ended; nil for nobody.
+	Count func(typ string, entered outbox.State)
 
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.

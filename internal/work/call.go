@@ -41,6 +41,7 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 // send dispatches the transaction once.
 func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	got := e.Worker.Dispatch(ctx, e.call(l))
+	e.Metrics.Called(l.Task.Type, got.Class, got.Elapsed)
 	f := l.Flight(outbox.DefaultMaxRetries)
 	if got.Class != "" || len(got.Result.Done) == 0 {
 		f.MaxRetries = e.maxRetries(ctx, l)

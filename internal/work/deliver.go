@@ -173,6 +173,7 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 	case r.State == "pending" && !d.Block && d.Now.Sub(d.FirstAt) > deliverGiveUp:
 		r.State = "failed"
 	}
+	e.Metrics.Delivered(r.State)
 	return r
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
-	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // A quantum is how much of one queue a flight does before it looks whether others wait.
@@ -23,7 +23,9 @@ func (e *Engine) claimLoop(ctx, calls context.Context) {
 	for {
 		room := e.room()
 		if room.Total > 0 && e.trusted() {
+			began := time.Now()
 			leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
+			e.Metrics.Claimed(time.Since(began))
 			for _, l := range leases {
 				e.launch(calls, l)
 			}
@@ -53,6 +55,9 @@ func (e *Engine) claimLoop(ctx, calls context.Context) {
 // launch starts a flight for a lease that is durable.
 func (e *Engine) launch(calls context.Context, l *pg.Lease) {
 	e.take(l)
+	if l.Phase == outbox.PhaseDispatching && !l.Resume {
+		e.began(l)
+	}
 	e.flights.Go(func() {
 		defer e.give(l)
 		e.fly(calls, l)
@@ -86,7 +91,10 @@ func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
 			e.Log.Warn("a late answer changed nothing: somebody else has the queue", "tx", l.ID(), "queue", l.Queue, "attempt", l.Attempt, "fence", l.Fence)
 			return
 		}
-		e.note(l, a)
+		e.ended(l, a)
+		if out.Next != nil && out.Next.Task != l.Task {
+			e.began(out.Next)
+		}
 		l = out.Next
 	}
 }
@@ -99,9 +107,14 @@ func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok b
 	if a.Unclear != nil {
 		a.Unclear.StartedAt = e.Store.Moment(a.Unclear.StartedAt)
 	}
+	began := time.Now()
 	for n := 1; ; n++ {
 		out, err := e.settler.Settle(ctx, a)
 		if err == nil {
+			e.Metrics.Settled(time.Since(began))
+			if out.Fenced {
+				e.Metrics.Refused()
+			}
 			return out, true
 		}
 		e.Log.Warn("settle", "tx", a.Lease.ID(), "error", err)
@@ -127,18 +140,4 @@ func (e *Engine) giveUp(ctx context.Context, l *pg.Lease) {
 			return
 		}
 	}
-}
-
-// note writes one line per transition that is not the usual end.
-func (e *Engine) note(l *pg.Lease, a *pg.Answer) {
-	level := e.Log.Debug
-	if a.Step.Class != "" {
-		level = e.Log.Info
-	}
-	var on sequencer.Event
-	if n := len(a.Step.Events); n > 0 {
-		on = a.Step.Events[n-1]
-	}
-	level("transition", "tx", l.ID(), "queue", l.Queue, "type", l.Task.Type, "sender", l.Account, "attempt", l.Attempt, "fence", l.Fence,
-		"from", l.Phase.Transaction(), "on", on, "to", a.Step.State, "code", a.Step.Code, "error", a.Step.Message)
 }

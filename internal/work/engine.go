@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/telemetry"
 )
 
 // Config is what an Engine needs.
@@ -21,6 +22,7 @@ type Config struct {
 	Webhook     func(context.Context, remote.Message) remote.Receipt // calls endpoints; nil: nobody does
 	SigningKey  ed25519.PrivateKey                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
+	Metrics     *telemetry.Metrics // nil for none
 	NodeName    string
 	Version     string
 	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
@@ -50,6 +52,7 @@ type Engine struct {
 	stopping atomic.Bool
 	peers    atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
+	away     sync.Map     // types whose worker cannot be reached, as the log was told
 }
 
 // New makes an engine; Run starts it.

@@ -112,7 +112,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 		}
 		e.flights.Go(func() { // together they make one commit
 			if out, ok := e.settle(ctx, a); ok && !out.Fenced {
-				e.note(l, a)
+				e.ended(l, a)
 			}
 		})
 	}

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/telemetry"
+)
+
+// metricsDefault is where metrics are served unless somebody says otherwise. Processes that share a machine
+// share it too, so the second one takes another port.
+const metricsDefault = "127.0.0.1:9090"
+
+// measure makes the metrics of the process and listens for those who want them.
+func (a *App) measure() (err error) {
+	at := a.cfg.MetricsListen
+	if at == "off" || at == "" {
+		return nil
+	}
+	a.metricsAt, err = listen(at, "metrics-listen")
+	if err != nil && at == metricsDefault {
+		host, _, _ := net.SplitHostPort(at)
+		a.metricsAt, err = listen(net.JoinHostPort(host, "0"), "metrics-listen")
+	}
+	if err != nil {
+		return err
+	}
+	a.metrics = telemetry.New()
+	a.metricsServer = &http.Server{Handler: a.metrics.Handler(a.log), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+		IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	a.store.Count = a.metrics.Entered
+	a.metrics.Watch(telemetry.Sources{
+		Sample: func(ctx context.Context) (telemetry.Sample, error) {
+			s, err := a.store.TakeSample(ctx)
+			v := telemetry.Sample{Waiting: s.Waiting, OldestHead: s.OldestHead, Queues: s.Queues, Deliveries: s.Deliveries, RiverLag: s.RiverLag, OldestSnapshot: s.OldestSnapshot}
+			for _, n := range s.Senders {
+				v.Senders = append(v.Senders, telemetry.SenderCount(n))
+			}
+			return v, err
+		},
+		Waits: func() telemetry.Waits {
+			s := a.store.Pool().Stat()
+			return telemetry.Waits{Count: uint64(s.EmptyAcquireCount()), Total: s.EmptyAcquireWaitTime()}
+		},
+		LeaseAge: func() (time.Duration, bool) {
+			if a.engine == nil {
+				return 0, false
+			}
+			return a.engine.LeaseAge(), true
+		},
+	})
+	return nil
+}
+
+// serveMetrics serves them until Close.
+func (a *App) serveMetrics() {
+	if a.metricsServer == nil {
+		return
+	}
+	go func() { _ = a.metricsServer.Serve(a.metricsAt) }()
+	a.log.Info("metrics", "url", a.MetricsURL())
+}
+
+// MetricsURL is where GET /metrics can be reached from this machine, "" if it is off.
+func (a *App) MetricsURL() string {
+	if at := urlOf(a.metricsAt); at != "" {
+		return at + "/metrics"
+	}
+	return ""
+}

@@ -1,0 +1,81 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Sample is what GET /metrics shows of the database. Counts are of queues with work, never of transactions.
+type Sample struct {
+	Waiting        int64            // transactions behind those in flight; a node that works through a queue writes its row now and then
+	OldestHead     float64          // seconds
+	Queues         map[string]int64 // by state
+	Senders        []SenderCount
+	Deliveries     map[string]int64 // that have not ended, by state
+	RiverLag       float64          // seconds
+	OldestSnapshot float64          // seconds
+}
+
+// SenderCount is how many senders of a pool are in a state.
+type SenderCount struct {
+	Pool, State string
+	Count       int64
+}
+
+// deliveriesCounted is how far deliveries that have not ended are counted.
+const deliveriesCounted = 100000
+
+// TakeSample reads it in one round trip. The counts over queues cost one scan of queue, from which idle
+// queues go after a day; none of it waits for a lock. What another database user does in a SQL transaction
+// is seen only by members of pg_monitor.
+func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
+	v.Queues, v.Deliveries = map[string]int64{}, map[string]int64{}
+	for _, state := range outbox.QueueStates {
+		v.Queues[string(state)] = 0
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
+			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
+		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.now()).Query(func(rows pgx.Rows) error {
+		var phase outbox.Phase
+		var n, waiting int64
+		var oldest float64
+		_, err := pgx.ForEachRow(rows, []any{&phase, &n, &waiting, &oldest}, func() error {
+			v.Queues[string(phase.Queue())] += n
+			v.Waiting += waiting
+			v.OldestHead = max(v.OldestHead, oldest)
+			return nil
+		})
+		return err
+	})
+	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*) FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
+		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`).Query(func(rows pgx.Rows) error {
+		var n SenderCount
+		var phase outbox.Phase
+		_, err := pgx.ForEachRow(rows, []any{&n.Pool, &phase, &n.Count}, func() error {
+			n.State = string(phase.Queue())
+			v.Senders = append(v.Senders, n)
+			return nil
+		})
+		return err
+	})
+	for _, state := range []string{"pending", "queued"} { // a literal, so that the partial index serves it
+		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`, deliveriesCounted).QueryRow(func(row pgx.Row) error {
+			var n int64
+			err := row.Scan(&n)
+			v.Deliveries[state] = n
+			return err
+		})
+	}
+	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(scheduled_at)), 0)::float8 FROM river.river_job
+		WHERE state = 'available' AND queue = 'postern'`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.RiverLag) })
+	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&v.OldestSnapshot) })
+	err = s.pool.SendBatch(ctx, b).Close()
+	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
+	return v, known(err)
+}

@@ -1,0 +1,231 @@
+package telemetry
+
+import (
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// maxTypes is how many types have counters of their own; the rest share those of otherType.
+const (
+	maxTypes  = 200
+	otherType = "(other)"
+)
+
+// okClass is the class of a call that nothing was wrong with.
+const okClass = "ok"
+
+// Buckets, in seconds: of what the database does, of calls, and of states, which may last for hours.
+var (
+	fast   = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
+	calls  = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600}
+	states = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}
+)
+
+// Metrics are the numbers of one process. Its methods are safe for concurrent use, and for a nil receiver.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	transactions *prometheus.CounterVec
+	retries      *prometheus.CounterVec
+	worker       *prometheus.HistogramVec
+	requests     *prometheus.HistogramVec
+	claim        prometheus.Histogram
+	settle       prometheus.Histogram
+	refused      prometheus.Counter
+
+	left  map[outbox.State]prometheus.Observer
+	freed map[outbox.QueueState]prometheus.Observer
+
+	mu        sync.Mutex
+	types     atomic.Pointer[map[string]*typeMetrics] // replaced when a type is new
+	delivered map[string]*atomic.Int64                // since the start, by the state in which a delivery ended
+}
+
+// typeMetrics are the numbers of one type, found once, so that counting allocates nothing.
+type typeMetrics struct {
+	entered map[outbox.State]prometheus.Counter
+	retried map[outbox.Class]prometheus.Counter
+	called  map[outbox.Class]prometheus.Observer
+}
+
+// endStates are the states in which a delivery ends.
+var endStates = []string{"delivered", "failed", "absent"}
+
+// New makes the numbers of a process, all zero.
+func New() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), delivered: map[string]*atomic.Int64{},
+		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}}
+	m.types.Store(&map[string]*typeMetrics{})
+	for _, s := range endStates {
+		m.delivered[s] = new(atomic.Int64)
+	}
+	m.transactions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_transactions_total",
+		Help: "Transactions that entered a state, by this process's doing. WAITING: accepted, or back because the worker was away."}, []string{"type", "state"})
+	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_retries_total",
+		Help: "Retries that were consumed, by class of what went wrong."}, []string{"type", "class"})
+	m.worker = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_worker_seconds", Buckets: calls,
+		Help: "How long a dispatch took at its worker, by class of what went wrong, or ok."}, []string{"type", "class"})
+	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_http_seconds", Buckets: calls,
+		Help: "How long requests to the API took, the waiting included that they asked for."}, []string{"route", "status"})
+	m.claim = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "postern_claim_seconds", Buckets: fast,
+		Help: "How long a claim of ready queues took, also one that found none."})
+	m.settle = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "postern_settle_seconds", Buckets: fast,
+		Help: "How long it took to record an answer, with the wait for others in its commit."})
+	m.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_stale_writes_refused_total",
+		Help: "Late answers that changed nothing, since another owner had the queue."})
+	inState := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_state_seconds", Buckets: states,
+		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured."}, []string{"machine", "state"})
+	for _, s := range outbox.States {
+		if !s.Terminal() {
+			m.left[s] = inState.WithLabelValues("transaction", string(s))
+		}
+	}
+	for _, s := range outbox.QueueStates {
+		if s != outbox.FREE {
+			m.freed[s] = inState.WithLabelValues("queue", string(s))
+		}
+	}
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, inState,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves GET /metrics. What cannot be collected now is left out and logged.
+func (m *Metrics) Handler(log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	return mux
+}
+
+// of returns the numbers of a type.
+func (m *Metrics) of(typ string) *typeMetrics {
+	if t := (*m.types.Load())[typ]; t != nil {
+		return t
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := *m.types.Load()
+	if known[typ] == nil && len(known) >= maxTypes {
+		typ = otherType
+	}
+	if t := known[typ]; t != nil {
+		return t
+	}
+	t := &typeMetrics{entered: map[outbox.State]prometheus.Counter{}, retried: map[outbox.Class]prometheus.Counter{}, called: map[outbox.Class]prometheus.Observer{}}
+	for _, s := range outbox.States {
+		t.entered[s] = m.transactions.WithLabelValues(typ, string(s))
+	}
+	for _, c := range []outbox.Class{"", outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry} {
+		name := string(c)
+		if c == "" {
+			name = okClass
+		} else {
+			t.retried[c] = m.retries.WithLabelValues(typ, name)
+		}
+		t.called[c] = m.worker.WithLabelValues(typ, name)
+	}
+	more := maps.Clone(known)
+	more[typ] = t
+	m.types.Store(&more)
+	return t
+}
+
+// Entered counts that a transaction of a type entered a state.
+func (m *Metrics) Entered(typ string, s outbox.State) {
+	if m == nil {
+		return
+	}
+	if c := m.of(typ).entered[s]; c != nil {
+		c.Inc()
+	}
+}
+
+// Left takes how long a transaction had been in a state that it left.
+func (m *Metrics) Left(s outbox.State, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.left[s]; o != nil {
+		o.Observe(max(0, d.Seconds()))
+	}
+}
+
+// QueueLeft takes how long a queue had been in a state that it left.
+func (m *Metrics) QueueLeft(s outbox.QueueState, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.freed[s]; o != nil {
+		o.Observe(max(0, d.Seconds()))
+	}
+}
+
+// Retried counts a retry that was consumed.
+func (m *Metrics) Retried(typ string, c outbox.Class) {
+	if m == nil {
+		return
+	}
+	if n := m.of(typ).retried[c]; n != nil {
+		n.Inc()
+	}
+}
+
+// Called takes how long a dispatch took at its worker, and what was wrong with it.
+func (m *Metrics) Called(typ string, c outbox.Class, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.of(typ).called[c]; o != nil {
+		o.Observe(d.Seconds())
+	}
+}
+
+// Claimed takes how long a claim took.
+func (m *Metrics) Claimed(d time.Duration) {
+	if m != nil {
+		m.claim.Observe(d.Seconds())
+	}
+}
+
+// Settled takes how long it took to record an answer.
+func (m *Metrics) Settled(d time.Duration) {
+	if m != nil {
+		m.settle.Observe(d.Seconds())
+	}
+}
+
+// Refused counts a late answer that changed nothing.
+func (m *Metrics) Refused() {
+	if m != nil {
+		m.refused.Inc()
+	}
+}
+
+// Delivered counts a delivery that ended in a state; others are not counted.
+func (m *Metrics) Delivered(state string) {
+	if m == nil {
+		return
+	}
+	if n := m.delivered[state]; n != nil {
+		n.Add(1)
+	}
+}
+
+// Served takes a request to the API: the pattern that it matched, its status, how long it took.
+func (m *Metrics) Served(route string, status int, d time.Duration) {
+	if m != nil {
+		m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(d.Seconds())
+	}
+}

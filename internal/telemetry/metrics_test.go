@@ -1,0 +1,221 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/telemetry"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+// scrape returns what GET /metrics says.
+func scrape(t *testing.T, m *telemetry.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	b, err := io.ReadAll(w.Result().Body)
+	if err != nil || w.Code != 200 {
+		t.Fatalf("GET /metrics answers %d: %v", w.Code, err)
+	}
+	return string(b)
+}
+
+// exercise makes every number appear.
+func exercise(m *telemetry.Metrics) {
+	m.Entered("PAY", outbox.DONE)
+	m.Left(outbox.WAITING, time.Second)
+	m.QueueLeft(outbox.DELAY, time.Second)
+	m.Retried("PAY", outbox.ClassRetry)
+	m.Called("PAY", "", time.Millisecond)
+	m.Claimed(time.Millisecond)
+	m.Settled(time.Millisecond)
+	m.Refused()
+	m.Delivered("delivered")
+	m.Served("GET /queues/{name}", 200, time.Millisecond)
+}
+
+func sources() telemetry.Sources {
+	return telemetry.Sources{
+		Sample: func(context.Context) (telemetry.Sample, error) {
+			return telemetry.Sample{Waiting: 7, OldestHead: 1.5, Queues: map[string]int64{"FREE": 3}, Deliveries: map[string]int64{"pending": 2},
+				Senders: []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9}, nil
+		},
+		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
+		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },
+	}
+}
+
+// What is here is what dashboards and alerts of others stand on: a removal is a change of the surface.
+func TestTheNamesAreGolden(t *testing.T) {
+	m := telemetry.New()
+	m.Watch(sources())
+	exercise(m)
+	var names []string
+	text := scrape(t, m)
+	label := regexp.MustCompile(`([a-z_]+)="`)
+	for _, found := range regexp.MustCompile(`(?m)^# HELP (postern_\S+) (.*)\n# TYPE \S+ (\S+)\n\S+?(\{.*\})? [^ ]+$`).FindAllStringSubmatch(text, -1) {
+		var labels []string
+		for _, l := range label.FindAllStringSubmatch(found[4], -1) {
+			if l[1] != "le" {
+				labels = append(labels, l[1])
+			}
+		}
+		slices.Sort(labels)
+		names = append(names, fmt.Sprintf("%s{%s} %s\n    %s\n", found[1], strings.Join(labels, ","), found[3], found[2]))
+	}
+	got := strings.Join(names, "")
+	const path = "testdata/metrics.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || string(want) != got {
+		t.Errorf("%s is not what is served (%v): run this test with -update and read the diff\n%s", path, err, got)
+	}
+	page, err := os.ReadFile("../../../shared/design/api.md")
+	if err != nil {
+		t.Skip("the design is not here, so its list of metrics is not compared: ", err)
+	}
+	_, row, _ := strings.Cut(string(page), "prefix `postern_`:")
+	row, _, _ = strings.Cut(row, "Gauges over queues")
+	list := regexp.MustCompile("`([a-z_]+)(\\{[a-z,]*\\})?`").FindAllStringSubmatch(row, -1)
+	if len(list) < 15 {
+		t.Fatalf("the design names only %d metrics", len(list))
+	}
+	for _, w := range list {
+		labels := strings.Split(strings.Trim(w[2], "{}"), ",")
+		slices.Sort(labels)
+		if !strings.Contains(got, "postern_"+w[1]+"{"+strings.Join(labels, ",")+"}") {
+			t.Errorf("the design names postern_%s%s, which is not served", w[1], w[2])
+		}
+	}
+}
+
+func TestWhatIsSampledIsServed(t *testing.T) {
+	m := telemetry.New()
+	m.Watch(sources())
+	exercise(m)
+	text := scrape(t, m)
+	for _, line := range []string{
+		`postern_waiting 7`, `postern_oldest_head_seconds 1.5`, `postern_queues{state="FREE"} 3`, `postern_senders{pool="p",state="FREE"} 4`,
+		`postern_deliveries{state="pending"} 2`, `postern_deliveries{state="delivered"} 1`, `postern_river_lag_seconds 0.25`,
+		`postern_oldest_snapshot_seconds 9`, `postern_db_wait_seconds_sum 1`, `postern_db_wait_seconds_count 2`, `postern_lease_age_seconds 0.5`,
+		`postern_transactions_total{state="DONE",type="PAY"} 1`, `postern_transactions_total{state="FAILED",type="PAY"} 0`,
+		`postern_http_seconds_count{route="GET /queues/{name}",status="200"} 1`, `postern_worker_seconds_count{class="ok",type="PAY"} 1`,
+		`postern_retries_total{class="retry",type="PAY"} 1`, `postern_stale_writes_refused_total 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("%s is missing", line)
+		}
+	}
+}
+
+func TestASampleIsSharedAndMayFail(t *testing.T) {
+	asked, fails := 0, true
+	m := telemetry.New()
+	s := sources()
+	take := s.Sample
+	s.Sample = func(ctx context.Context) (telemetry.Sample, error) {
+		if asked++; fails {
+			return telemetry.Sample{}, errors.New("no database")
+		}
+		return take(ctx)
+	}
+	m.Watch(s)
+	for range 3 {
+		text := scrape(t, m)
+		if strings.Contains(text, "postern_waiting") || !strings.Contains(text, "postern_lease_age_seconds 0.5") || !strings.Contains(text, "go_goroutines") {
+			t.Errorf("without a database:\n%s", text)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("three scrapes in a moment asked the database %d times", asked)
+	}
+}
+
+func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
+	m := telemetry.New()
+	m.Watch(telemetry.Sources{Sample: func(context.Context) (telemetry.Sample, error) {
+		var v telemetry.Sample
+		for i := range 1000 {
+			v.Senders = append(v.Senders, telemetry.SenderCount{Pool: fmt.Sprint("p", i), State: "FREE", Count: 1})
+		}
+		return v, nil
+	}})
+	for i := range 1000 {
+		m.Entered(fmt.Sprint("T", i), outbox.DONE)
+	}
+	text := scrape(t, m)
+	for _, line := range []string{`postern_transactions_total{state="DONE",type="(other)"} 800`, `postern_transactions_total{state="DONE",type="T0"} 1`,
+		`postern_senders{pool="(other)",state="FREE"} 800`} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if n := strings.Count(text, "\npostern_transactions_total{"); n != 201*len(outbox.States) {
+		t.Errorf("%d series of transactions_total", n)
+	}
+}
+
+func TestEveryStateOfTheMachinesIsMeasuredOrEnds(t *testing.T) {
+	text := scrape(t, telemetry.New())
+	for _, table := range sequencer.Tables() {
+		for _, s := range table.States() {
+			ends := slices.Contains(table.Terminal, s) || table.Name == "queue" && s == string(outbox.FREE)
+			if strings.Contains(text, fmt.Sprintf(`postern_state_seconds_count{machine=%q,state=%q}`, table.Name, s)) == ends {
+				t.Errorf("%s.%s: measured is %v", table.Name, s, !ends)
+			}
+		}
+	}
+}
+
+func TestWithoutMetricsNothingHappens(t *testing.T) {
+	exercise(nil)
+	(*telemetry.Metrics)(nil).Watch(sources())
+}
+
+// One settle of the usual kind: a transaction goes out, is done, and the next one follows.
+func BenchmarkSettle(b *testing.B) {
+	m := telemetry.New()
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			m.Entered("PAY", outbox.DISPATCHING)
+			m.Left(outbox.WAITING, 30*time.Millisecond)
+			m.Called("PAY", "", 5*time.Millisecond)
+			m.Settled(2 * time.Millisecond)
+			m.Left(outbox.DISPATCHING, 7*time.Millisecond)
+			m.QueueLeft(outbox.BLOCKED, 7*time.Millisecond)
+			m.Entered("PAY", outbox.DONE)
+		}
+	})
+}
+
+func TestCountingASettleCostsNoMemory(t *testing.T) {
+	m := telemetry.New()
+	m.Entered("PAY", outbox.DONE)
+	if n := testing.AllocsPerRun(1000, func() {
+		m.Entered("PAY", outbox.DONE)
+		m.Left(outbox.WAITING, time.Millisecond)
+		m.QueueLeft(outbox.BLOCKED, time.Millisecond)
+		m.Called("PAY", "", time.Millisecond)
+		m.Settled(time.Millisecond)
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,88 @@
+package work
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Every transition is a line at debug level, and counted. What an operator has to know of without having
+// asked is a line at a level above, once and not once per transaction: the rows tell the rest.
+
+// began notes that a transaction that waited was leased, to be dispatched.
+func (e *Engine) began(l *pg.Lease) {
+	since := l.Task.CreatedAt
+	if len(l.Earlier) > 0 && l.Earlier[0].AnsweredAt.After(since) { // it came back
+		since = l.Earlier[0].AnsweredAt
+	}
+	e.Metrics.Entered(l.Task.Type, outbox.DISPATCHING)
+	e.Metrics.Left(outbox.WAITING, l.ReadAt.Sub(since))
+	e.line(l, outbox.WAITING, sequencer.SenderBound, outbox.DISPATCHING, "", "")
+}
+
+// ended notes what was recorded of a lease. That a transaction has ended is counted by the store, which
+// knows of those that people end, too.
+func (e *Engine) ended(l *pg.Lease, a *pg.Answer) {
+	step := &a.Step
+	typ, from, spent := l.Task.Type, l.Phase.Transaction(), l.Now().Sub(l.Since)
+	if step.State != from {
+		e.Metrics.Left(from, spent)
+		if !step.State.Terminal() {
+			e.Metrics.Entered(typ, step.State)
+		}
+	}
+	if was := l.Phase.Queue(); was != step.Phase.Queue() {
+		e.Metrics.QueueLeft(was, spent)
+	}
+	if step.Retries > l.Retries {
+		e.Metrics.Retried(typ, step.Class)
+	}
+	var on sequencer.Event
+	if n := len(step.Events); n > 0 {
+		on = step.Events[n-1]
+	}
+	e.line(l, from, on, step.State, step.Code, step.Message)
+	e.tell(l, a)
+}
+
+// line writes a transition down, if anybody reads such lines.
+func (e *Engine) line(l *pg.Lease, from outbox.State, on sequencer.Event, to outbox.State, code, message string) {
+	if !e.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	args := []any{"tx", l.ID(), "queue", l.Queue, "type", l.Task.Type, "sender", l.Account, "attempt", l.Attempt, "fence", l.Fence,
+		"from", from, "on", on, "to", to}
+	if code != "" || message != "" {
+		args = append(args, "code", code, "error", message)
+	}
+	e.Log.Debug("transition", args...)
+}
+
+// tell says what people have to look at: a worker that cannot be reached, when that begins and ends, and an
+// outcome that nobody will know.
+func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
+	typ := l.Task.Type
+	switch {
+	case a.Step.GateWorker:
+		if _, known := e.away.LoadOrStore(typ, time.Now()); !known {
+			e.Log.Warn("a worker cannot work: its transactions wait until it can", "type", typ, "sender", l.Account, "error", a.Step.Message)
+		}
+	case a.Reachable:
+		if since, known := e.away.Load(typ); known && e.away.CompareAndDelete(typ, since) {
+			e.Log.Info("a worker can work again", "type", typ, "sender", l.Account, "after", time.Since(since.(time.Time)).Round(time.Second).String())
+		}
+	}
+	if a.Step.State == outbox.UNRESOLVED && a.Step.Class != outbox.ClassRejected {
+		e.Log.Warn("nobody will know what came of a transaction: it ended UNRESOLVED", "tx", l.ID(), "queue", l.Queue, "type", typ,
+			"attempt", l.Attempt, "code", a.Step.Code, "error", a.Step.Message)
+	}
+}
+
+// LeaseAge is how old the heartbeat is that reached the database last.
+func (e *Engine) LeaseAge() time.Duration {
+	return time.Since(e.born) - time.Duration(e.beat.Load())
+}
