@@ -36,8 +36,11 @@ DECLARE
     sentence text := coalesce(refuse.detail, said);
 BEGIN
     SELECT v.* INTO STRICT p FROM (VALUES
+        ('bad_cursor', 400, 'Cursor does not fit', NULL),
         ('not_found', 404, 'Not found', NULL),
         ('idempotency_conflict', 409, 'The key names another transaction', NULL),
+        ('wrong_state', 409, 'Wrong state', NULL),
+        ('cursor_expired', 410, 'Cursor has expired', NULL),
         ('queue_draining', 409, 'Queue is draining', 1),
         ('too_large', 413, 'Too large', NULL),
         ('invalid', 422, 'Invalid request', NULL),
@@ -55,7 +58,7 @@ BEGIN
         doc := doc || jsonb_build_object('errors', jsonb_build_array(jsonb_build_object(
             'pointer', coalesce('/items/' || nth, '') || coalesce(pointer, ''), 'code', p.code, 'detail', said)));
     END IF;
-    RAISE EXCEPTION USING ERRCODE = 'ZP' || CASE p.status WHEN 413 THEN 422 ELSE p.status END, MESSAGE = sentence, DETAIL = doc::text;
+    RAISE EXCEPTION USING ERRCODE = 'ZP' || CASE p.status WHEN 400 THEN 422 WHEN 410 THEN 404 WHEN 413 THEN 422 ELSE p.status END, MESSAGE = sentence, DETAIL = doc::text;
 END $$;
 -- +goose StatementEnd
 

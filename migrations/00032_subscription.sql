@@ -82,7 +82,87 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
 $$;
 -- +goose StatementEnd
 
+-- The subscription of that name that consumers of this database fetch from, or a refusal.
+-- +goose StatementBegin
+CREATE FUNCTION postern.pulled(subscription text, context text) RETURNS postern.subscription LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    s postern.subscription;
+BEGIN
+    SELECT x.* INTO s FROM postern.subscription x JOIN postern.context c ON c.context_id = x.context_id
+    WHERE c.name = coalesce(pulled.context, 'default') AND x.name = pulled.subscription AND x.removed_at IS NULL;
+    IF NOT FOUND THEN
+        PERFORM postern.refuse(NULL, 'not_found', NULL, format('no subscription %s', coalesce(postern.quoted(subscription), 'without a name')));
+    ELSIF s.kind <> 'pull' THEN
+        PERFORM postern.refuse(NULL, 'wrong_state', NULL, format('subscription %s is of kind %s: only one of kind pull is fetched here', postern.quoted(subscription), s.kind));
+    END IF;
+    RETURN s;
+END $$;
+-- +goose StatementEnd
+
+-- Fetches up to max events after what was acknowledged, in order, as a part of the caller's SQL transaction;
+-- nothing, while another transaction that fetched has not ended. Effect and checkpoint commit together with
+-- postern.ack, or neither does: the events then come again. Only the checkpoint's row is locked, for which
+-- nobody waits but other consumers.
+-- +goose StatementBegin
+CREATE FUNCTION postern.feed(subscription text, max int, context text DEFAULT NULL)
+RETURNS TABLE (cursor text, at timestamptz, event text, uid text, transaction_id uuid, body jsonb) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    s postern.subscription := postern.pulled(feed.subscription, feed.context);
+    after bigint;
+    e record;
+BEGIN
+    SELECT k.acked INTO after FROM postern.checkpoint k WHERE k.subscription_id = s.subscription_id FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    FOR e IN SELECT d.cursor AS pos, d.at, d.event, d.queue_id, d.seq,
+            postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, s.include) AS data
+        FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > after
+        ORDER BY d.cursor LIMIT least(greatest(feed.max, 0), 10000) LOOP
+        EXIT WHEN e.pos <> after + 1 OR e.data IS NULL; -- dropped by retention
+        after := e.pos;
+        cursor := format('c%s-%s', s.subscription_id, e.pos);
+        at := e.at;
+        event := e.data->>'event';
+        uid := e.data->>'uid';
+        transaction_id := (e.data->>'id')::uuid;
+        body := e.data;
+        RETURN NEXT;
+    END LOOP;
+    IF cursor IS NULL AND feed.max > 0 AND EXISTS (SELECT FROM postern.subscription x WHERE x.subscription_id = s.subscription_id AND x.newest > after) THEN
+        PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('events after cursor c%s-%s have been dropped by retention: read what you need anew, then acknowledge %s',
+            s.subscription_id, after, (SELECT format('c%s-%s', s.subscription_id, coalesce(
+                (SELECT min(d.cursor) - 1 FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > after + 1), x.newest))
+                FROM postern.subscription x WHERE x.subscription_id = s.subscription_id)));
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Acknowledges everything up to and with a cursor; false if it was so already.
+-- +goose StatementBegin
+CREATE FUNCTION postern.ack(subscription text, cursor text, context text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    s postern.subscription := postern.pulled(ack.subscription, ack.context);
+    part text[] := regexp_match(ack.cursor, '^c([0-9]{1,10})-([0-9]{1,18})$');
+BEGIN
+    IF part IS NULL THEN
+        PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s is none of ours', coalesce(postern.quoted(ack.cursor), 'null')));
+    ELSIF part[1]::bigint <> s.subscription_id THEN
+        PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('cursor %s is of another subscription, or of one that was deleted', postern.quoted(ack.cursor)));
+    ELSIF part[2]::bigint > s.newest THEN
+        PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s lies ahead of the newest event', postern.quoted(ack.cursor)));
+    END IF;
+    UPDATE postern.checkpoint k SET acked = part[2]::bigint, acked_at = clock_timestamp()
+    WHERE k.subscription_id = s.subscription_id AND k.acked < part[2]::bigint;
+    RETURN FOUND;
+END $$;
+-- +goose StatementEnd
+
 -- +goose Down
+DROP FUNCTION postern.ack;
+DROP FUNCTION postern.feed;
+DROP FUNCTION postern.pulled;
 DROP FUNCTION postern.event_data;
 DROP FUNCTION postern.rfc3339;
 DROP TABLE postern.fanout;

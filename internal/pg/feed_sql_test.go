@@ -1,0 +1,94 @@
+package pg_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// fetch calls postern.feed and returns its cursors and what it said.
+func fetch(t *testing.T, w *world, db pgx.Tx, max int) (cursors, said []string) {
+	t.Helper()
+	rows, err := db.Query(w.ctx, `SELECT f.cursor, f.event || ' ' || f.uid || ' ' || (f.transaction_id = t.id)::text || ' ' || (f.body->>'state')
+		FROM postern.feed('s', $1) f LEFT JOIN postern.tx t ON t.uid = f.uid`, max)
+	w.must(err)
+	var cursor, line string
+	_, err = pgx.ForEachRow(rows, []any{&cursor, &line}, func() error {
+		cursors, said = append(cursors, cursor), append(said, line)
+		return nil
+	})
+	w.must(err)
+	return cursors, said
+}
+
+func TestAConsumerInTheDatabaseCommitsEffectAndCheckpointTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	s := w.subscribe(outbox.Subscription{Name: "s", Kind: "pull"})
+	w.post("q", "T", "a", "b", "c")
+	w.number(w.s, s.ID)
+	begin := func() pgx.Tx {
+		t.Helper()
+		tx, err := w.s.Pool().Begin(w.ctx)
+		w.must(err)
+		return tx
+	}
+	_, err := w.s.Pool().Exec(w.ctx, `CREATE TABLE public.mine (uid text PRIMARY KEY)`)
+	w.must(err)
+
+	// one fetches and is slow: another one gets nothing, and numbering goes on
+	one, two := begin(), begin()
+	cursors, said := fetch(t, w, one, 2)
+	w.same(said, "transaction.accepted a true WAITING", "transaction.accepted b true WAITING")
+	if _, said := fetch(t, w, two, 2); len(said) != 0 {
+		t.Errorf("two consumers at once: %v", said)
+	}
+	w.must(two.Rollback(w.ctx))
+	w.post("q", "T", "d")
+	w.number(w.s, s.ID)
+	_, err = one.Exec(w.ctx, `INSERT INTO public.mine SELECT unnest($1::text[])`, []string{"a", "b"})
+	w.must(err)
+	_, err = one.Exec(w.ctx, `SELECT postern.ack('s', $1)`, cursors[1])
+	w.must(err)
+	w.must(one.Rollback(w.ctx)) // neither effect nor checkpoint
+	one = begin()
+	if cursors, said = fetch(t, w, one, 2); len(said) != 2 || !strings.Contains(said[0], " a ") {
+		t.Fatalf("what was rolled back does not come again: %v", said)
+	}
+	_, err = one.Exec(w.ctx, `INSERT INTO public.mine SELECT unnest($1::text[])`, []string{"a", "b"})
+	w.must(err)
+	_, err = one.Exec(w.ctx, `SELECT postern.ack('s', $1)`, cursors[1])
+	w.must(err)
+	if _, said := fetch(t, w, one, 10); len(said) != 2 {
+		t.Errorf("after the ack: %v", said)
+	}
+	w.must(one.Commit(w.ctx))
+	two = begin()
+	if _, said = fetch(t, w, two, 10); len(said) != 2 || !strings.Contains(said[0], " c ") || !strings.Contains(said[1], " d ") {
+		t.Errorf("after the commit: %v", said)
+	}
+	w.must(two.Rollback(w.ctx))
+
+	refused := func(state, text, sql string, args ...any) {
+		t.Helper()
+		_, err := w.s.Pool().Exec(w.ctx, sql, args...)
+		if err == nil || !strings.Contains(err.Error(), "SQLSTATE "+state) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want %s and %q", sql, err, state, text)
+		}
+	}
+	refused("ZP404", "no subscription", `SELECT * FROM postern.feed('none', 1)`)
+	refused("ZP404", "no subscription", `SELECT * FROM postern.feed('s', 1, 'system')`)
+	refused("ZP422", "none of ours", `SELECT postern.ack('s', 'x')`)
+	refused("ZP422", "ahead", `SELECT postern.ack('s', $1)`, fmt.Sprintf("c%d-99", s.ID))
+	refused("ZP404", "another subscription", `SELECT postern.ack('s', 'c999-1')`)
+	w.subscribe(outbox.Subscription{Name: "hook", Kind: "webhook"})
+	refused("ZP409", "kind webhook", `SELECT * FROM postern.feed('hook', 1)`)
+	_, err = w.s.Pool().Exec(w.ctx, `DELETE FROM postern.delivery WHERE cursor = 3`)
+	w.must(err)
+	refused("ZP404", fmt.Sprintf("acknowledge c%d-3", s.ID), `SELECT * FROM postern.feed('s', 10)`)
+}
