@@ -63,7 +63,7 @@ func (h *house) engine(name string, change func(*work.Config)) (stop func()) {
 		level = slog.LevelDebug
 	}
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	c := work.Config{Store: h.store(), Worker: remote.Mux{Next: client}, NodeName: name, TTL: 2 * time.Second, Grace: 2 * time.Second,
+	c := work.Config{Store: h.store(), Worker: remote.Mux{Next: client}, Webhook: client.Webhook, NodeName: name, TTL: 2 * time.Second, Grace: 2 * time.Second,
 		Log: slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: level}))}
 	if change != nil {
 		change(&c)
