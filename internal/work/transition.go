@@ -42,8 +42,8 @@ func (e *Engine) ended(l *pg.Lease, a *pg.Answer) {
 		e.Metrics.Retried(typ, step.Class)
 	}
 	var on sequencer.Event
-	if n := len(step.Events); n > 0 {
-		on = step.Events[n-1]
+	if len(step.Events) > 0 { // what follows by itself, such as the start of a delay, is not why
+		on = step.Events[0]
 	}
 	e.line(l, from, on, step.State, step.Code, step.Message)
 	e.tell(l, a)
