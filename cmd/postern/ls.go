@@ -175,6 +175,7 @@ func watching(cmd *cobra.Command, every time.Duration, show func(io.Writer) erro
 			if cmd.Context().Err() != nil {
 				return nil
 			}
+			cmd.OutOrStdout().Write(b.Bytes())
 			return err
 		}
 		if !bytes.Equal(b.Bytes(), last) {

@@ -39,7 +39,7 @@ func root() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
-	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand())
+	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(), verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), apiCommand())...)...)
 	add("Look up", machinesCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/doctor"
+)
+
+func doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look at database, API and workers, and say what is wrong and what to do",
+		Long: trim(`
+			Look at the database that DATABASE_URL names: the settings that matter, the migrations, its clock,
+			sessions that hold everything up, dead nodes, queues that stand still. With --url or POSTERN_URL,
+			or without a database, ask the API: whether it is ready, its clock, what stands still there. And
+			call every worker, from this machine. Each thing that is wrong comes with its remedy.
+
+			  DATABASE_URL=postgres://... postern doctor
+			  postern doctor --url https://postern.example -o json | jq '.items[] | select(.state == "bad")'
+
+			Exit codes: 0 nothing is wrong, 1 something is, 3 database or API cannot be reached.`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			cfg, _, err := settings(cmd)
+			if err != nil {
+				return err
+			}
+			found, code, err := examine(cmd, cfg)
+			if err != nil {
+				return err
+			}
+			bad := 0
+			for _, f := range found {
+				if f.State == doctor.Bad {
+					bad++
+				}
+			}
+			if asked {
+				err = printJSON(cmd, map[string]any{"ok": bad == 0, "items": found})
+			} else {
+				printFindings(cmd.OutOrStdout(), paperOf(cmd), found)
+			}
+			if err == nil && bad > 0 {
+				err = &failure{code: code, err: fmt.Errorf("%d of %d checks found something wrong", bad, len(found))}
+			}
+			return err
+		},
+	}
+	addSettings(cmd, nil, "database")
+	return asClient(cmd)
+}
+
+// examine asks whom the command may ask, and returns the exit code for what is bad.
+func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code int, err error) {
+	code = exitBad
+	_, none := cfg.Database()
+	at := setting(cmd, "url", "POSTERN_URL")
+	workers := map[string]string{}
+	if none == nil {
+		list, of, err := app.Examine(cmd.Context(), cfg)
+		switch {
+		case fault.CodeOf(err) == "bad_setting":
+			return nil, 0, err
+		case err != nil:
+			code = exitUnreachable
+			list = append(list, doctor.Finding{Check: "database", State: doctor.Bad, Found: err.Error(), Remedy: "start it, or say with DATABASE_URL where it is"})
+		}
+		found = append(found, list...)
+		for _, w := range of {
+			workers[w.URL] = w.Type
+		}
+	}
+	if none != nil || at != "" {
+		d, err := dial(cmd)
+		if err != nil {
+			return nil, 0, err
+		}
+		list, err := d.examine(workers, none != nil)
+		if err != nil {
+			c, next := further(cmd, err)
+			code = max(code, c)
+			list = append(list, doctor.Finding{Check: "API", State: doctor.Bad, Found: err.Error(), Remedy: next})
+		}
+		found = append(found, list...)
+	}
+	return append(found, reach(cmd.Context(), workers)...), code, nil
+}
+
+// examine looks at an API. Its queues and gates are looked at only where nobody asked its database.
+func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding, error) {
+	asked := time.Now()
+	res, err := d.Do(d.ctx, http.MethodGet, "/readyz", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	var ready struct {
+		Ready  bool
+		Checks []struct {
+			Name, Detail string
+			OK           bool
+		}
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&ready); err != nil {
+		return nil, fmt.Errorf("%s/readyz cannot be read: is it Postern that listens there?", d.URL)
+	}
+	api := doctor.Finding{Check: "API", State: doctor.OK, Found: d.URL + " is ready"}
+	if !ready.Ready {
+		api.State, api.Found, api.Remedy = doctor.Bad, d.URL+" is not ready", "its log says more"
+		for _, c := range ready.Checks {
+			if !c.OK {
+				api.Found += "; " + c.Name + ": " + c.Detail
+			}
+		}
+	}
+	found := []doctor.Finding{api}
+	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil { // whole seconds
+		found = append(found, doctor.Clocks("API clock", "the API", at.Add(time.Second), asked.Add(-time.Second), time.Now().Add(time.Second)))
+	}
+	if !alone {
+		return found, nil
+	}
+	_, page, err := d.get("/dispatchers?limit=500")
+	if err != nil {
+		return found, err
+	}
+	for _, r := range page.records("items") {
+		if url := r.text("worker_url"); strings.HasPrefix(url, "http") {
+			workers[url] = r.text("type")
+		}
+		if r.at("gate") != nil {
+			found = append(found, doctor.Finding{Check: "worker of " + r.text("type"), State: doctor.Bad, Found: fmt.Sprintf("%s did not answer %s times in a row: %s",
+				r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")), Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type")})
+		}
+	}
+	stuck, err := d.stuck()
+	return append(found, stuck...), err
+}
+
+// stuck asks why the queues do not move whose head has been there for ten minutes.
+func (d *door) stuck() ([]doctor.Finding, error) {
+	const old = 10 * time.Minute
+	var found []doctor.Finding
+	for next := ""; ; {
+		_, page, err := d.get("/queues?limit=500" + next)
+		if err != nil {
+			return found, err
+		}
+		for _, r := range page.records("items") {
+			at := r.moment("head.since")
+			if r.text("paused") != "" || at.IsZero() || time.Since(at) < old || r.moment("next_at").After(time.Now()) {
+				continue
+			}
+			name := "queues/" + r.text("name")
+			_, why, err := d.get("/" + name + "/why")
+			if err != nil {
+				return found, err
+			}
+			if found = append(found, doctor.Finding{Check: "stuck queues", State: doctor.Bad, Found: name + ": " + why.text("summary"), Remedy: "postern why " + name}); len(found) == 5 {
+				return found, nil
+			}
+		}
+		if page.text("next") == "" {
+			break
+		}
+		next = "&cursor=" + page.text("next")
+	}
+	if len(found) == 0 {
+		found = []doctor.Finding{{Check: "stuck queues", State: doctor.OK, Found: "none has stood still for " + coarse(old)}}
+	}
+	return found, nil
+}
+
+// reach calls each worker, four at a time: any answer will do.
+func reach(ctx context.Context, workers map[string]string) []doctor.Finding {
+	found := make(chan doctor.Finding)
+	slots := make(chan struct{}, 4)
+	c := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for url, typ := range workers {
+		go func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			f := doctor.Finding{Check: "worker of " + typ, State: doctor.OK, Found: url + " answers"}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/health", nil)
+			var res *http.Response
+			if err == nil {
+				res, err = c.Do(req)
+			}
+			switch {
+			case err != nil:
+				f.State, f.Found = doctor.Bad, url+" cannot be reached from this machine: "+lastOf(err).Error()
+				f.Remedy = "start it; if it lives where only `postern work` can reach it, run doctor there"
+			case res.StatusCode >= 500:
+				f.State, f.Found = doctor.Warn, fmt.Sprintf("%s answers %s to GET /health", url, res.Status)
+				f.Remedy = "its log says more"
+			}
+			if err == nil {
+				res.Body.Close()
+			}
+			found <- f
+		}()
+	}
+	var list []doctor.Finding
+	for range workers {
+		list = append(list, <-found)
+	}
+	slices.SortFunc(list, func(a, b doctor.Finding) int { return strings.Compare(a.Check, b.Check) })
+	return list
+}
+
+// lastOf is the cause under all that wraps it.
+func lastOf(err error) error {
+	for {
+		under := errors.Unwrap(err)
+		if under == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		err = under
+	}
+}
+
+// printFindings writes a line per finding, and what to do under each that is not ok.
+func printFindings(out io.Writer, p paper, found []doctor.Finding) {
+	width := 0
+	for _, f := range found {
+		width = min(max(width, len(f.Check)), 30)
+	}
+	for _, f := range found {
+		state := string(f.State)
+		io.WriteString(out, p.paint(state)+strings.Repeat(" ", 6-len(state)))
+		at := p
+		at.width -= 6
+		var b strings.Builder
+		at.indented(&b, cut(f.Check, width, false), width+2, clean(f.Found))
+		if f.Remedy != "" {
+			at.indented(&b, "", width+2, "→ "+f.Remedy)
+		}
+		io.WriteString(out, strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\n", "\n      ")+"\n")
+	}
+}

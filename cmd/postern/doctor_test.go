@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/doctor"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Empty(t)
+	p := start(t, append(database(db.URL), "POSTERN_LISTEN=127.0.0.1:0"), "dev")
+	p.line()
+	api := p.line()
+	await(t, p, api)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	at := []string{"POSTERN_URL=" + api}
+	postern(t, at, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://`+gone.Addr().String()+`"}`).want(t, 0)
+	postern(t, at, "api", "PUT", "/dispatchers/NOOP", "-d", `{"worker_url": "noop:"}`).want(t, 0)
+
+	for _, env := range [][]string{at, append(at, "DATABASE_URL="+db.URL), {"DATABASE_URL=" + db.URL}} {
+		r := postern(t, env, "doctor")
+		var report struct {
+			OK    bool
+			Items []doctor.Finding
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != 1 || report.OK {
+			t.Fatalf("%v: exit %d: %v\n%s%s", env, r.code, err, r.stdout, r.stderr)
+		}
+		said := map[string]doctor.Finding{}
+		for _, f := range report.Items {
+			said[f.Check] = f
+		}
+		if f := said["worker of PAY"]; f.State != doctor.Bad || !strings.Contains(f.Found, "cannot be reached") || f.Remedy == "" {
+			t.Errorf("%v: %+v", env, f)
+		}
+		if said["stuck queues"].State != doctor.OK {
+			t.Errorf("%v: %+v", env, said["stuck queues"])
+		}
+		if strings.Contains(strings.Join(env, " "), "DATABASE_URL") && (said["migrations"].State != doctor.OK || said["nodes"].State != doctor.OK || said["clock"].State != doctor.OK) {
+			t.Errorf("%v: %+v", env, report)
+		}
+		if env[0] == at[0] && (said["API"].State != doctor.OK || said["API clock"].State != doctor.OK) {
+			t.Errorf("%v: %+v", env, report)
+		}
+	}
+	postern(t, database(db.URL), "doctor", "-o", "table").want(t, 1, "bad   worker of PAY", "→ start it")
+	postern(t, nil, "doctor", "--url", "http://127.0.0.1:1").want(t, 3, "start `postern serve`")
+	postern(t, database("postgres://127.0.0.1:1/x"), "doctor").want(t, 3, "does not answer")
+	postern(t, database(pgtest.Empty(t).URL), "doctor").want(t, 1, "postern migrate up")
+}
+
+func TestFindingsFit80Columns(t *testing.T) {
+	long := strings.Repeat("abcdefghij ", 20)
+	var b bytes.Buffer
+	printFindings(&b, paper{width: 80}, []doctor.Finding{{Check: strings.ReplaceAll(long, " ", ""), State: doctor.Bad, Found: long, Remedy: long}, {Check: "fsync", State: doctor.OK, Found: "on"}})
+	for l := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 {
+			t.Errorf("%d columns: %q", n, l)
+		}
+	}
+}
+
+func TestVerifySaysWhatIsNotTrue(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	postern(t, database(db.URL), "verify").want(t, 0, `{"ok":true,"violations":[]}`)
+	p := start(t, append(database(db.URL), "POSTERN_OUTPUT=table"), "verify", "--watch", "--every", "100ms")
+	if l := p.line(); l != "all of it is true" {
+		t.Errorf("it says %q", l)
+	}
+	c, err := pgx.Connect(t.Context(), db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if _, err := c.Exec(t.Context(), `INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) VALUES (1, 'ghost', 12345, 1, '2026-01-01', '')`); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != 1 || !strings.Contains(p.rest(), "ghost") {
+		t.Errorf("watching ends with %d: %s", code, p.stderr())
+	}
+	postern(t, database(db.URL), "verify").want(t, 1, `"ok":false`, "ghost", "next: ")
+	postern(t, database("postgres://127.0.0.1:1/x"), "verify").want(t, 3)
+	postern(t, nil, "verify").want(t, 2, "DATABASE_URL")
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/app"
+)
+
+func verifyCommand() *cobra.Command {
+	var watch bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check on a live database what must always be true of it",
+		Long: trim(`
+			Check the invariants of Postern, such as: a queue has at most one transaction in flight, a sender
+			serves at most one queue, everything below the head has exactly one outcome. It only reads, and
+			what it checks holds at every commit, so it may run while everything works. On a large database
+			it reads much: give it a replica then.
+
+			  DATABASE_URL=postgres://... postern verify
+			  postern verify --watch --every 1m
+
+			Exit codes: 0 all of it is true, 1 something is not, 3 the database cannot be reached.`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			cfg, _, err := settings(cmd)
+			if err != nil {
+				return err
+			}
+			look := func(w io.Writer) error {
+				found, err := app.Violations(cmd.Context(), cfg)
+				switch {
+				case err != nil:
+					return err
+				case asked:
+					if found == nil {
+						found = []string{}
+					}
+					err = json.NewEncoder(w).Encode(map[string]any{"ok": len(found) == 0, "violations": found})
+				case len(found) == 0:
+					fmt.Fprintln(w, "all of it is true")
+				}
+				if err == nil && len(found) > 0 {
+					for _, f := range found {
+						if !asked {
+							paperOf(cmd).indented(w, "-", 2, clean(f))
+						}
+					}
+					err = &failure{exitBad, "stop `postern work`, keep the database as it is, and report this", fmt.Errorf("%d violations", len(found))}
+				}
+				return err
+			}
+			if watch {
+				return watching(cmd, every, look)
+			}
+			return look(cmd.OutOrStdout())
+		},
+	}
+	addSettings(cmd, nil, "database")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "check again and again until something is not true, or Ctrl-C")
+	cmd.Flags().DurationVar(&every, "every", 10*time.Second, "with --watch: how often")
+	return cmd
+}

@@ -1,0 +1,126 @@
+package doctor_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/doctor"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	doctor.NameAll()
+	pgtest.Main(m)
+}
+
+// find returns the findings of one check.
+func find(list []doctor.Finding, check string) []doctor.Finding {
+	return slices.DeleteFunc(slices.Clone(list), func(f doctor.Finding) bool { return f.Check != check })
+}
+
+func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	if _, err := db.Pool.Exec(t.Context(), `INSERT INTO postern.node (name, ttl, heartbeat_at) VALUES ('n1', '10 s', clock_timestamp())`); err != nil {
+		t.Fatal(err)
+	}
+	found, err := doctor.Database(t.Context(), db.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "nodes", "stuck queues"} {
+		if len(find(found, check)) == 0 {
+			t.Errorf("nothing is said about %s", check)
+		}
+	}
+	for _, f := range found {
+		if f.Found == "" || (f.State == doctor.OK) != (f.Remedy == "") {
+			t.Errorf("what is not ok has a remedy: %+v", f)
+		}
+		// a test's server is fast and forgetful; a laptop's has the defaults
+		if f.State == doctor.Bad && !slices.Contains([]string{"fsync", "full_page_writes", "autovacuum", "max_connections"}, f.Check) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestWhatIsPlantedIsFoundWithItsRemedy(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, plant := range []string{
+		`INSERT INTO postern.node (name, ttl, heartbeat_at) VALUES ('gone', '10 s', clock_timestamp() - interval '1 h')`,
+		`INSERT INTO postern.queue_name (context_id, name, queue_id) VALUES (1, 'stuck', 9001), (1, 'paused', 9002), (1, 'later', 9003)`,
+		`INSERT INTO postern.queue (queue_id, context_id, head_seq, cur_seq, tail_seq, head_day, tail_day, fence, phase, entered_at, node_id, node_epoch, paused)
+			SELECT id, 1, 1, 1, 1, '2026-01-01', '2026-01-01', 1, 'DISPATCHING', clock_timestamp() - interval '1 h', n.node_id, 1, id = 9002
+			FROM postern.node n, unnest(ARRAY[9001, 9002, 9003]) id`,
+		`INSERT INTO postern.timer (queue_id, due_at) VALUES (9003, clock_timestamp() + interval '1 h')`,
+		`INSERT INTO postern.dispatcher (context_id, type, settings, gate_failures, gate_reason) VALUES
+			(1, 'PAY', '{"worker_url": "http://pay.example/"}', 3, 'nobody listens'), (1, 'NOOP', '{"worker_url": "noop:"}', 0, '')`,
+	} {
+		if _, err := db.Pool.Exec(t.Context(), plant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := pgx.Connect(t.Context(), db.URL+"&application_name=shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(t.Context())
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	found, err := doctor.Database(t.Context(), db.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		check, found, remedy string
+		state                doctor.State
+	}{
+		{"dead nodes", "gone is silent for 1h00m and holds 3 queues", "postern work", doctor.Bad},
+		{"nodes", "nobody dispatches", "postern work", doctor.Bad},
+		{"stuck queues", `queue "stuck" (context system) is DISPATCHING for 1h00m`, "postern why queues/stuck --context system", doctor.Bad},
+		{"worker of PAY", "http://pay.example/ did not answer 3 times in a row: nobody listens", "postern api PATCH /dispatchers/PAY", doctor.Bad},
+		{"old snapshots", `"shop") has a transaction open for`, "pg_terminate_backend(", doctor.Warn},
+	} {
+		list := find(found, c.check)
+		i := slices.IndexFunc(list, func(f doctor.Finding) bool { return strings.Contains(f.Found, c.found) })
+		if i < 0 || len(list) != 1 && c.check != "old snapshots" || list[i].State != c.state || !strings.Contains(list[i].Remedy, c.remedy) {
+			t.Errorf("%s: %+v, want %s", c.check, list, c.found)
+		}
+	}
+	if workers, err := doctor.Workers(t.Context(), db.URL); err != nil || len(workers) != 1 || workers[0] != (doctor.Worker{Type: "PAY", URL: "http://pay.example/"}) {
+		t.Errorf("%+v, %v", workers, err)
+	}
+}
+
+func TestAnEmptyDatabaseIsLookedAtWithoutOurTables(t *testing.T) {
+	t.Parallel()
+	found, err := doctor.Database(t.Context(), pgtest.Empty(t).URL, false)
+	if err != nil || len(find(found, "version")) != 1 || len(find(found, "nodes")) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := doctor.Database(t.Context(), "postgres://127.0.0.1:1/x", false); err == nil {
+		t.Error("a database that is not there was looked at")
+	}
+}
+
+func TestClocksAreApartWhenTheOtherTimeLiesOutsideOfTheCall(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for apart, want := range map[time.Duration]doctor.State{0: doctor.OK, 500 * time.Millisecond: doctor.OK, 3 * time.Second: doctor.Warn, -3 * time.Second: doctor.Warn,
+		time.Minute: doctor.Bad, -time.Minute: doctor.Bad} {
+		if f := doctor.Clocks("clock", "it", now.Add(apart), now, now.Add(10*time.Millisecond)); f.State != want {
+			t.Errorf("%s apart: %+v", apart, f)
+		}
+	}
+}

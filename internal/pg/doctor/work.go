@@ -1,0 +1,164 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// recent is how long a transaction may be open before it is named.
+var recent = time.Minute
+
+// snapshots names the sessions whose transactions have been open for long: nothing that died since they
+// began can be cleaned, in any table.
+func snapshots(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT pid::text, coalesce(usename, ''), coalesce(application_name, ''), coalesce(state, ''), clock_timestamp() - xact_start
+		FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+			AND xact_start < clock_timestamp() - $1::interval
+		UNION ALL SELECT 'prepared ' || gid, owner, '', 'prepared', clock_timestamp() - prepared
+		FROM pg_prepared_xacts WHERE database = current_database() AND prepared < clock_timestamp() - $1::interval
+		ORDER BY 5 DESC LIMIT 10`, recent)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var pid, user, application, state string
+	var age time.Duration
+	_, err = pgx.ForEachRow(rows, []any{&pid, &user, &application, &state, &age}, func() error {
+		f := Finding{"old snapshots", Warn, fmt.Sprintf("pid %s (%s, %q) has a transaction open for %s, %s", pid, user, application, coarse(age), state),
+			"end it, or: SELECT pg_terminate_backend(" + pid + ")"}
+		if gid, prepared := strings.CutPrefix(pid, "prepared "); prepared {
+			f.Found = fmt.Sprintf("the prepared transaction %q of %s is %s old", gid, user, coarse(age))
+			f.Remedy = "commit it, or: ROLLBACK PREPARED '" + gid + "'"
+		}
+		if age > old {
+			f.State = Bad
+		}
+		found = append(found, f)
+		return nil
+	})
+	if err == nil && len(found) == 0 {
+		found = []Finding{{Check: "old snapshots", State: OK, Found: "no transaction is open for more than a minute"}}
+	}
+	return found, err
+}
+
+// nodes wants one that dispatches, and none that is gone and still holds queues.
+func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT n.name, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl, clock_timestamp() - n.heartbeat_at,
+			(SELECT count(*) FROM postern.queue q WHERE q.node_id = n.node_id)
+		FROM postern.node n WHERE n.kind = 'work' ORDER BY n.heartbeat_at DESC LIMIT 1000`)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var live []string
+	var name string
+	var alive bool
+	var silent time.Duration
+	var held int
+	_, err = pgx.ForEachRow(rows, []any{&name, &alive, &silent, &held}, func() error {
+		switch {
+		case alive:
+			live = append(live, name)
+		case held > 0:
+			found = append(found, Finding{"dead nodes", Bad, fmt.Sprintf("%s is silent for %s and holds %d queues", name, coarse(silent), held),
+				"another node takes them over: start `postern work` if none does"})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(live) == 0:
+		found = append(found, Finding{"nodes", Bad, "nobody dispatches", "start `postern work`"})
+	case len(live) > 5:
+		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s and others", len(live), strings.Join(live[:5], ", "))})
+	default:
+		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s", len(live), strings.Join(live, ", "))})
+	}
+	return found, nil
+}
+
+// queues names those whose head has not moved for long, though nobody paused it and nothing is due later.
+func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT x.name, coalesce(n.name, ''), q.phase, clock_timestamp() - greatest(q.entered_at, t.due_at)
+		FROM postern.queue q JOIN postern.context x USING (context_id) LEFT JOIN postern.queue_name n USING (queue_id)
+		LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
+		WHERE q.phase <> 'IDLE' AND NOT q.paused AND greatest(q.entered_at, t.due_at) < clock_timestamp() - $1::interval
+		ORDER BY 4 DESC LIMIT 1001`, old)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var tenant, name, phase string
+	var age time.Duration
+	n := 0
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &phase, &age}, func() error {
+		if n++; n > 5 {
+			return nil
+		}
+		f := Finding{"stuck queues", Bad, fmt.Sprintf("queue %q (context %s) is %s for %s", name, tenant, phase, coarse(age)), "postern why queues/" + name}
+		if name == "" {
+			f.Found, f.Remedy = fmt.Sprintf("unordered work (context %s) is %s for %s", tenant, phase, coarse(age)), "postern ls state=WAITING order=asc, then postern why ID"
+		}
+		if tenant != "default" {
+			f.Remedy += " --context " + tenant
+		}
+		found = append(found, f)
+		return nil
+	})
+	switch {
+	case n > 1000:
+		found = append(found, Finding{"stuck queues", Bad, "more than 1000 stand still", "look at what they have in common first: nodes, workers, senders"})
+	case n > 5:
+		found = append(found, Finding{"stuck queues", Bad, fmt.Sprintf("%d stand still", n), "look at what they have in common first: nodes, workers, senders"})
+	case n == 0 && err == nil:
+		found = []Finding{{Check: "stuck queues", State: OK, Found: "none has stood still for " + coarse(old)}}
+	}
+	return found, err
+}
+
+// gates names the workers that could not be reached by those who dispatch.
+func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT d.type, d.settings->>'worker_url', d.gate_failures, d.gate_reason FROM postern.dispatcher d
+		WHERE d.gate_failures > 0 AND d.removed_at IS NULL ORDER BY d.type LIMIT 20`)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var typ, url, why string
+	var failures int
+	_, err = pgx.ForEachRow(rows, []any{&typ, &url, &failures, &why}, func() error {
+		found = append(found, Finding{"worker of " + typ, Bad, fmt.Sprintf("%s did not answer %d times in a row: %s", url, failures, why),
+			"start it, or give another worker_url: postern api PATCH /dispatchers/" + typ})
+		return nil
+	})
+	return found, err
+}
+
+// Worker is one whose reachability is to be tried.
+type Worker struct{ Type, URL string }
+
+// Workers lists the workers of all dispatchers, for whoever wants to call them.
+func Workers(ctx context.Context, url string) ([]Worker, error) {
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+	rows, err := c.Query(ctx, `SELECT min(type), settings->>'worker_url' FROM postern.dispatcher
+		WHERE removed_at IS NULL AND settings->>'worker_url' LIKE 'http%' GROUP BY 2 ORDER BY 1 LIMIT 100`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Worker])
+}
