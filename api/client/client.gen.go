@@ -779,6 +779,9 @@ type RedeliverOutputBodyResult string
 type RedriveBody struct {
 	Data json.RawMessage `json:"data,omitempty"`
 
+	// DependsOn Instead of what it depended on; absent: the same, each as it was redriven last.
+	DependsOn []string `json:"depends_on,omitempty"`
+
 	// Queue Another queue; null: unordered. Absent: the same.
 	//
 	// Examples: claim-7f3
@@ -1013,6 +1016,9 @@ type TransactionInput struct {
 	// Data Handed to the worker; any JSON up to 256 KiB. Numbers keep their digits.
 	Data json.RawMessage `json:"data,omitempty"`
 
+	// DependsOn Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise.
+	DependsOn []string `json:"depends_on,omitempty"`
+
 	// MaxRetries Else the dispatcher's, else the worker's, else 2.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
@@ -1064,8 +1070,11 @@ type TransactionView struct {
 	BlockHeight *string         `json:"block_height"`
 	Context     string          `json:"context"`
 	Data        json.RawMessage `json:"data,omitempty"`
-	DoneAt      *time.Time      `json:"done_at"`
-	Error       *ErrorView      `json:"error"`
+
+	// DependsOn ids
+	DependsOn []string   `json:"depends_on"`
+	DoneAt    *time.Time `json:"done_at"`
+	Error     *ErrorView `json:"error"`
 
 	// Fee digits
 	Fee     *string       `json:"fee"`

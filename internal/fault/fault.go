@@ -70,6 +70,12 @@ func (e *Error) With(name string, value any) *Error {
 	return e
 }
 
+// About names the field that a fault is about and returns e.
+func (e *Error) About(pointer string) *Error {
+	e.Fields = append(e.Fields, Field{Pointer: pointer, Code: e.Code, Detail: e.Detail})
+	return e
+}
+
 // After says when a retry may work and returns e.
 func (e *Error) After(d time.Duration) *Error { e.RetryAfter = d; return e }
 

@@ -46,6 +46,8 @@ var problems = map[string]struct {
 	"unsupported_media_type": {415, "Unsupported media type", false},
 	"invalid":                {422, "Invalid request", false},
 	"unknown_type":           {422, "Unknown type", false},
+	"unknown_dependency":     {422, "Unknown dependency", false},
+	"dependency_cycle":       {422, "Cycle of dependencies", false},
 	"unknown_queue":          {422, "Unknown queue", false},
 	"queue_full":             {429, "Queue is full", true},
 	"rate_limited":           {429, "Too many requests", true},

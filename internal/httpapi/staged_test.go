@@ -168,13 +168,13 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		}
 	}
 	for name, sql := range map[string]string{
-		"ZP422 nested deeper":   `SELECT postern.submit('q', 'T', '[` + deep + `]')`,
-		"ZP422 beyond 1e308":    `SELECT postern.submit('q', 'T', '[1e308, {"x": -1e309}]')`,
-		"ZP422 before 1970":     `SELECT postern.submit('q', 'T', '{}', not_before => '-infinity')`,
+		"ZP422 nested deeper":    `SELECT postern.submit('q', 'T', '[` + deep + `]')`,
+		"ZP422 beyond 1e308":     `SELECT postern.submit('q', 'T', '[1e308, {"x": -1e309}]')`,
+		"ZP422 before 1970":      `SELECT postern.submit('q', 'T', '{}', not_before => '-infinity')`,
 		"ZP422 /type: is requir": `SELECT postern.submit('q', NULL, '{}')`,
-		"ZP422 expected object": `SELECT postern.submit('q', 'T', '{}', tags => '[]')`,
-		"ZP404 no context":      `SELECT postern.submit('q', 'T', '{}', context => 'elsewhere')`,
-		"ZP422 items: want":     `SELECT postern.submit_many('{}')`,
+		"ZP422 expected object":  `SELECT postern.submit('q', 'T', '{}', tags => '[]')`,
+		"ZP404 no context":       `SELECT postern.submit('q', 'T', '{}', context => 'elsewhere')`,
+		"ZP422 items: want":      `SELECT postern.submit_many('{}')`,
 	} {
 		var e *pgconn.PgError
 		if err := d.stage(sql); !errors.As(err, &e) || e.Code != name[:5] || !strings.Contains(e.Message, name[6:]) {

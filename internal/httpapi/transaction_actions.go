@@ -56,6 +56,8 @@ type redriveBody struct {
 	Data   json.RawMessage `json:"data,omitempty"`
 	UID    uidName         `json:"uid,omitempty" doc:"Of the new transaction; the idempotency key."`
 	Reason string          `json:"reason,omitempty" maxLength:"1000"`
+
+	DependsOn *[]uidName `json:"depends_on,omitempty" maxItems:"64" doc:"Instead of what it depended on; absent: the same, each as it was redriven last."`
 }
 
 type redriveInput struct {
@@ -98,7 +100,13 @@ func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput
 	if body.Queue.given {
 		change.Queue = &body.Queue.name
 	}
-	of, _ := json.Marshal([]any{"redrive", id.String(), change.Queue, parsed(change.Data)})
+	request := []any{"redrive", id.String(), change.Queue, parsed(change.Data)}
+	if body.DependsOn != nil {
+		list := refs(*body.DependsOn)
+		change.DependsOn = &list
+		request = append(request, list)
+	}
+	of, _ := json.Marshal(request)
 	sum := sha256.Sum256(of)
 	change.Hash = sum[:]
 	acc, err := a.Store.Redrive(ctx, by(ctx, body.Reason), id, change)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type transactionInput struct {
 	MaxRetries *int              `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the dispatcher's, else the worker's, else 2."`
 	Tags       map[string]string `json:"tags,omitempty" maxProperties:"16"`
 	Sender     name              `json:"sender,omitempty" doc:"Only this account may sign it."`
+	DependsOn  []uidName         `json:"depends_on,omitempty" maxItems:"64" doc:"Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise."`
 }
 
 // decodeTransaction reads and validates one item of a batch as huma does it with a whole body.
@@ -91,11 +93,22 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 		}
 		sub.NotBefore = in.NotBefore.UTC().Truncate(time.Microsecond)
 	}
+	sub.DependsOn = refs(in.DependsOn)
 	if len(in.Tags) > 0 {
 		sub.Tags, _ = json.Marshal(in.Tags)
 	}
 	sub.Hash = sub.Fingerprint()
 	return sub, nil
+}
+
+// refs lists what is depended on, each once.
+func refs(list []uidName) (out []string) {
+	for _, r := range list {
+		if !slices.Contains(out, string(r)) {
+			out = append(out, string(r))
+		}
+	}
+	return out
 }
 
 func checkTags(tags map[string]string) error {

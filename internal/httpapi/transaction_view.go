@@ -38,6 +38,7 @@ type transactionView struct {
 	Staged      bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
 	RedriveOf   *string           `json:"redrive_of"`
 	RedrivenBy  *string           `json:"redriven_by"`
+	DependsOn   []string          `json:"depends_on" doc:"ids"`
 	Tags        map[string]string `json:"tags"`
 	Error       *errorView        `json:"error"`
 	Data        json.RawMessage   `json:"data,omitempty"`
@@ -79,7 +80,10 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
-		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Tags: map[string]string{}}
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), DependsOn: t.DependsOn, Tags: map[string]string{}}
+	if v.DependsOn == nil {
+		v.DependsOn = []string{}
+	}
 	if !t.Staged {
 		v.ID = orNull(t.ID.String())
 	}

@@ -41,7 +41,7 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 		return nil, a.conflict(ctx, sub, acc, err)
 	}
 	var t *pg.Transaction
-	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() {
+	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() || len(sub.DependsOn) > 0 {
 		if t, err = a.Store.Transaction(ctx, sub.ContextID, acc.ID); err != nil {
 			return nil, err
 		}
@@ -93,6 +93,7 @@ func differs(sub *pg.Submission, t *pg.Transaction) []string {
 	add("data", equalJSON(parsed(sub.Data), parsed(t.Data)))
 	add("not_before", sub.NotBefore.IsZero() == (t.NotBefore == nil) && (t.NotBefore == nil || t.NotBefore.Equal(sub.NotBefore)))
 	add("max_retries", (sub.MaxRetries == nil) == (t.MaxRetries == nil) && (t.MaxRetries == nil || *t.MaxRetries == *sub.MaxRetries))
+	add("depends_on", len(sub.DependsOn) == len(t.DependsOn)) // by id there, perhaps by uid here
 	add("tags", equalJSON(tagsOf(sub.Tags), tagsOf(t.Tags)))
 	if sub.Sender != "" && sub.Sender != t.Sender || len(list) == 0 {
 		list = append(list, "sender")

@@ -41,22 +41,41 @@ type inHand struct {
 	task   *Task
 	state  outbox.State
 	marked bool // asked to be cancelled before
+
+	rows map[int64]*queueRow // with those of the dependents
 }
 
 // hold locks the queue of a transaction and finds its state.
 func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand, error) {
-	h := &inHand{e: newEffects(s)}
-	q, now, err := s.lockOne(ctx, t, id.Queue)
-	if err != nil {
+	return s.holdAll(ctx, t, by, id, nil)
+}
+
+// holdAll is hold for an end: it locks the queues of the dependents as well.
+func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *reach) (*inHand, error) {
+	h := &inHand{e: newEffects(s), rows: map[int64]*queueRow{}}
+	ids := []int64{id.Queue}
+	if r != nil {
+		ids = r.queues(ids...)
+	}
+	b := &pgx.Batch{}
+	t.lockQueues(b, ids, h.rows)
+	s.readNow(b, &h.e.now)
+	if err := t.send(ctx, b); err != nil {
 		return nil, err
 	}
-	h.q, h.e.now = q, now
-	if q != nil {
+	if r != nil {
+		if err := r.behind(ctx, t, h.rows); err != nil {
+			return nil, err
+		}
+	}
+	h.q = h.rows[id.Queue]
+	if q := h.q; q != nil {
 		if err := exact(ctx, t, []*queueRow{q}); err != nil {
 			return nil, err
 		}
 	}
-	b := &pgx.Batch{}
+	q := h.q
+	b = &pgx.Batch{}
 	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'cancelling'))
 		FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 		WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Epoch, by.Context).Query(func(rows pgx.Rows) error {
@@ -93,16 +112,23 @@ func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand,
 // pending, until its worker has been asked about what was sent before. What is out, or has ended, is
 // refused.
 func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	deps, err := s.reachOf(ctx, id, false, place{})
+	if err != nil {
+		return r, err
+	}
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.holdAll(ctx, t, by, id, deps)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		switch h.state {
 		case outbox.WAITING:
-			if err := h.e.cancelWaiting(ctx, t, h.q, h.task, by, "cancelled"); err != nil {
+			if err := deps.apply(h.e, h.rows, outbox.CANCELLED); err != nil {
+				return err
+			}
+			if err := h.e.cancelWaiting(ctx, t, h.q, h.task, by, "cancelled", deps); err != nil {
 				return err
 			}
 			r.Changed = true
@@ -131,8 +157,21 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 }
 
 // cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
-// mark makes every settle look for it.
-func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *Task, by By, code string) error {
+// mark makes every settle look for it. Who depends on it must have been reached before; with nil they are
+// left to a ripple.
+func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *Task, by By, code string, deps *reach) error {
+	if deps == nil && q.Marks > 0 {
+		var watched bool
+		b := &pgx.Batch{}
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'watched'))`, q.ID, task.ID.Seq).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&watched) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if watched {
+			e.ripples = append(e.ripples, task.ID)
+		}
+	}
 	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
 	if q.Cur != 0 || q.Head != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
@@ -141,18 +180,14 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 		return nil
 	}
 	var next *Task
-	var own int32 // it may have been asked to cancel before, in RETRY, and have gone back to its lane since
+	var passed int32
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, func(t *Task) { next = t })
-	b.Queue(`SELECT count(*) FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, q.ID, task.ID.Seq).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&own) })
+	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, deps.except(q.ID), func(t *Task) { next = t }, func(n int32) { passed = n })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
 	e.leave(q)
-	if next != nil {
-		q.Marks -= own + int32(next.ID.Seq-task.ID.Seq-1)
-	}
+	q.Marks -= passed
 	if err := e.rest(q, next, true); err != nil {
 		return err
 	}
@@ -171,8 +206,12 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if by.Reason == "" {
 		return r, fault.At("/reason", "abandon wants a reason: it is kept for whoever asks why")
 	}
+	deps, err := s.reachOf(ctx, id, false, place{})
+	if err != nil {
+		return r, err
+	}
 	err = s.run(ctx, func(t *txn) error {
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.holdAll(ctx, t, by, id, deps)
 		if err != nil {
 			return err
 		}
@@ -198,22 +237,17 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			_, err := pgx.ForEachRow(rows, []any{&o.Hash, &o.Nonce, &o.SubmittedAt}, func() error { return nil })
 			return err
 		})
-		nextUnsettled(b, q.ID, id.Seq, id.Day, func(t *Task) { next = t })
+		var passed int32
+		nextUnsettled(b, q.ID, id.Seq, id.Day, deps.except(q.ID), func(t *Task) { next = t }, func(n int32) { passed = n })
 		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if err := deps.apply(e, h.rows, outbox.UNRESOLVED); err != nil {
 			return err
 		}
 		e.leave(q)
 		q.Fence++
-		if q.Marks > 0 {
-			end := q.Tail + 1
-			if next != nil {
-				end = next.ID.Seq
-			}
-			q.Marks -= int32(end - id.Seq - 1)
-			if h.marked {
-				q.Marks--
-			}
-		}
+		q.Marks -= passed
 		if q.PauseOnFailure {
 			q.Paused = true
 		}

@@ -28,6 +28,9 @@ type effects struct {
 	lost       []lostCall
 	deliveries []deliveryRow
 	marks      []markRow
+	unmarks    []markRow
+	ripples    []outbox.ID // ends that have not reached all their dependents
+	depends    []dependencyRow
 	redrives   []redriveRow
 
 	readyAdd, readyDel []readyKey
@@ -94,6 +97,8 @@ type markRow struct {
 	Kind, Reason, Actor string
 }
 
+type dependencyRow struct{ Who, On outbox.ID }
+
 type redriveRow struct{ Of, New outbox.ID }
 
 type readyKey struct {
@@ -147,7 +152,10 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if e.s.Count != nil && t.dry == nil {
 		e.count()
 	}
-	if e.woke() || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
+	if len(e.ripples) > 0 {
+		e.s.rippling.Store(true)
+	}
+	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
 		e.s.ring()
 	}
 	return nil
@@ -171,6 +179,7 @@ func (e *effects) write(b *pgx.Batch) {
 		}
 		b.Queue(queueInsert, append(queueArgs(e.inserted), contexts, named)...)
 	}
+	e.saved = once(e.saved)
 	if len(e.saved) > 0 {
 		b.Queue(queueUpdate, queueArgs(e.saved)...)
 	}
@@ -180,6 +189,22 @@ func (e *effects) write(b *pgx.Batch) {
 	e.writeHistory(b)
 	e.writeSenders(b)
 	e.writeWaits(b)
+}
+
+// save writes a row at the end. What several moves of one transaction save is written once.
+func (e *effects) save(q *queueRow) { e.saved = append(e.saved, q) }
+
+// once leaves each row once: a join with a doubled key updates once, silently.
+func once(rows []*queueRow) []*queueRow {
+	if len(rows) < 2 {
+		return rows
+	}
+	seen := make(map[int64]bool, len(rows))
+	return slices.DeleteFunc(rows, func(q *queueRow) bool {
+		was := seen[q.ID]
+		seen[q.ID] = true
+		return was
+	})
 }
 
 func (e *effects) writeSenders(b *pgx.Batch) {

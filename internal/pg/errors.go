@@ -67,6 +67,8 @@ var constraints = map[string]fault.Kind{
 	"pending_has_a_next_time":       fault.Internal,
 	"mark_kind_is_known":            fault.Internal,
 	"one_mark_of_a_kind":            fault.Conflict,
+	"one_row_per_dependency":        fault.Internal,
+	"one_ripple_per_end":            fault.Internal,
 	"one_redrive_per_transaction":   fault.Conflict,
 	"one_transaction_per_key":       fault.Conflict,
 	"one_staged_row_per_uid":        fault.Conflict,

@@ -29,6 +29,9 @@ func (sub *Submission) Fingerprint() []byte {
 	if sub.Sender != "" {
 		fields["sender"] = sub.Sender
 	}
+	if len(sub.DependsOn) > 0 {
+		fields["depends_on"] = sub.DependsOn
+	}
 	b, err := json.Marshal(fields) // maps are written with sorted keys
 	if err != nil {
 		return nil

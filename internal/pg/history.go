@@ -56,6 +56,28 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		b.Queue(markInsert, c.cols...)
 	}
+	if n := len(e.unmarks); n > 0 {
+		c := columns{n: n}
+		for _, m := range e.unmarks {
+			c.add(m.Queue, m.Seq, m.Kind)
+		}
+		b.Queue(`DELETE FROM postern.mark m USING ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[])) n(queue_id, seq, kind)
+			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.cols...)
+	}
+	if n := len(e.depends); n > 0 {
+		c := columns{n: n}
+		for _, d := range e.depends {
+			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time())
+		}
+		b.Queue(dependencyInsert, c.cols...)
+	}
+	if n := len(e.ripples); n > 0 {
+		c := columns{n: n}
+		for _, id := range e.ripples {
+			c.add(id.Queue, id.Seq, id.Day.Time(), e.now)
+		}
+		b.Queue(rippleInsert, c.cols...)
+	}
 	for _, r := range e.redrives {
 		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`, r.Of.Queue, r.Of.Seq, r.New.String(), e.now)
 	}
@@ -79,8 +101,10 @@ var (
 		ON CONFLICT DO NOTHING`
 	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
 		"url text", "at timestamptz", "next_at timestamptz")
-	markInsert = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
-	taskInsert = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
+	markInsert       = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
+	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date")
+	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
+	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "created_at timestamptz")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")

@@ -29,6 +29,7 @@ type Submission struct {
 	Tags        json.RawMessage
 	Traceparent string
 	RedriveOf   *outbox.ID
+	DependsOn   []string // ids or uids: it goes out only after all of them are DONE (S2.15)
 
 	redrive *By // who redrives, for the audit row in the same commit
 }
@@ -54,10 +55,14 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 		return nil, err
 	}
 	var again []int
+	deps, err := s.dependencies(ctx, subs)
+	if err != nil {
+		return nil, err
+	}
 	reread := false // a type or sender that we have not heard of may be new
 	err = s.run(ctx, func(t *txn) error {
 		again = nil
-		in := &ingest{atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
+		in := &ingest{deps: deps, atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
 		out = in.out
 		if err := in.load(ctx, t); err != nil {
 			return err
@@ -73,6 +78,10 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 			return t.rollback(ctx)
 		}
 		again = in.again
+		if in.lateRefusal(); in.deps != nil && in.deps.changed {
+			return in.deps
+		}
+		in.depend()
 		b := &pgx.Batch{}
 		in.write(b)
 		return in.e.commit(ctx, t, b)
@@ -123,6 +132,7 @@ type ingest struct {
 	again   []int            // what has to wait for this commit, since it makes room by dropping what lies in it
 	waits   map[nameKey]bool // queues of which something does
 	reread  *bool
+	deps    *dependencies // nil if nothing depends on anything
 }
 
 type keyRow struct {
@@ -150,8 +160,15 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			contexts, uids = append(contexts, sub.ContextID), append(uids, sub.UID)
 		}
 	}
+	own := len(ids)
+	if in.deps != nil {
+		ids = in.deps.queues(ids)
+	}
 	b := &pgx.Batch{}
 	t.lockQueues(b, ids, in.queues)
+	if in.deps != nil {
+		in.deps.look(b)
+	}
 	if len(uids) > 0 {
 		b.Queue(`SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, key)
@@ -179,13 +196,16 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 		return err
 	}
 	var gone error
-	for _, id := range ids {
+	for _, id := range ids[:own] {
 		if in.queues[id] == nil { // reaped meanwhile
 			in.s.forgetQueue(id)
 			gone = &queueMissing{in.subs}
 		}
 	}
-	return gone
+	if gone != nil || in.deps == nil {
+		return gone
+	}
+	return exact(ctx, t, in.deps.marking(in)) // marks count from the head on, so it must be known
 }
 
 // decide hands out positions, submission by submission.
@@ -198,11 +218,19 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 			in.refused = in.refused || in.out[i].Err != nil
 			continue
 		}
-		if sub.Queue != "" && in.waits[nameKey{sub.ContextID, sub.Queue}] {
-			in.again = append(in.again, i)
+		if err := in.deps.refusal(i); err != nil {
+			in.out[i], in.refused = Accepted{Err: err}, true
 			continue
 		}
-		id, err := in.place(ctx, t, sub)
+		if sub.Queue != "" && in.waits[nameKey{sub.ContextID, sub.Queue}] || in.deps != nil && in.deps.later[i] {
+			in.again = append(in.again, i)
+			in.waits[nameKey{sub.ContextID, sub.Queue}] = sub.Queue != ""
+			continue
+		}
+		id, err := in.place(ctx, t, sub, in.deps.fateOf(i))
+		if err == nil && in.deps != nil {
+			in.deps.placed[i] = id
+		}
 		if err == errAgain {
 			in.again = append(in.again, i)
 			in.waits[nameKey{sub.ContextID, sub.Queue}] = true
@@ -248,7 +276,7 @@ func replay(sub *Submission, known keyRow) Accepted {
 }
 
 // place gives one submission its position, or says why it gets none.
-func (in *ingest) place(ctx context.Context, t *txn, sub *Submission) (outbox.ID, error) {
+func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
 	s := in.s
 	d := s.DispatcherOf(sub.ContextID, sub.Type)
 	unknown := d == nil || d.Removed || sub.Sender != "" && s.conf.view.Load().accounts[sub.ContextID][sub.Sender] == 0
@@ -287,7 +315,10 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission) (outbox.ID
 	idle := q.Phase == outbox.PhaseIdle
 	before := *q
 	q.Tail, q.TailDay = task.ID.Seq, day
-	if idle {
+	if f != free {
+		in.hold(q, task, f, idle)
+	}
+	if idle && f != doomed {
 		if err := in.e.rest(q, task, true); err != nil {
 			*q = before
 			return outbox.ID{}, err
@@ -383,7 +414,7 @@ func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 	}
 	var oldest *Task
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, above, day, func(t *Task) { oldest = t })
+	nextUnsettled(b, q.ID, above, day, nil, func(t *Task) { oldest = t }, func(int32) {})
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
@@ -394,5 +425,5 @@ func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}
 	in.touched[q.ID] = true
-	return in.e.cancelWaiting(ctx, t, q, oldest, By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest")
+	return in.e.cancelWaiting(ctx, t, q, oldest, By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest", nil)
 }

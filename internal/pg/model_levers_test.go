@@ -36,7 +36,7 @@ func (m *model) wake(rt *rapid.T) {
 		case q.mode == modeHeld:
 			q.mode, q.due = modeReady, time.Time{}
 		case q.mode == modePoll:
-			q.lease, q.due = l, m.now.Add(30*time.Second)
+			q.lease, q.due = l, m.now.Add(n.TTL)
 			if l.ID() != q.cur.id || l.Attempt != q.cur.attempt {
 				rt.Fatalf("polls %s attempt %d, want %s attempt %d", l.ID(), l.Attempt, q.cur.id, q.cur.attempt)
 			}

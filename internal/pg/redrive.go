@@ -16,6 +16,8 @@ type Redrive struct {
 	Data  json.RawMessage
 	UID   string // of the new transaction
 	Hash  []byte // of the request, compared when the uid is known already
+
+	DependsOn *[]string // ids or uids
 }
 
 // Redrive posts what ended badly once more, as a new transaction at the tail (S2.6). Outcomes: the new one;
@@ -50,6 +52,11 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if err != nil {
 		return Accepted{}, known(err)
 	}
+	if change.DependsOn != nil {
+		sub.DependsOn = *change.DependsOn
+	} else if sub.DependsOn, err = s.newest(ctx, old); err != nil {
+		return Accepted{}, err
+	}
 	out, err := s.Ingest(ctx, []*Submission{sub}, false)
 	if err != nil {
 		if again, readErr := s.Transaction(ctx, by.Context, id); readErr == nil && again.RedrivenBy != "" { // another one was faster
@@ -58,6 +65,30 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 		return Accepted{}, err
 	}
 	return out[0], out[0].Err
+}
+
+// newest lists what a transaction depends on, each as it was redriven last: who redrives what failed and
+// then its dependents need not name anything anew.
+func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err error) {
+	for _, text := range t.DependsOn {
+		for {
+			id, err := outbox.ParseID(text)
+			if err != nil {
+				return nil, err
+			}
+			var next string
+			err = s.pool.QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
+			if isNoRows(err) {
+				break
+			}
+			if err != nil {
+				return nil, known(err)
+			}
+			text = next
+		}
+		ids = append(ids, text)
+	}
+	return ids, nil
 }
 
 // redriven answers for a transaction that has been redriven.

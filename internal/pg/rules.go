@@ -54,7 +54,7 @@ func (e *effects) free(q *queueRow, nonce string, block bool) {
 }
 
 // rest puts a queue without owner, sender and position in flight where its next transaction says: IDLE
-// without one, HELD before its time, else READY in the lane of its type, with a ready row unless paused.
+// without one, HELD before its time or by a mark, else READY in the lane of its type, with a ready row unless paused.
 // The attempt counters belong to the head and begin anew only with fresh.
 func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 	if fresh {
@@ -78,6 +78,10 @@ func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 		return err
 	}
 	q.Lane = lane
+	if next.Held { // whoever lifts what holds it moves the queue on
+		e.enter(q, outbox.PhaseHeld)
+		return nil
+	}
 	if next.NotBefore.After(e.now) {
 		q.NotBefore = next.NotBefore
 		e.enter(q, outbox.PhaseHeld)

@@ -22,16 +22,24 @@ import (
 //
 // The row is written lazily: while the same owner goes on with the next of the queue on its first
 // attempt and nothing is marked, only the outcome is written (see the view tx and trueCur).
+//
+// What others depend on (S2.15) is left out of the common commit: its end has to lock their queues as well,
+// and gets a transaction of its own.
 func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
+	var apart []int
 	err = s.run(ctx, func(t *txn) error {
-		st := &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-			queues: map[int64]*queueRow{}, next: map[place]*Task{}, marked: map[place]bool{}, ended: map[place]bool{}}
+		apart = nil
+		st := newSettlement(s, answers)
 		out = st.out
 		if err := st.load(ctx, t); err != nil {
 			return err
 		}
 		var lacks missing
 		for i, a := range answers {
+			if a.Step.Then == sequencer.ThenEnd && st.watched[placeOf(a.Lease.ID())] && st.holds(a) {
+				apart = append(apart, i)
+				continue
+			}
 			if err := lacks.add(st.settle(i, a)); err != nil {
 				return err
 			}
@@ -41,7 +49,56 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 		}
 		return st.e.commit(ctx, t, &pgx.Batch{})
 	})
+	for _, i := range apart {
+		if out[i], err = s.settleWatched(ctx, answers[i]); err != nil {
+			out[i].Err = err
+		}
+	}
+	if len(apart) > 0 {
+		err = nil
+	}
 	return out, err
+}
+
+// settleWatched records the end of a transaction that others depend on, and what it means for them, in one
+// SQL transaction.
+func (s *Store) settleWatched(ctx context.Context, a *Answer) (Settled, error) {
+	id := a.Lease.ID()
+	r, err := s.reachOf(ctx, id, a.Step.State == outbox.DONE, place{})
+	if err != nil {
+		return Settled{}, err
+	}
+	var st *settlement
+	err = s.run(ctx, func(t *txn) error {
+		st = newSettlement(s, []*Answer{a})
+		st.deps = r
+		if err := st.load(ctx, t); err != nil {
+			return err
+		}
+		if st.holds(a) {
+			if err := r.apply(st.e, st.queues, a.Step.State); err != nil {
+				return err
+			}
+			if next := st.next[placeOf(id)]; next != nil && r.good { // it may have waited for this one alone
+				for _, d := range r.list {
+					if d.ID == next.ID && !d.open {
+						next.Held = d.Held
+					}
+				}
+			}
+		}
+		if err := st.settle(0, a); err != nil {
+			return err
+		}
+		return st.e.commit(ctx, t, &pgx.Batch{})
+	})
+	return st.out[0], err
+}
+
+func newSettlement(s *Store, answers []*Answer) *settlement {
+	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
+		queues: map[int64]*queueRow{}, next: map[place]*Task{}, passed: map[place]int32{},
+		marked: map[place]bool{}, watched: map[place]bool{}, ended: map[place]bool{}}
 }
 
 type settlement struct {
@@ -51,8 +108,11 @@ type settlement struct {
 	out     []Settled
 	queues  map[int64]*queueRow
 	next    map[place]*Task
-	marked  map[place]bool // somebody asked to cancel what ends, perhaps after the lease was read
-	ended   map[place]bool // has an outcome already
+	passed  map[place]int32 // marks between what ends and the next
+	watched map[place]bool  // others depend on it
+	deps    *reach          // whom its end gets to, if it is settled apart
+	marked  map[place]bool  // somebody asked to cancel what ends, perhaps after the lease was read
+	ended   map[place]bool  // has an outcome already
 }
 
 // place is a position of a queue. A batch may hold two answers of one queue, a late one beside the one
@@ -74,6 +134,9 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		}
 	}
 	b := &pgx.Batch{}
+	if st.deps != nil {
+		ids = st.deps.queues(ids...)
+	}
 	t.lockQueues(b, ids, st.queues)
 	if len(after) > 0 {
 		nextTasks(b, after, seqs, from, func(t *Task) { st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t })
@@ -90,18 +153,28 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
+	if st.deps != nil {
+		if err := st.deps.behind(ctx, t, st.queues); err != nil {
+			return err
+		}
+	}
 	b = &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && (a.Step.Then == sequencer.ThenEnd || a.Step.Then == sequencer.ThenCall) {
 			if a.Step.Then == sequencer.ThenEnd {
 				delete(st.next, placeOf(id))
-				nextUnsettled(b, id.Queue, id.Seq, id.Day, func(t *Task) { st.next[placeOf(id)] = t })
+				nextUnsettled(b, id.Queue, id.Seq, id.Day, st.deps.except(id.Queue), func(t *Task) { st.next[placeOf(id)] = t },
+					func(n int32) { st.passed[placeOf(id)] = n })
 			}
-			b.Queue(`SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
-				st.marked[placeOf(id)] = rows.Next()
-				rows.Close()
-				return rows.Err()
+			b.Queue(`SELECT kind FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
+				var kind string
+				_, err := pgx.ForEachRow(rows, []any{&kind}, func() error {
+					st.marked[placeOf(id)] = st.marked[placeOf(id)] || kind == "cancelling"
+					st.watched[placeOf(id)] = st.watched[placeOf(id)] || kind == "watched"
+					return nil
+				})
+				return err
 			})
 		}
 	}
@@ -117,9 +190,15 @@ func (q *queueRow) holds(l *Lease) bool {
 		q.Attempt == l.Attempt && q.Head <= l.Task.ID.Seq
 }
 
+// holds says whether an answer still counts.
+func (st *settlement) holds(a *Answer) bool {
+	id := a.Lease.ID()
+	return st.queues[id.Queue].holds(a.Lease) && !st.ended[placeOf(id)]
+}
+
 func (st *settlement) settle(i int, a *Answer) error {
 	q, l, step := st.queues[a.Lease.ID().Queue], a.Lease, a.Step
-	if !q.holds(l) || st.ended[placeOf(l.ID())] {
+	if !st.holds(a) {
 		st.out[i].Fenced = true
 		if step.Answered || step.KeepHash || step.State.Terminal() {
 			st.e.attempts = append(st.e.attempts, st.attempt(a, "late"))
@@ -199,7 +278,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	next := st.next[placeOf(l.ID())]
 	// What the row says must be true of the next one too, its position apart.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && !a.Yield
-	st.unmark(q, l, next)
+	q.Marks -= st.passed[placeOf(l.ID())]
 	st.blame(q, a)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
@@ -221,28 +300,12 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	return st.e.rest(q, next, true)
 }
 
-// unmark takes the marks out of the count that the head passes: of what was cancelled between the one
-// that ended and the next, and of its own request to be cancelled.
-func (st *settlement) unmark(q *queueRow, l *Lease, next *Task) {
-	if q.Marks == 0 {
-		return
-	}
-	end := q.Tail + 1
-	if next != nil {
-		end = next.ID.Seq
-	}
-	q.Marks -= int32(end - l.Task.ID.Seq - 1)
-	if st.marked[placeOf(l.ID())] {
-		q.Marks--
-	}
-}
-
 // mayFollow says whether the next of the queue may go out under the same lease: it needs the same
 // things, and nothing holds it.
 func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
 	d := st.s.DispatcherOf(q.Context, next.Type)
 	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && (d.Exclusive == "" || d.Exclusive == "none") &&
-		!q.Paused && st.s.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
+		!q.Paused && !next.Held && st.s.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
 }
 

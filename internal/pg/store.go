@@ -33,11 +33,12 @@ type Store struct {
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
 
-	clock  atomic.Pointer[clock]
-	moving sync.Mutex // held while the clock is moved
-	broken sync.Map   // ids of queues whose head has no body
-	names  sync.Map   // nameKey -> queue id; a name never changes its id
-	epoch  int
+	clock    atomic.Pointer[clock]
+	moving   sync.Mutex  // held while the clock is moved
+	rippling atomic.Bool // an end has not reached all its dependents
+	broken   sync.Map    // ids of queues whose head has no body
+	names    sync.Map    // nameKey -> queue id; a name never changes its id
+	epoch    int
 }
 
 // Connect opens a pool for url with the settings that our statements want: nested loops (an array of

@@ -24,6 +24,8 @@ type Task struct {
 	Traceparent string
 	RedriveOf   string
 	CreatedAt   time.Time
+
+	Held bool // something holds it (S2.15); known only of what nextUnsettled read, and of what is new
 }
 
 // taskSelect is the select list of a task of alias t, read by scanTask.
@@ -74,15 +76,22 @@ func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, add func(*T
 
 // nextUnsettled reads, for one queue, the first task above a position that has no outcome: what is
 // next where marks say that the one right after may be cancelled.
-const nextUnsettledSQL = `SELECT ` + taskSelect + ` FROM postern.task t
-	WHERE t.queue_id = $1 AND t.seq > $2 AND t.day >= $3
-		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-	ORDER BY t.seq LIMIT 1`
+// next where marks say that the one right after may be cancelled or held. It leaves out what the same SQL
+// transaction is about to end. passed counts the marks from the position itself up to there.
+const (
+	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended'))` + unsettledSQL
+	passedSQL        = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
+		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + `), 9223372036854775807)`
+	unsettledSQL = ` FROM postern.task t
+		WHERE t.queue_id = $1 AND t.seq > $2 AND t.day >= $3 AND t.seq <> ALL (coalesce($4::bigint[], '{}'))
+			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+		ORDER BY t.seq LIMIT 1`
+)
 
-func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, add func(*Task)) {
-	b.Queue(nextUnsettledSQL, queue, above, from.Time()).Query(func(rows pgx.Rows) error {
+func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, except []int64, add func(*Task), passed func(int32)) {
+	b.Queue(nextUnsettledSQL, queue, above, from.Time(), except).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			t, err := scanTask(rows)
+			t, err := scanHead(rows)
 			if err != nil {
 				return err
 			}
@@ -90,4 +99,18 @@ func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, add func(*
 		}
 		return rows.Err()
 	})
+	b.Queue(passedSQL, queue, above, from.Time(), except).QueryRow(func(row pgx.Row) error {
+		var n int32
+		err := row.Scan(&n)
+		passed(n)
+		return err
+	})
+}
+
+// scanHead reads a row of nextUnsettledSQL.
+func scanHead(row pgx.Row) (*Task, error) {
+	t := &Task{}
+	err := row.Scan(append(t.dests(), &t.Held)...)
+	t.tidy()
+	return t, err
 }

@@ -44,13 +44,16 @@ type Transaction struct {
 	Result      json.RawMessage
 	RedriveOf   string
 	RedrivenBy  string
-	Staged      bool // submitted by SQL and not drained: it has no id
+	Staged      bool     // submitted by SQL and not drained: it has no id
+	DependsOn   []string // ids
 }
 
 const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, v.next_at, coalesce(v.error_class, ''),
-	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, '')`
+	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''),
+	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d
+		JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
 
 // txOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
 // planner orders well, and it would read the whole view (seen).
@@ -62,7 +65,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
-		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy}
+		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}

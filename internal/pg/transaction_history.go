@@ -157,6 +157,8 @@ func (h *history) ending(o *outcomePast) sequencer.Event {
 	switch {
 	case o.Code == "abandoned":
 		return sequencer.Abandoned
+	case o.Code == CodeDependency:
+		return sequencer.DependencyFailed
 	case o.State == outbox.FAILED && o.Was == outbox.WAITING:
 		return sequencer.Refused
 	case o.State == outbox.CANCELLED:

@@ -49,9 +49,12 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var queue *queueMissing
 	var typ *dispatcherMissing
 	var body *bodyMissing
+	var deps *dependencies
 	switch {
 	case errors.As(err, &body):
 		s.leaveOut(body)
+		return nil
+	case errors.As(err, &deps):
 		return nil
 	case errors.As(err, &lane):
 		for _, k := range lane.keys {

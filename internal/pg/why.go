@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -68,7 +70,9 @@ func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, e
 	}
 	w := &Why{State: string(t.State)}
 	if x.head.ID != id {
-		x.behind(t)
+		if err := x.behind(t); err != nil {
+			return nil, err
+		}
 	}
 	if err := x.explainHead(); err != nil {
 		return nil, err
@@ -111,6 +115,7 @@ type explain struct {
 	live     int // nodes
 	ahead    int64
 	blockers []Blocker
+	own      int // blockers of the transaction itself, before those of its head
 	moving   bool
 }
 
@@ -138,7 +143,7 @@ func (x *explain) load(queue int64) (err error) {
 	if x.q.Cur != 0 {
 		above = x.q.Cur - 1
 	}
-	if x.head, err = scanTask(db.QueryRow(x.ctx, nextUnsettledSQL, queue, above, x.q.HeadDay.Time())); err != nil {
+	if x.head, err = scanHead(db.QueryRow(x.ctx, nextUnsettledSQL, queue, above, x.q.HeadDay.Time(), nil)); err != nil {
 		x.head = nil
 		return noRows(err)
 	}
@@ -182,7 +187,7 @@ func (x *explain) ended(t *Transaction) *Why {
 }
 
 // behind says what stands before a transaction that is not the head, and what holds it besides.
-func (x *explain) behind(t *Transaction) {
+func (x *explain) behind(t *Transaction) error {
 	state, detail := outbox.WAITING, ""
 	if x.flying {
 		state = x.q.Phase.Transaction()
@@ -196,6 +201,31 @@ func (x *explain) behind(t *Transaction) {
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
 		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
 	}
+	if err := x.dependencies(t.ID); err != nil {
+		return err
+	}
+	x.own = len(x.blockers)
+	return nil
+}
+
+// dependencies lists what a transaction waits for that is not DONE.
+func (x *explain) dependencies(id outbox.ID) error {
+	rows, err := x.s.pool.Query(x.ctx, `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.uid, v.state, t.created_at FROM postern.dependency d
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
+		CROSS JOIN LATERAL (SELECT y.* FROM postern.tx y WHERE (y.queue_id, y.seq, y.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) v
+		WHERE (d.queue_id, d.seq) = ($1, $2) AND v.state <> 'DONE' ORDER BY v.queue_id, v.seq`, id.Queue, id.Seq)
+	if err != nil {
+		return known(err)
+	}
+	var on outbox.ID
+	var uid, state string
+	var since time.Time
+	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Epoch, &uid, &state, &since}, func() error {
+		x.add(Blocker{Kind: "dependency", Object: txPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
+			Levers: []Lever{{"GET", txPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
+		return nil
+	})
+	return known(err)
 }
 
 // summary is one sentence for people.
@@ -207,13 +237,7 @@ func (x *explain) summary(t *Transaction) string {
 			where = ordinal(x.ahead+1) + " in " + x.name
 		}
 	}
-	root := x.blockers[len(x.blockers)-1]
-	for _, b := range x.blockers { // the first of the head's own is what people act on
-		if b.Kind != "head_of_line" && (b.Kind != "not_before" || b.Object != txPath(t.ID) || x.head.ID == t.ID) {
-			root = b
-			break
-		}
-	}
+	root := x.blockers[min(x.own, len(x.blockers)-1)] // the first of the head's own is what people act on
 	text := where + "; "
 	if x.head.ID != t.ID {
 		text += "its head: "

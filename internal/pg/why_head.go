@@ -25,8 +25,13 @@ func (x *explain) explainHead() error {
 				return err
 			}
 		}
-		x.add(Blocker{Kind: "not_before", Object: txPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
-			Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
+		if err := x.dependencies(x.head.ID); err != nil {
+			return err
+		}
+		if !x.q.NotBefore.IsZero() {
+			x.add(Blocker{Kind: "not_before", Object: txPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
+				Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
+		}
 		x.needNode()
 	case outbox.PhaseDispatching:
 		return x.dispatching()

@@ -24,15 +24,16 @@ const (
 	RetryStarted      Event = "RetryStarted"
 	DelayElapsed      Event = "DelayElapsed"
 	Cancel            Event = "Cancel"
-	Abandoned         Event = "Abandoned" // ours (S2.21)
-	Refused           Event = "Refused"   // ours: staged by SQL, and cannot be accepted when it is drained
+	Abandoned         Event = "Abandoned"        // ours (S2.21)
+	DependencyFailed  Event = "DependencyFailed" // ours: what it depends on did not end DONE (S2.15)
+	Refused           Event = "Refused"          // ours: staged by SQL, and cannot be accepted when it is drained
 )
 
 // Events lists every event in the order of S2.5.
 var Events = []Event{
 	Posted, SenderBound, Accepted, Completed, WorkerLost, Unresolvable, DispatchError, DispatchTimeout, NodeLost,
 	Restarted, StatusUnknown, InclusionStarted, StatusPending, StatusUnreachable, Included, InclusionFailed,
-	InclusionTimeout, RetryStarted, DelayElapsed, Cancel, Abandoned, Refused,
+	InclusionTimeout, RetryStarted, DelayElapsed, Cancel, DependencyFailed, Abandoned, Refused,
 }
 
 func eventNames() []string {

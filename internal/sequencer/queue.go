@@ -67,6 +67,8 @@ var Queue = machine.Table{
 		que(outbox.DELAY, DelayElapsed, "", outbox.BLOCKED, "call_worker"),
 		// row 18: what waits holds nothing
 		que(outbox.FREE, Cancel, "", outbox.FREE),
+		// S2.15
+		que(outbox.FREE, DependencyFailed, "", outbox.FREE),
 		// row 19
 		que(outbox.QueueRETRY, Cancel, "earlier_included", outbox.FREE, "release_sender"),
 		que(outbox.QueueRETRY, Cancel, "earlier_may_land", outbox.QueueRETRY, "wait_to_ask"),

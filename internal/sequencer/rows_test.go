@@ -57,6 +57,7 @@ var rows = []row{
 	{16, "RETRY / DELAY", "DelayElapsed", "", "DISPATCHING / BLOCKED", "next_attempt", "call_worker"},
 	{17, "RETRY / DELAY", "DelayElapsed", "sender_given_back", "WAITING / FREE", "next_attempt", "stand_in_lane"},
 	{18, "WAITING / FREE", "Cancel", "", "CANCELLED / FREE", "mark_cancelled", ""},
+	{0, "WAITING / FREE", "DependencyFailed", "", "FAILED / FREE", "on_failure", ""}, // S2.15, which has no row
 	{19, "RETRY / RETRY", "Cancel", "earlier_included", "DONE / FREE", "on_success", "release_sender"},
 	{19, "RETRY / RETRY", "Cancel", "earlier_may_land", "RETRY / RETRY", "", "wait_to_ask"},
 	{19, "RETRY / RETRY", "Cancel", "", "CANCELLED / FREE", "", "release_sender"},

@@ -63,6 +63,8 @@ var Transaction = machine.Table{
 		txn(outbox.RETRY, DelayElapsed, "", outbox.DISPATCHING, "next_attempt"),
 		// row 18
 		txn(outbox.WAITING, Cancel, "", outbox.CANCELLED, "mark_cancelled"),
+		// S2.15
+		txn(outbox.WAITING, DependencyFailed, "", outbox.FAILED, "on_failure"),
 		// row 19
 		txn(outbox.RETRY, Cancel, "earlier_included", outbox.DONE, "on_success"),
 		txn(outbox.RETRY, Cancel, "earlier_may_land", outbox.RETRY),

@@ -10,7 +10,7 @@ import (
 const reapAfter = 24 * time.Hour
 
 // SweepOnce does what must be done now and then by somebody: bury dead nodes, release whatever has no
-// live owner, put queues into the lanes that they now need, and take idle queues out of the hot table.
+// live owner, take ends to those who wait for them, put queues into the lanes that they now need, and take idle queues out of the hot table.
 func (e *Engine) SweepOnce(ctx context.Context) error {
 	_, buried := e.Store.Bury(ctx)
 	e.release(ctx)
@@ -24,8 +24,9 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 	if moved+reaped > 0 {
 		e.Log.Debug("swept", "moved", moved, "reaped", reaped)
 	}
+	_, rippled := e.Store.Ripple(ctx)
 	e.Ring()
-	return errors.Join(buried, relaned, told, reap, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
+	return errors.Join(rippled, buried, relaned, told, reap, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
 }
 
 // PartitionOnce creates the partitions of the coming days.

@@ -42,6 +42,11 @@ func (e *Engine) timerLoop(ctx, calls context.Context) {
 // TimersOnce handles what is due now: it launches flights for delays that ended and outcomes to ask about,
 // and polls the inclusion of submitted transactions, many hashes a call.
 func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
+	if e.Store.Rippling() {
+		if _, err := e.Store.Ripple(ctx); err != nil {
+			return pg.Woken{}, err
+		}
+	}
 	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
 	if err != nil {
 		return w, err

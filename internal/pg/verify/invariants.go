@@ -19,6 +19,25 @@ var Invariants = []Invariant{
 		FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
 		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND l.holder IS DISTINCT FROM q.queue_id`},
 
+	{"S2.15", "what goes out has all its dependencies DONE, and what waits for one is held and will be told of its end", `
+		SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' is ' || t.state || ' before its dependency'
+		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
+		WHERE o.state IS DISTINCT FROM 'DONE' AND t.state NOT IN ('WAITING', 'FAILED', 'CANCELLED')
+		UNION ALL SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' waits for what ended ' || o.state
+		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
+		JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
+		WHERE t.state = 'WAITING' AND NOT EXISTS (SELECT FROM postern.ripple)
+			AND (o.state <> 'DONE' OR EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held'))
+				AND NOT EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome p ON (p.queue_id, p.seq, p.day) = (e.on_queue, e.on_seq, e.on_day)
+					WHERE (e.queue_id, e.seq) = (d.queue_id, d.seq) AND p.state IS DISTINCT FROM 'DONE'))
+		UNION ALL SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' is not held, or what it waits for is not watched'
+		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
+		WHERE t.state = 'WAITING' AND o.state IS NULL AND NOT (
+			EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held'))
+			AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.on_queue, d.on_seq, 'watched')))`},
+
 	{"I2", "a key names one transaction, which bears it, and no two bear the same", `
 		SELECT 'key ' || i.key || ' of context ' || i.context_id FROM postern.idempotency i LEFT JOIN postern.task t USING (queue_id, seq, day)
 		WHERE (t.context_id, t.uid) IS DISTINCT FROM (i.context_id, i.key)
@@ -38,7 +57,7 @@ var Invariants = []Invariant{
 	{"I5", "at or above head only a gapless run of a queue with an owner has outcomes, besides what a mark explains", `
 		SELECT 'queue ' || q.queue_id FROM postern.queue q JOIN postern.outcome o USING (queue_id)
 		WHERE o.seq >= q.head_seq
-			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'cancelled'))
+			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'cancelled') OR (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'held'))
 		GROUP BY q.queue_id, q.node_id, q.head_seq HAVING q.node_id IS NULL OR max(o.seq) <> q.head_seq + count(*) - 1
 		UNION ALL SELECT 'queue ' || q.queue_id || ' counts ' || q.marks || ' marks and has ' || count(m.seq)
 		FROM postern.queue q LEFT JOIN postern.mark m ON m.queue_id = q.queue_id AND m.seq >= q.head_seq
@@ -65,7 +84,8 @@ var Invariants = []Invariant{
 		WHERE phase <> 'IDLE' AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
 			AND (phase IN ('WAITING_INCLUSION', 'DELAY') OR node_id IS NULL
 				AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
-				AND NOT (paused AND phase IN ('READY', 'HELD')))
+				AND NOT (paused AND phase IN ('READY', 'HELD'))
+				AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.head_seq) AND m.kind IN ('held', 'suspended'))))
 		UNION ALL SELECT 'queue ' || r.queue_id || ' stands in lane ' || r.lane || ' under a key that is not its own'
 		FROM postern.ready r LEFT JOIN postern.queue q USING (queue_id)
 		WHERE q.node_id IS NOT NULL OR (r.lane, r.prio, r.since) IS DISTINCT FROM (

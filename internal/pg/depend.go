@@ -1,0 +1,309 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// CodeDependency is the code of what failed because something that it depends on did not end DONE (S2.15).
+const CodeDependency = "dependency_failed"
+
+// reachAtOnce is how many dependents one SQL transaction takes along; what is beyond is reached by Ripple.
+const reachAtOnce = 1000
+
+// reach is how an end gets to those who wait for it: DONE releases who depends on it and on nothing else
+// that is open; any other end fails whoever depends on it, and their dependents in turn.
+//
+// Why no dependent is forgotten: who posts one locks the queue of what it depends on and marks that as
+// watched, or sees its outcome behind that lock; who ends what is watched locks the queues of the
+// dependents before it looks whether something else holds them, so that of two ends that a transaction
+// waits for the later one sees the other's outcome. What was posted between the look that told us which
+// queues to lock and our lock on the end's own queue is left to a ripple.
+//
+// Why this is no deadlock: all queues, the end's own among them, are locked in one statement in the order
+// of their ids.
+type reach struct {
+	root  outbox.ID
+	good  bool // it ended DONE
+	after place
+	list  []*dependent
+	more  bool // somebody is left to a ripple
+	next  map[int64]*Task
+	past  map[int64]int32 // marks that a queue passes
+}
+
+type dependent struct {
+	*Task
+	open bool // it waits for something else as well
+}
+
+// dependentsSQL finds who waits for an end: those that still have their mark, directly, in the order of
+// their places.
+const dependentsSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended')),
+		EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.on_queue, e.on_seq, e.on_day)
+			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2) AND o.state IS DISTINCT FROM 'DONE')
+	FROM postern.dependency d
+	JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')
+	JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
+	WHERE (d.on_queue, d.on_seq) = ($1, $2) AND (d.queue_id, d.seq) > ($4, $5)
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+	ORDER BY d.queue_id, d.seq LIMIT $3`
+
+// closureSQL finds who fails with an end, nearest first. It walks through dependents that have ended
+// already, as an earlier round may have ended them.
+const closureSQL = `WITH RECURSIVE c (queue_id, seq, day) AS (
+		SELECT d.queue_id, d.seq, d.day FROM postern.dependency d WHERE (d.on_queue, d.on_seq) = ($1, $2)
+		UNION
+		SELECT d.queue_id, d.seq, d.day FROM c JOIN postern.dependency d ON (d.on_queue, d.on_seq) = (c.queue_id, c.seq)
+	)
+	SELECT ` + taskSelect + `, false, false FROM c JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (c.queue_id, c.seq, c.day)
+	WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+		AND (c.queue_id, c.seq) > ($4, $5)
+	LIMIT $3`
+
+func (r *reach) read(b *pgx.Batch) {
+	sql := closureSQL
+	if r.good {
+		sql = dependentsSQL
+	}
+	r.list, r.more = nil, false
+	b.Queue(sql, r.root.Queue, r.root.Seq, reachAtOnce+1, r.after.queue, r.after.seq).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			d := &dependent{Task: &Task{}}
+			if err := rows.Scan(append(d.dests(), &d.Held, &d.open)...); err != nil {
+				return err
+			}
+			d.tidy()
+			if len(r.list) == reachAtOnce {
+				r.more = true
+			} else {
+				r.list = append(r.list, d)
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// reachOf looks, without locks, whom the end of root would get to, behind a place.
+func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after place) (*reach, error) {
+	r := &reach{root: root, good: good, after: after}
+	b := &pgx.Batch{}
+	r.read(b)
+	return r, known(s.pool.SendBatch(ctx, b).Close())
+}
+
+// queues lists what has to be locked beside more.
+func (r *reach) queues(more ...int64) []int64 {
+	seen := map[int64]bool{}
+	for _, id := range more {
+		seen[id] = true
+	}
+	for _, d := range r.list {
+		if !seen[d.ID.Queue] {
+			seen[d.ID.Queue] = true
+			more = append(more, d.ID.Queue)
+		}
+	}
+	return more
+}
+
+// behind reads again what the locks have settled, and keeps what is locked.
+func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) error {
+	b := &pgx.Batch{}
+	r.read(b)
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	list := r.list
+	r.list = nil
+	for _, d := range list {
+		if rows[d.ID.Queue] == nil {
+			r.more = true
+		} else {
+			r.list = append(r.list, d)
+		}
+	}
+	if r.good {
+		return nil
+	}
+	b = &pgx.Batch{}
+	r.next, r.past = map[int64]*Task{}, map[int64]int32{}
+	seen := map[int64]bool{}
+	for _, d := range r.list { // the queues of which it holds the head go on behind it
+		if q := rows[d.ID.Queue]; q.Phase == outbox.PhaseHeld && q.Head == d.ID.Seq && !seen[q.ID] {
+			seen[q.ID] = true
+			nextUnsettled(b, q.ID, q.Head, q.HeadDay, r.except(q.ID), func(t *Task) { r.next[q.ID] = t }, func(n int32) { r.past[q.ID] = n })
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return t.send(ctx, b)
+}
+
+// except lists the positions of a queue that fail: they are no head any more.
+func (r *reach) except(queue int64) (seqs []int64) {
+	if r == nil || r.good {
+		return nil
+	}
+	for _, d := range r.list {
+		if d.ID.Queue == queue {
+			seqs = append(seqs, d.ID.Seq)
+		}
+	}
+	return seqs
+}
+
+// apply releases or fails the dependents. An end calls it before it moves its own queue on.
+func (r *reach) apply(e *effects, rows map[int64]*queueRow, state outbox.State) error {
+	if r.more {
+		e.ripples = append(e.ripples, r.root)
+	}
+	for _, d := range r.list {
+		q := rows[d.ID.Queue]
+		var err error
+		switch {
+		case !r.good:
+			err = e.fail(q, d.Task, r, fmt.Sprintf("it depends on %s, which ended %s", r.root, state))
+		case !d.open:
+			err = e.release(q, d.Task)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release takes the mark of a dependent whose last dependency is DONE. At the head its queue goes on.
+func (e *effects) release(q *queueRow, t *Task) error {
+	e.unmarks = append(e.unmarks, markRow{Queue: q.ID, Seq: t.ID.Seq, Kind: "held"})
+	q.Marks--
+	e.save(q)
+	if q.Phase != outbox.PhaseHeld || q.Head != t.ID.Seq {
+		return nil
+	}
+	e.leave(q)
+	return e.rest(q, t, false)
+}
+
+// fail ends a transaction that has not gone out. At the head its queue goes on with the next; behind it
+// the mark that held it is what makes the queue look for an outcome.
+func (e *effects) fail(q *queueRow, t *Task, r *reach, because string) error {
+	e.failed(t, because)
+	e.pauseAfterFailure(q)
+	e.save(q)
+	if q.Phase != outbox.PhaseHeld || q.Head != t.ID.Seq {
+		return nil
+	}
+	e.leave(q)
+	q.Marks -= r.past[q.ID]
+	if err := e.rest(q, r.next[q.ID], true); err != nil {
+		return err
+	}
+	if !q.Named && q.Phase == outbox.PhaseIdle {
+		e.removed = append(e.removed, q.ID)
+	}
+	return nil
+}
+
+// failed records the outcome of what waited for something that will never be.
+func (e *effects) failed(t *Task, because string) {
+	e.outcomes = append(e.outcomes, &outcomeRow{ID: t.ID, Type: t.Type, Context: t.ContextID, Was: outbox.WAITING, State: outbox.FAILED, Code: CodeDependency, Error: because})
+	if d := e.s.DispatcherOf(t.ContextID, t.Type); d != nil && d.HasHooks() {
+		e.deliveries = append(e.deliveries, deliveryRow{ID: t.ID, Context: t.ContextID, Event: string(outbox.OnFailure)})
+	}
+}
+
+// pauseAfterFailure is on_failure: pause (S2.19).
+func (e *effects) pauseAfterFailure(q *queueRow) {
+	if !q.PauseOnFailure || q.Paused {
+		return
+	}
+	if q.Phase == outbox.PhaseReady {
+		e.leave(q)
+	}
+	q.Paused = true
+}
+
+// Rippling says that this process left dependents to Ripple.
+func (s *Store) Rippling() bool { return s.rippling.Load() }
+
+// Ripple takes ends to dependents that their own SQL transactions did not reach, and returns how many ends
+// those were. It is safe to run anywhere and at any time: what an earlier round did is done.
+func (s *Store) Ripple(ctx context.Context) (n int, err error) {
+	s.rippling.Store(false)
+	rows, err := s.pool.Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', t.epoch, o.state FROM postern.ripple r
+		JOIN postern.task t USING (queue_id, seq, day) JOIN postern.outcome o USING (queue_id, seq, day) ORDER BY r.at LIMIT 1000`)
+	if err != nil {
+		return 0, known(err)
+	}
+	type end struct {
+		id    outbox.ID
+		state outbox.State
+	}
+	ends, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
+		return e, row.Scan(&e.id.Queue, &e.id.Seq, &e.id.Day, &e.id.Epoch, &e.state)
+	})
+	if err != nil {
+		return 0, known(err)
+	}
+	for _, e := range ends {
+		if err := s.ripple(ctx, e.id, e.state); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// ripple takes one end to all its dependents, chunk by chunk.
+func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) error {
+	var after place
+	for {
+		r, err := s.reachOf(ctx, root, state == outbox.DONE, after)
+		if err != nil {
+			return err
+		}
+		var done bool
+		err = s.run(ctx, func(t *txn) error {
+			done = false
+			e := newEffects(s)
+			rows := map[int64]*queueRow{}
+			b := &pgx.Batch{}
+			t.lockQueues(b, r.queues(), rows)
+			s.readNow(b, &e.now)
+			if err := t.send(ctx, b); err != nil {
+				return err
+			}
+			if err := r.behind(ctx, t, rows); err != nil {
+				return err
+			}
+			more := r.more
+			if r.more = false; len(r.list) == 0 && !more {
+				done = true
+			}
+			if err := r.apply(e, rows, state); err != nil {
+				return err
+			}
+			b = &pgx.Batch{}
+			if done {
+				b.Queue(`DELETE FROM postern.ripple WHERE (queue_id, seq) = ($1, $2)`, root.Queue, root.Seq)
+			}
+			return e.commit(ctx, t, b)
+		})
+		if err != nil || done {
+			return err
+		}
+		if n := len(r.list); n > 0 && r.good { // who fails is gone from the list; who is released may be held by another
+			after = placeOf(r.list[n-1].ID)
+		} else if n == 0 {
+			time.Sleep(10 * time.Millisecond) // somebody posts one this very moment
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// after posts one transaction that depends on others.
+func (w *world) after(queue, uid string, on ...string) outbox.ID {
+	w.t.Helper()
+	out := w.postAll(dependent(queue, uid, on...))
+	w.must(out[0].Err)
+	return out[0].ID
+}
+
+func dependent(queue, uid string, on ...string) *pg.Submission {
+	return &pg.Submission{Queue: queue, Type: "T", UID: uid, Hash: []byte(uid), Data: json.RawMessage(`{}`), DependsOn: on}
+}
+
+func (w *world) postAll(subs ...*pg.Submission) []pg.Accepted {
+	w.t.Helper()
+	for _, s := range subs {
+		s.ContextID = w.id
+	}
+	out, err := w.s.Ingest(w.ctx, subs, false)
+	w.must(err)
+	return out
+}
+
+// states reads how it stands with each, by uid.
+func (w *world) states(uids ...string) string {
+	w.t.Helper()
+	var list []string
+	for _, u := range uids {
+		id, err := w.s.ByUID(w.ctx, w.id, u)
+		w.must(err)
+		list = append(list, u+" "+string(w.state(id)))
+	}
+	return strings.Join(list, ", ")
+}
+
+// run lets one node do everything that may go out, each with the answer that its uid begins with: ok or bad.
+func (w *world) run(n pg.Node) (order []string) {
+	w.t.Helper()
+	for {
+		leases := w.claim(n, everything())
+		if len(leases) == 0 {
+			return order
+		}
+		for len(leases) > 0 {
+			var next []*pg.Lease
+			for _, l := range leases {
+				order = append(order, l.Task.UID)
+				a := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`"ok"`)}}
+				if strings.HasPrefix(l.Task.UID, "bad") {
+					a = outbox.Answer{Class: outbox.ClassRejected, Code: "500"}
+				}
+				out := w.settle(w.answer(l, a))
+				if out[0].Next != nil {
+					next = append(next, out[0].Next)
+				}
+			}
+			leases = next
+		}
+	}
+}
+
+func TestADependentGoesOutAfterAllThatItDependsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n1")
+	w.post("a", "T", "ok-a1", "ok-a2")
+	w.post("b", "T", "ok-b")
+	w.after("b", "ok-x", "ok-a2", "ok-b") // behind one of them in its queue
+	w.after("", "ok-y", "ok-x", "ok-a1")
+	w.after("c", "ok-z")
+	w.after("c", "ok-last", "ok-y")
+	holdsTrue(t, w.ctx, w.s.Pool())
+	order := strings.Join(w.run(n), " ")
+	for _, pair := range []string{"a2 x", "b x", "x y", "a1 y", "y last", "z last"} {
+		first, second, _ := strings.Cut(pair, " ")
+		if strings.Index(order, "ok-"+first) > strings.Index(order, "ok-"+second) {
+			t.Errorf("%s went out before %s: %s", second, first, order)
+		}
+	}
+	if got := w.states("ok-a1", "ok-a2", "ok-b", "ok-x", "ok-y", "ok-z", "ok-last"); strings.Count(got, "DONE") != 7 {
+		t.Error(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n1")
+	w.post("a", "T", "bad-a")
+	w.after("b", "ok-x", "bad-a")
+	w.after("b", "ok-free") // goes on behind what failed at the head
+	w.after("c", "ok-c0")
+	w.after("c", "ok-y", "ok-x")
+	w.after("c", "ok-c1")
+	w.after("", "ok-u", "ok-y", "ok-free")
+	w.after("a", "ok-same", "bad-a") // behind it in its own queue
+	holdsTrue(t, w.ctx, w.s.Pool())
+	leases := w.claim(n, everything())
+	for _, l := range leases {
+		if l.Task.UID == "bad-a" {
+			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "500"}))
+		}
+	}
+	if got := w.states("bad-a", "ok-x", "ok-y", "ok-u", "ok-same"); got != "bad-a UNRESOLVED, ok-x FAILED, ok-y FAILED, ok-u FAILED, ok-same FAILED" {
+		t.Error(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	for _, l := range leases {
+		if l.Task.UID != "bad-a" {
+			w.settle(w.answer(l, done()))
+		}
+	}
+	w.must(releaseAll(w, n))
+	w.run(n)
+	if got := w.states("ok-free", "ok-c0", "ok-c1"); strings.Count(got, "DONE") != 3 {
+		t.Error(got)
+	}
+	w.after("d", "ok-late", "ok-u") // it had failed before this one was posted
+	w.after("", "ok-later", "ok-late")
+	w.after("d", "ok-behind")
+	w.run(n)
+	if got := w.states("ok-late", "ok-later", "ok-behind"); got != "ok-late FAILED, ok-later FAILED, ok-behind DONE" {
+		t.Error(got)
+	}
+	tx, err := w.s.Transaction(w.ctx, w.id, w.uid("ok-y"))
+	w.must(err)
+	if tx.Code != pg.CodeDependency || len(tx.DependsOn) != 1 || tx.DependsOn[0] != w.uid("ok-x").String() {
+		t.Errorf("%+v", tx)
+	}
+	h, err := w.s.History(w.ctx, w.id, w.uid("ok-y"))
+	w.must(err)
+	if h[len(h)-1].Event != "DependencyFailed" {
+		t.Errorf("%+v", h)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func (w *world) uid(uid string) outbox.ID {
+	w.t.Helper()
+	id, err := w.s.ByUID(w.ctx, w.id, uid)
+	w.must(err)
+	return id
+}
+
+// releaseAll gives up what a node holds and cannot have called.
+func releaseAll(w *world, n pg.Node) error {
+	_, err := w.s.GiveUp(w.ctx, n, nil)
+	if err != nil {
+		return err
+	}
+	for _, l := range w.claim(n, everything()) {
+		w.settle(w.answer(l, done()))
+	}
+	return nil
+}
+
+func TestCancelAndAbandonFailDependents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n1")
+	id := w.post("a", "T", "ok-a", "ok-b")
+	w.after("a", "ok-x", "ok-b")
+	w.after("z", "ok-y", "ok-a")
+	if _, err := w.s.Cancel(w.ctx, w.by, id[1]); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.states("ok-b", "ok-x", "ok-y"); got != "ok-b CANCELLED, ok-x FAILED, ok-y WAITING" {
+		t.Error(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	w.claim(n, everything())
+	if _, err := w.s.Abandon(w.ctx, w.by, id[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.states("ok-a", "ok-y"); got != "ok-a UNRESOLVED, ok-y FAILED" {
+		t.Error(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func TestCyclesAndStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n1")
+	refused := func(a pg.Accepted, code, text string) {
+		t.Helper()
+		if fault.CodeOf(a.Err) != code || !strings.Contains(a.Err.Error(), text) {
+			t.Errorf("%v, want %s with %q", a.Err, code, text)
+		}
+	}
+	out := w.postAll(dependent("q", "a", "b"), dependent("r", "b", "c"), dependent("", "c", "a"), dependent("q", "d", "a"), dependent("s", "e"))
+	refused(out[0], "dependency_cycle", "a -> b -> c -> a")
+	refused(out[1], "dependency_cycle", "a -> b -> c -> a")
+	refused(out[2], "dependency_cycle", "a -> b -> c -> a")
+	refused(out[3], "unknown_dependency", `"a", which was refused itself`)
+	if out[4].Err != nil {
+		t.Error(out[4].Err)
+	}
+	out = w.postAll(dependent("q", "f", "g"), dependent("q", "g"), dependent("q", "self", "self"))
+	refused(out[0], "dependency_cycle", "f -> g -> f")
+	refused(out[2], "dependency_cycle", "self -> self")
+	if out[1].Err != nil {
+		t.Error(out[1].Err)
+	}
+	out = w.postAll(dependent("q", "h", "nobody"), dependent("t", "i", "h"), dependent("t", "j", "k"), dependent("u", "k", "l"), dependent("v", "l"))
+	refused(out[0], "unknown_dependency", `"nobody"`)
+	refused(out[1], "unknown_dependency", `"h", which was refused itself`)
+	if out[2].Err != nil || out[3].Err != nil || out[4].Err != nil { // forward, and no cycle
+		t.Error(out)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	if got := strings.Join(w.run(n), " "); strings.Index(got, "l") > strings.Index(got, "k") || strings.Index(got, "k") > strings.Index(got, "j") {
+		t.Error(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n1")
+	for _, root := range []string{"ok-root", "bad-root"} {
+		w.post(root, "T", root)
+		var subs []*pg.Submission
+		for i := range 2500 {
+			on := root
+			if i%10 != 0 { // chains of ten
+				on = fmt.Sprintf("ok-%s-%d", root, i-1)
+			}
+			subs = append(subs, dependent(fmt.Sprintf("%s-%d", root, i%700), fmt.Sprintf("ok-%s-%d", root, i), on))
+		}
+		for _, a := range w.postAll(subs...) {
+			w.must(a.Err)
+		}
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	leases := w.claim(n, everything())
+	if len(leases) != 2 {
+		t.Fatalf("%d may go out", len(leases))
+	}
+	for _, l := range leases {
+		a := done()
+		if l.Task.UID == "bad-root" {
+			a = outbox.Answer{Class: outbox.ClassRejected, Code: "500"}
+		}
+		w.settle(w.answer(l, a))
+	}
+	if !w.s.Rippling() {
+		t.Error("nobody is told that dependents are left")
+	}
+	for w.s.Rippling() {
+		_, err := w.s.Ripple(w.ctx)
+		w.must(err)
+	}
+	var failed, left int
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.tx WHERE uid LIKE 'ok-bad-root-%' AND state = 'FAILED'`).Scan(&failed))
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.ripple`).Scan(&left))
+	if failed != 2500 || left != 0 {
+		t.Errorf("%d of 2500 failed, %d ends are left", failed, left)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	if got := len(w.run(n)); got != 2500 {
+		t.Errorf("%d of 2500 went out", got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
