@@ -50,6 +50,11 @@ const (
 	PoolViewAfterFailureKeep  PoolViewAfterFailure = "keep"
 )
 
+// Defines values for PurgeOutputBodyResult.
+const (
+	PurgeOutputBodyResultDone PurgeOutputBodyResult = "done"
+)
+
 // Defines values for QueueSettingsOnFailure.
 const (
 	QueueSettingsOnFailureContinue QueueSettingsOnFailure = "continue"
@@ -247,6 +252,82 @@ type BlockerView struct {
 	Next   *NextView   `json:"next,omitempty"`
 	Object string      `json:"object"`
 	Since  time.Time   `json:"since"`
+}
+
+// BulkFilter defines model for BulkFilter.
+type BulkFilter struct {
+	// DoneAfter inclusive
+	DoneAfter *time.Time `json:"done_after,omitempty"`
+
+	// DoneBefore exclusive
+	DoneBefore *time.Time `json:"done_before,omitempty"`
+
+	// ErrorClass A string, or a list of which one must hold.
+	ErrorClass json.RawMessage `json:"error_class,omitempty"`
+
+	// ErrorCode A string, or a list of which one must hold.
+	ErrorCode json.RawMessage `json:"error_code,omitempty"`
+
+	// ID A string, or a list of which one must hold.
+	ID json.RawMessage `json:"id,omitempty"`
+
+	// Queue A string, or a list of which one must hold.
+	Queue json.RawMessage `json:"queue,omitempty"`
+
+	// ReceivedAfter inclusive; without it, queue, id and uid: the last 24 hours
+	ReceivedAfter *time.Time `json:"received_after,omitempty"`
+
+	// ReceivedBefore exclusive
+	ReceivedBefore *time.Time `json:"received_before,omitempty"`
+	RedriveOf      *string    `json:"redrive_of,omitempty"`
+
+	// Sender A string, or a list of which one must hold.
+	Sender json.RawMessage `json:"sender,omitempty"`
+
+	// State A string, or a list of which one must hold.
+	State json.RawMessage `json:"state,omitempty"`
+
+	// Type A string, or a list of which one must hold.
+	Type json.RawMessage `json:"type,omitempty"`
+
+	// UID A string, or a list of which one must hold.
+	UID json.RawMessage `json:"uid,omitempty"`
+}
+
+// BulkInputBody defines model for BulkInputBody.
+type BulkInputBody struct {
+	// After next of the answer before.
+	After  *string `json:"after,omitempty"`
+	DryRun *bool   `json:"dry_run,omitempty"`
+
+	// Filter As in the list.
+	Filter *BulkFilter `json:"filter,omitempty"`
+
+	// Ids ids, or filter with max.
+	Ids []string `json:"ids,omitempty"`
+
+	// Max Required with filter: nothing beyond it is touched.
+	Max    *int64  `json:"max,omitempty"`
+	Reason *string `json:"reason,omitempty"`
+}
+
+// BulkOutputBody defines model for BulkOutputBody.
+type BulkOutputBody struct {
+	// Changed pending ones included
+	Changed int64 `json:"changed"`
+
+	// DryRun true: this is what it would do
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// Matched transactions that were looked at
+	Matched int64 `json:"matched"`
+
+	// Next send it back as after, to go on behind max; null at the end
+	Next *string `json:"next"`
+
+	// Pending these take effect at their next safe point
+	Pending int64         `json:"pending"`
+	Refused []RefusedView `json:"refused"`
 }
 
 // Check defines model for Check.
@@ -663,6 +744,29 @@ type Problem struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
+// PurgeInputBody defines model for PurgeInputBody.
+type PurgeInputBody struct {
+	// Max No more than these, oldest first.
+	Max    *int64  `json:"max,omitempty"`
+	Reason *string `json:"reason,omitempty"`
+}
+
+// PurgeOutputBody defines model for PurgeOutputBody.
+type PurgeOutputBody struct {
+	Cancelled int64 `json:"cancelled"`
+	Changed   bool  `json:"changed"`
+
+	// DryRun true: this is what it would do
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// More some wait still: max was reached
+	More   bool                  `json:"more"`
+	Result PurgeOutputBodyResult `json:"result"`
+}
+
+// PurgeOutputBodyResult defines model for PurgeOutputBody.Result.
+type PurgeOutputBodyResult string
+
 // QueueSettings defines model for QueueSettings.
 type QueueSettings struct {
 	// MaxDepth Else the context's.
@@ -792,6 +896,13 @@ type RedriveBody struct {
 	//
 	// Examples: order-4711
 	UID *string `json:"uid,omitempty"`
+}
+
+// RefusedView defines model for RefusedView.
+type RefusedView struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	ID     string `json:"id"`
 }
 
 // ResultView defines model for ResultView.
@@ -1342,6 +1453,14 @@ type PauseQueueParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// PurgeQueueParams are the parameters of PurgeQueue; what is zero is not sent.
+type PurgeQueueParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ResumeQueueParams are the parameters of ResumeQueue; what is zero is not sent.
 type ResumeQueueParams struct {
 	// Answer what would change, and change nothing.
@@ -1636,6 +1755,24 @@ type PostTransactionsParams struct {
 	Traceparent    string `header:"traceparent"`
 }
 
+// CancelTransactionsParams are the parameters of CancelTransactions; what is zero is not sent.
+type CancelTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
+// RedriveTransactionsParams are the parameters of RedriveTransactions; what is zero is not sent.
+type RedriveTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
+// RetryTransactionsParams are the parameters of RetryTransactions; what is zero is not sent.
+type RetryTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
 // StreamTransactionsParams are the parameters of StreamTransactions; what is zero is not sent.
 type StreamTransactionsParams struct {
 	Queue       []string `query:"queue"`
@@ -1689,6 +1826,9 @@ type DrainQueueJSONRequestBody = ReasonBody
 
 // PauseQueueJSONRequestBody defines body for PauseQueue for application/json ContentType.
 type PauseQueueJSONRequestBody = ReasonBody
+
+// PurgeQueueJSONRequestBody defines body for PurgeQueue for application/json ContentType.
+type PurgeQueueJSONRequestBody = PurgeInputBody
 
 // ResumeQueueJSONRequestBody defines body for ResumeQueue for application/json ContentType.
 type ResumeQueueJSONRequestBody = ReasonBody
@@ -1752,6 +1892,15 @@ type RetryTransactionJSONRequestBody = ReasonBody
 
 // PostTransactionsJSONRequestBody defines body for PostTransactions for application/json ContentType.
 type PostTransactionsJSONRequestBody = BatchBody
+
+// CancelTransactionsJSONRequestBody defines body for CancelTransactions for application/json ContentType.
+type CancelTransactionsJSONRequestBody = BulkInputBody
+
+// RedriveTransactionsJSONRequestBody defines body for RedriveTransactions for application/json ContentType.
+type RedriveTransactionsJSONRequestBody = BulkInputBody
+
+// RetryTransactionsJSONRequestBody defines body for RetryTransactions for application/json ContentType.
+type RetryTransactionsJSONRequestBody = BulkInputBody
 
 // Getter for additional properties for Problem. Returns the specified
 // element and whether it was found
@@ -1960,6 +2109,7 @@ var Operations = []Operation{
 	{Name: "PutQueue", Method: "PUT", Path: "/queues/{name}", Summary: "Create or replace the settings of a queue", Query: []string{"dry_run"}},
 	{Name: "DrainQueue", Method: "POST", Path: "/queues/{name}/drain", Summary: "Accept nothing more, work off the rest", Query: []string{"dry_run"}},
 	{Name: "PauseQueue", Method: "POST", Path: "/queues/{name}/pause", Summary: "Stop after what is in flight", Query: []string{"dry_run"}},
+	{Name: "PurgeQueue", Method: "POST", Path: "/queues/{name}/purge", Summary: "Cancel what waits", Query: []string{"dry_run"}},
 	{Name: "ResumeQueue", Method: "POST", Path: "/queues/{name}/resume", Summary: "Go on, and accept again", Query: []string{"dry_run"}},
 	{Name: "GetQueueWhy", Method: "GET", Path: "/queues/{name}/why", Summary: "Why its head does not move"},
 	{Name: "GetReadyz", Method: "GET", Path: "/readyz", Summary: "Whether it should get requests, and why not"},
@@ -1998,6 +2148,9 @@ var Operations = []Operation{
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
+	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},
+	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},
+	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
 	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
 }
 
@@ -2173,6 +2326,12 @@ func (c *Client) DrainQueue(ctx context.Context, name string, params *DrainQueue
 func (c *Client) PauseQueue(ctx context.Context, name string, params *PauseQueueParams, body *PauseQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/queues/%s/pause", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// PurgeQueue: Cancel what waits. POST /queues/{name}/purge
+func (c *Client) PurgeQueue(ctx context.Context, name string, params *PurgeQueueParams, body *PurgeQueueJSONRequestBody) (*Answer[PurgeOutputBody], error) {
+	path := fmt.Sprintf("/queues/%s/purge", segment(name))
+	return ask[PurgeOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeQueue: Go on, and accept again. POST /queues/{name}/resume
@@ -2401,6 +2560,24 @@ func (c *Client) GetTransactionWhy(ctx context.Context, id string) (*Answer[WhyV
 func (c *Client) PostTransactions(ctx context.Context, params *PostTransactionsParams, body *PostTransactionsJSONRequestBody) (*Answer[BatchOutputBody], error) {
 	path := "/transactions:batch"
 	return ask[BatchOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// CancelTransactions: Take back many. POST /transactions:cancel
+func (c *Client) CancelTransactions(ctx context.Context, params *CancelTransactionsParams, body *CancelTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:cancel"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// RedriveTransactions: Post once more many that ended badly. POST /transactions:redrive
+func (c *Client) RedriveTransactions(ctx context.Context, params *RedriveTransactionsParams, body *RedriveTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:redrive"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// RetryTransactions: End the delays of many. POST /transactions:retry
+func (c *Client) RetryTransactions(ctx context.Context, params *RetryTransactionsParams, body *RetryTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:retry"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // StreamTransactions: Acceptances and ends as server-sent events. GET /transactions:stream

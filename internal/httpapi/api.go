@@ -134,6 +134,10 @@ func (a *API) routes() {
 	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction", "End what an outage made immovable", a.abandon, 200)
 	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction", "Post what ended badly once more", a.redrive, 201, 200)
 
+	post(a, tag, "/transactions:cancel", "cancel-transactions", "Take back many", a.bulk(a.Store.Cancel), 200)
+	post(a, tag, "/transactions:retry", "retry-transactions", "End the delays of many", a.bulk(a.Store.RetryNow), 200)
+	post(a, tag, "/transactions:redrive", "redrive-transactions", "Post once more many that ended badly", a.bulk(a.redriveAgain), 200)
+
 	tag = "queues"
 	get(a, tag, "/queues", "list-queues", "List queues", a.listQueues)
 	get(a, tag, "/queues/{name}", "get-queue", "Read one queue", a.getQueue)
@@ -144,6 +148,7 @@ func (a *API) routes() {
 	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", a.pauseQueue, 200)
 	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", a.resumeQueue, 200)
 	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", a.drainQueue, 200)
+	post(a, tag, "/queues/{name}/purge", "purge-queue", "Cancel what waits", a.purgeQueue, 200)
 
 	tag = "senders"
 	get(a, tag, "/senders", "list-senders", "List senders", a.listSenders)

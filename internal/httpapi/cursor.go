@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -51,7 +52,7 @@ func (p *Paging) read(filters []any, into any) error {
 }
 
 // next makes the cursor of the next page, and its Link.
-func (p *Paging) next(filters []any, at any) (*string, string) {
+func (p *Paging) next(ctx context.Context, filters []any, at any) (*string, string) {
 	raw, err := json.Marshal(at)
 	if err != nil {
 		return nil, ""
@@ -61,7 +62,9 @@ func (p *Paging) next(filters []any, at any) (*string, string) {
 		return nil, ""
 	}
 	s := base64.RawURLEncoding.EncodeToString(b)
-	return &s, fmt.Sprintf(`<?cursor=%s>; rel="next"`, s)
+	query := scopeOf(ctx).query
+	query.Set("cursor", s)
+	return &s, fmt.Sprintf(`<?%s>; rel="next"`, query.Encode())
 }
 
 func seal(filters []any) string {

@@ -109,7 +109,7 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	for i, d := range found {
 		if i == limit {
 			last := found[i-1]
-			out.Body.Next, out.Link = in.next(filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Line)), last.Event})
+			out.Body.Next, out.Link = in.next(ctx, filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Line)), last.Event})
 			break
 		}
 		out.Body.Items = append(out.Body.Items, viewDelivery(d, false))

@@ -78,7 +78,7 @@ func (a *API) listDispatchers(ctx context.Context, in *namedPage) (*dispatchersO
 			continue
 		}
 		if n := len(out.Body.Items); n == limit {
-			out.Body.Next, out.Link = p.next(filters, out.Body.Items[n-1].Type)
+			out.Body.Next, out.Link = p.next(ctx, filters, out.Body.Items[n-1].Type)
 			break
 		}
 		v, err := viewDispatcher(d)

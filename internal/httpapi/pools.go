@@ -69,7 +69,7 @@ func (a *API) listPools(ctx context.Context, in *namedPage) (*poolsOutput, error
 	out.Body.Items = []poolView{}
 	for i, v := range found {
 		if i == limit {
-			out.Body.Next, out.Link = p.next(filters, found[i-1].Name)
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
 			break
 		}
 		out.Body.Items = append(out.Body.Items, viewPool(v))

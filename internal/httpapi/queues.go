@@ -107,7 +107,7 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 	out.Body.Items = []queueView{}
 	for i, q := range found {
 		if i == limit {
-			out.Body.Next, out.Link = p.next(filters, found[i-1].Name)
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
 			break
 		}
 		out.Body.Items = append(out.Body.Items, viewQueue(q, now))
@@ -217,4 +217,39 @@ func (a *API) resumeQueue(ctx context.Context, in *queueActionInput) (*leverOutp
 // drainQueue accepts nothing more and works off the rest.
 func (a *API) drainQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
 	return lever(a.Store.DrainQueue(ctx, by(ctx, in.Body.reason()), string(in.Name)))
+}
+
+type purgeInput struct {
+	Name name `path:"name"`
+	Trial
+	Body *struct {
+		Max    int    `json:"max,omitempty" minimum:"1" maximum:"10000" default:"10000" doc:"No more than these, oldest first."`
+		Reason string `json:"reason,omitempty" maxLength:"1000"`
+	}
+}
+
+type purgeOutput struct {
+	Body struct {
+		Result    string `json:"result" enum:"done"`
+		Changed   bool   `json:"changed"`
+		Cancelled int    `json:"cancelled"`
+		More      bool   `json:"more" doc:"some wait still: max was reached"`
+		DryRun    bool   `json:"dry_run,omitempty" doc:"true: this is what it would do"`
+	}
+}
+
+// purgeQueue cancels what waits, oldest first; what is in flight goes on, and so do posts.
+func (a *API) purgeQueue(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
+	most, reason := bulkMost, ""
+	if in.Body != nil {
+		or(&in.Body.Max, bulkMost)
+		most, reason = in.Body.Max, in.Body.Reason
+	}
+	n, more, err := a.Store.PurgeQueue(ctx, by(ctx, reason), string(in.Name), most)
+	if err != nil {
+		return nil, err
+	}
+	out := &purgeOutput{}
+	out.Body.Result, out.Body.Changed, out.Body.Cancelled, out.Body.More, out.Body.DryRun = "done", n > 0, n, more, in.DryRun
+	return out, nil
 }

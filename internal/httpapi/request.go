@@ -24,6 +24,7 @@ type scope struct {
 	RequestID string
 
 	match func(tag string) bool // what If-Match says, nil without
+	query url.Values            // of the request
 }
 
 type scopeKey struct{}
@@ -48,7 +49,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // identify gives the request an id.
 func (a *API) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := &scope{}
+		s := &scope{query: r.URL.Query()}
 		if id, err := uuid.NewV7(); err == nil {
 			s.RequestID = id.String()
 		}

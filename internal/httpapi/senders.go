@@ -80,7 +80,7 @@ func (a *API) listSenders(ctx context.Context, in *namedPage) (*sendersOutput, e
 	out.Body.Items = []senderView{}
 	for i, s := range found {
 		if i == limit {
-			out.Body.Next, out.Link = p.next(filters, found[i-1].Account)
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Account)
 			break
 		}
 		out.Body.Items = append(out.Body.Items, viewSender(s))

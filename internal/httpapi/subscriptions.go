@@ -99,7 +99,7 @@ func (a *API) listSubscriptions(ctx context.Context, in *namedPage) (*subscripti
 	out.Body.Items = []subscriptionView{}
 	for i, s := range found {
 		if i == limit {
-			out.Body.Next, out.Link = p.next(filters, found[i-1].Name)
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
 			break
 		}
 		out.Body.Items = append(out.Body.Items, a.viewSubscription(s))

@@ -41,50 +41,25 @@ type window struct {
 	ReceivedAfter time.Time `json:"received_after"`
 }
 
-// listTransactions lists by time of receipt. Without queue, id or uid it shows the last 24 hours unless
-// told; filters on the state only thin a page.
+// page is what a list found, before it is shown.
+type page struct {
+	list   []*pg.Transaction
+	next   *string
+	link   string
+	window *window
+}
+
+// listTransactions lists by time of receipt, one queue by position. Without queue, id or uid it shows the
+// last 24 hours unless told; filters on the state only thin a page.
 func (a *API) listTransactions(ctx context.Context, in *listInput) (*transactionList, error) {
-	f, err := in.filter(a)
+	p, err := a.page(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &transactionList{}
-	out.Body.Items = []transactionView{}
-	var list []*pg.Transaction
-	if len(in.ID)+len(in.UID) > 0 {
-		if list, err = a.byNames(ctx, in, f); err != nil {
-			return nil, err
-		}
-	} else {
-		filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.ReceivedAfter, in.ReceivedBefore,
-			in.DoneAfter, in.DoneBefore, f.Ascending}
-		var c transactionCursor
-		if err := in.read(filters, &c); err != nil {
-			return nil, err
-		}
-		f.AfterAt, f.AfterQueue, f.AfterSeq = c.At, c.Queue, c.Seq
-		if f.ReceivedAfter.IsZero() && len(in.Queue) == 0 {
-			if f.ReceivedAfter = c.Window; f.ReceivedAfter.IsZero() {
-				now, err := a.now(ctx)
-				if err != nil {
-					return nil, err
-				}
-				f.ReceivedAfter = now.Add(-24 * time.Hour)
-			}
-			out.Body.Window = &window{f.ReceivedAfter.UTC()}
-			c.Window = f.ReceivedAfter
-		}
-		var next *pg.Transaction
-		if list, next, err = a.Store.List(ctx, contextID(ctx), f); err != nil {
-			return nil, err
-		}
-		if next != nil {
-			c.At, c.Queue, c.Seq = next.ReceivedAt, next.ID.Queue, next.ID.Seq
-			out.Body.Next, out.Link = in.next(filters, c)
-		}
-	}
+	out := &transactionList{Link: p.link}
+	out.Body.Items, out.Body.Next, out.Body.Window = []transactionView{}, p.next, p.window
 	with := include{data: slices.Contains(in.Include, "data"), result: slices.Contains(in.Include, "result"), history: slices.Contains(in.Include, "history")}
-	for _, t := range list {
+	for _, t := range p.list {
 		v := viewTransaction(t, with)
 		if with.history {
 			if v.History, err = a.historyOf(ctx, t.ID); err != nil {
@@ -96,11 +71,45 @@ func (a *API) listTransactions(ctx context.Context, in *listInput) (*transaction
 	return out, nil
 }
 
+// page finds a page of a list.
+func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
+	f, err := in.filter(a)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{}
+	if len(in.ID)+len(in.UID) > 0 {
+		p.list, err = a.byNames(ctx, in, f)
+		return p, err
+	}
+	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.ReceivedAfter, in.ReceivedBefore,
+		in.DoneAfter, in.DoneBefore, f.Ascending}
+	var c transactionCursor
+	if err := in.read(filters, &c); err != nil {
+		return nil, err
+	}
+	f.From = c.From
+	told := !in.ReceivedAfter.IsZero() || !in.ReceivedBefore.IsZero() || !in.DoneAfter.IsZero() || !in.DoneBefore.IsZero()
+	if !told && len(in.Queue) == 0 {
+		if f.ReceivedAfter = c.Window; f.ReceivedAfter.IsZero() {
+			now, err := a.now(ctx)
+			if err != nil {
+				return nil, err
+			}
+			f.ReceivedAfter = now.Add(-24 * time.Hour)
+		}
+		p.window = &window{f.ReceivedAfter.UTC()}
+		c.Window = f.ReceivedAfter
+	}
+	if p.list, c.From, err = a.Store.List(ctx, contextID(ctx), f); err == nil && c.From != nil {
+		p.next, p.link = in.next(ctx, filters, c)
+	}
+	return p, err
+}
+
 type transactionCursor struct {
-	At     time.Time `json:"a"`
-	Queue  int64     `json:"q"`
-	Seq    int64     `json:"s"`
-	Window time.Time `json:"w,omitzero"`
+	From   *pg.ListCursor `json:"f"`
+	Window time.Time      `json:"w,omitzero"`
 }
 
 // filter checks what a schema cannot say.

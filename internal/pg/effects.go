@@ -149,7 +149,7 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if err := t.commit(ctx, b); err != nil {
 		return err
 	}
-	if e.s.Count != nil && t.dry == nil {
+	if e.s.Count != nil && (t.joint == nil || !t.joint.dry) {
 		e.count()
 	}
 	if len(e.ripples) > 0 {

@@ -12,3 +12,23 @@ func Constraints() map[string]fault.Kind { return constraints }
 // HoldCommits makes every transaction of s call hold between its writes and its commit, with the process
 // id of its session; an error rolls it back. nil ends it.
 func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { s.beforeCommit = hold }
+
+// ListSQL is the statement with which a list is read.
+func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
+	if f.Examined == 0 {
+		f.Examined = 50000
+	}
+	q, err := s.listQuery(ctx, contextID, f)
+	if err != nil {
+		return "", nil, err
+	}
+	sql, args := q.page(f)
+	return sql, args, nil
+}
+
+// NamedSQL are the statements of the lists by name, with context, the name to go on from and the limit.
+var NamedSQL = map[string]func(contextID int32) (string, []any){
+	"queues":  func(c int32) (string, []any) { return queuesSQL, []any{c, "q5", "", 51} },
+	"senders": func(c int32) (string, []any) { return sendersSQL, []any{c, "", nil, "acct-5", 51} },
+	"pools":   func(c int32) (string, []any) { return poolsSQL, []any{c, nil, "p5", 51} },
+}

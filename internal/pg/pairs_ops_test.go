@@ -113,6 +113,19 @@ var (
 	}}
 )
 
+// cancelAll cancels all of queue q in one commit.
+var cancelAll = op{name: "cancel all", run: func(a *arena, s *pg.Store) string {
+	done, err := s.Bulk(a.ctx, a.by, a.ids, false, s.Cancel)
+	said := refusal(err)
+	for _, p := range done {
+		said += fmt.Sprintf(" %d %v", p.ID.Seq, p.Changed)
+		if p.Refused != nil {
+			said += " " + p.Refused.Code
+		}
+	}
+	return said
+}}
+
 var pauseType = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "T", true) })
 
 // answered settles the answer of that name to the lease in hand.

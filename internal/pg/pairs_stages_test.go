@@ -39,13 +39,13 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2)}
+			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
 		func(a *arena) []op {
 			return slices.Concat(inHand, a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"),
-				[]op{abandon(1), cancel(2), cancel(3), hurry})
+				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry})
 		}},
 	{"at the end of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b"); a.stale() },

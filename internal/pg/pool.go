@@ -42,9 +42,11 @@ func scanPool(row pgx.CollectableRow) (*Pool, error) {
 	return v, row.Scan(&v.Name, &v.AfterFailure, &v.BlockFor, &v.Paused, &v.Free, &v.Bound, &v.Blocked, &v.Waiting, &v.Version, &v.CreatedAt)
 }
 
+const poolsSQL = poolSQL + ` AND p.name > $3 ORDER BY p.name LIMIT $4`
+
 // SenderPools lists up to limit pools of a context by name, those after a given one.
 func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, limit int) ([]*Pool, error) {
-	rows, err := s.db(ctx).Query(ctx, poolSQL+` AND p.name > $3 ORDER BY p.name LIMIT $4`, contextID, s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, poolsSQL, contextID, s.now(), after, limit)
 	if err != nil {
 		return nil, known(err)
 	}

@@ -71,10 +71,12 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 	return v, err
 }
 
+const queuesSQL = queueSQL + ` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
+	ORDER BY n.context_id, n.name LIMIT $4`
+
 // Queues lists up to limit queues of a context by name: those after a name, with a prefix.
 func (s *Store) Queues(ctx context.Context, contextID int32, prefix, after string, limit int) ([]*Queue, error) {
-	rows, err := s.db(ctx).Query(ctx, queueSQL+` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
-		ORDER BY n.context_id, n.name LIMIT $4`, contextID, after, prefix, limit)
+	rows, err := s.db(ctx).Query(ctx, queuesSQL, contextID, after, prefix, limit)
 	if err != nil {
 		return nil, known(err)
 	}

@@ -91,8 +91,8 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		return err
 	}
 	for k, id := range found {
-		if d := dryOf(ctx); d != nil && s.queueID(k.context, k.name) == 0 {
-			d.made = append(d.made, id)
+		if j := jointOf(ctx); j != nil && s.queueID(k.context, k.name) == 0 {
+			j.made = append(j.made, id)
 		}
 		s.names.Store(k, id)
 	}

@@ -47,9 +47,11 @@ func scanSender(row pgx.CollectableRow) (*Sender, error) {
 		&v.BlockReason, &v.LastNonce, &v.LastUsedAt, &v.Version, &v.CreatedAt)
 }
 
+const sendersSQL = senderSQL + ` AND s.account > $4 ORDER BY s.account LIMIT $5`
+
 // Senders lists up to limit senders of a context by account, those after a given one.
 func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
-	rows, err := s.db(ctx).Query(ctx, senderSQL+` AND s.account > $4 ORDER BY s.account LIMIT $5`, contextID, "", s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, sendersSQL, contextID, "", s.now(), after, limit)
 	if err != nil {
 		return nil, known(err)
 	}

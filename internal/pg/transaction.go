@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -125,107 +124,4 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 		return id, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
 	return id, known(err)
-}
-
-// ListFilter narrows a list of transactions. Empty fields do not narrow.
-type ListFilter struct {
-	Queues, Types, States, Senders, Classes, Codes []string
-	ReceivedAfter, ReceivedBefore                  time.Time // half-open
-	DoneAfter, DoneBefore                          time.Time
-	RedriveOf                                      string
-	Ascending                                      bool
-	AfterAt                                        time.Time // the cursor: received_at, queue and position of the last one
-	AfterQueue, AfterSeq                           int64
-	Limit                                          int
-	Bodies                                         bool
-	Examined                                       int // how many rows the page may look at, 0 for 50,000
-}
-
-// List returns a page of transactions by time of receipt, and where the next one begins, nil at the end.
-// Filters only thin what the index by time brings: a page examines a bounded number of rows, so that it
-// may be short, even empty, before the end; next then has no more than its id and time of receipt.
-func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*Transaction, next *Transaction, err error) {
-	args := []any{contextID}
-	arg := func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) }
-	inner := []string{"k.context_id = $1"}
-	cmp, dir := "<", "DESC"
-	if f.Ascending {
-		cmp, dir = ">", "ASC"
-	}
-	if !f.ReceivedAfter.IsZero() {
-		inner = append(inner, "k.created_at >= "+arg(f.ReceivedAfter))
-	}
-	if !f.ReceivedBefore.IsZero() {
-		inner = append(inner, "k.created_at < "+arg(f.ReceivedBefore))
-	}
-	if !f.AfterAt.IsZero() {
-		inner = append(inner, fmt.Sprintf("(k.created_at, k.queue_id, k.seq) %s (%s, %s, %s)", cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq)))
-	}
-	if len(f.Queues) > 0 { // by its key, not by time
-		inner = append(inner, "k.queue_id IN (SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = ANY ("+arg(f.Queues)+"))")
-	}
-	if len(f.Types) > 0 {
-		inner = append(inner, "k.type = ANY ("+arg(f.Types)+")")
-	}
-	if f.Examined == 0 {
-		f.Examined = 50000
-	}
-	last := fmt.Sprintf(`SELECT k.queue_id, k.seq, k.created_at FROM postern.task k WHERE %s
-		ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT 1 OFFSET %[3]d`, strings.Join(inner, " AND "), dir, f.Examined-1)
-	innerArgs := len(args)
-	var outer []string
-	for column, values := range map[string][]string{"state": f.States, "sender": f.Senders, "error_class": f.Classes, "error_code": f.Codes} {
-		if len(values) > 0 {
-			outer = append(outer, "v."+column+" = ANY ("+arg(values)+")")
-		}
-	}
-	if !f.DoneAfter.IsZero() {
-		outer = append(outer, "v.done_at >= "+arg(f.DoneAfter))
-	}
-	if !f.DoneBefore.IsZero() {
-		outer = append(outer, "v.done_at < "+arg(f.DoneBefore))
-	}
-	if f.RedriveOf != "" {
-		outer = append(outer, "v.redrive_of = "+arg(f.RedriveOf)+"::text::uuid")
-	}
-	if len(outer) == 0 {
-		outer = []string{"true"}
-	}
-	sql := fmt.Sprintf(`WITH k AS MATERIALIZED (SELECT k.queue_id, k.seq, k.day, k.created_at FROM postern.task k WHERE %s
-			ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT %[3]s)
-		%[4]s%[5]s FROM k %[8]s
-		WHERE %[6]s ORDER BY k.created_at %[2]s, k.queue_id %[2]s, k.seq %[2]s LIMIT %[7]s`,
-		strings.Join(inner, " AND "), dir, arg(f.Examined), transactionSelect, bodyColumns(f.Bodies), strings.Join(outer, " AND "), arg(f.Limit+1), txOf("k"))
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, nil, known(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		t, err := scanTransaction(rows, f.Bodies)
-		if err != nil {
-			return nil, nil, err
-		}
-		list = append(list, t)
-	}
-	if rows.Err() != nil {
-		return nil, nil, known(rows.Err())
-	}
-	if len(list) > f.Limit {
-		list = list[:f.Limit]
-		return list, list[len(list)-1], nil
-	}
-	next = &Transaction{}
-	err = s.pool.QueryRow(ctx, last, args[:innerArgs]...).Scan(&next.ID.Queue, &next.ID.Seq, &next.ReceivedAt)
-	if err == pgx.ErrNoRows { // fewer than it may examine: that was all
-		return list, nil, nil
-	}
-	return list, next, known(err)
-}
-
-func bodyColumns(bodies bool) string {
-	if bodies {
-		return ", v.data, v.result"
-	}
-	return ""
 }

@@ -21,8 +21,8 @@ type txn struct {
 	began bool
 	done  bool
 
-	version int64   // what lockVersion found
-	dry     *dryRun // nothing is committed; see DryRun
+	version int64  // what lockVersion found
+	joint   *joint // whoever began it commits it
 }
 
 // attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
@@ -81,8 +81,8 @@ func (s *Store) mend(ctx context.Context, err error) error {
 }
 
 func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) {
-	if d := dryOf(ctx); d != nil {
-		return d.run(ctx, fn)
+	if j := jointOf(ctx); j != nil {
+		return j.run(ctx, fn)
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -119,8 +119,8 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 // although no standby has the commit. Such a warning, and a connection lost meanwhile, is
 // "commit_unknown".
 func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
-	if t.dry != nil {
-		return t.dry.keep(ctx, t, b)
+	if t.joint != nil {
+		return t.send(ctx, b)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -159,11 +159,9 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 // exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
 // decisions in it, it can simply be repeated.
 func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if d := dryOf(ctx); d != nil {
-		err = d.run(ctx, func(t *txn) error {
-			if tag, err = t.conn.Exec(ctx, sql, args...); err == nil {
-				t.done = true
-			}
+	if j := jointOf(ctx); j != nil {
+		err = j.run(ctx, func(t *txn) error {
+			tag, err = t.conn.Exec(ctx, sql, args...)
 			return err
 		})
 		return tag, err
@@ -184,8 +182,8 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 
 // rollback gives up what the transaction holds; fn may then return nil.
 func (t *txn) rollback(ctx context.Context) error {
-	if t.dry != nil {
-		return nil // run does it
+	if t.joint != nil {
+		return nil // nothing was written
 	}
 	t.done = true
 	if !t.began {

@@ -1,0 +1,222 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// bulkMost is how many transactions one request may change, bulkIDs how many it may name, bulkPage how many of a filter
+// are looked for at once. After bulkTime a request answers with what it did, and says where it stopped.
+const (
+	bulkMost = 10000
+	bulkIDs  = 1000
+	bulkPage = 200
+	bulkTime = 20 * time.Second
+)
+
+// oneOrMore is a filter in a body: a value, or a list of which one must hold.
+type oneOrMore []string
+
+// UnmarshalJSON reads a string or a list of them.
+func (v *oneOrMore) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*v = oneOrMore{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(v))
+}
+
+// Schema leaves the form to UnmarshalJSON: generated clients have no type for both.
+func (oneOrMore) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Description: "A string, or a list of which one must hold."}
+}
+
+// bulkFilter is what GET /transactions filters by.
+type bulkFilter struct {
+	Queue          oneOrMore  `json:"queue,omitempty"`
+	Type           oneOrMore  `json:"type,omitempty"`
+	State          oneOrMore  `json:"state,omitempty"`
+	Sender         oneOrMore  `json:"sender,omitempty"`
+	UID            oneOrMore  `json:"uid,omitempty"`
+	ID             oneOrMore  `json:"id,omitempty"`
+	ErrorClass     oneOrMore  `json:"error_class,omitempty"`
+	ErrorCode      oneOrMore  `json:"error_code,omitempty"`
+	RedriveOf      string     `json:"redrive_of,omitempty"`
+	ReceivedAfter  *time.Time `json:"received_after,omitempty" doc:"inclusive; without it, queue, id and uid: the last 24 hours"`
+	ReceivedBefore *time.Time `json:"received_before,omitempty" doc:"exclusive"`
+	DoneAfter      *time.Time `json:"done_after,omitempty" doc:"inclusive"`
+	DoneBefore     *time.Time `json:"done_before,omitempty" doc:"exclusive"`
+}
+
+// list is the filter as that of a list, oldest first.
+func (f *bulkFilter) list(after string) *listInput {
+	at := func(t *time.Time) (v time.Time) {
+		if t != nil {
+			v = *t
+		}
+		return v
+	}
+	return &listInput{Queue: f.Queue, Type: f.Type, State: f.State, Sender: f.Sender, UID: f.UID, ID: f.ID, ErrorClass: f.ErrorClass,
+		ErrorCode: f.ErrorCode, RedriveOf: f.RedriveOf, ReceivedAfter: at(f.ReceivedAfter), ReceivedBefore: at(f.ReceivedBefore),
+		DoneAfter: at(f.DoneAfter), DoneBefore: at(f.DoneBefore), Paging: Paging{Order: "asc", Cursor: after}}
+}
+
+type bulkInput struct {
+	DryRun bool `query:"dry_run" doc:"As dry_run in the body."`
+	Body   struct {
+		IDs    []string    `json:"ids,omitempty" maxItems:"1000" doc:"ids, or filter with max."`
+		Filter *bulkFilter `json:"filter,omitempty" doc:"As in the list."`
+		Max    int         `json:"max,omitempty" minimum:"1" maximum:"10000" doc:"Required with filter: nothing beyond it is touched."`
+		After  string      `json:"after,omitempty" doc:"next of the answer before."`
+		DryRun bool        `json:"dry_run,omitempty"`
+		Reason string      `json:"reason,omitempty" maxLength:"1000"`
+	}
+}
+
+// refusedView is one transaction that was left as it is.
+type refusedView struct {
+	ID     string `json:"id"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+type bulkOutput struct {
+	Body struct {
+		Matched int           `json:"matched" doc:"transactions that were looked at"`
+		Changed int           `json:"changed" doc:"pending ones included"`
+		Pending int           `json:"pending" doc:"these take effect at their next safe point"`
+		Refused []refusedView `json:"refused"`
+		Next    *string       `json:"next" doc:"send it back as after, to go on behind max; null at the end"`
+		DryRun  bool          `json:"dry_run,omitempty" doc:"true: this is what it would do"`
+	}
+}
+
+// bulk makes the handler of a lever on many transactions: by id, or by filter up to max, oldest first.
+func (a *API) bulk(pull pg.Pull) func(context.Context, *bulkInput) (*bulkOutput, error) {
+	return func(ctx context.Context, in *bulkInput) (*bulkOutput, error) {
+		r := &bulkRun{a: a, in: in, pull: pull, by: by(ctx, in.Body.Reason), out: &bulkOutput{}}
+		in.DryRun = in.DryRun || in.Body.DryRun
+		r.out.Body.Refused, r.out.Body.DryRun = []refusedView{}, in.DryRun
+		b := &in.Body
+		switch {
+		case len(b.IDs) > 0 == (b.Filter != nil):
+			return nil, fault.At("/filter", "want either ids or filter")
+		case b.Filter == nil && (b.Max != 0 || b.After != ""):
+			return nil, fault.At("/max", "max and after go with filter, not with ids")
+		case b.Filter == nil:
+			return r.out, r.byIDs(ctx)
+		case b.Max == 0:
+			return nil, fault.At("/max", "max is required with filter: 1 to %d", bulkMost)
+		}
+		return r.out, r.byFilter(ctx)
+	}
+}
+
+type bulkRun struct {
+	a    *API
+	in   *bulkInput
+	pull pg.Pull
+	by   pg.By
+	out  *bulkOutput
+}
+
+func (r *bulkRun) refuse(id, code, detail string) {
+	r.out.Body.Refused = append(r.out.Body.Refused, refusedView{id, code, detail})
+}
+
+// do pulls the lever on some transactions and counts.
+func (r *bulkRun) do(ctx context.Context, ids []outbox.ID) error {
+	done, err := r.a.Store.Bulk(ctx, r.by, ids, r.in.DryRun, r.pull)
+	for _, p := range done {
+		r.out.Body.Matched++
+		switch {
+		case p.Refused != nil:
+			r.refuse(p.ID.String(), p.Refused.Code, p.Refused.Detail)
+			continue
+		case p.Changed:
+			r.out.Body.Changed++
+		}
+		if p.Pending {
+			r.out.Body.Pending++
+		}
+	}
+	return err
+}
+
+// byIDs does those that the request names, oldest first. Nothing of it is done twice when it is repeated.
+func (r *bulkRun) byIDs(ctx context.Context) error {
+	var ids []outbox.ID
+	for _, s := range r.in.Body.IDs {
+		id, err := outbox.ParseID(s)
+		if err != nil {
+			r.refuse(fault.Clip(s), "not_found", "this is no id of a transaction")
+		} else if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	found, err := r.a.Store.Transactions(ctx, contextID(ctx), ids)
+	if err != nil {
+		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id outbox.ID) bool {
+		if found[id] == nil {
+			r.refuse(id.String(), "not_found", "no transaction "+id.String())
+		}
+		return found[id] == nil
+	})
+	slices.SortStableFunc(ids, func(x, y outbox.ID) int { return older(found[x], found[y]) })
+	return r.do(ctx, ids)
+}
+
+// older orders transactions as lists do: by time of receipt, queue and position.
+func older(x, y *pg.Transaction) int {
+	if c := x.ReceivedAt.Compare(y.ReceivedAt); c != 0 {
+		return c
+	}
+	return slices.Compare([]int64{x.ID.Queue, x.ID.Seq}, []int64{y.ID.Queue, y.ID.Seq})
+}
+
+// byFilter goes through the list, page by page, until max, the end, or the time that one request may take. An
+// error after something was done is kept for the log: the answer says what was done, and where to go on.
+func (r *bulkRun) byFilter(ctx context.Context) error {
+	begun, body := time.Now(), &r.out.Body
+	for after := r.in.Body.After; ; {
+		in := r.in.Body.Filter.list(after)
+		in.Limit = min(bulkPage, r.in.Body.Max-body.Matched)
+		page, err := r.a.page(ctx, in)
+		if err != nil {
+			return err
+		}
+		ids := make([]outbox.ID, len(page.list))
+		for i, t := range page.list {
+			ids[i] = t.ID
+		}
+		if err := r.do(ctx, ids); err != nil {
+			if body.Matched == 0 || after == "" { // what was done stays so when it is sent again
+				return err
+			}
+			r.a.Log.WarnContext(ctx, "a bulk broke off", "request", scopeOf(ctx).RequestID, "error", err)
+			body.Next = &after
+			return nil
+		}
+		if body.Next = page.next; page.next == nil || body.Matched >= r.in.Body.Max || time.Since(begun) > bulkTime {
+			return nil
+		}
+		after = *page.next
+	}
+}
+
+// redriveAgain posts a transaction once more, as it was.
+func (a *API) redriveAgain(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+	_, err := a.Store.Redrive(ctx, by, id, pg.Redrive{})
+	return pg.LeverResult{Changed: err == nil}, err
+}

@@ -1,0 +1,149 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// bulkChunk is how many transactions one commit of a bulk changes: their queues are locked until then.
+const bulkChunk = 100
+
+// Pull is a lever on one transaction.
+type Pull func(ctx context.Context, by By, id outbox.ID) (LeverResult, error)
+
+// Pulled is what a lever did with one transaction of several, or why it refused.
+type Pulled struct {
+	ID outbox.ID
+	LeverResult
+	Refused *fault.Error
+}
+
+// Bulk pulls a lever on many transactions in the order of ids, in chunks of one commit each, and returns one
+// result for each that was tried. A refusal concerns one transaction; an error, of the database say, ends
+// the bulk: what is in the list then has been done. With dry nothing is kept.
+func (s *Store) Bulk(ctx context.Context, by By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
+	for len(ids) > 0 {
+		n := min(len(ids), bulkChunk)
+		var part []Pulled
+		if dry {
+			tried, end := s.DryRun(ctx)
+			part, err = pullEach(tried, by, ids[:n], pull)
+			end()
+		} else {
+			err = s.together(ctx, ids[:n], func(ctx context.Context) (err error) {
+				part, err = pullEach(ctx, by, ids[:n], pull)
+				return err
+			})
+			if fault.CodeOf(err) == "broken" { // each in its own transaction waits for nobody else's queue
+				part, err = pullEach(ctx, by, ids[:n], pull)
+				done = append(done, part...)
+				part = nil
+			}
+		}
+		if err != nil {
+			return done, err
+		}
+		done, ids = append(done, part...), ids[n:]
+	}
+	return done, nil
+}
+
+func pullEach(ctx context.Context, by By, ids []outbox.ID, pull Pull) ([]Pulled, error) {
+	var list []Pulled
+	for _, id := range ids {
+		r, err := pull(ctx, by, id)
+		p := Pulled{ID: id, LeverResult: r}
+		if err != nil {
+			f := fault.As(err)
+			if f.Kind == fault.Internal || f.Kind == fault.Retry && f.Code != "queue_full" && f.Code != "queue_draining" {
+				return list, err
+			}
+			p.Refused = f
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// PurgeQueue cancels up to most transactions that wait in a queue, oldest first; what is in flight goes on.
+// more says that some wait still. With posts coming all the while it ends with what waited at its begin.
+func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (cancelled int, more bool, err error) {
+	q, err := s.Queue(ctx, by.Context, name)
+	if err != nil {
+		return 0, false, err
+	}
+	if err := by.seen(q.Version); err != nil {
+		return 0, false, err
+	}
+	by.Match = nil // it was about the queue
+	dry := jointOf(ctx) != nil
+	begin, err := s.Now(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	if q.Head == nil {
+		return 0, false, s.auditPurge(ctx, by, name)
+	}
+	above := int64(0)
+	for {
+		ids, err := s.waiting(ctx, q.Head.Queue, above, begin, min(bulkChunk, most-cancelled+1))
+		if err != nil {
+			return cancelled, false, err
+		}
+		if len(ids) > most-cancelled {
+			ids, more = ids[:most-cancelled], true
+		}
+		if len(ids) == 0 {
+			return cancelled, more, s.auditPurge(ctx, by, name)
+		}
+		above = ids[len(ids)-1].Seq
+		done, err := s.Bulk(ctx, by, ids, dry, s.cancelWaits)
+		for _, p := range done {
+			if p.Changed {
+				cancelled++
+			}
+		}
+		if err != nil {
+			return cancelled, true, err
+		}
+	}
+}
+
+// cancelWaits is Cancel of what waits; one that went out since it was looked for is left alone.
+func (s *Store) cancelWaits(ctx context.Context, by By, id outbox.ID) (LeverResult, error) {
+	t, err := s.Transaction(ctx, by.Context, id)
+	if err != nil || t.State != outbox.WAITING {
+		return LeverResult{}, err
+	}
+	return s.Cancel(ctx, by, id)
+}
+
+// waiting returns transactions of a queue above a position that are neither ended nor in flight.
+func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time, limit int) ([]outbox.ID, error) {
+	rows, err := s.pool.Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', t.epoch FROM postern.queue q
+		JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
+		WHERE q.queue_id = $1 AND t.seq > $2 AND t.created_at <= $3 AND t.seq IS DISTINCT FROM q.cur_seq
+			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+		ORDER BY t.seq LIMIT $4`, queue, above, until, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
+		return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
+	})
+	return list, known(err)
+}
+
+// auditPurge keeps who purged a queue, beside the rows of what was cancelled.
+func (s *Store) auditPurge(ctx context.Context, by By, name string) error {
+	return s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		s.audit(b, by, "purge", "/queues/"+name)
+		return t.commit(ctx, b)
+	})
+}

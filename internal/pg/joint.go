@@ -1,0 +1,120 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// joint is one SQL transaction that several of the store's join: each sees what those before it did. It has no
+// savepoints: what a decision refuses has written nothing yet, and an error of the database ends all of it.
+type joint struct {
+	s      *Store
+	conn   *pgxpool.Conn
+	broken bool    // by an error of the database; a dry run begins anew then
+	dry    bool    // rolled back in the end, whatever happens
+	made   []int64 // ids of queues that only this transaction knows
+}
+
+type jointKey struct{}
+
+func jointOf(ctx context.Context) *joint {
+	j, _ := ctx.Value(jointKey{}).(*joint)
+	return j
+}
+
+// DryRun returns a context under which this store does all that it is asked to in one transaction, sees
+// what it did, and keeps nothing: end rolls it back. It holds the locks of what it touched until then, so
+// it is to end soon. It is for one goroutine.
+func (s *Store) DryRun(ctx context.Context) (_ context.Context, end func()) {
+	j := &joint{s: s, dry: true}
+	return context.WithValue(ctx, jointKey{}, j), j.end
+}
+
+// together runs fn under a context in which all that the store does is one commit. The queues of ids are
+// locked first, in the order of their ids, as every transaction locks them; what fn touches besides may
+// make it a victim of a deadlock. A Retry fault "broken": nothing was done.
+func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
+	j := &joint{s: s}
+	defer j.end()
+	queues := make([]int64, len(ids))
+	for i, id := range ids {
+		queues[i] = id.Queue
+	}
+	err := j.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		t.lockQueues(b, queues, map[int64]*queueRow{})
+		return t.commit(ctx, b)
+	})
+	if err == nil {
+		err = fn(context.WithValue(ctx, jointKey{}, j))
+	}
+	if j.broken {
+		return fault.New(fault.Retry, "broken", "the database broke off several changes at once").Because(err)
+	}
+	if err != nil {
+		return err
+	}
+	t := &txn{conn: j.conn, s: s, began: true}
+	if err := t.commit(ctx, &pgx.Batch{}); err != nil {
+		return known(err)
+	}
+	s.ring() // what rang before the commit rang for nothing
+	return nil
+}
+
+// db is where the store reads: the pool, or the transaction that it has joined.
+func (s *Store) db(ctx context.Context) querier {
+	if j := jointOf(ctx); j != nil && j.conn != nil {
+		return j.conn
+	}
+	return s.pool
+}
+
+// run is runOnce inside the joint transaction.
+func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
+	if j.conn == nil {
+		conn, err := j.s.pool.Acquire(ctx)
+		if err != nil {
+			return unavailable(err)
+		}
+		j.conn = conn
+	}
+	if j.conn.Conn().PgConn().TxStatus() == 'I' {
+		if _, err := j.conn.Exec(ctx, "BEGIN"); err != nil {
+			return known(err)
+		}
+	}
+	err := fn(&txn{conn: j.conn, s: j.s, began: true, joint: j})
+	if j.conn.Conn().PgConn().TxStatus() != 'T' {
+		j.broken = true
+		if j.dry { // then mend may let it run again
+			if _, e := j.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); e != nil {
+				j.conn.Conn().Close(context.WithoutCancel(ctx))
+			}
+		}
+	}
+	return known(err)
+}
+
+func (j *joint) end() {
+	if j.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if j.conn.Conn().PgConn().TxStatus() != 'I' {
+		if _, err := j.conn.Exec(ctx, "ROLLBACK"); err != nil {
+			j.conn.Conn().Close(ctx)
+		}
+	}
+	j.conn.Release()
+	for _, id := range j.made {
+		j.s.forgetQueue(id)
+	}
+}

@@ -1,0 +1,102 @@
+package pg_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// plan explains a statement as the pool runs it; with ran it is executed, and the plan says what was read.
+func (w *world) plan(ran bool, sql string, args ...any) string {
+	w.t.Helper()
+	how := "EXPLAIN (COSTS OFF) "
+	if ran {
+		how = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) "
+	}
+	rows, err := w.s.Pool().Query(w.ctx, how+sql, args...)
+	w.must(err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	w.must(err)
+	return strings.Join(lines, "\n")
+}
+
+// crowd fills the tables as if 100,000 transactions had come in two days to 1,000 queues, of which one in
+// a hundred ended FAILED and the last of each queue waits; and 20,000 senders and names of queues.
+func (w *world) crowd() {
+	w.t.Helper()
+	w.dispatcher("T", nil)
+	w.post("live", "T", "x")
+	for _, sql := range []string{
+		`INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, 'q' || i, 1000000 + i FROM generate_series(1, 20000) i`,
+		`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, phase, lane, entered_at)
+			SELECT 1000000 + i, $1, 100, 100, $2, $2, 1, 'READY', (SELECT max(lane) FROM postern.queue), $3 FROM generate_series(1, 1000) i`,
+		`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, created_at)
+			SELECT 1000000 + i % 1000 + 1, i / 1000 + 1, CASE WHEN i < 50000 THEN $2::date - 1 ELSE $2 END, $1, 1, 'T', '{}',
+				$3::timestamptz - interval '1 s' * (100000 - i) * 0.6 FROM generate_series(0, 99999) i`,
+		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
+			SELECT t.queue_id, t.seq, t.day, $1, 'DISPATCHING', CASE WHEN t.queue_id % 100 = 0 THEN 'FAILED' ELSE 'DONE' END, t.created_at + interval '1 s'
+			FROM postern.task t WHERE t.queue_id > 1000000 AND t.seq < 100 AND $2::date IS NOT NULL`,
+		`INSERT INTO postern.pool (context_id, name) SELECT $1, 'p' || i FROM generate_series(1, 1000) i`,
+		`INSERT INTO postern.sender (context_id, pool_id, account) SELECT $1, (SELECT min(pool_id) FROM postern.pool) + i % 1000, 'acct-' || i FROM generate_series(1, 20000) i`,
+	} {
+		last := 1
+		for strings.Contains(sql, "$"+strconv.Itoa(last+1)) {
+			last++
+		}
+		args := []any{w.id, outbox.DayOf(w.now).Time(), w.now}
+		_, err := w.s.Pool().Exec(w.ctx, sql, args[:last]...)
+		w.must(err)
+	}
+	_, err := w.s.Pool().Exec(w.ctx, `ANALYZE`)
+	w.must(err)
+}
+
+// Each list goes through an index in its order, at 100,000 rows, and reads about what it shows.
+func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.at(w.now.Truncate(24 * time.Hour).Add(12 * time.Hour))
+	w.crowd()
+	day := w.now.Add(-24 * time.Hour)
+	full := regexp.MustCompile(`Seq Scan on ((task|outcome)_(` + day.Format("20060102") + "|" + w.now.Format("20060102") + `)|queue|queue_name|sender) `)
+	for _, c := range []struct {
+		name, uses string
+		sorts      bool // it may: the rows of one queue, or the few that failed
+		f          pg.ListFilter
+	}{
+		{"the last day", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day}},
+		{"oldest first", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Ascending: true}},
+		{"from a cursor", "created_at_queue_id_seq_idx", false, pg.ListFilter{From: &pg.ListCursor{At: w.now.Add(-time.Hour), Queue: 1000500, Seq: 50}}},
+		{"a type", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Types: []string{"T"}}},
+		{"what is done", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"DONE"}}},
+		{"what waits", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"WAITING", "RETRY"}}},
+		{"what failed", "done_at_queue_id_seq_idx", true, pg.ListFilter{ReceivedAfter: day, States: []string{"FAILED"}}},
+		{"one queue", "_pkey", false, pg.ListFilter{Queues: []string{"q500"}}},
+		{"one queue, what failed", "_pkey", true, pg.ListFilter{Queues: []string{"q500"}, States: []string{"FAILED"}}},
+		{"several queues", "created_at_queue_id_seq_idx", false, pg.ListFilter{Queues: []string{"q500", "q501"}}},
+	} {
+		c.f.Limit = 50
+		sql, args, err := w.s.ListSQL(w.ctx, w.id, c.f)
+		w.must(err)
+		plan := w.plan(false, sql, args...)
+		if full.MatchString(plan) || !strings.Contains(plan, c.uses) {
+			t.Errorf("%s: wants an index like %s and no scan of a table:\n%s", c.name, c.uses, plan)
+		}
+		if outer, _, _ := strings.Cut(plan, "Append"); strings.Contains(outer, "Sort") && !c.sorts {
+			t.Errorf("%s: a list is read in the order of its index:\n%s", c.name, plan)
+		}
+	}
+	for name, of := range pg.NamedSQL {
+		sql, args := of(w.id)
+		if plan := w.plan(false, sql, args...); full.MatchString(plan) {
+			t.Errorf("%s: wants an index:\n%s", name, plan)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// ListFilter narrows a list of transactions. Empty fields do not narrow.
+type ListFilter struct {
+	Queues, Types, States, Senders, Classes, Codes []string
+	ReceivedAfter, ReceivedBefore                  time.Time // half-open
+	DoneAfter, DoneBefore                          time.Time
+	RedriveOf                                      string
+	Ascending                                      bool
+	From                                           *ListCursor // nil for the first page
+	Limit                                          int
+	Bodies                                         bool
+	Examined                                       int // how many rows the page may look at, 0 for 50,000
+}
+
+// ListCursor is the last row that a page looked at.
+type ListCursor struct {
+	At    time.Time `json:"a"`
+	Queue int64     `json:"q"`
+	Seq   int64     `json:"s"`
+}
+
+// List returns a page of transactions by time of receipt, one queue's by position, and where the next one
+// begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
+// before the end.
+func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*Transaction, next *ListCursor, err error) {
+	if f.Examined == 0 {
+		f.Examined = 50000
+	}
+	q, err := s.listQuery(ctx, contextID, f)
+	if err != nil || q == nil {
+		return nil, nil, err
+	}
+	sql, args := q.page(f)
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, nil, known(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		t, err := scanTransaction(rows, f.Bodies)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = append(list, t)
+	}
+	if rows.Err() != nil {
+		return nil, nil, known(rows.Err())
+	}
+	if len(list) > f.Limit {
+		list = list[:f.Limit]
+		last := list[f.Limit-1]
+		return list, &ListCursor{last.ReceivedAt, last.ID.Queue, last.ID.Seq}, nil
+	}
+	next = &ListCursor{}
+	err = s.pool.QueryRow(ctx, fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d", q.keys, q.order, f.Examined-1), q.keyArgs...).
+		Scan(&next.At, &next.Queue, &next.Seq)
+	if err == pgx.ErrNoRows { // fewer than it may look at: that was all
+		return list, nil, nil
+	}
+	return list, next, known(err)
+}
+
+// listQuery is how a list is read: keys brings candidates in order from one index, thin says which stay.
+type listQuery struct {
+	keys    string // of task: queue_id, seq, day, created_at, type
+	keyArgs []any
+	order   string
+	thin    []string
+	args    []any // of thin; they follow those of keys
+}
+
+// arg adds a value to the arguments of keys.
+func (q *listQuery) arg(v any) string {
+	q.keyArgs = append(q.keyArgs, v)
+	return fmt.Sprintf("$%d", len(q.keyArgs))
+}
+
+// by adds a condition that thins, with %s for its value.
+func (q *listQuery) by(condition string, v any) {
+	q.args = append(q.args, v)
+	q.thin = append(q.thin, fmt.Sprintf(condition, fmt.Sprintf("$%d", len(q.keyArgs)+len(q.args))))
+}
+
+// listQuery chooses the index: one queue by its key; what ended badly, if it is little, by outcome_not_done;
+// else the time of receipt. nil: there is no such queue, and so nothing to list.
+func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*listQuery, error) {
+	q := &listQuery{}
+	switch bad, err := s.fewEndedBadly(ctx, contextID, f); {
+	case err != nil:
+		return nil, err
+	case len(f.Queues) == 1:
+		var id int64
+		err := s.pool.QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`, contextID, f.Queues[0]).Scan(&id)
+		if err == pgx.ErrNoRows {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, known(err)
+		}
+		q.ofQueue(id, f)
+	case bad:
+		q.endedBadly(contextID, f)
+	default:
+		q.byTime(contextID, f)
+	}
+	q.narrow(contextID, f)
+	return q, nil
+}
+
+func direction(f ListFilter) (cmp, dir string) {
+	if f.Ascending {
+		return ">", "ASC"
+	}
+	return "<", "DESC"
+}
+
+// days prunes partitions: a transaction's day is never before that of its receipt.
+func (q *listQuery) days(f ListFilter) string {
+	if f.ReceivedAfter.IsZero() {
+		return ""
+	}
+	return " AND k.day >= " + q.arg(outbox.DayOf(f.ReceivedAfter).Time())
+}
+
+func (q *listQuery) ofQueue(id int64, f ListFilter) {
+	cmp, dir := direction(f)
+	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.queue_id = " + q.arg(id) + q.days(f)
+	if f.From != nil {
+		q.keys += fmt.Sprintf(" AND k.seq %s %s", cmp, q.arg(f.From.Seq))
+	}
+	q.keys += " ORDER BY k.seq " + dir + fmt.Sprintf(" LIMIT %d", f.Examined)
+	q.order = "k.seq " + dir
+}
+
+func (q *listQuery) byTime(contextID int32, f ListFilter) {
+	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.context_id = " + q.arg(contextID) + q.days(f) + q.times(f)
+	q.order = byReceipt(f)
+	q.keys += " ORDER BY " + q.order + fmt.Sprintf(" LIMIT %d", f.Examined)
+}
+
+// times bounds the scan by the time of receipt and by the cursor.
+func (q *listQuery) times(f ListFilter) (sql string) {
+	cmp, _ := direction(f)
+	if !f.ReceivedAfter.IsZero() {
+		sql += " AND k.created_at >= " + q.arg(f.ReceivedAfter)
+	}
+	if !f.ReceivedBefore.IsZero() {
+		sql += " AND k.created_at < " + q.arg(f.ReceivedBefore)
+	}
+	if f.From != nil {
+		sql += fmt.Sprintf(" AND (k.created_at, k.queue_id, k.seq) %s (%s, %s, %s)", cmp, q.arg(f.From.At), q.arg(f.From.Queue), q.arg(f.From.Seq))
+	}
+	return sql
+}
+
+func byReceipt(f ListFilter) string {
+	_, dir := direction(f)
+	return fmt.Sprintf("k.created_at %[1]s, k.queue_id %[1]s, k.seq %[1]s", dir)
+}
+
+// endedSince is what bounds a scan of outcome_not_done: nothing ends before it is received.
+func endedSince(f ListFilter) time.Time {
+	if f.DoneAfter.After(f.ReceivedAfter) {
+		return f.DoneAfter
+	}
+	return f.ReceivedAfter
+}
+
+// fewEndedBadly says whether the list shows nothing but what ended other than DONE, and that since the time
+// that it covers no more did than a page may look at. Then that is all that is read.
+func (s *Store) fewEndedBadly(ctx context.Context, contextID int32, f ListFilter) (bool, error) {
+	if len(f.States) == 0 || len(f.Queues) == 1 {
+		return false, nil
+	}
+	for _, state := range f.States {
+		if st := outbox.State(state); st == outbox.DONE || !st.Terminal() {
+			return false, nil
+		}
+	}
+	var n int
+	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
+		contextID, endedSince(f), f.Examined).Scan(&n)
+	return n < f.Examined, known(err)
+}
+
+func (q *listQuery) endedBadly(contextID int32, f ListFilter) {
+	q.keys = `SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.outcome o JOIN postern.task k ON (k.queue_id, k.seq, k.day) = (o.queue_id, o.seq, o.day)
+		WHERE o.context_id = ` + q.arg(contextID) + ` AND o.state <> 'DONE' AND o.done_at >= ` + q.arg(endedSince(f)) + " AND o.state = ANY (" + q.arg(f.States) + ")" + q.times(f)
+	q.order = byReceipt(f)
+	q.keys += " ORDER BY " + q.order
+}
+
+// narrow thins what the index brings: by the keys first, then by what the view shows.
+func (q *listQuery) narrow(contextID int32, f ListFilter) {
+	if len(f.Types) > 0 {
+		q.by("k.type = ANY (%s)", f.Types)
+	}
+	if len(f.Queues) > 1 {
+		q.by("k.queue_id IN (SELECT queue_id FROM postern.queue_name WHERE name = ANY (%s) AND context_id = "+fmt.Sprint(contextID)+")", f.Queues)
+	}
+	if len(f.Queues) == 1 {
+		if !f.ReceivedAfter.IsZero() {
+			q.by("k.created_at >= %s", f.ReceivedAfter)
+		}
+		if !f.ReceivedBefore.IsZero() {
+			q.by("k.created_at < %s", f.ReceivedBefore)
+		}
+	}
+	ended, live := len(f.States) > 0, len(f.States) > 0
+	for _, s := range f.States {
+		ended, live = ended && outbox.State(s).Terminal(), live && !outbox.State(s).Terminal()
+	}
+	const outcome = "EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)"
+	switch { // one look at an index, before the view is asked
+	case ended:
+		q.by(outcome+" AND o.state = ANY (%s))", f.States)
+	case live:
+		q.thin = append(q.thin, "NOT "+outcome+")")
+	}
+	for _, c := range []struct {
+		column string
+		values []string
+	}{{"state", f.States}, {"sender", f.Senders}, {"error_class", f.Classes}, {"error_code", f.Codes}} {
+		if len(c.values) > 0 {
+			q.by("v."+c.column+" = ANY (%s)", c.values)
+		}
+	}
+	if !f.DoneAfter.IsZero() {
+		q.by("v.done_at >= %s", f.DoneAfter)
+	}
+	if !f.DoneBefore.IsZero() {
+		q.by("v.done_at < %s", f.DoneBefore)
+	}
+	if f.RedriveOf != "" {
+		q.by("v.redrive_of = %s::text::uuid", f.RedriveOf)
+	}
+}
+
+// page is the statement of a page, one row longer than it. The keys are a subquery and no CTE, whose order the
+// planner would not know: it would read all that a page may look at, and sort it.
+func (q *listQuery) page(f ListFilter) (string, []any) {
+	where := ""
+	if len(q.thin) > 0 {
+		where = "WHERE " + strings.Join(q.thin, " AND ")
+	}
+	return fmt.Sprintf("%s%s FROM (%s) k %s %s ORDER BY %s LIMIT %d", transactionSelect, bodyColumns(f.Bodies), q.keys, txOf("k"), where, q.order, f.Limit+1),
+		append(q.keyArgs, q.args...)
+}
+
+func bodyColumns(bodies bool) string {
+	if bodies {
+		return ", v.data, v.result"
+	}
+	return ""
+}
