@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"log/slog"
 	"net"
@@ -66,7 +67,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Log: log, NodeName: cfg.NodeName, Metrics: a.metrics,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace})
 	}
 	if role.Serve && !role.Work {
@@ -78,7 +79,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Serve {
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, DebugClock: a.due(cfg), Metrics: a.metrics})
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(), DebugClock: a.due(cfg), Metrics: a.metrics})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"strings"
+)
+
+// SigningKey signs what leaves the installation besides the secrets of its receivers: an ed25519 key as
+// `openssl genpkey -algorithm ed25519` writes it (PEM), or as Standard Webhooks does (whsk_ and base64).
+type SigningKey ed25519.PrivateKey
+
+// UnmarshalText reads a key; the text itself is in no error.
+func (k *SigningKey) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*k = nil
+		return nil
+	}
+	if raw, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "whsk_"); ok {
+		b, err := base64.StdEncoding.DecodeString(raw)
+		switch {
+		case err == nil && len(b) == ed25519.PrivateKeySize && string(ed25519.NewKeyFromSeed(b[:ed25519.SeedSize])) == string(b):
+			*k = SigningKey(b)
+			return nil
+		case err == nil && len(b) == ed25519.SeedSize:
+			*k = SigningKey(ed25519.NewKeyFromSeed(b))
+			return nil
+		}
+		return fmt.Errorf("want whsk_ and the base64 of an ed25519 key")
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return fmt.Errorf("want an ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it, or whsk_ and its base64")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	private, ok := key.(ed25519.PrivateKey)
+	if err != nil || !ok {
+		return fmt.Errorf("the PEM block %q holds no ed25519 key in PKCS #8", block.Type)
+	}
+	*k = SigningKey(private)
+	return nil
+}
+
+// Public is the other half as receivers are given it, "" without a key.
+func (k SigningKey) Public() string {
+	if len(k) == 0 {
+		return ""
+	}
+	return "whpk_" + base64.StdEncoding.EncodeToString(ed25519.PrivateKey(k).Public().(ed25519.PublicKey))
+}
