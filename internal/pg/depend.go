@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,8 +21,8 @@ const reachAtOnce = 1000
 // Why no dependent is forgotten: who posts one locks the queue of what it depends on and marks that as
 // watched, or sees its outcome behind that lock; who ends what is watched locks the queues of the
 // dependents before it looks whether something else holds them, so that of two ends that a transaction
-// waits for the later one sees the other's outcome. What was posted between the look that told us which
-// queues to lock and our lock on the end's own queue is left to a ripple.
+// waits for the later one sees the other's outcome. Who was posted between the look that told us which
+// queues to lock and our lock on the end's own queue is found behind the locks, and all begins again.
 //
 // Why this is no deadlock: all queues, the end's own among them, are locked in one statement in the order
 // of their ids.
@@ -112,20 +111,22 @@ func (r *reach) queues(more ...int64) []int64 {
 	return more
 }
 
-// behind reads again what the locks have settled, and keeps what is locked.
+// grown asks run to look again whom an end gets to: somebody posted a dependent between the look and the
+// locks.
+type grown struct{ r *reach }
+
+func (e *grown) Error() string { return "an end has more dependents than were seen" }
+
+// behind reads again what the locks have settled.
 func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) error {
 	b := &pgx.Batch{}
 	r.read(b)
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	list := r.list
-	r.list = nil
-	for _, d := range list {
+	for _, d := range r.list {
 		if rows[d.ID.Queue] == nil {
-			r.more = true
-		} else {
-			r.list = append(r.list, d)
+			return &grown{r}
 		}
 	}
 	if r.good {
@@ -272,7 +273,6 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 		}
 		var done bool
 		err = s.run(ctx, func(t *txn) error {
-			done = false
 			e := newEffects(s)
 			rows := map[int64]*queueRow{}
 			b := &pgx.Batch{}
@@ -284,10 +284,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			if err := r.behind(ctx, t, rows); err != nil {
 				return err
 			}
-			more := r.more
-			if r.more = false; len(r.list) == 0 && !more {
-				done = true
-			}
+			done, r.more = !r.more, false // what is left has its ripple already
 			if err := r.apply(e, rows, state); err != nil {
 				return err
 			}
@@ -300,10 +297,8 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 		if err != nil || done {
 			return err
 		}
-		if n := len(r.list); n > 0 && r.good { // who fails is gone from the list; who is released may be held by another
-			after = placeOf(r.list[n-1].ID)
-		} else if n == 0 {
-			time.Sleep(10 * time.Millisecond) // somebody posts one this very moment
+		if r.good { // who fails is gone from the list; who waits for something else as well is not
+			after = placeOf(r.list[len(r.list)-1].ID)
 		}
 	}
 }

@@ -40,6 +40,26 @@ var (
 	})
 )
 
+// opDepend posts one that depends on another.
+func opDepend(name, queue, on string) op {
+	return opIngest(name, func(a *arena) []*pg.Submission {
+		s := dependent(queue, "w-"+queue, on)
+		s.ContextID = a.id
+		return []*pg.Submission{s}
+	})
+}
+
+// settleOther settles an answer to the other lease of the stage.
+func settleOther(answer outbox.Answer) op {
+	return op{name: "settle the other " + string(answer.Class), run: func(a *arena, s *pg.Store) string {
+		out, err := s.Settle(a.ctx, []*pg.Answer{a.answer(a.other, answer)})
+		if err != nil {
+			return refusal(err)
+		}
+		return fmt.Sprintf("fenced=%v %v", out[0].Fenced, out[0].Err)
+	}}
+}
+
 func leases(list []*pg.Lease) string {
 	var out []string
 	for _, l := range list {

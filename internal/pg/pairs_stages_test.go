@@ -122,6 +122,29 @@ var stages = []stage{
 		func(a *arena) []op {
 			return slices.Concat(inHand, []op{a.elapsed(), cancel(0), cancel(1), abandon(0), retryNow(0)})
 		}},
+	{"watched by others",
+		func(a *arena) {
+			a.flying(0, "a", "b")
+			for _, s := range []*pg.Submission{dependent("r", "x", "a"), dependent("r", "y"), dependent("s", "z", "x")} {
+				a.ids = append(a.ids, a.postAll(s)[0].ID)
+			}
+			a.stale()
+		},
+		func(a *arena) []op {
+			return slices.Concat(inHand, a.dispatched("done", "rejected", "failed", "back"), []op{abandon(0), cancel(1), cancel(2), cancel(4),
+				opDepend("depend on it", "s", "a"), opDepend("depend on its dependent", "q", "x")})
+		}},
+	{"that others wait for twice",
+		func(a *arena) {
+			a.flying(0, "a", "b")
+			a.post("p", "T", "c")
+			a.other = a.claim(a.n1, everything())[0]
+			a.ids = append(a.ids, a.postAll(dependent("r", "x", "a", "c"))[0].ID)
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, release, giveUp, cancel(2), settleOther(done()), settleOther(outbox.Answer{Class: outbox.ClassRejected, Code: "500"})},
+				a.dispatched("done", "rejected"))
+		}},
 	{"idle",
 		func(a *arena) {
 			a.flying(0, "a")

@@ -39,6 +39,7 @@ type arena struct {
 	n1, n2         pg.Node
 	ids            []outbox.ID
 	lease          *pg.Lease             // of queue q, held by n1
+	other          *pg.Lease             // of queue p
 	answers        map[string]*pg.Answer // to lease, by what the worker said; decided once
 	alone          map[string]end
 }

@@ -47,6 +47,9 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 		if err := lacks.err(); err != nil {
 			return err
 		}
+		if len(apart) == len(answers) {
+			return t.rollback(ctx)
+		}
 		return st.e.commit(ctx, t, &pgx.Batch{})
 	})
 	for _, i := range apart {

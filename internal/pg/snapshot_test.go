@@ -13,7 +13,7 @@ import (
 
 // tables are those whose rows a statement of the hot path may change.
 var tables = []string{"queue_name", "queue", "ready", "timer", "node", "sender", "dispatcher", "task", "outcome", "attempt",
-	"delivery", "mark", "redrive", "idempotency", "audit"}
+	"delivery", "mark", "dependency", "ripple", "redrive", "idempotency", "audit"}
 
 // keep copies all rows, so that back can bring them again as often as it is wanted: the same ids, fences
 // and times, and so the same leases.
@@ -74,6 +74,8 @@ UNION ALL SELECT 'outcome ' || (to_jsonb(o) - '{fence}'::text[])::text FROM post
 UNION ALL SELECT 'attempt ' || (to_jsonb(a) - '{fence}'::text[])::text FROM postern.attempt a
 UNION ALL SELECT 'delivery ' || concat_ws(' ', queue_id, seq, event, state) FROM postern.delivery
 UNION ALL SELECT 'mark ' || concat_ws(' ', queue_id, seq, kind) FROM postern.mark
+UNION ALL SELECT 'dependency ' || concat_ws(' ', queue_id, seq, on_queue, on_seq) FROM postern.dependency
+UNION ALL SELECT 'ripple ' || concat_ws(' ', queue_id, seq) FROM postern.ripple
 UNION ALL SELECT 'key ' || concat_ws(' ', context_id, key, queue_id, seq) FROM postern.idempotency
 UNION ALL SELECT 'audit ' || concat_ws(' ', action, object) FROM postern.audit
 ORDER BY 1`

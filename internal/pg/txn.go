@@ -50,12 +50,19 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var typ *dispatcherMissing
 	var body *bodyMissing
 	var deps *dependencies
+	var more *grown
 	switch {
 	case errors.As(err, &body):
 		s.leaveOut(body)
 		return nil
 	case errors.As(err, &deps):
 		return nil
+	case errors.As(err, &more):
+		fresh, err := s.reachOf(ctx, more.r.root, more.r.good, more.r.after)
+		if err == nil {
+			*more.r = *fresh
+		}
+		return err
 	case errors.As(err, &lane):
 		for _, k := range lane.keys {
 			if err := s.conf.ensureLane(ctx, s.pool, k); err != nil {
