@@ -32,7 +32,9 @@ func TestKillWhoDelivers(t *testing.T) {
 	var heard []string // webhook-id and queue, in the order of arrival
 	reached := make(chan int, 10000)
 	r := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		var m struct{ Data struct{ Queue, UID, State string } }
+		var m struct {
+			Data struct{ Queue, UID, State string }
+		}
 		if err := json.NewDecoder(q.Body).Decode(&m); err != nil {
 			return // its sender died
 		}
