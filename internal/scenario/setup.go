@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -103,7 +104,7 @@ func queue(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n]. Without a queue
+// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]. Without a queue
 // each is unordered. It says only what was refused, or known already.
 func post(s *story, c *command, say say) error {
 	sub := pg.Submission{ContextID: s.by.Context, Queue: c.option("queue", ""), Type: c.option("type", "T"), Sender: c.option("sender", ""),
@@ -115,6 +116,9 @@ func post(s *story, c *command, say say) error {
 			return err
 		}
 		sub.NotBefore = s.now.Add(d)
+	}
+	if text := c.option("depends", ""); text != "" {
+		sub.DependsOn = strings.Split(text, ",")
 	}
 	if text := c.option("max_retries", ""); text != "" {
 		n, err := strconv.Atoi(text)
