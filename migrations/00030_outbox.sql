@@ -162,7 +162,7 @@ BEGIN
             (SELECT n.name FROM postern.queue_name n WHERE n.queue_id = t.queue_id) AS queue
         INTO k FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (place.queue_id, place.seq, place.day);
     ELSIF NOT drained_only THEN
-        SELECT NULL AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL AS sender_id, o.queue
+        SELECT NULL::uuid AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL::int AS sender_id, o.queue
         INTO k FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
     END IF;
     IF NOT FOUND THEN

@@ -84,6 +84,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
 			JOIN postern.queue_name n USING (context_id, name)
+			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id) -- a conflict would wait for who works on it
 			ON CONFLICT (queue_id) DO NOTHING`, contexts, names, s.now())
 		return t.commit(ctx, b)
 	})
