@@ -53,6 +53,10 @@ bench: ## load, every run checked: ARGS="fifo-1000x10 --runs 9", or --list
 bench-peers: ## ours beside River, graphile-worker and pg-boss, in turns (hours; ARGS="--runs 3 ..." for less)
 	cd bench/peers && $(GO) run . $(ARGS)
 
+.PHONY: bench-check
+bench-check: ## a few short scenarios against bench/baseline.json, as parts of the commits that this machine makes
+	$(GO) run ./cmd/postern bench check $(ARGS)
+
 .PHONY: build
 build: ## the static binary, bin/postern
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/postern ./cmd/postern

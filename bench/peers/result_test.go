@@ -56,3 +56,13 @@ func TestRatiosAreAgainstTheBestPeerOfTheSameRound(t *testing.T) {
 		t.Errorf("a wrong run of ours has a rate: %+v", got)
 	}
 }
+
+func TestOursIsFoundAmongTheLinesOfItsRun(t *testing.T) {
+	out := []byte(`{"scenario": "idle-latency-one-process", "p50_ms": 1}` + "\n" + `{"scenario": "idle-latency", "p50_ms": 3, "p99_ms": 9, "rate": 1}`)
+	if r, err := ourLine(out, idle); err != nil || r.P50 != 3 || r.P99 != 9 || r.Rate != 1 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if r, err := ourLine(out, e2e); err == nil {
+		t.Errorf("got %+v of a run that has no such line", r)
+	}
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ var errWrongRun = errors.New("a run was wrong: it has violations and no rate")
 func benchCommand() *cobra.Command {
 	var c bench.Config
 	var list bool
+	var svg string
 	cmd := &cobra.Command{
 		Use:   "bench [SCENARIO...]",
 		Short: "Measure: load on a durable database, every run checked, one JSON line per scenario",
@@ -49,12 +52,13 @@ func benchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runBench(cmd, c, scenarios, asked)
+			return runBench(cmd, c, scenarios, asked, svg)
 		},
 	}
 	addBenchFlags(cmd, &c)
 	cmd.Flags().BoolVar(&list, "list", false, "list the scenarios")
-	cmd.AddCommand(benchProcessCommand())
+	cmd.Flags().StringVar(&svg, "svg", "", "write a picture of each sweep (keys, connections, backlog, replicas, snapshot) to this directory")
+	cmd.AddCommand(benchCheckCommand(), benchProcessCommand())
 	return cmd
 }
 
@@ -70,6 +74,11 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.IntVar(&c.Connections, "connections", 64, "e2e, loaded-latency: connections that post")
 	f.IntVar(&c.Batch, "batch", 100, "ingest-batch: transactions a post")
 	f.IntVar(&c.Waiting, "waiting", 10000, "senders: queues")
+	f.IntSliceVar(&c.Finished, "finished", []int{1000000, 10000000}, "backlog: so many have ended before")
+	f.IntVar(&c.Behind, "behind", 10000000, "backlog: so many wait at once; 0: leave that out")
+	f.DurationVar(&c.Hold, "hold", 130*time.Second, "snapshot: how long it is held")
+	f.DurationVar(&c.Free, "free", 20*time.Second, "snapshot: how long before it is held")
+	f.StringSliceVar(&c.Shapes, "shapes", []string{"1xn", "1000x10", "20000x1", "senders"}, "snapshot: queues x depth of a round, or senders")
 	f.Float64Var(&c.Rate, "rate", 1, "idle-latency: posts a second")
 	f.IntVar(&c.Samples, "samples", 60, "idle-latency: posts")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
@@ -84,7 +93,7 @@ func listScenarios(cmd *cobra.Command) error {
 	return nil
 }
 
-func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool) (err error) {
+func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool, svg string) (err error) {
 	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 || c.Batch < 1 || c.Waiting < 1 || c.Rate <= 0 || c.Samples < 1 || c.Length <= 0 {
 		return usage(cmd, errors.New("runs and all sizes are at least 1; rate and length are above zero"))
 	}
@@ -114,6 +123,16 @@ func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, as
 	}
 	if !asJSON {
 		printTable(cmd, bench.Table(results))
+	}
+	if svg != "" {
+		if err := os.MkdirAll(svg, 0o755); err != nil {
+			return err
+		}
+		for name, picture := range bench.Plots(results) {
+			if err := os.WriteFile(filepath.Join(svg, name), []byte(picture), 0o644); err != nil {
+				return err
+			}
+		}
 	}
 	if wrong {
 		return errWrongRun

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,4 +44,41 @@ func TestBenchPrintsOneCheckedLinePerScenario(t *testing.T) {
 	}
 	postern(t, database(db.URL), "bench", "e3e").want(t, 2, "e3e", "fifo-KEYSxDEPTH")
 	postern(t, nil, "bench", "--list").want(t, 0, "fifo-1000x10")
+}
+
+func TestAWrongRunHasNoRateAndABadEnd(t *testing.T) {
+	db := pgtest.New(t)
+	if _, err := db.Pool.Exec(t.Context(), `CREATE FUNCTION back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			NEW.done_at := NEW.done_at - interval '1 h'; RETURN NEW; END $$;
+		CREATE TRIGGER back BEFORE INSERT ON postern.outcome FOR EACH ROW WHEN (NEW.seq = 3) EXECUTE FUNCTION back()`); err != nil {
+		t.Fatal(err)
+	}
+	got := postern(t, database(db.URL), "bench", "fifo-4x5", "--runs", "1", "-o", "json")
+	got.want(t, 1, "4 are out of order", "no rate")
+	if r := results(t, got)[0]; r.Violations != 4 || strings.Contains(got.stdout, `"rate`) {
+		t.Errorf("%s", got.stdout)
+	}
+	var left int
+	if err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM postern.outcome`).Scan(&left); err != nil || left != 20 {
+		t.Errorf("%d outcomes of a wrong run can be looked at: %v", left, err)
+	}
+}
+
+func TestBenchCheckFlagsWhatBecameSlower(t *testing.T) {
+	db := pgtest.New(t)
+	file := filepath.Join(t.TempDir(), "baseline.json")
+	check := func(more ...string) result {
+		return postern(t, database(db.URL), append([]string{"bench", "check", "--baseline", file, "--runs", "1", "--queues", "20", "--depth", "2", "--length", "100ms"}, more...)...)
+	}
+	check().want(t, 2, "--update")
+	check("--update").want(t, 0)
+	text, err := os.ReadFile(file)
+	var b bench.Baseline
+	if err != nil || json.Unmarshal(text, &b) != nil || len(b.Ratios) != 5 {
+		t.Fatalf("the baseline is %s, %v", text, err)
+	}
+	if err := os.WriteFile(file, []byte(`{"ratios": {"e2e": {"median": 1000000}}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	check("-o", "table").want(t, 1, "SLOWER", "slower than the baseline")
 }

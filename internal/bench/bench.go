@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -137,9 +137,14 @@ func (b *Bench) describe(ctx context.Context) error {
 	return err
 }
 
-// Close lets go of the database, and stops it if it is ours.
+// Close lets go of the database, without what only comparisons needed, and stops it if it is ours.
 func (b *Bench) Close() error {
 	if b.pool != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := b.pool.Exec(ctx, `DROP SCHEMA IF EXISTS postern_bench CASCADE`); err != nil {
+			b.Progress("drop the schema postern_bench: " + err.Error())
+		}
 		b.pool.Close()
 	}
 	return b.stop()
@@ -147,19 +152,20 @@ func (b *Bench) Close() error {
 
 // history are the tables that fill with work; the others are configuration.
 var history = []string{"task", "outcome", "attempt", "delivery", "mark", "redrive", "idempotency", "queue", "queue_name", "ready", "timer",
-	"node", "audit"}
+	"node", "audit", "outbox", "fanout"}
 
 // reset empties a database that was empty before us, so that each run begins with the same pages.
 func (b *Bench) reset(ctx context.Context) error {
 	if !b.clean {
 		return nil
 	}
-	tables := make([]string, len(history))
-	for i, t := range history {
-		tables[i] = "postern." + t
+	var tables string
+	err := b.pool.QueryRow(ctx, `SELECT string_agg('postern.' || relname, ', ') FROM pg_class
+		WHERE relnamespace = 'postern'::regnamespace AND relkind IN ('r', 'p') AND relname = ANY ($1)`, history).Scan(&tables)
+	if err == nil {
+		_, err = b.pool.Exec(ctx, `TRUNCATE river.river_job, `+tables+`;
+			UPDATE postern.sender SET queue_id = NULL, bound_since = NULL WHERE queue_id IS NOT NULL`)
 	}
-	_, err := b.pool.Exec(ctx, `TRUNCATE river.river_job, `+strings.Join(tables, ", ")+`;
-		UPDATE postern.sender SET queue_id = NULL, bound_since = NULL WHERE queue_id IS NOT NULL`)
 	return err
 }
 
@@ -172,6 +178,35 @@ func (b *Bench) calm(ctx context.Context) error {
 		b.Progress("no CHECKPOINT before the run: " + err.Error())
 	}
 	return ctx.Err()
+}
+
+// fork makes another database on the same server and opens it; its end drops it. For what takes long to
+// fill and is measured in turns with something else.
+func (b *Bench) fork(ctx context.Context, name string) (*Bench, func(), error) {
+	name = fmt.Sprintf("postern_bench_%s_%d", name, time.Now().UnixNano())
+	if _, err := b.pool.Exec(ctx, `CREATE DATABASE `+name); err != nil {
+		return nil, nil, err
+	}
+	drop := func() {
+		if _, err := b.pool.Exec(context.WithoutCancel(ctx), `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+			b.Progress("drop the database " + name + ": " + err.Error())
+		}
+	}
+	u, err := url.Parse(b.url)
+	if err != nil || u.Scheme == "" {
+		drop()
+		return nil, nil, fmt.Errorf("the database's URL has to be one like postgres://user@host/name: %w", err)
+	}
+	u.Path = "/" + name
+	c := b.Config
+	c.Database, c.Progress = u.String(), func(string) {}
+	other, err := Open(ctx, c)
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	other.Progress = b.Progress
+	return other, func() { other.Close(); drop() }, nil
 }
 
 // name makes the prefix of a run's queues.

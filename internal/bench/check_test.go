@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"strings"
 	"testing"
 )
@@ -59,7 +60,7 @@ func TestEachFaultOfARunIsSeen(t *testing.T) {
 
 func TestScenariosRunAndAreRight(t *testing.T) {
 	b := open(t)
-	for _, name := range []string{"fifo-7x3", "fifo-1x20", "e2e", "ingest-batch", "ingest-http-1", "commit-1", "http-worker", "idle-latency", "loaded-latency", "senders"} {
+	for _, name := range []string{"fifo-7x3", "fifo-1x20", "e2e", "ingest-batch", "ingest-http-1", "commit-1", "http-worker", "idle-latency", "loaded-latency", "senders", "ingest-sql", "backlog", "replicas", "snapshot"} {
 		list, err := Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestScenariosRunAndAreRight(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range results {
-			if !strings.HasPrefix(r.Scenario, name) || r.Violations != 0 || r.Rate <= 0 || r.RateMin > r.Rate || r.Rate > r.RateMax || r.Transactions <= 0 || r.Cost == nil || strings.Contains(name, "latency") && (r.P50 <= 0 || r.P99 < r.P50) {
+			if !strings.HasPrefix(r.Scenario, name) || r.Violations != 0 || r.Rate <= 0 || r.RateMin > r.Rate || r.Rate > r.RateMax || r.Skipped != "" || r.Transactions <= 0 || r.Cost == nil || strings.Contains(name, "latency") && (r.P50 <= 0 || r.P99 < r.P50) {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -83,5 +84,49 @@ func TestScenariosRunAndAreRight(t *testing.T) {
 	}
 	if r, err := b.Run(t.Context(), fifo(load{keys: 50, depth: 2})); err != nil || r[0].Scenario != "fifo-50x2-zipf" || r[0].Violations != 0 || r[0].Transactions != 100 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestACheckComparesWithTheCommitsBesideIt(t *testing.T) {
+	b := open(t)
+	b.Runs = 1
+	list, now, err := b.Check(t.Context(), &Baseline{Ratios: map[string]Ratio{"fifo-deep": {Median: 1e6}, "e2e": {Median: 1e-6}}})
+	if err != nil || len(list) != 5 || len(now.Ratios) != 5 {
+		t.Fatalf("%+v, %+v, %v", list, now, err)
+	}
+	for _, c := range list {
+		if c.Ratio.Median <= 0 || c.Violations != 0 || c.Slower != (c.Scenario == "fifo-deep") || (c.Baseline != nil) != (c.Scenario == "fifo-deep" || c.Scenario == "e2e") {
+			t.Errorf("%+v", c)
+		}
+	}
+	for change, slower := range map[float64]bool{0.84: true, 0.86: false, 1: false, 2: false} {
+		c := Comparison{Scenario: "x", Ratio: Ratio{Median: change * 0.3}}
+		if c.against(&Baseline{Ratios: map[string]Ratio{"x": {Median: 0.3}}}); c.Slower != slower {
+			t.Errorf("%g of the baseline: %+v", change, c)
+		}
+	}
+}
+
+func TestEachSweepHasItsPicture(t *testing.T) {
+	var results []*Result
+	for i, name := range []string{"fifo-1x2000", "fifo-1000x10", "ingest-http", "ingest-http-1", "backlog-empty", "backlog-waiting-1M", "replicas-1", "replicas-4", "snapshot-1xn"} {
+		r := &Result{Scenario: name, System: "postern", Rate: 1000, RateMin: 900, RateMax: 1100, Settings: map[string]any{"queues": 1 + 999*i, "depth": 10, "connections": 1 + i, "processes": i}}
+		if name == "snapshot-1xn" {
+			r.Series = []Point{{10, 500}, {20, 400}}
+		}
+		results = append(results, r)
+	}
+	files := Plots(append(results, &Result{Scenario: "fifo-9x9", Violations: 3}))
+	for _, name := range []string{"keys.svg", "connections.svg", "backlog.svg", "replicas.svg", "snapshot.svg"} {
+		var svg struct {
+			Texts   []string   `xml:"text"`
+			Circles []struct{} `xml:"circle"`
+		}
+		if err := xml.Unmarshal([]byte(files[name]), &svg); err != nil || len(svg.Circles) != 2 || strings.Contains(files[name], "NaN") {
+			t.Errorf("%s: %d points, %v\n%s", name, len(svg.Circles), err, files[name])
+		}
+	}
+	if one := Plots(results[:1]); len(one) != 0 {
+		t.Errorf("a picture of one point: %v", one)
 	}
 }

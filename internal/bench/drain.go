@@ -38,8 +38,8 @@ func (b *Bench) drain(ctx context.Context, l load) (*trial, error) {
 	return b.work(ctx, s, l.total(), l.total(), 1)
 }
 
-// work lets sequencers work on what lies in the queues of s, n transactions, and measures until so many of
-// them have ended.
+// work lets sequencers work on what lies in the queues of s, n transactions, and measures until so many more
+// of them have ended.
 func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *trial, err error) {
 	parts := map[string]*Process{}
 	defer func() {
@@ -54,6 +54,10 @@ func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *t
 		}
 		parts[fmt.Sprint(RoleWork, i)] = p
 	}
+	var before int
+	if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&before); err != nil {
+		return nil, err
+	}
 	m, err := b.meter(ctx, parts)
 	if err != nil {
 		return nil, err
@@ -64,11 +68,11 @@ func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *t
 			return nil, err
 		}
 	}
-	ended, at, err := b.await(ctx, s, until)
+	ended, at, err := b.await(ctx, s, before+until)
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{n: ended, took: at.Sub(start)}
+	t := &trial{n: ended - before, took: at.Sub(start)}
 	if t.cost, err = m.stop(ctx); err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *t
 // It looks rarely as long as it is far: counting outcomes takes processors' time from what is measured.
 func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at time.Time, err error) {
 	start, said := time.Now(), time.Now()
-	moved, before := start, 0
+	moved, before, first := start, 0, -1
 	for wait := 10 * time.Millisecond; ; {
 		select {
 		case <-ctx.Done():
@@ -98,6 +102,9 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 		if ended >= until {
 			return ended, at, nil
 		}
+		if first < 0 {
+			first = ended
+		}
 		if ended > before {
 			before, moved = ended, at
 		} else if at.Sub(moved) > stuck {
@@ -105,11 +112,11 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 		}
 		if time.Since(said) > 2*time.Second {
 			said = time.Now()
-			b.Progress(fmt.Sprintf("%s of %s ended, %.0f a second", count(ended), count(until), float64(ended)/at.Sub(start).Seconds()))
+			b.Progress(fmt.Sprintf("%s of %s ended, %.0f a second", count(ended), count(until), float64(ended-first)/at.Sub(start).Seconds()))
 		}
 		wait = 10 * time.Millisecond
-		if ended > 0 {
-			left := time.Duration(float64(at.Sub(start)) / float64(ended) * float64(until-ended))
+		if ended > first {
+			left := time.Duration(float64(at.Sub(start)) / float64(ended-first) * float64(until-ended))
 			looked := time.Since(at)
 			wait = max(2*time.Millisecond, min(left/2, time.Second))
 			if left > 10*looked {

@@ -78,7 +78,7 @@ type Cost struct {
 // summary makes the line of a scenario from its runs.
 func (b *Bench) summary(scenario, system string, trials []*trial) *Result {
 	r := &Result{Scenario: scenario, System: system, Runs: len(trials), Settings: map[string]any{
-		"postgresql": b.version, "server": b.settings, "processors": runtime.NumCPU()}}
+		"postgresql": b.version, "server": b.settings, "processors": processors()}}
 	for _, t := range trials {
 		r.Violations += t.bad
 		r.Wrong = append(r.Wrong, t.wrong...)
@@ -113,6 +113,8 @@ func (b *Bench) summary(scenario, system string, trials []*trial) *Result {
 	}
 	return r
 }
+
+func processors() int { return runtime.NumCPU() }
 
 // timed adds the durations of some names to r, all runs together; the first name's stand at the top.
 func (r *Result) timed(trials []*trial, names ...string) {

@@ -20,6 +20,11 @@ type Sizes struct {
 	Depth       int           // e2e, http-worker: transactions per queue
 	Connections int           // e2e, latency
 	Waiting     int           // senders: queues
+	Finished    []int         // backlog: how many lie there already
+	Behind      int           // backlog: how many wait at once, in the level that is full of waiting ones
+	Hold        time.Duration // snapshot: how long it is held
+	Free        time.Duration // snapshot: how long before it is held
+	Shapes      []string      // snapshot
 	Rate        float64       // idle-latency: posts a second
 	Samples     int           // idle-latency: posts
 	Batch       int           // ingest-batch: transactions a post
@@ -46,12 +51,17 @@ func init() {
 	for _, c := range []int{64, 1, 16, 256} {
 		Scenarios = append(Scenarios, ingestHTTP(c))
 	}
-	Scenarios = append(Scenarios, Scenario{"ingest-batch", "POST of batches over 4 connections", ingestBatch})
+	Scenarios = append(Scenarios, Scenario{"ingest-batch", "POST of batches over 4 connections", ingestBatch},
+		Scenario{"ingest-sql", "postern.submit inside SQL transactions of an application, beside the same without it", ingestSQL})
 	Scenarios = append(Scenarios,
 		Scenario{"idle-latency", "one post a second: until the worker is called, and until DONE is visible", idle},
 		Scenario{"loaded-latency", "the same at 50 % and 80 % of the capacity, which is measured just before", loaded},
 		Scenario{"http-worker", "as fifo, to a worker that is a process of its own", httpWorker},
 		Scenario{"senders", "8 senders for many queues, and an inclusion of 1 s", senders})
+	Scenarios = append(Scenarios,
+		Scenario{"backlog", "the rate with nothing else in the tables, with millions that have ended, with millions that wait", backlog},
+		Scenario{"snapshot", "the rate while another session has written and keeps its SQL transaction open", snapshot},
+		Scenario{"replicas", "1, 2 and 4 sequencers on the same queues", replicas})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}

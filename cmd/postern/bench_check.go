@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/bench"
+)
+
+// errSlower is how bench check ends if something became slower.
+var errSlower = fmt.Errorf("slower than the baseline by more than %.0f %%: look at it again on a quiet machine, find out why, or say so with --update", 100*bench.Tolerance)
+
+func benchCheckCommand() *cobra.Command {
+	c := bench.Config{Sizes: bench.CheckSizes}
+	var baseline string
+	var update bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Compare a few short scenarios with a committed baseline",
+		Long: trim(`
+			Run a few short scenarios, each between two calibrations: durable commits of 1 or 64 clients, one
+			narrow row each. Compare what part of these commits a scenario reaches with the part that the
+			baseline says, since rates of two machines or days cannot be compared. The exit code is 1 if one is
+			slower by more than 15 %, or wrong. --update writes the baseline instead.`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			var old *bench.Baseline
+			text, err := os.ReadFile(baseline)
+			switch {
+			case err == nil:
+				if err := json.Unmarshal(text, &old); err != nil {
+					return usage(cmd, fmt.Errorf("%s is no baseline: %w", baseline, err))
+				}
+			case !update:
+				return usage(cmd, fmt.Errorf("%w: --update writes one", err))
+			}
+			if c.Runs < 1 || c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Length <= 0 {
+				return usage(cmd, errors.New("runs and all sizes are at least 1, and the length is above zero"))
+			}
+			return checkBench(cmd, c, old, baseline, update, asked)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&baseline, "baseline", "bench/baseline.json", "the file to compare with")
+	f.BoolVar(&update, "update", false, "write the baseline")
+	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario")
+	f.IntVar(&c.Queues, "queues", c.Queues, "queues")
+	f.IntVar(&c.Depth, "depth", c.Depth, "transactions per queue")
+	f.DurationVar(&c.Length, "length", c.Length, "how long traffic and calibrations are")
+	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
+	return cmd
+}
+
+func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file string, update, asJSON bool) (err error) {
+	cfg, _, err := settings(cmd, devDefaults())
+	if err != nil {
+		return err
+	}
+	b, err := openBench(cmd, cfg, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	list, now, err := b.Check(cmd.Context(), old)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"scenario", "of", "part", "min-max", "baseline", "change", ""}}
+	slower, wrong := false, false
+	for _, r := range list {
+		slower, wrong = slower || r.Slower, wrong || r.Violations > 0
+		if asJSON {
+			if err := printJSON(cmd, r); err != nil {
+				return err
+			}
+			continue
+		}
+		row := []string{r.Scenario, r.To, fmt.Sprintf("%.3f", r.Ratio.Median), fmt.Sprintf("%.3f-%.3f", r.Ratio.Min, r.Ratio.Max), "", "", ""}
+		if r.Baseline != nil {
+			row[4], row[5] = fmt.Sprintf("%.3f", r.Baseline.Median), fmt.Sprintf("%+.1f %%", 100*r.Change)
+		}
+		if r.Slower {
+			row[6] = "SLOWER"
+		}
+		if r.Violations > 0 {
+			row[6] = "WRONG: " + strings.Join(r.Wrong, "; ")
+		}
+		rows = append(rows, row)
+	}
+	if !asJSON {
+		printTable(cmd, rows)
+	}
+	switch {
+	case wrong:
+		return errWrongRun
+	case update:
+		text, err := json.MarshalIndent(now, "", "  ")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(file, append(text, '\n'), 0o644)
+	case slower:
+		return errSlower
+	}
+	return nil
+}

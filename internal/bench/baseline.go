@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Baseline is what some machine once reached: not rates, but what part they are of the durable commits that
+// the same machine made in the same minutes. These parts are alike on machines that are not.
+type Baseline struct {
+	PostgreSQL string           `json:"postgresql"`
+	Processors int              `json:"processors"`
+	Runs       int              `json:"runs"`
+	Ratios     map[string]Ratio `json:"ratios"`
+}
+
+// Comparison is one line of a check.
+type Comparison struct {
+	Scenario   string   `json:"scenario"`
+	To         string   `json:"to"` // the calibration
+	Ratio      Ratio    `json:"ratio"`
+	Baseline   *Ratio   `json:"baseline,omitempty"`
+	Change     float64  `json:"change"` // of the median: -0.1 is a tenth slower
+	Slower     bool     `json:"slower"` // by more than Tolerance
+	Violations int      `json:"violations"`
+	Wrong      []string `json:"wrong,omitempty"`
+}
+
+// Tolerance is how much slower than the baseline is taken for noise.
+const Tolerance = 0.15
+
+// checked are the scenarios of a check: short, and between them most of the paths that carry load.
+func (b *Bench) checked() []struct {
+	name    string
+	clients int // of the calibration that limits it in the same way
+	run     func(context.Context) (*trial, error)
+} {
+	drain := func(l load) func(context.Context) (*trial, error) {
+		return func(ctx context.Context) (*trial, error) { return b.drain(ctx, l) }
+	}
+	few := max(b.Queues/2, 1)
+	return []struct {
+		name    string
+		clients int
+		run     func(context.Context) (*trial, error)
+	}{
+		{"fifo-one-queue", 1, drain(load{keys: 1, depth: few})},
+		{"fifo-deep", 64, drain(load{keys: b.Queues, depth: b.Depth})},
+		{"fifo-wide", 64, drain(load{keys: b.Queues * b.Depth, depth: 1})},
+		{"ingest-http", 64, func(ctx context.Context) (*trial, error) {
+			return b.ingest(ctx, RoleServe, &traffic{path: "/transactions", connections: b.Connections, length: b.Length})
+		}},
+		{"e2e", 64, b.both},
+	}
+}
+
+// Check runs a few short scenarios in turns with calibrations and compares what part of the commits they
+// reach with a baseline, where there is one. It returns what could be a new baseline.
+func (b *Bench) Check(ctx context.Context, old *Baseline) (list []Comparison, now *Baseline, err error) {
+	parts := b.checked()
+	trials, limits := make([][]*trial, len(parts)), make([][]*trial, len(parts))
+	for i := range b.Runs {
+		var last *trial
+		for j, p := range parts {
+			// what limits it is measured before and after it, so that a machine that changes its pace is noticed
+			if j == 0 || p.clients != parts[j-1].clients {
+				if last, err = b.commit(ctx, p.clients, b.Length/2); err != nil {
+					return nil, nil, err
+				}
+			}
+			t, err := p.run(ctx)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			after, err := b.commit(ctx, p.clients, b.Length/2)
+			if err != nil {
+				return nil, nil, err
+			}
+			both := &trial{n: last.n + after.n, took: last.took + after.took}
+			b.told(p.name, i, t)
+			b.Progress(fmt.Sprintf("commit-%d beside it: %.0f a second", p.clients, both.rate()))
+			trials[j], limits[j], last = append(trials[j], t), append(limits[j], both), after
+		}
+	}
+	now = &Baseline{PostgreSQL: b.version, Processors: processors(), Runs: b.Runs, Ratios: map[string]Ratio{}}
+	for j, p := range parts {
+		c := Comparison{Scenario: p.name, To: fmt.Sprintf("commit-%d", p.clients)}
+		for _, t := range trials[j] {
+			c.Violations, c.Wrong = c.Violations+t.bad, append(c.Wrong, t.wrong...)
+		}
+		if c.Violations == 0 {
+			c.Ratio = ratio(trials[j], limits[j], (*trial).rate)
+			now.Ratios[p.name] = c.Ratio
+			c.against(old)
+		}
+		list = append(list, c)
+	}
+	return list, now, b.reset(ctx)
+}
+
+// against compares with the baseline of the same name.
+func (c *Comparison) against(old *Baseline) {
+	if old == nil {
+		return
+	}
+	if was, ok := old.Ratios[c.Scenario]; ok && was.Median > 0 {
+		c.Baseline, c.Change = &was, round(c.Ratio.Median/was.Median-1)
+		c.Slower = c.Change < -Tolerance
+	}
+}
+
+// CheckSizes are those of a check: small enough to be run before a commit, large enough to mean something.
+var CheckSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Length: 2 * time.Second}

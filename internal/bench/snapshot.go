@@ -1,0 +1,327 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// window is how long a stretch is of which snapshot tells the rate.
+const window = 10 * time.Second
+
+// snapshot measures what becomes of the rate while some session of an application has written and does not
+// end its SQL transaction: no row version that has died since can be removed. The same queues are filled and
+// drained in rounds, first with nobody in the way.
+func snapshot(ctx context.Context, b *Bench) (all []*Result, err error) {
+	for _, shape := range b.Shapes {
+		var r *Result
+		if m := fifoName.FindStringSubmatch("fifo-" + strings.Replace(shape, "xn", "x1000", 1)); m != nil {
+			keys, _ := strconv.Atoi(m[1])
+			depth, _ := strconv.Atoi(m[2])
+			r, err = b.underRounds(ctx, shape, keys, depth)
+		} else if shape == "senders" {
+			r, err = b.underSenders(ctx)
+		} else {
+			err = fmt.Errorf("shape %q: want KEYSxDEPTH, 1xn or senders", shape)
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// hold begins an SQL transaction that writes and stays; end it with the function.
+func (b *Bench) hold(ctx context.Context) (func(), error) {
+	c, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := c.Begin(ctx)
+	if err == nil {
+		_, err = tx.Exec(ctx, `INSERT INTO postern_bench.plain (queue, type, data) VALUES ('held', 'held', '{}')`)
+	}
+	if err != nil {
+		c.Close(ctx)
+		return nil, err
+	}
+	return func() {
+		ctx := context.WithoutCancel(ctx)
+		tx.Rollback(ctx)
+		c.Close(ctx)
+	}, nil
+}
+
+// stretch is a piece of a run: n transactions in a time, ending at a second of the run.
+type stretch struct {
+	end  time.Duration
+	n    int
+	took time.Duration
+}
+
+// windows puts stretches together by when they ended, from zero on; those before are one.
+func windows(list []stretch) (free float64, points []Point) {
+	var n, took []float64
+	var freeN, freeTook float64
+	for _, s := range list {
+		if s.end <= 0 {
+			freeN, freeTook = freeN+float64(s.n), freeTook+s.took.Seconds()
+			continue
+		}
+		for int(s.end/window) >= len(n) {
+			n, took = append(n, 0), append(took, 0)
+		}
+		n[s.end/window] += float64(s.n)
+		took[s.end/window] += s.took.Seconds()
+	}
+	for i := range n {
+		if took[i] > 0 {
+			points = append(points, Point{float64(i+1) * window.Seconds(), round(n[i] / took[i])})
+		}
+	}
+	if freeTook > 0 {
+		free = round(freeN / freeTook)
+	}
+	return free, points
+}
+
+// held makes the line of a shape. Its runs are the windows while the transaction was held.
+func (b *Bench) held(shape string, t *trial, list []stretch) *Result {
+	r := b.summary("snapshot-"+shape, "postern", []*trial{t})
+	if r.Violations > 0 {
+		return r
+	}
+	free, points := windows(list)
+	r.Series, r.Settings["held"], r.Settings["free_rate"] = points, b.Hold.String(), free
+	var rates []float64
+	at := map[float64]float64{}
+	for _, p := range points {
+		rates = append(rates, p.Rate)
+		at[p.Second] = p.Rate
+	}
+	if len(rates) == 0 {
+		return r
+	}
+	r.Rate, r.RateMin, r.RateMax, r.Runs = round(median(rates)), rates[0], rates[0], len(rates)
+	for _, v := range rates {
+		r.RateMin, r.RateMax = min(r.RateMin, v), max(r.RateMax, v)
+	}
+	one := func(v float64) Ratio { return Ratio{round(v), round(v), round(v)} }
+	r.Ratios = map[string]Ratio{}
+	last := points[len(points)-1]
+	for name, q := range map[string][2]float64{"after_60_to_free": {at[60], free}, "after_120_to_after_60": {at[120], at[60]}, "last_to_free": {last.Rate, free}} {
+		if q[0] > 0 && q[1] > 0 {
+			r.Ratios[name] = one(q[0] / q[1])
+		}
+	}
+	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second before, %.0f in the last %s", shape, free, last.Rate, window))
+	return r
+}
+
+// underRounds fills the same queues and drains them, again and again, by posts of batches to a process that
+// is API and sequencer.
+func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) (*Result, error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.makePlain(ctx); err != nil {
+		return nil, err
+	}
+	p, err := b.launch(ctx, RoleBoth)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Stop()
+	if err := p.Go(); err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, p.URL); err != nil {
+		return nil, err
+	}
+	w, err := dial(p.URL, "/transactions:batch")
+	if err != nil {
+		return nil, err
+	}
+	defer w.conn.Close()
+	prefix, posted := b.name(), 0
+	var queues []int64
+	round := func() error {
+		for left := keys * depth; left > 0; {
+			size := min(left, 1000)
+			items := make([]string, size)
+			for i := range items {
+				k := keys*depth - left + i
+				items[i] = body1(fmt.Sprintf("%s-%d", prefix, k%keys), posted+k/keys)
+			}
+			left -= size
+			if err := w.post(`{"items": [` + strings.Join(items, ",") + `]}`); err != nil {
+				return err
+			}
+		}
+		if queues == nil {
+			if err := b.pool.QueryRow(ctx, `SELECT array_agg(queue_id) FROM postern.queue_name WHERE name LIKE $1 || '-%'`, prefix).Scan(&queues); err != nil {
+				return err
+			}
+		}
+		posted += depth
+		return b.settled(ctx, queues, posted-depth, keys*depth)
+	}
+	if err := round(); err != nil { // makes the queues
+		return nil, err
+	}
+	m, err := b.meter(ctx, map[string]*Process{RoleBoth: p})
+	if err != nil {
+		return nil, err
+	}
+	var list []stretch
+	release := func() {}
+	defer func() { release() }()
+	start := time.Now()
+	begin := start.Add(b.Free)
+	for held := false; time.Since(begin) < b.Hold; {
+		if !held && time.Now().After(begin) {
+			if release, err = b.hold(ctx); err != nil {
+				release = func() {}
+				return nil, err
+			}
+			held, begin = true, time.Now()
+		}
+		began := time.Now()
+		if err := round(); err != nil {
+			return nil, err
+		}
+		end := time.Since(begin)
+		if !held {
+			end = min(end, 0)
+		}
+		list = append(list, stretch{end, keys * depth, time.Since(began)})
+	}
+	t := &trial{n: keys * (posted - depth), took: time.Since(start)}
+	if t.cost, err = m.stop(ctx); err != nil {
+		return nil, err
+	}
+	s, err := b.spanOf(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	if t.wrong, t.bad, err = b.check(ctx, s, want{stored: keys * posted, ended: keys * posted, queues: keys, timed: b.local}); err != nil {
+		return nil, err
+	}
+	return b.held(shape, t, list), nil
+}
+
+// settled waits until n transactions behind a position have ended. It looks at outcomes alone, which are
+// never changed, so that looking costs the same however long the transaction is held.
+func (b *Bench) settled(ctx context.Context, queues []int64, after, n int) error {
+	for start, wait := time.Now(), 2*time.Millisecond; ; {
+		began := time.Now()
+		var ended int
+		if err := b.pool.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint FROM unnest($1::bigint[]) q,
+				LATERAL (SELECT count(*) AS n FROM postern.outcome o WHERE o.queue_id = q AND o.seq > $2) o`, queues, after).Scan(&ended); err != nil {
+			return err
+		}
+		switch {
+		case ended >= n:
+			return nil
+		case time.Since(start) > stuck:
+			return fmt.Errorf("%d of %d of a round ended within %s", ended, n, stuck)
+		}
+		wait = max(wait, 10*time.Since(began), 5*time.Millisecond)
+		if ended > 0 {
+			wait = min(wait, max(5*time.Millisecond, time.Duration(float64(time.Since(start))/float64(ended)*float64(n-ended)/2)))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), fmt.Errorf("%d of %d of a round ended", ended, n))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// underSenders lets eight senders work on many queues, and counts what ends in each window.
+func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
+	worker := &Nothing{Inclusion: inclusion}
+	url, stop, err := serveNothing(worker)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.makePlain(ctx); err != nil {
+		return nil, err
+	}
+	err = b.called(ctx, url, 8, func() error {
+		s, err := b.fill(ctx, load{keys: b.Waiting, depth: 1})
+		if err != nil {
+			return err
+		}
+		p, err := b.launch(ctx, RoleWork)
+		if err != nil {
+			return err
+		}
+		defer p.Stop()
+		m, err := b.meter(ctx, map[string]*Process{RoleWork: p})
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := p.Go(); err != nil {
+			return err
+		}
+		ended := func() (n int, err error) {
+			err = b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&n)
+			return n, err
+		}
+		var list []stretch
+		before := 0
+		look := func(length time.Duration, held bool, from time.Time) error {
+			for began := time.Now(); time.Since(from) < length; began = time.Now() {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(min(window, length-time.Since(from))):
+				}
+				n, err := ended()
+				if err != nil {
+					return err
+				}
+				end := min(time.Since(from), length) - time.Millisecond
+				if !held {
+					end = 0
+				}
+				list = append(list, stretch{end, n - before, time.Since(began)})
+				before = n
+			}
+			return nil
+		}
+		if err := look(b.Free, false, start); err != nil {
+			return err
+		}
+		release, err := b.hold(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if err := look(b.Hold, true, time.Now()); err != nil {
+			return err
+		}
+		t := &trial{n: before, took: time.Since(start)}
+		if t.cost, err = m.stop(ctx); err != nil {
+			return err
+		}
+		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: b.Waiting, ended: -1, timed: b.local}); err != nil {
+			return err
+		}
+		r = b.held("senders", t, list)
+		return nil
+	})
+	return r, err
+}

@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ingestSQL measures an application that writes a row of its own and submits a transaction in one SQL
+// transaction, beside the same application that submits nothing. What was submitted is then worked off, so
+// that it is known to be whole and in order.
+func ingestSQL(ctx context.Context, b *Bench) ([]*Result, error) {
+	var there bool
+	if err := b.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'postern'::regnamespace AND proname = 'submit')`).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		b.Progress("ingest-sql is skipped: the database has no function postern.submit")
+		return []*Result{{Scenario: "ingest-sql", System: "postern", Skipped: "the database has no function postern.submit"}}, nil
+	}
+	var with, without []*trial
+	for i := range b.Runs {
+		for j := range 2 {
+			submits := i%2 == j
+			t, err := b.submit(ctx, submits)
+			if err != nil {
+				return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
+			}
+			if submits {
+				b.told("ingest-sql", i, t)
+				with = append(with, t)
+			} else {
+				b.told("ingest-sql (without submit)", i, t)
+				without = append(without, t)
+			}
+		}
+	}
+	ours, theirs := b.summary("ingest-sql", "postern", with), b.summary("ingest-sql", "without-submit", without)
+	for _, r := range []*Result{ours, theirs} {
+		r.Settings["connections"] = b.Connections
+	}
+	ours.timed(with, "transaction")
+	theirs.timed(without, "transaction")
+	if ours.Violations == 0 {
+		ours.Ratios = map[string]Ratio{"to_without_submit": ratio(with, without, (*trial).rate)}
+	}
+	return []*Result{ours, theirs}, nil
+}
+
+// submit is one run of such an application. A queue belongs to one connection.
+func (b *Bench) submit(ctx context.Context, submits bool) (*trial, error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.makePlain(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.calm(ctx); err != nil {
+		return nil, err
+	}
+	prefix := b.name()
+	conns := make([]*pgx.Conn, b.Connections)
+	for i := range conns {
+		c, err := pgx.Connect(ctx, b.url)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close(context.WithoutCancel(ctx))
+		conns[i] = c
+	}
+	m, err := b.meter(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	var n atomic.Int64
+	all, used := &histogram{}, map[string]bool{}
+	start := time.Now()
+	for i, c := range conns {
+		wg.Go(func() {
+			h, mine := &histogram{}, map[string]bool{}
+			var err error
+			for k := 0; err == nil && time.Since(start) < b.Length; k++ {
+				began := time.Now()
+				queue := fmt.Sprintf("%s-%d", prefix, i+k%max(b.Queues/b.Connections, 1)*b.Connections)
+				data := map[string]any{"n": k, "to": "B62qre3erTHfzQckNuibViWQGyyKwZseztqrjPZBv6SQF384Rg6ESAy", "amount": "1000000"}
+				if err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+					if _, err := tx.Exec(ctx, `INSERT INTO postern_bench.plain (queue, type, data) VALUES ($1, $2, $3)`, queue, benchType, data); err != nil || !submits {
+						return err
+					}
+					_, err := tx.Exec(ctx, `SELECT postern.submit($1, $2, $3)`, queue, benchType, data)
+					return err
+				}); err == nil {
+					h.add(time.Since(began))
+					n.Add(1)
+					mine[queue] = true
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all.merge(h)
+			for q := range mine {
+				used[q] = true
+			}
+			failed = errors.Join(failed, err)
+		})
+	}
+	wg.Wait()
+	t := &trial{n: int(n.Load()), took: time.Since(start), times: map[string]*histogram{"transaction": all}}
+	if failed != nil {
+		return nil, failed
+	}
+	for _, c := range conns {
+		c.Close(ctx)
+	}
+	if t.cost, err = m.stop(ctx); err != nil || !submits {
+		return t, err
+	}
+	p, err := b.launch(ctx, RoleWork)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Stop()
+	if err := p.Go(); err != nil {
+		return nil, err
+	}
+	for staged := 1; staged > 0; { // they have a queue once they are taken over
+		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%d of %d are still staged: %w", staged, t.n, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	s, err := b.spanOf(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := b.await(ctx, s, t.n); err != nil {
+		return nil, err
+	}
+	t.wrong, t.bad, err = b.check(ctx, s, want{stored: t.n, ended: t.n, queues: len(used), timed: b.local})
+	return t, err
+}
