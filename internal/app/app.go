@@ -39,10 +39,14 @@ type App struct {
 	engine *work.Engine
 	remote *remote.Client
 
+	traces        *telemetry.Traces  // nil: off
 	metrics       *telemetry.Metrics // nil: off
 	metricsServer *http.Server
 	metricsAt     net.Listener
 }
+
+// spansWithin is how long the last spans may take to their collector.
+const spansWithin = 2 * time.Second
 
 // New opens the database, builds what the role says and listens. Faults: no_database, bad_setting,
 // database_unavailable, migrations_differ, address_in_use. What New returned must be run or closed.
@@ -65,9 +69,14 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err := a.measure(); err != nil {
 		return nil, err
 	}
+	if cfg.OTLPEndpoint != "" {
+		if a.traces, err = telemetry.NewTraces(cfg.OTLPEndpoint, role.Version, cfg.NodeName, log); err != nil {
+			return nil, fault.New(fault.Invalid, "bad_setting", "%v", err)
+		}
+	}
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace})
 	}
 	if role.Serve && !role.Work {
@@ -79,7 +88,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Serve {
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(), DebugClock: a.due(cfg), Metrics: a.metrics})
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(), DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}
@@ -205,6 +214,9 @@ func (a *App) Close() {
 	if a.remote != nil {
 		a.remote.Close()
 	}
+	last, cancel := context.WithTimeout(context.Background(), spansWithin)
+	defer cancel()
+	a.traces.Close(last)
 	if a.store != nil {
 		a.store.Pool().Close()
 	}

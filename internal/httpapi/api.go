@@ -30,6 +30,7 @@ type Config struct {
 	Ready   func(context.Context) []Check
 	Version string
 	Metrics *telemetry.Metrics // nil for none
+	Traces  *telemetry.Traces  // nil for none
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
 	DebugClock func(context.Context) error
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.

@@ -69,7 +69,7 @@ func (a *API) postBatch(ctx context.Context, in *batchInput) (*batchOutput, erro
 	for i, raw := range raws {
 		sub, err := a.batchItem(ctx, raw, key, i, now, in.ContentType == ndjson)
 		if errs[i] = err; err == nil {
-			sub.Traceparent = in.Traceparent
+			sub.Traceparent = traced(ctx, in.Traceparent)
 			subs, at = append(subs, sub), append(at, i)
 		}
 	}

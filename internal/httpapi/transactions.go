@@ -35,7 +35,7 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 	if err != nil {
 		return nil, err
 	}
-	sub.Traceparent = in.Traceparent
+	sub.Traceparent = traced(ctx, in.Traceparent)
 	acc, err := a.Ingester.Submit(ctx, sub)
 	if err != nil {
 		return nil, a.conflict(ctx, sub, acc, err)

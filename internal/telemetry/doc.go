@@ -1,4 +1,5 @@
-// Package telemetry is where numbers leave a process: metrics for Prometheus, in a registry of its own.
+// Package telemetry is where numbers and spans leave a process: metrics for Prometheus, in a registry of its
+// own, and traces for an OpenTelemetry collector, if there is one.
 //
 // Whoever knows a fact calls a method of *Metrics with it; a nil *Metrics takes everything and keeps
 // nothing, so that nobody asks whether there is one. No label holds what a client can choose freely: types

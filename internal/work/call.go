@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/telemetry"
 )
 
 // step does with the worker what the lease is at, and decides what comes of it: send it, ask about it, or
@@ -40,7 +41,14 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 
 // send dispatches the transaction once.
 func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
-	got := e.Worker.Dispatch(ctx, e.call(l))
+	call := e.call(l)
+	var span *telemetry.Span
+	if e.Traces != nil {
+		span = e.Traces.Dispatch(call.Traceparent, call.Type, call.ID.String(), call.Queue, call.Account, call.Attempt)
+		call.Traceparent = span.Traceparent()
+	}
+	got := e.Worker.Dispatch(ctx, call)
+	span.Done(string(got.Class), got.Message)
 	e.Metrics.Called(l.Task.Type, got.Class, got.Elapsed)
 	f := l.Flight(outbox.DefaultMaxRetries)
 	if got.Class != "" || len(got.Result.Done) == 0 {

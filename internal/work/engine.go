@@ -23,6 +23,7 @@ type Config struct {
 	SigningKey  ed25519.PrivateKey                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
+	Traces      *telemetry.Traces  // nil for none
 	NodeName    string
 	Version     string
 	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
