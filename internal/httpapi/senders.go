@@ -28,7 +28,7 @@ type senderView struct {
 	State        string          `json:"state" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION" doc:"that of the queue that it serves"`
 	Queue        *string         `json:"queue"`
 	BoundSince   *time.Time      `json:"bound_since"`
-	BlockedUntil *time.Time      `json:"blocked_until" doc:"the year 9999: until somebody unblocks it"`
+	BlockedUntil *time.Time      `json:"blocked_until" doc:"null beside a block_reason: until somebody unblocks it"`
 	BlockReason  *string         `json:"block_reason"`
 	LastNonce    *string         `json:"last_nonce" doc:"digits"`
 	LastUsedAt   *time.Time      `json:"last_used_at"`
@@ -37,8 +37,12 @@ type senderView struct {
 }
 
 func viewSender(s *pg.Sender) senderView {
+	until := s.BlockedUntil
+	if until != nil && !until.Before(pg.Forever) {
+		until = nil
+	}
 	return senderView{Account: s.Account, Pool: s.Pool, WorkerURL: s.WorkerURL, Attributes: s.Attributes, Paused: s.Paused, State: s.State,
-		Queue: ptr(s.Queue), BoundSince: utc(s.BoundSince), BlockedUntil: utc(s.BlockedUntil), BlockReason: ptr(s.BlockReason),
+		Queue: ptr(s.Queue), BoundSince: utc(s.BoundSince), BlockedUntil: utc(until), BlockReason: ptr(s.BlockReason),
 		LastNonce: ptr(s.LastNonce), LastUsedAt: utc(s.LastUsedAt), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 }
 

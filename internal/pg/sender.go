@@ -28,7 +28,7 @@ type Sender struct {
 	CreatedAt    time.Time
 }
 
-// Forever is the blocked_until of a sender that only a person unblocks, as the API shows it.
+// Forever is the blocked_until of a sender that only a person unblocks; the API shows null.
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused,
