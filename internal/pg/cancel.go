@@ -268,7 +268,8 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	return r, err
 }
 
-// RetryNow ends a delay before its time (the lever retry): RETRY only.
+// RetryNow ends a delay before its time (the lever retry): RETRY only. It changes nothing of one whose delay
+// is over, or whose cancel is pending.
 func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		h, err := s.hold(ctx, t, by, id)
@@ -278,7 +279,8 @@ func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResul
 		if h.state != outbox.RETRY {
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY can be retried now", id, h.state)
 		}
-		if h.q.Node == 0 {
+		// One that is to be cancelled is not retried: its worker is asked first, by the timer that the cancel set.
+		if h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now) {
 			h.q.NotBefore = h.e.now
 			h.e.saved = append(h.e.saved, h.q)
 			h.e.timerSet[id.Queue] = h.e.now
