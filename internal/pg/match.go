@@ -38,11 +38,16 @@ func (by By) seenTag(t *Transaction) error {
 	return fault.New(fault.Conflict, "precondition_failed", "transaction %s is %s by now: read it again", t.ID, t.State).With("version", t.Tag())
 }
 
-// Tag changes whenever anything that a reader sees of a transaction does.
+// Tag changes whenever anything that a reader sees of a transaction does, but for the next question about
+// what was sent: each answer that says nothing new moves it.
 func (t *Transaction) Tag() string {
+	next := t.NextAt
+	if t.State == outbox.REVISION || t.State == outbox.DISPATCHING {
+		next = nil
+	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
-		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(t.NextAt), t.Class, t.Code, t.Error, t.RedrivenBy)
+		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(next), t.Class, t.Code, t.Error, t.RedrivenBy)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 

@@ -42,7 +42,8 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 		coalesce(q.paused, false), coalesce(q.draining, false), coalesce(q.phase, 'IDLE'),
 		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(t.epoch, 0),
 		CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END, t.created_at, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fence, n.last_fence),
-		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before END, n.version, n.created_at
+		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before
+			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END, n.version, n.created_at
 	FROM postern.queue_name n
 	LEFT JOIN postern.queue q ON q.queue_id = n.queue_id
 	LEFT JOIN postern.pool p ON p.pool_id = n.pool_id
