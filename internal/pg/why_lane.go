@@ -106,6 +106,14 @@ func (f *senderFacts) blocked() string {
 	return ""
 }
 
+// kind tells a sender whose own worker is away from one that somebody blocked.
+func (f *senderFacts) kind() string {
+	if f.until != nil && f.reason == "worker_unreachable" && !f.paused && !f.removed {
+		return "worker_unreachable"
+	}
+	return "sender_blocked"
+}
+
 func (f *senderFacts) levers() []Lever {
 	switch {
 	case f.removed:
@@ -121,7 +129,7 @@ func (x *explain) pinned(f senderFacts) {
 	b := Blocker{Object: f.object(), Since: x.since}
 	switch why := f.blocked(); {
 	case why != "":
-		b.Kind, b.Detail, b.Levers = "sender_blocked", fmt.Sprintf("only %s may take it, and %s", f.account, why), f.levers()
+		b.Kind, b.Detail, b.Levers = f.kind(), fmt.Sprintf("only %s may take it, and %s", f.account, why), f.levers()
 		x.unblocks(&b, f)
 	case f.bound:
 		b.Kind, b.Detail = "pinned_sender_busy", fmt.Sprintf("only %s may take it, and it serves %s", f.account, serves(f.queue))
@@ -172,7 +180,7 @@ func (x *explain) pool(all []senderFacts) {
 				f = g
 			}
 		}
-		b := Blocker{Kind: "sender_blocked", Object: f.object(), Since: x.since, Levers: f.levers(),
+		b := Blocker{Kind: f.kind(), Object: f.object(), Since: x.since, Levers: f.levers(),
 			Detail: fmt.Sprintf("none of the %d senders of pool %s may be used; of %s: %s", len(all), f.pool, f.account, f.blocked())}
 		if len(all) == 1 {
 			b.Detail = fmt.Sprintf("the only sender of pool %s, %s, may not be used: %s", f.pool, f.account, f.blocked())

@@ -176,6 +176,21 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.claim(w.node("n"), everything())
 			return w.post("r", "L", "b")[0]
 		}},
+		{"slots of the other node", "lane_turn", "nothing is in its way", "", "", true, func(w *world) outbox.ID {
+			w.dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
+			w.post("q", "L", "a")
+			w.claim(w.node("n"), everything())
+			w.node("m")
+			return w.post("r", "L", "b")[0]
+		}},
+		{"the sender's own worker is away", "worker_unreachable", "acct-1, may not be used", "acct-1 may be used again", "/senders/acct-1/unblock", false, func(w *world) outbox.ID {
+			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}, 0)
+			w.must(err)
+			id := w.post("q", "S", "a")[0]
+			w.settle(w.answer(w.claim(w.node("n"), everything())[0], lost()))
+			return id
+		}},
 		{"in its worker", "in_worker", "attempt 1 is with its worker, called by node n", "unknown", "abandon", true, func(w *world) outbox.ID {
 			id := w.post("q", "T", "a")[0]
 			w.claim(w.node("n"), everything())
@@ -444,5 +459,56 @@ func TestWhyCountsInEnglish(t *testing.T) {
 		if y.Blockers[0].Detail != want {
 			t.Errorf("%q, want %q", y.Blockers[0].Detail, want)
 		}
+	}
+}
+
+func TestRetryNowSaysWhatItChanged(t *testing.T) {
+	w := newWorld(t)
+	w.dispatcher("T", func(d *outbox.Dispatcher) { d.Retry.Kind = "fixed" })
+	ids := w.post("q", "T", "a")
+	ids = append(ids, w.post("r", "T", "b")...)
+	for _, l := range w.claim(w.node("n"), everything()) {
+		w.settle(w.answer(l, failed()))
+	}
+	for i, want := range []bool{true, false} { // the second time its delay is over already
+		if r, err := w.s.RetryNow(w.ctx, w.by, ids[0]); err != nil || r.Changed != want {
+			t.Errorf("%d: %+v %v", i, r, err)
+		}
+	}
+	w.lever(w.s.Cancel(w.ctx, w.by, ids[1]))
+	if r, err := w.s.RetryNow(w.ctx, w.by, ids[1]); err != nil || r.Changed {
+		t.Errorf("one that is to be cancelled: %+v %v", r, err)
+	}
+}
+
+func TestNextAtIsTheNextQuestion(t *testing.T) {
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	next := func(id outbox.ID) time.Duration {
+		t.Helper()
+		v, err := w.s.Transaction(w.ctx, w.id, id)
+		w.must(err)
+		q, err := w.s.Queue(w.ctx, w.id, v.Queue)
+		w.must(err)
+		if v.NextAt == nil || q.NextAt == nil || !q.NextAt.Equal(*v.NextAt) {
+			t.Fatalf("%s: %v, its queue: %v", v.State, v.NextAt, q.NextAt)
+		}
+		return v.NextAt.Sub(w.now)
+	}
+	a, b := w.post("q", "T", "a")[0], w.post("r", "T", "b")[0]
+	for _, l := range w.claim(w.node("n"), everything()) {
+		if l.ID() == a {
+			w.settle(w.answer(l, hashed()))
+		} else {
+			x := w.answer(l, nobodyKnows())
+			x.Step.Delay = 8 * time.Second
+			w.settle(x)
+		}
+	}
+	if got := next(a); got != 10*time.Second {
+		t.Errorf("the next poll is in %s", got)
+	}
+	if got := next(b); got != 8*time.Second {
+		t.Errorf("the worker is asked again in %s", got)
 	}
 }
