@@ -185,7 +185,11 @@ func (a *API) patchQueue(ctx context.Context, in *patchQueueInput) (*queueOutput
 	if err := a.decode(raw, &next, "queueSettings"); err != nil {
 		return nil, err
 	}
-	return a.writeQueue(ctx, q.Name, next, q.Version)
+	out, err := a.writeQueue(ctx, q.Name, next, q.Version)
+	if err == nil {
+		out.Status, out.Location = http.StatusOK, "" // one that posts made was there before
+	}
+	return out, err
 }
 
 type deleteQueueInput struct {
