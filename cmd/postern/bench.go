@@ -67,7 +67,6 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.IntVar(&c.Runs, "runs", 5, "runs of each scenario, or pairs of runs where things are compared")
-	f.BoolVar(&c.Zipf, "zipf", false, "fifo: some queues are much longer than others")
 	f.DurationVar(&c.Length, "length", 5*time.Second, "ingest, commit, loaded-latency, senders: how long a run is")
 	f.IntVar(&c.Queues, "queues", 1000, "e2e, ingest, loaded-latency, http-worker: queues")
 	f.IntVar(&c.Depth, "depth", 10, "e2e, loaded-latency, http-worker: transactions per queue")
@@ -76,7 +75,7 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.IntVar(&c.Waiting, "waiting", 10000, "senders: queues")
 	f.IntSliceVar(&c.Finished, "finished", []int{1000000, 10000000}, "backlog: so many have ended before")
 	f.IntVar(&c.Behind, "behind", 10000000, "backlog: so many wait at once; 0: leave that out")
-	f.DurationVar(&c.Hold, "hold", 130*time.Second, "snapshot: how long it is held")
+	f.DurationVar(&c.Hold, "hold", 10*time.Minute, "snapshot: how long it is held")
 	f.DurationVar(&c.Free, "free", 20*time.Second, "snapshot: how long before it is held")
 	f.StringSliceVar(&c.Shapes, "shapes", []string{"1xn", "1000x10", "20000x1", "senders"}, "snapshot: queues x depth of a round, or senders")
 	f.Float64Var(&c.Rate, "rate", 1, "idle-latency: posts a second")
@@ -89,7 +88,7 @@ func listScenarios(cmd *cobra.Command) error {
 	for _, s := range bench.Scenarios {
 		rows = append(rows, []string{s.Name, s.About})
 	}
-	printTable(cmd, append(rows, []string{"fifo-KEYSxDEPTH", "the same, with any numbers"}))
+	printTable(cmd, append(rows, []string{"fifo-KEYSxDEPTH[-zipf]", "the same, with any numbers"}))
 	return nil
 }
 

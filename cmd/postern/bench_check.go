@@ -24,7 +24,7 @@ func benchCheckCommand() *cobra.Command {
 		Short: "Compare a few short scenarios with a committed baseline",
 		Long: trim(`
 			Run a few short scenarios, each between two calibrations: durable commits of 1 or 64 clients, one
-			narrow row each. Compare what part of these commits a scenario reaches with the part that the
+			narrow row each, by pgbench where it is installed. Compare what part of these commits a scenario reaches with the part that the
 			baseline says, since rates of two machines or days cannot be compared. The exit code is 1 if one is
 			slower by more than 15 %, or wrong. --update writes the baseline instead.`),
 		Args: cobra.NoArgs,
@@ -71,6 +71,9 @@ func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file st
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	if update {
+		old = nil
+	}
 	list, now, err := b.Check(cmd.Context(), old)
 	if err != nil {
 		return err

@@ -89,16 +89,15 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for _, lv := range levels {
 		r := lv.b.summary(lv.name, "postern", lv.trials)
 		r.Settings["queues"], r.Settings["depth"] = b.Queues, b.Depth
-		if lv != levels[0] && r.Violations == 0 {
-			r.Ratios = map[string]Ratio{"to_empty": ratio(lv.trials, levels[0].trials, (*trial).rate)}
+		if lv != levels[0] {
+			r.compare("to_empty", lv.trials, levels[0].trials, (*trial).rate)
 		}
 		all = append(all, r)
 	}
 	return all, nil
 }
 
-// replicas measures 1, 2 and 4 sequencers on the same queues, in turns, and how many of the server's
-// backends wait for locks meanwhile.
+// replicas measures 1, 2 and 4 sequencers on the same queues, in turns.
 func replicas(ctx context.Context, b *Bench) (all []*Result, err error) {
 	many := []int{1, 2, 4}
 	trials := map[int][]*trial{}
@@ -127,8 +126,8 @@ func replicas(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for _, k := range many {
 		r := b.summary(fmt.Sprintf("replicas-%d", k), "postern", trials[k])
 		r.Settings["queues"], r.Settings["depth"], r.Settings["processes"] = l.keys, l.depth, k
-		if k > 1 && r.Violations == 0 {
-			r.Ratios = map[string]Ratio{"to_one": ratio(trials[k], trials[1], (*trial).rate)}
+		if k > 1 {
+			r.compare("to_one", trials[k], trials[1], (*trial).rate)
 		}
 		all = append(all, r)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -9,10 +10,11 @@ import (
 // Baseline is what some machine once reached: not rates, but what part they are of the durable commits that
 // the same machine made in the same minutes. These parts are alike on machines that are not.
 type Baseline struct {
-	PostgreSQL string           `json:"postgresql"`
-	Processors int              `json:"processors"`
-	Runs       int              `json:"runs"`
-	Ratios     map[string]Ratio `json:"ratios"`
+	PostgreSQL  string           `json:"postgresql"`
+	Processors  int              `json:"processors"`
+	Calibration string           `json:"calibration"` // what made the commits: pgbench, or our own clients
+	Runs        int              `json:"runs"`
+	Ratios      map[string]Ratio `json:"ratios"`
 }
 
 // Comparison is one line of a check.
@@ -26,6 +28,9 @@ type Comparison struct {
 	Violations int      `json:"violations"`
 	Wrong      []string `json:"wrong,omitempty"`
 }
+
+// errOtherCalibration says what to do about a baseline that cannot be compared with.
+var errOtherCalibration = errors.New("install pgbench (it comes with PostgreSQL's server or contrib packages), or write another baseline with --update")
 
 // Tolerance is how much slower than the baseline is taken for noise.
 const Tolerance = 0.15
@@ -59,13 +64,20 @@ func (b *Bench) checked() []struct {
 // reach with a baseline, where there is one. It returns what could be a new baseline.
 func (b *Bench) Check(ctx context.Context, old *Baseline) (list []Comparison, now *Baseline, err error) {
 	parts := b.checked()
+	program, by := b.pgbench(), byPgbench
+	if program == "" {
+		by = byClients
+	}
+	if old != nil && old.Calibration != by {
+		return nil, nil, fmt.Errorf("the baseline is of %q and this machine calibrates by %q, which is not the same: %w", old.Calibration, by, errOtherCalibration)
+	}
 	trials, limits := make([][]*trial, len(parts)), make([][]*trial, len(parts))
 	for i := range b.Runs {
 		var last *trial
 		for j, p := range parts {
 			// what limits it is measured before and after it, so that a machine that changes its pace is noticed
 			if j == 0 || p.clients != parts[j-1].clients {
-				if last, err = b.commit(ctx, p.clients, b.Length/2); err != nil {
+				if last, err = b.calibrate(ctx, program, p.clients, b.Length/2); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -73,24 +85,28 @@ func (b *Bench) Check(ctx context.Context, old *Baseline) (list []Comparison, no
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", p.name, err)
 			}
-			after, err := b.commit(ctx, p.clients, b.Length/2)
+			after, err := b.calibrate(ctx, program, p.clients, b.Length/2)
 			if err != nil {
 				return nil, nil, err
 			}
 			both := &trial{n: last.n + after.n, took: last.took + after.took}
 			b.told(p.name, i, t)
-			b.Progress(fmt.Sprintf("commit-%d beside it: %.0f a second", p.clients, both.rate()))
+			b.Progress(fmt.Sprintf("%s-%d beside it: %.0f commits a second", by, p.clients, both.rate()))
 			trials[j], limits[j], last = append(trials[j], t), append(limits[j], both), after
 		}
 	}
-	now = &Baseline{PostgreSQL: b.version, Processors: processors(), Runs: b.Runs, Ratios: map[string]Ratio{}}
+	now = &Baseline{PostgreSQL: b.version, Processors: processors(), Calibration: by, Runs: b.Runs, Ratios: map[string]Ratio{}}
 	for j, p := range parts {
-		c := Comparison{Scenario: p.name, To: fmt.Sprintf("commit-%d", p.clients)}
+		c := Comparison{Scenario: p.name, To: fmt.Sprintf("%s-%d", by, p.clients)}
 		for _, t := range trials[j] {
 			c.Violations, c.Wrong = c.Violations+t.bad, append(c.Wrong, t.wrong...)
 		}
 		if c.Violations == 0 {
-			c.Ratio = ratio(trials[j], limits[j], (*trial).rate)
+			var list []float64
+			for i, t := range trials[j] {
+				list = append(list, t.rate()/limits[j][i].rate())
+			}
+			c.Ratio = ratioOf(list)
 			now.Ratios[p.name] = c.Ratio
 			c.against(old)
 		}

@@ -37,6 +37,7 @@ type Bench struct {
 	lane       int32 // where transactions of type wait
 	ctxID      int32
 	took       int // counts trials, for names
+	sampler    *sampler
 
 	version  string
 	settings map[string]string
@@ -139,6 +140,7 @@ func (b *Bench) describe(ctx context.Context) error {
 
 // Close lets go of the database, without what only comparisons needed, and stops it if it is ours.
 func (b *Bench) Close() error {
+	b.sampler.stop()
 	if b.pool != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

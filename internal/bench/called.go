@@ -158,7 +158,7 @@ func senders(ctx context.Context, b *Bench) ([]*Result, error) {
 	r.Settings["queues"], r.Settings["senders"], r.Settings["inclusion"] = b.Waiting, many, inclusion.String()
 	if r.Violations == 0 {
 		limit := float64(many) / inclusion.Seconds()
-		r.Ratios = map[string]Ratio{"to_limit": {round(r.Rate / limit), round(r.RateMin / limit), round(r.RateMax / limit)}}
+		r.ratio("to_limit", each(trials, func(t *trial) float64 { return t.rate() / limit })...)
 	}
 	return []*Result{r}, nil
 }

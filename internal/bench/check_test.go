@@ -3,8 +3,12 @@ package bench
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
+	"math"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func TestEachFaultOfARunIsSeen(t *testing.T) {
@@ -78,11 +82,10 @@ func TestScenariosRunAndAreRight(t *testing.T) {
 			}
 		}
 	}
-	b.Zipf = true
 	if d := (load{keys: 100, depth: 10, zipf: true}).depths(); d[0] < 5*d[50] || d[0] < 100 {
 		t.Errorf("Zipf gives the first key %d, the 51st %d", d[0], d[50])
 	}
-	if r, err := b.Run(t.Context(), fifo(load{keys: 50, depth: 2})); err != nil || r[0].Scenario != "fifo-50x2-zipf" || r[0].Violations != 0 || r[0].Transactions != 100 {
+	if r, err := b.Run(t.Context(), fifo(load{keys: 50, depth: 2, zipf: true})); err != nil || r[0].Scenario != "fifo-50x2-zipf" || r[0].Violations != 0 || r[0].Transactions != 100 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -90,7 +93,14 @@ func TestScenariosRunAndAreRight(t *testing.T) {
 func TestACheckComparesWithTheCommitsBesideIt(t *testing.T) {
 	b := open(t)
 	b.Runs = 1
-	list, now, err := b.Check(t.Context(), &Baseline{Ratios: map[string]Ratio{"fifo-deep": {Median: 1e6}, "e2e": {Median: 1e-6}}})
+	by := byClients
+	if b.pgbench() != "" {
+		by = byPgbench
+	}
+	if _, _, err := b.Check(t.Context(), &Baseline{Calibration: "something else"}); !errors.Is(err, errOtherCalibration) {
+		t.Errorf("a baseline of another calibration is compared with: %v", err)
+	}
+	list, now, err := b.Check(t.Context(), &Baseline{Calibration: by, Ratios: map[string]Ratio{"fifo-deep": {Median: 1e6}, "e2e": {Median: 1e-6}}})
 	if err != nil || len(list) != 5 || len(now.Ratios) != 5 {
 		t.Fatalf("%+v, %+v, %v", list, now, err)
 	}
@@ -99,11 +109,79 @@ func TestACheckComparesWithTheCommitsBesideIt(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	if own, err := b.calibrate(t.Context(), "", 2, b.Length); err != nil || own.rate() <= 0 {
+		t.Errorf("without pgbench: %+v, %v", own, err)
+	}
 	for change, slower := range map[float64]bool{0.84: true, 0.86: false, 1: false, 2: false} {
 		c := Comparison{Scenario: "x", Ratio: Ratio{Median: change * 0.3}}
 		if c.against(&Baseline{Ratios: map[string]Ratio{"x": {Median: 0.3}}}); c.Slower != slower {
 			t.Errorf("%g of the baseline: %+v", change, c)
 		}
+	}
+}
+
+func TestTheIntervalOfARatioComesFromOrderStatistics(t *testing.T) {
+	for _, c := range []struct {
+		list []float64
+		want Ratio
+	}{
+		{[]float64{9, 1, 8, 2, 7, 3, 6, 4, 5}, Ratio{Median: 5, Min: 1, Max: 9, Low: 2, High: 8, Sure: 0.961, Pairs: 9}},
+		{[]float64{9, 1, 8}, Ratio{Median: 8, Min: 1, Max: 9, Low: 1, High: 9, Sure: 0.75, Pairs: 3}},
+		{[]float64{4}, Ratio{Median: 4, Min: 4, Max: 4, Low: 4, High: 4, Pairs: 1}},
+		{nil, Ratio{}},
+	} {
+		if got := ratioOf(c.list); math.Abs(got.Sure-c.want.Sure) > 0.001 {
+			t.Errorf("%v: %+v", c.list, got)
+		} else if got.Sure = c.want.Sure; got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.list, got, c.want)
+		}
+	}
+	r, right, wrong := &Result{}, []*trial{{n: 10, took: 1}}, []*trial{{n: 10, took: 1, bad: 1}}
+	r.compare("x", right, wrong, (*trial).rate)
+	if r.compare("y", wrong, right, (*trial).rate); len(r.Ratios) != 0 {
+		t.Errorf("a wrong run has a ratio: %+v", r.Ratios)
+	}
+}
+
+// What the server's backends wait for shows in the line of a run.
+func TestALineSaysWhatTheServerWaitsFor(t *testing.T) {
+	b := open(t)
+	ctx := t.Context()
+	if err := b.makePlain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	release, err := b.hold(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocked, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := blocked.Exec(ctx, `TRUNCATE postern_bench.plain`)
+		ended <- errors.Join(err, blocked.Close(ctx))
+	}()
+	s := b.sample(ctx)
+	s.stop()
+	for s.looks, s.seen = 0, map[string]int{}; s.seen["Lock:relation"] == 0 && ctx.Err() == nil; {
+		if err := s.look(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	s.looks = 2
+	seen := s.stop()
+	if seen["Lock:relation"] != 0.5 {
+		t.Errorf("in one look of two a backend waited for a lock: %v", seen)
+	}
+	runs := []*trial{{cost: cost{waits: seen}}, {}, {cost: cost{waits: map[string]float64{"rare": 0.001}}}}
+	if got := averages(runs); got["Lock:relation"] != 0.25 || got["rare"] != 0 {
+		t.Errorf("two runs of three were looked at: %v", got)
 	}
 }
 

@@ -15,6 +15,7 @@ type cost struct {
 	queueUpdates, queueHot  int64   // rows of queue
 	size                    int64   // by which our tables and their indexes have grown, bytes
 	rss                     map[string]int64
+	waits                   map[string]float64
 }
 
 // meter counts from its making on.
@@ -22,7 +23,7 @@ type meter struct {
 	b     *Bench
 	parts map[string]*Process
 	began reading
-	at    time.Time
+	looks *sampler
 }
 
 // reading is what the counters say at one time.
@@ -77,13 +78,14 @@ func (b *Bench) meter(ctx context.Context, parts map[string]*Process) (*meter, e
 		return nil, err
 	}
 	m.began.postern, m.began.postgres, m.began.load = m.used()
-	m.at = time.Now()
+	m.looks = b.sample(ctx)
 	return m, nil
 }
 
 // stop ends the measured time: what is used after it does not count. The parts are stopped then, so that
 // all has been reported, and the counters are read.
 func (m *meter) stop(ctx context.Context) (c cost, err error) {
+	c.waits = m.looks.stop()
 	postern, postgres, load := m.used()
 	c.postern, c.postgres, c.load = postern-m.began.postern, postgres-m.began.postgres, load-m.began.load
 	wal, err := m.b.lsn(ctx)

@@ -130,9 +130,9 @@ func ingestHTTP(connections int) Scenario {
 				r.Settings["connections"] = connections
 				if role == RoleServe {
 					p99 := func(t *trial) float64 { return t.times["post"].quantile(0.99).Seconds() }
-					r.Ratios = map[string]Ratio{"to_plain_insert": ratio(trials[RoleServe], trials[RolePlain], (*trial).rate),
-						"to_no_commit":        ratio(trials[RoleServe], trials[RoleNoCommit], (*trial).rate),
-						"p99_to_plain_insert": ratio(trials[RoleServe], trials[RolePlain], p99)}
+					r.compare("to_plain_insert", trials[RoleServe], trials[RolePlain], (*trial).rate)
+					r.compare("to_no_commit", trials[RoleServe], trials[RoleNoCommit], (*trial).rate)
+					r.compare("p99_to_plain_insert", trials[RoleServe], trials[RolePlain], p99)
 				}
 				all = append(all, r)
 			}

@@ -226,50 +226,77 @@ func (b *Bench) recorded(ctx context.Context, s span, o *schedule) error {
 }
 
 // idle measures one post a second: what a single transaction waits for where nothing else is to be done,
-// with API and sequencer in processes of their own, and in one.
+// with API and sequencer in processes of their own, and in one, in turns.
 func idle(ctx context.Context, b *Bench) (all []*Result, err error) {
-	for _, way := range []struct {
+	ways := []struct {
 		name  string
 		roles []string
-	}{{"idle-latency", []string{RoleWork, RoleServe}}, {"idle-latency-one-process", []string{RoleBoth}}} {
-		o := &schedule{rate: b.Rate, n: b.Samples, connections: 1, queues: 10, visible: true}
-		t, err := b.latency(ctx, o, way.roles...)
-		if err != nil {
-			return all, err
+	}{{"idle-latency", []string{RoleWork, RoleServe}}, {"idle-latency-one-process", []string{RoleBoth}}}
+	trials := make([][]*trial, len(ways))
+	for i := range b.Runs {
+		for j, way := range ways {
+			t, err := b.latency(ctx, &schedule{rate: b.Rate, n: b.Samples, connections: 1, queues: 10, visible: true}, way.roles...)
+			if err != nil {
+				return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
+			}
+			b.toldTimes(way.name, i, t)
+			trials[j] = append(trials[j], t)
 		}
-		r := b.summary(way.name, "postern", []*trial{t})
-		r.timed([]*trial{t}, "post_to_call", "post", "post_to_visible", "post_to_done")
-		r.Settings["posts_per_s"] = b.Rate
-		b.Progress(fmt.Sprintf("%s: POST to call p50 %.2f ms, p99 %.2f ms", way.name, r.P50, r.P99))
+	}
+	for j, way := range ways {
+		r := b.summary(way.name, "postern", trials[j])
+		r.timed(trials[j], "post_to_call", "post", "post_to_visible", "post_to_done")
+		r.Settings["posts_per_s"], r.Settings["posts"] = b.Rate, b.Samples
 		all = append(all, r)
 	}
 	return all, nil
 }
 
 // loaded measures what a transaction waits for at a part of the rate that the same processes can carry,
-// which is measured just before.
+// which is measured just before, in each run.
 func loaded(ctx context.Context, b *Bench) (all []*Result, err error) {
 	roles := []string{RoleWork, RoleServe}
 	queues := max(b.Queues/b.Connections, 1) * b.Connections
-	for _, part := range []float64{0.5, 0.8} {
-		name := fmt.Sprintf("loaded-latency-%.0f", 100*part)
+	parts := []float64{0.5, 0.8}
+	name := func(part float64) string { return fmt.Sprintf("loaded-latency-%.0f", 100*part) }
+	trials := make([][]*trial, len(parts))
+	var limits []*trial
+	for i := range b.Runs {
 		full := &schedule{rate: 1e6, n: b.Queues * b.Depth, connections: b.Connections, queues: queues} // as fast as it goes
 		limit, err := b.latency(ctx, full, roles...)
 		if err != nil {
-			return all, err
+			return nil, fmt.Errorf("the capacity, run %d of %d: %w", i+1, b.Runs, err)
 		}
-		b.Progress(fmt.Sprintf("%s: the capacity is %.0f transactions a second", name, limit.rate()))
-		o := &schedule{rate: part * limit.rate(), connections: b.Connections, queues: queues}
-		o.n = max(int(o.rate*b.Length.Seconds()), 1)
-		t, err := b.latency(ctx, o, roles...)
-		if err != nil {
-			return all, err
+		b.told("loaded-latency (capacity)", i, limit)
+		limits = append(limits, limit)
+		for j, part := range parts {
+			o := &schedule{rate: part * limit.rate(), connections: b.Connections, queues: queues}
+			o.n = max(int(o.rate*b.Length.Seconds()), 1)
+			t, err := b.latency(ctx, o, roles...)
+			if err != nil {
+				return nil, fmt.Errorf("%s, run %d of %d: %w", name(part), i+1, b.Runs, err)
+			}
+			b.toldTimes(name(part), i, t)
+			trials[j] = append(trials[j], t)
 		}
-		r := b.summary(name, "postern", []*trial{t})
-		r.timed([]*trial{t}, "post_to_call", "post", "post_to_done")
-		r.Settings["capacity"], r.Settings["posts_per_s"], r.Settings["connections"] = round(limit.rate()), round(o.rate), b.Connections
-		b.Progress(fmt.Sprintf("%s: POST to call p50 %.2f ms, p99 %.2f ms", name, r.P50, r.P99))
+	}
+	for j, part := range parts {
+		r := b.summary(name(part), "postern", trials[j])
+		r.timed(trials[j], "post_to_call", "post", "post_to_done")
+		r.Settings["capacity"], r.Settings["connections"] = round(median(each(limits, (*trial).rate))), b.Connections
+		r.compare("to_capacity", trials[j], limits, (*trial).rate)
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+// toldTimes says how a run went whose times are what counts.
+func (b *Bench) toldTimes(name string, run int, t *trial) {
+	h := t.times["post_to_call"]
+	if t.bad > 0 || h == nil {
+		b.told(name, run, t)
+		return
+	}
+	ms := func(q float64) float64 { return h.quantile(q).Seconds() * 1000 }
+	b.Progress(fmt.Sprintf("%s: run %d of %d: POST to call p50 %.2f ms, p99 %.2f ms", name, run+1, b.Runs, ms(0.5), ms(0.99)))
 }

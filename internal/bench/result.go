@@ -29,9 +29,10 @@ type Result struct {
 	Ratios map[string]Ratio `json:"ratios,omitempty"` // of runs that alternated, run by run
 	Series []Point          `json:"series,omitempty"` // how the rate went in the course of a run
 
-	Cost     *Cost            `json:"cost,omitempty"`
-	RSS      map[string]int64 `json:"rss_bytes,omitempty"` // the highest resident memory of each process
-	Settings map[string]any   `json:"settings,omitempty"`
+	Cost     *Cost              `json:"cost,omitempty"`
+	Waits    map[string]float64 `json:"backends,omitempty"`  // how many of the server's were at what, on average: running, or waiting for it
+	RSS      map[string]int64   `json:"rss_bytes,omitempty"` // the highest resident memory of each process
+	Settings map[string]any     `json:"settings,omitempty"`
 
 	Violations int      `json:"violations"`
 	Wrong      []string `json:"wrong,omitempty"`
@@ -45,13 +46,6 @@ type Times struct {
 	P99  float64 `json:"p99_ms"`
 	P999 float64 `json:"p999_ms"`
 	Max  float64 `json:"max_ms"`
-}
-
-// Ratio is how one rate stands to another, over pairs of runs.
-type Ratio struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
 }
 
 // Point is the rate in one stretch of a run.
@@ -105,7 +99,7 @@ func (b *Bench) summary(scenario, system string, trials []*trial) *Result {
 		Growth:    int64(of(func(t *trial) float64 { return float64(t.cost.size) })),
 		GrowthPer: round(per(func(t *trial) float64 { return float64(t.cost.size) })),
 	}
-	r.RSS = map[string]int64{}
+	r.Waits, r.RSS = averages(trials), map[string]int64{}
 	for _, t := range trials {
 		for name, n := range t.cost.rss {
 			r.RSS[name] = max(r.RSS[name], n)
@@ -138,34 +132,12 @@ func (r *Result) timed(trials []*trial, names ...string) {
 	}
 }
 
-// ratio compares two lists of runs that alternated, pair by pair.
-func ratio(ours, theirs []*trial, f func(*trial) float64) Ratio {
-	var list []float64
-	for i := range min(len(ours), len(theirs)) {
-		if d := f(theirs[i]); d > 0 {
-			list = append(list, f(ours[i])/d)
-		}
-	}
-	if len(list) == 0 {
-		return Ratio{}
-	}
-	return Ratio{Median: round(median(list)), Min: round(slices.Min(list)), Max: round(slices.Max(list))}
-}
-
 func each(trials []*trial, f func(*trial) float64) []float64 {
 	list := make([]float64, len(trials))
 	for i, t := range trials {
 		list[i] = f(t)
 	}
 	return list
-}
-
-func median(list []float64) float64 {
-	s := slices.Sorted(slices.Values(list))
-	if len(s) == 0 {
-		return 0
-	}
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 func share(part, whole int64) float64 {
@@ -218,12 +190,16 @@ func (r *Result) notes() []string {
 		list = append(list, "skipped: "+r.Skipped)
 	}
 	for _, name := range sorted(r.Ratios) {
-		q := r.Ratios[name]
-		list = append(list, fmt.Sprintf("%s %.2f (%.2f-%.2f)", name, q.Median, q.Min, q.Max))
+		list = append(list, name+" "+r.Ratios[name].String())
 	}
 	for _, name := range sorted(r.Times) {
 		if t := r.Times[name]; t.P50 != r.P50 || t.P99 != r.P99 {
 			list = append(list, fmt.Sprintf("%s p50 %.2f p99 %.2f ms", name, t.P50, t.P99))
+		}
+	}
+	for _, at := range sorted(r.Waits) {
+		if n := r.Waits[at]; n >= 0.5 {
+			list = append(list, fmt.Sprintf("%.1f %s", n, at))
 		}
 	}
 	for _, name := range sorted(r.RSS) {

@@ -13,8 +13,7 @@ import (
 
 // Sizes are the flags of scenarios.
 type Sizes struct {
-	Runs int  // of each scenario, or pairs of runs
-	Zipf bool // fifo: keys as unequal as the words of a language
+	Runs int // of each scenario, or pairs of runs
 
 	Queues      int           // e2e, ingest, latency, http-worker
 	Depth       int           // e2e, http-worker: transactions per queue
@@ -41,7 +40,8 @@ type Scenario struct {
 // Scenarios are all of them, in the order in which they run. fifo is also there for any other keys x depth.
 var Scenarios = []Scenario{
 	{"e2e", "posts over HTTP, dispatched at once by the same process", e2e},
-	{"fifo", "the five of them below", each5},
+	{"fifo", "the five of them below, in turns", fifos(false)},
+	{"fifo-zipf", "those with many queues, where the k-th has about 1/k^1.1 of all transactions, in turns", fifos(true)},
 }
 
 func init() {
@@ -70,47 +70,63 @@ func init() {
 // fifoSizes are the keys and depths that fifo stands for.
 var fifoSizes = []load{{keys: 1, depth: 2000}, {keys: 1000, depth: 10}, {keys: 20000, depth: 1}, {keys: 100000, depth: 10}, {keys: 1000000, depth: 1}}
 
-func each5(ctx context.Context, b *Bench) (all []*Result, err error) {
-	for _, l := range fifoSizes {
-		r, err := fifo(l).run(ctx, b)
-		if err != nil {
-			return all, err
+// fifos measures them in turns, so that their ratios mean something.
+func fifos(zipf bool) func(context.Context, *Bench) ([]*Result, error) {
+	return func(ctx context.Context, b *Bench) ([]*Result, error) {
+		var list []load
+		for _, l := range fifoSizes {
+			if l.zipf = zipf; l.keys > 1 || !zipf {
+				list = append(list, l)
+			}
 		}
-		all = append(all, r...)
+		return b.drains(ctx, list)
 	}
-	return all, nil
+}
+
+func (l load) name() string {
+	if l.zipf {
+		return fmt.Sprintf("fifo-%dx%d-zipf", l.keys, l.depth)
+	}
+	return fmt.Sprintf("fifo-%dx%d", l.keys, l.depth)
 }
 
 // fifo measures the sequencer alone: rows lie there, and a process begins to work on them.
 func fifo(l load) Scenario {
-	name := fmt.Sprintf("fifo-%dx%d", l.keys, l.depth)
-	return Scenario{name, fmt.Sprintf("%s queues with %s transactions each, to a worker that does nothing", count(l.keys), count(l.depth)),
-		func(ctx context.Context, b *Bench) ([]*Result, error) {
-			if l.zipf = b.Zipf && l.keys > 1; l.zipf {
-				name += "-zipf"
+	return Scenario{l.name(), fmt.Sprintf("%s queues with %s transactions each, to a worker that does nothing", count(l.keys), count(l.depth)),
+		func(ctx context.Context, b *Bench) ([]*Result, error) { return b.drains(ctx, []load{l}) }}
+}
+
+// drains measures loads in turns. One queue is held against what limits it, one durable commit after the
+// other; many against the fewest of the same depth.
+func (b *Bench) drains(ctx context.Context, list []load) (all []*Result, err error) {
+	trials, limits := make([][]*trial, len(list)), make([][]*trial, len(list))
+	for i := range b.Runs {
+		for j := range list {
+			k := (i + j) % len(list)
+			t, err := b.drain(ctx, list[k])
+			if err != nil {
+				return nil, fmt.Errorf("%s: run %d of %d: %w", list[k].name(), i+1, b.Runs, err)
 			}
-			var trials, limits []*trial
-			for i := range b.Runs {
-				t, err := b.drain(ctx, l)
-				if err != nil {
-					return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
+			b.told(list[k].name(), i, t)
+			trials[k] = append(trials[k], t)
+			if list[k].keys == 1 {
+				if t, err = b.commit(ctx, 1, min(b.Length, t.took)); err != nil {
+					return nil, err
 				}
-				b.told(name, i, t)
-				trials = append(trials, t)
-				if l.keys == 1 { // its limit is one durable commit after the other
-					if t, err = b.commit(ctx, 1, min(b.Length, t.took)); err != nil {
-						return nil, err
-					}
-					limits = append(limits, t)
-				}
+				limits[k] = append(limits[k], t)
 			}
-			r := b.summary(name, "postern", trials)
-			r.Settings["queues"], r.Settings["depth"] = l.keys, l.depth
-			if l.keys == 1 && r.Violations == 0 {
-				r.Ratios = map[string]Ratio{"to_commit_1": ratio(trials, limits, (*trial).rate)}
-			}
-			return []*Result{r}, nil
-		}}
+		}
+	}
+	for k, l := range list {
+		r := b.summary(l.name(), "postern", trials[k])
+		r.Settings["queues"], r.Settings["depth"] = l.keys, l.depth
+		r.compare("to_commit_1", trials[k], limits[k], (*trial).rate)
+		if few := slices.IndexFunc(list, func(o load) bool { return o.keys > 1 && o.depth == l.depth }); few >= 0 && few < k {
+			r.compare("to_"+strings.TrimPrefix(list[few].name(), "fifo-"), trials[k], trials[few], (*trial).rate)
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // told says how a run went.
@@ -122,7 +138,7 @@ func (b *Bench) told(name string, run int, t *trial) {
 	b.Progress(fmt.Sprintf("%s: run %d of %d: %.0f transactions a second", name, run+1, b.Runs, t.rate()))
 }
 
-var fifoName = regexp.MustCompile(`^fifo-([1-9]\d{0,7})x([1-9]\d{0,7})$`)
+var fifoName = regexp.MustCompile(`^fifo-([1-9]\d{0,7})x([1-9]\d{0,7})(-zipf)?$`)
 
 // Find returns the scenarios of these names, or an error that says what there is.
 func Find(names []string) ([]Scenario, error) {
@@ -132,7 +148,10 @@ func Find(names []string) ([]Scenario, error) {
 		if m := fifoName.FindStringSubmatch(name); i < 0 && m != nil {
 			keys, _ := strconv.Atoi(m[1])
 			depth, _ := strconv.Atoi(m[2])
-			list = append(list, fifo(load{keys: keys, depth: depth}))
+			if m[3] != "" && keys == 1 {
+				return nil, fmt.Errorf("scenario %q: one queue has no unequal ones beside it", name)
+			}
+			list = append(list, fifo(load{keys: keys, depth: depth, zipf: m[3] != ""}))
 			continue
 		}
 		if i < 0 {
@@ -140,7 +159,7 @@ func Find(names []string) ([]Scenario, error) {
 			for _, s := range Scenarios {
 				all = append(all, s.Name)
 			}
-			return nil, fmt.Errorf("there is no scenario %q: want one of %s, or fifo-KEYSxDEPTH", name, strings.Join(all, ", "))
+			return nil, fmt.Errorf("there is no scenario %q: want one of %s, or fifo-KEYSxDEPTH[-zipf]", name, strings.Join(all, ", "))
 		}
 		list = append(list, Scenarios[i])
 	}

@@ -20,7 +20,7 @@ const window = 10 * time.Second
 func snapshot(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for _, shape := range b.Shapes {
 		var r *Result
-		if m := fifoName.FindStringSubmatch("fifo-" + strings.Replace(shape, "xn", "x1000", 1)); m != nil {
+		if m := fifoName.FindStringSubmatch("fifo-" + strings.Replace(shape, "xn", "x1000", 1)); m != nil && m[3] == "" {
 			keys, _ := strconv.Atoi(m[1])
 			depth, _ := strconv.Atoi(m[2])
 			r, err = b.underRounds(ctx, shape, keys, depth)
@@ -100,10 +100,17 @@ func (b *Bench) held(shape string, t *trial, list []stretch) *Result {
 	free, points := windows(list)
 	r.Series, r.Settings["held"], r.Settings["free_rate"] = points, b.Hold.String(), free
 	var rates []float64
-	at := map[float64]float64{}
 	for _, p := range points {
 		rates = append(rates, p.Rate)
-		at[p.Second] = p.Rate
+	}
+	// at is the rate of the first window that ends then or later: a long round may have left one out
+	at := func(second float64) float64 {
+		for _, p := range points {
+			if p.Second >= second {
+				return p.Rate
+			}
+		}
+		return 0
 	}
 	if len(rates) == 0 {
 		return r
@@ -112,12 +119,10 @@ func (b *Bench) held(shape string, t *trial, list []stretch) *Result {
 	for _, v := range rates {
 		r.RateMin, r.RateMax = min(r.RateMin, v), max(r.RateMax, v)
 	}
-	one := func(v float64) Ratio { return Ratio{round(v), round(v), round(v)} }
-	r.Ratios = map[string]Ratio{}
 	last := points[len(points)-1]
-	for name, q := range map[string][2]float64{"after_60_to_free": {at[60], free}, "after_120_to_after_60": {at[120], at[60]}, "last_to_free": {last.Rate, free}} {
+	for name, q := range map[string][2]float64{"after_60_to_free": {at(60), free}, "after_120_to_after_60": {at(120), at(60)}, "last_to_free": {last.Rate, free}} {
 		if q[0] > 0 && q[1] > 0 {
-			r.Ratios[name] = one(q[0] / q[1])
+			r.ratio(name, q[0]/q[1])
 		}
 	}
 	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second before, %.0f in the last %s", shape, free, last.Rate, window))

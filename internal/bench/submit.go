@@ -46,9 +46,7 @@ func ingestSQL(ctx context.Context, b *Bench) ([]*Result, error) {
 	}
 	ours.timed(with, "transaction")
 	theirs.timed(without, "transaction")
-	if ours.Violations == 0 {
-		ours.Ratios = map[string]Ratio{"to_without_submit": ratio(with, without, (*trial).rate)}
-	}
+	ours.compare("to_without_submit", with, without, (*trial).rate)
 	return []*Result{ours, theirs}, nil
 }
 

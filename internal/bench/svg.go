@@ -40,7 +40,11 @@ func Plots(results []*Result) map[string]string {
 		switch {
 		case strings.HasPrefix(r.Scenario, "fifo-"):
 			d.x, d.label = at("queues"), fmt.Sprintf("%s x %s", count(int(at("queues"))), count(int(at("depth"))))
-			keys.add(r.System, d)
+			name := r.System
+			if strings.HasSuffix(r.Scenario, "-zipf") {
+				name += ", Zipf"
+			}
+			keys.add(name, d)
 		case strings.HasPrefix(r.Scenario, "ingest-http"):
 			d.x = at("connections")
 			conns.add(r.System, d)
