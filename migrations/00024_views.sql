@@ -13,6 +13,29 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 -- +goose StatementEnd
 
+-- Where the id of a transaction says that its row lies. A text that is no such id lies nowhere: no row.
+-- +goose StatementBegin
+CREATE FUNCTION postern.id_place(id text) RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT (b.hi >> 20)::bigint, (((b.hi & 15::bigint::bit(64)) << 36) | (b.lo & 68719476735::bit(64)))::bigint,
+        '1970-01-01'::date + ((b.lo << 2) >> 48)::bigint::int
+    FROM (SELECT ('x' || left(h.hex, 16))::bit(64) AS hi, ('x' || right(h.hex, 16))::bit(64) AS lo
+        FROM (SELECT CASE WHEN $1 ~* '^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
+            THEN replace(lower($1), '-', '') END AS hex) h) b
+    WHERE b.hi IS NOT NULL
+$$;
+-- +goose StatementEnd
+
+-- The place of what a client calls ref, an id or a uid; no row if there is no such transaction in the context.
+-- +goose StatementBegin
+CREATE FUNCTION postern.place_of(context_id int, ref text) RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE sql STABLE AS $$
+    SELECT i.queue_id, i.seq, i.day FROM postern.idempotency i WHERE (i.context_id, i.key) = ($1, $2)
+    UNION ALL
+    SELECT t.queue_id, t.seq, t.day FROM postern.id_place($2) p
+    JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (p.queue_id, p.seq, p.day)
+    WHERE t.context_id = $1 AND postern.public_id(t.queue_id, t.seq, t.day, t.epoch)::text = lower($2)
+$$;
+-- +goose StatementEnd
+
 -- The queue row is written lazily while a node works through a queue: the position in flight is then
 -- the first one without an outcome from cur_seq on. With marks > 0 every settle writes the row, so
 -- that cur_seq is exact; without marks outcomes are gapless, so that the one before tells.
@@ -105,4 +128,6 @@ DROP VIEW postern.queues;
 DROP VIEW postern.bodies;
 DROP VIEW postern.transactions;
 DROP VIEW postern.tx;
+DROP FUNCTION postern.place_of;
+DROP FUNCTION postern.id_place;
 DROP FUNCTION postern.public_id;

@@ -41,9 +41,11 @@ BEGIN
         ('idempotency_conflict', 409, 'The key names another transaction', NULL),
         ('wrong_state', 409, 'Wrong state', NULL),
         ('cursor_expired', 410, 'Cursor has expired', NULL),
+        ('dependency_cycle', 422, 'Cycle of dependencies', NULL),
         ('queue_draining', 409, 'Queue is draining', 1),
         ('too_large', 413, 'Too large', NULL),
         ('invalid', 422, 'Invalid request', NULL),
+        ('unknown_dependency', 422, 'Unknown dependency', NULL),
         ('unknown_type', 422, 'Unknown type', NULL),
         ('queue_full', 429, 'Queue is full', 2)) v (code, status, title, retry_after) WHERE v.code = refuse.code;
     IF nth IS NOT NULL THEN
@@ -121,9 +123,16 @@ BEGIN
         PERFORM postern.refuse(nth, 'invalid', '/not_before', format('not_before "%s" lies more than 100 years ahead',
             to_char(s.not_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')));
     END IF;
-    IF cardinality(s.depends_on) > 0 THEN
-        PERFORM postern.refuse(nth, 'invalid', '/depends_on', 'depends_on is not accepted: leave it out');
+    IF cardinality(s.depends_on) > 64 THEN
+        PERFORM postern.refuse_form(nth, '/depends_on', 'array length <= 64');
     END IF;
+    FOR n IN 1 .. coalesce(cardinality(s.depends_on), 0) LOOP
+        IF s.depends_on[n] IS NULL THEN
+            PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string');
+        ELSIF NOT s.depends_on[n] COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,254}$' THEN
+            PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.depends_on[n]));
+        END IF;
+    END LOOP;
     IF s.tags IS NULL THEN
         RETURN;
     ELSIF jsonb_typeof(s.tags) <> 'object' THEN
@@ -147,6 +156,32 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Refuses what depends on itself, or on what nobody has posted or staged yet; so what is staged depends only on
+-- what has a lower stage_id or a place already, and there are no cycles. Of what is named by uid the drain
+-- finds the place.
+-- +goose StatementBegin
+CREATE FUNCTION postern.check_dependencies(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY coalesce(s.depends_on, '{}') LOOP
+        IF name = s.uid THEN
+            PERFORM postern.refuse(nth, 'dependency_cycle', '/depends_on',
+                format('depends_on makes a cycle, so that none of these could ever go out: %s -> %1$s', name),
+                jsonb_build_object('cycle', jsonb_build_array(name, name)));
+        END IF;
+        PERFORM FROM postern.outbox o WHERE (o.context_id, o.uid) = (s.context_id, name);
+        IF NOT FOUND THEN
+            PERFORM FROM postern.place_of(s.context_id, name);
+        END IF;
+        IF NOT FOUND THEN
+            PERFORM postern.refuse(nth, 'unknown_dependency', '/depends_on',
+                format('depends_on names %s, which is neither the id nor the uid of a transaction here: post that one first', postern.quoted(name)));
+        END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
 -- Whether the uid is known, to the tables or (unless drained_only) to what is staged: true with the same
 -- body, a refusal with another one. Compared as POST compares: numbers by value, keys in any order.
 -- +goose StatementBegin
@@ -154,25 +189,30 @@ CREATE FUNCTION postern.known_uid(nth int, s postern.outbox, drained_only boolea
 DECLARE
     k record;
     place record;
+    wanted text[] := coalesce(s.depends_on, '{}');
     differs text[];
 BEGIN
     SELECT i.queue_id, i.seq, i.day INTO place FROM postern.idempotency i WHERE i.context_id = s.context_id AND i.key = s.uid;
     IF FOUND THEN
         SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.sender_id,
+            ARRAY(SELECT (d.on_queue, d.on_seq)::text FROM postern.dependency d WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) ORDER BY 1) AS depends_on,
             (SELECT n.name FROM postern.queue_name n WHERE n.queue_id = t.queue_id) AS queue
         INTO k FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (place.queue_id, place.seq, place.day);
     ELSIF NOT drained_only THEN
-        SELECT NULL::uuid AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL::int AS sender_id, o.queue
+        SELECT NULL::uuid AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL::int AS sender_id, o.depends_on, o.queue
         INTO k FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
     END IF;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    IF k.id IS NOT NULL AND s.depends_on IS NOT NULL THEN -- what has a place names others by theirs
+        wanted := ARRAY(SELECT DISTINCT coalesce((p.queue_id, p.seq)::text, n) FROM unnest(s.depends_on) n LEFT JOIN LATERAL postern.place_of(s.context_id, n) p ON true ORDER BY 1);
+    END IF;
     differs := array_remove(ARRAY[
         CASE WHEN k.queue IS DISTINCT FROM s.queue THEN 'queue' END, CASE WHEN k.type <> s.type THEN 'type' END,
         CASE WHEN k.data <> s.data THEN 'data' END, CASE WHEN k.not_before IS DISTINCT FROM s.not_before THEN 'not_before' END,
         CASE WHEN k.max_retries IS DISTINCT FROM s.max_retries THEN 'max_retries' END,
-        CASE WHEN k.tags IS DISTINCT FROM s.tags THEN 'tags' END, CASE WHEN k.sender_id IS NOT NULL THEN 'sender' END], NULL);
+        CASE WHEN coalesce(k.depends_on, '{}') <> wanted THEN 'depends_on' END, CASE WHEN k.tags IS DISTINCT FROM s.tags THEN 'tags' END, CASE WHEN k.sender_id IS NOT NULL THEN 'sender' END], NULL);
     IF cardinality(differs) > 0 THEN
         PERFORM postern.refuse(nth, 'idempotency_conflict', NULL,
             format('uid %s names a transaction with another body: use a new uid, or send the same body', postern.quoted(s.uid)),
@@ -231,14 +271,17 @@ BEGIN
     s.data := coalesce(s.data, '{}');
     s.tags := nullif(s.tags, '{}');
     PERFORM postern.check_form(nth, s);
+    s.depends_on := ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at) GROUP BY n ORDER BY min(at)); -- each once
+    s.depends_on := nullif(s.depends_on, '{}');
     s.uid := coalesce(s.uid, gen_random_uuid()::text);
     LOOP
         IF named AND postern.known_uid(nth, s, false) THEN
             RETURN s.uid;
         END IF;
+        PERFORM postern.check_dependencies(nth, s);
         PERFORM postern.check_room(nth, s);
-        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, tags, actor)
-        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.tags, current_user)
+        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, actor)
+        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, current_user)
         ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING;
         IF FOUND THEN
             IF named AND postern.known_uid(nth, s, true) THEN
@@ -279,6 +322,7 @@ DECLARE
     s postern.outbox;
     item jsonb;
     f record;
+    odd bigint;
     n int := -1;
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
@@ -322,9 +366,13 @@ BEGIN
                 s.max_retries := greatest(-1, least(10001, f.text::numeric));
             WHEN f.key = 'depends_on' THEN
                 IF f.kind <> 'array' THEN
-                    PERFORM postern.refuse_form(n, '/depends_on', 'array');
+                    PERFORM postern.refuse_form(n, '/depends_on', 'array', CASE f.kind WHEN 'string' THEN postern.quoted(f.text) WHEN 'number' THEN left(f.text, 64) END);
                 END IF;
-                s.depends_on := ARRAY(SELECT jsonb_array_elements_text(f.value));
+                SELECT array_agg(e.value #>> '{}' ORDER BY e.ordinality), min(e.ordinality) FILTER (WHERE jsonb_typeof(e.value) <> 'string')
+                INTO s.depends_on, odd FROM jsonb_array_elements(f.value) WITH ORDINALITY e;
+                IF odd IS NOT NULL THEN
+                    PERFORM postern.refuse_form(n, '/depends_on/' || odd - 1, 'string', left(f.value->(odd - 1)::int #>> '{}', 64));
+                END IF;
             WHEN f.key = 'context' THEN
                 NULL;
             ELSE
@@ -342,6 +390,7 @@ DROP FUNCTION postern.submit;
 DROP FUNCTION postern.stage;
 DROP FUNCTION postern.check_room;
 DROP FUNCTION postern.known_uid;
+DROP FUNCTION postern.check_dependencies;
 DROP FUNCTION postern.check_form;
 DROP FUNCTION postern.quoted;
 DROP FUNCTION postern.refuse_form;

@@ -8,6 +8,7 @@
 //		Data: vote, UID: "order-4711"})
 //	err = tx.Commit(ctx)
 //
-// It calls postern.submit and postern.submit_many and needs nothing but pgx. docs/sql-outbox.md says what
+// Feed and Ack fetch and acknowledge events there, so that an effect and its acknowledgement are one. The
+// package calls the functions of the schema postern and needs nothing but pgx. docs/sql-outbox.md says what
 // order is promised, and what a transaction that stays open costs.
 package outbox

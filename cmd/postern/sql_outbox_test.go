@@ -24,7 +24,7 @@ func TestTheBlocksOfTheSQLOutboxPageDoWhatItSays(t *testing.T) {
 	database, api := strings.TrimPrefix(p.line(), "DATABASE_URL="), p.line()
 	await(t, p, api)
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 4 {
+	if len(blocks) != 5 {
 		t.Fatalf("the page has %d blocks of shell", len(blocks))
 	}
 	var said []string
@@ -61,7 +61,10 @@ func TestTheBlocksOfTheSQLOutboxPageDoWhatItSays(t *testing.T) {
 			t.Errorf("the refusals lack %s:\n%s", want, said[2])
 		}
 	}
-	if got := transactions(3); len(got) != 1 || got[0]["state"] != "DONE" || got[0]["actor"] != "shop_app" {
-		t.Errorf("as another role:\n%s", said[3])
+	if !strings.Contains(said[3], "paid: order-4716\n") {
+		t.Errorf("consumed:\n%s", said[3])
+	}
+	if got := transactions(4); len(got) != 1 || got[0]["state"] != "DONE" || got[0]["actor"] != "shop_app" {
+		t.Errorf("as another role:\n%s", said[4])
 	}
 }

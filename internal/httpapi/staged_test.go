@@ -106,6 +106,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	d.want(201, "PUT", "/queues/small", `{"max_depth": 1}`)
 	d.want(201, "POST", "/transactions", `{"queue": "small", "type": "T"}`)
 	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known"}`)
+	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known"]}`)
 	deep := strings.Repeat("[", 63) + strings.Repeat("]", 63)
 	for name, item := range map[string]string{
 		"queue":            `{"queue": "no spaces", "type": "T"}`,
@@ -129,6 +130,14 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		"unknown type":     `{"queue": "q", "type": "U"}`,
 		"draining":         `{"queue": "shut", "type": "T"}`,
 		"full":             `{"queue": "small", "type": "T"}`,
+		"no dependency":    `{"queue": "q", "type": "T", "depends_on": ["known", "nobody"]}`,
+		"nor an id":        `{"queue": "q", "type": "T", "depends_on": ["00000000-0000-8000-8000-000000000001"]}`,
+		"depends on self":  `{"queue": "q", "type": "T", "uid": "me", "depends_on": ["me"]}`,
+		"odd dependency":   `{"queue": "q", "type": "T", "depends_on": ["known", "no good"]}`,
+		"no text":          `{"queue": "q", "type": "T", "depends_on": ["known", 7]}`,
+		"no list":          `{"queue": "q", "type": "T", "depends_on": "known"}`,
+		"many":             `{"queue": "q", "type": "T", "depends_on": ["known"` + strings.Repeat(`, "known"`, 64) + `]}`,
+		"other ones":       `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "depends_on": ["dependent"]}`,
 		"conflict":         `{"queue": "r", "type": "T", "data": {"n": [1, 2.51]}, "uid": "known", "max_retries": 1}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,6 +168,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	// what is the same through both doors
 	for _, item := range []string{
 		`{"queue": "q", "type": "T", "uid": "known", "data": {"n": [1.0, 25e-1]}, "tags": {}}`,
+		`{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known", "known"]}`,
 		`{"queue": null, "type": "T", "not_before": "2030-01-02T03:04:05.000001+02:00", "data": null}`,
 		`{"type": "T", "data": ` + deep + `}`,
 	} {
@@ -175,6 +185,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		"ZP422 expected object":  `SELECT postern.submit('q', 'T', '{}', tags => '[]')`,
 		"ZP404 no context":       `SELECT postern.submit('q', 'T', '{}', context => 'elsewhere')`,
 		"ZP422 items: want":      `SELECT postern.submit_many('{}')`,
+		"ZP422 neither the id":   `SELECT postern.submit_many('[{"type": "T", "uid": "x", "depends_on": ["y"]}, {"type": "T", "uid": "y"}]')`,
 	} {
 		var e *pgconn.PgError
 		if err := d.stage(sql); !errors.As(err, &e) || e.Code != name[:5] || !strings.Contains(e.Message, name[6:]) {

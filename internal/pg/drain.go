@@ -40,6 +40,12 @@ type Drained struct {
 	More    bool // another round will find more
 }
 
+// round is what one round did, and what it left for a commit of its own.
+type round struct {
+	Drained
+	dependents []stagedRow // that come first in their queues
+}
+
 // A round takes at most so many queues and rows; rows may have 256 KiB each.
 const drainQueues, drainRows = 64, 128
 
@@ -47,10 +53,16 @@ const drainQueues, drainRows = 64, 128
 // any more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where
 // it holds up nobody; with the uid of another transaction it has none. A queue that somebody has locked is
 // waited for, alone and for a tenth of a second, and left for the next round then.
-func (d *Drainer) Once(ctx context.Context) (out Drained, err error) {
+func (d *Drainer) Once(ctx context.Context) (Drained, error) {
+	var out round
+	err := d.once(ctx, &out)
+	return out.Drained, err
+}
+
+func (d *Drainer) once(ctx context.Context, out *round) error {
 	names, err := d.s.staged(ctx, d.from)
 	if err != nil {
-		return out, err
+		return err
 	}
 	full := len(names) > 0 && len(names) >= drainQueues-1
 	out.More = full || d.from.name != "" // then it begins anew
@@ -58,23 +70,26 @@ func (d *Drainer) Once(ctx context.Context) (out Drained, err error) {
 		d.from = names[drainQueues-2]
 	}
 	if len(names) == 0 {
-		return out, nil
+		return nil
 	}
-	left, err := d.s.drainApart(ctx, names, true, &out)
+	left, err := d.s.drainApart(ctx, names, true, out)
+	if err == nil {
+		err = d.s.drainDependents(ctx, out)
+	}
 	for _, name := range left {
 		if err == nil {
-			_, err = d.s.drain(ctx, []nameKey{name}, false, &out)
+			_, err = d.s.drain(ctx, []nameKey{name}, false, out)
 			if fault.CodeOf(err) == "overloaded" {
 				out.More, err = true, nil
 			}
 		}
 	}
-	return out, err
+	return err
 }
 
 // drainApart drains queues in one commit, and those of a commit that fails for another reason than the
 // database in several, so that one bad row never keeps the others.
-func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out *Drained) ([]nameKey, error) {
+func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out *round) ([]nameKey, error) {
 	left, err := s.drain(ctx, names, skip, out)
 	if err == nil || len(names) == 1 || fault.KindOf(err) == fault.Retry || ctx.Err() != nil {
 		return left, err
@@ -118,11 +133,11 @@ type stagedRow struct {
 }
 
 const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
-	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.actor FROM postern.outbox o `
+	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.depends_on, o.actor FROM postern.outbox o `
 
 // drain gives staged rows of these queues their positions, in one commit. It returns the queues that it
 // skipped because they are locked; if it is not to skip any, it waits a tenth of a second.
-func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *Drained) (left []nameKey, err error) {
+func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *round) (left []nameKey, err error) {
 	subs := make([]*Submission, len(names))
 	for i, n := range names {
 		subs[i] = &Submission{ContextID: n.context, Queue: n.name}
@@ -131,13 +146,14 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *Drai
 		return nil, err
 	}
 	reread := false
-	var done Drained
+	var done round
 	err = s.run(ctx, func(t *txn) error {
-		left, done = nil, Drained{}
+		left, done = nil, round{}
 		rows, err := s.takeStaged(ctx, t, names, skip, &left)
 		if err != nil {
 			return err
 		}
+		rows = done.putAside(rows)
 		if len(rows) == 0 {
 			return t.rollback(ctx)
 		}
@@ -177,7 +193,8 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *Drai
 		return in.e.commit(ctx, t, b)
 	})
 	if err == nil {
-		out.Rows, out.Refused, out.More = out.Rows+done.Rows, out.Refused+done.Refused, out.More || done.More || done.Rows == drainRows
+		out.add(done)
+		out.More = out.More || done.Rows == drainRows
 	}
 	return left, err
 }
@@ -197,7 +214,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	read := func(r pgx.Rows) error {
 		for r.Next() {
 			sub, row := &Submission{}, stagedRow{}
-			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.Actor); err != nil {
+			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Actor); err != nil {
 				return err
 			}
 			if sub.NotBefore.Year() <= 1 {
@@ -220,7 +237,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	}
 	b.Queue(lock, ids).Query(func(r pgx.Rows) error { return scanQueues(r, locked) })
 	if unordered {
-		b.Queue(stagedSelect+`WHERE o.queue IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
+		b.Queue(stagedSelect+`WHERE o.queue IS NULL ORDER BY o.context_id, o.stage_id LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
 	}
 	if err := t.send(ctx, b); err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func TestTheIdInSQLIsTheIdInGo(t *testing.T) {
 	for _, id := range ids {
 		queues, seqs, days, epochs = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time()), append(epochs, int32(id.Epoch))
 	}
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT n.i, postern.public_id(n.q, n.s, n.d, n.e)::text
+	rows, err := w.s.Pool().Query(w.ctx, `SELECT n.i, postern.public_id(n.q, n.s, n.d, n.e)::text,
+			(SELECT (p.queue_id, p.seq, p.day) = (n.q, n.s, n.d) FROM postern.id_place(upper(postern.public_id(n.q, n.s, n.d, n.e)::text)) p)
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) WITH ORDINALITY n(q, s, d, e, i)`, queues, seqs, days, epochs)
 	w.must(err)
 	defer rows.Close()
@@ -32,7 +33,11 @@ func TestTheIdInSQLIsTheIdInGo(t *testing.T) {
 	for ; rows.Next(); n++ {
 		var i int
 		var s string
-		w.must(rows.Scan(&i, &s))
+		var back *bool
+		w.must(rows.Scan(&i, &s, &back))
+		if back == nil || !*back {
+			t.Fatalf("%s is not taken apart as it was put together", s)
+		}
 		if want := ids[i-1].String(); s != want {
 			t.Fatalf("%+v is %s in SQL and %s in Go", ids[i-1], s, want)
 		}

@@ -1,0 +1,139 @@
+package pg_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// call is one submit: when it was called, and when the COMMIT behind it had returned.
+type call struct {
+	uid, queue string
+	session    int
+	called     time.Time
+	committed  time.Time // zero: rolled back
+}
+
+// Sixteen sessions submit to three queues and commit in shuffled order, after random sleeps, and roll some
+// back, while two processes drain, a third posts what HTTP would, and one transaction stays open all the time.
+// What had committed before another was called goes out before it; nothing is skipped, nothing goes twice.
+func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
+	t.Parallel()
+	const sessions, transactions, most = 16, 12, 4
+	w := newWorld(t)
+	w.s.SetNow(nil)
+	w.dispatcher("T", nil)
+	app := w.app(sessions + 2)
+	long := w.begin(app)
+	w.must(w.submit(long, "q0", "T", "long"))
+
+	stop, cancel := context.WithCancel(w.ctx)
+	var draining sync.WaitGroup
+	for _, s := range []*pg.Store{w.s, w.other().s} {
+		draining.Go(func() {
+			d := pg.NewDrainer(s)
+			for stop.Err() == nil {
+				if _, err := d.Once(w.ctx); err != nil {
+					t.Errorf("drain: %v", err)
+				}
+				time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+			}
+		})
+	}
+	calls := make([][]call, sessions)
+	var sessionsEnd sync.WaitGroup
+	for session := range sessions {
+		sessionsEnd.Go(func() {
+			nap := func() { time.Sleep(time.Duration(rand.IntN(8)) * time.Millisecond) }
+			for n := range transactions {
+				var mine []call
+				commit := rand.IntN(4) > 0
+				err := pgx.BeginFunc(w.ctx, app, func(tx pgx.Tx) error {
+					for i := range 1 + rand.IntN(most) {
+						c := call{uid: fmt.Sprintf("s%d.%d.%d", session, n, i), queue: fmt.Sprint("q", rand.IntN(3)), session: session, called: time.Now()}
+						if err := w.submit(tx, c.queue, "T", c.uid); err != nil {
+							return err
+						}
+						mine = append(mine, c)
+						nap()
+					}
+					if !commit {
+						return errRolledBack
+					}
+					return nil
+				})
+				switch at := time.Now(); {
+				case err == nil:
+					for i := range mine {
+						mine[i].committed = at
+					}
+				case err != errRolledBack:
+					t.Errorf("session %d: %v", session, err)
+				}
+				calls[session] = append(calls[session], mine...)
+				nap()
+			}
+		})
+	}
+	sessionsEnd.Wait()
+	cancel()
+	draining.Wait()
+	w.drainAll(w.s)
+	w.must(long.Commit(w.ctx))
+	w.drainAll(w.s)
+	holdsTrue(t, w.ctx, w.s.Pool())
+
+	all := slices.Concat(calls...)
+	place := map[string]int{}
+	for i, uid := range w.work(w.node("n")) {
+		if _, twice := place[uid]; twice {
+			t.Errorf("%s went out twice", uid)
+		}
+		place[uid] = i
+	}
+	committed := 1 // long
+	for _, c := range all {
+		at, out := place[c.uid]
+		t.Logf("%s %s called %s committed %s went out %d", c.uid, c.queue, c.called.Format("05.000000"), c.committed.Format("05.000000"), at)
+		if out != !c.committed.IsZero() {
+			t.Errorf("%s of %s: committed is %v, went out is %v", c.uid, c.queue, !c.committed.IsZero(), out)
+		}
+		if !c.committed.IsZero() {
+			committed++
+		}
+	}
+	if len(place) != committed {
+		t.Errorf("%d went out, %d were committed", len(place), committed)
+	}
+	pairs := 0
+	for i, a := range all {
+		for j, b := range all {
+			if a.queue != b.queue || a.committed.IsZero() || b.committed.IsZero() {
+				continue
+			}
+			sameTransaction := a.committed.Equal(b.committed) && a.session == b.session && i < j
+			if sameTransaction || a.committed.Before(b.called) {
+				pairs++
+				if place[a.uid] > place[b.uid] {
+					t.Errorf("%s had committed at %s before %s was called at %s, and went out behind it", a.uid, a.committed, b.uid, b.called)
+				}
+			}
+		}
+	}
+	for uid, at := range place { // what stayed open all the time comes last in its queue
+		if at > place["long"] && w.byUID(uid).Queue == "q0" {
+			t.Errorf("%s went out behind what was committed last", uid)
+		}
+	}
+	if pairs < committed {
+		t.Errorf("only %d pairs were compared", pairs)
+	}
+}
