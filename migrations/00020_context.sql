@@ -1,4 +1,4 @@
--- Contexts (tenants), and the identity of this database. Its epoch is part of every public id and of
+-- Contexts (tenants) and who may do what in them, and the identity of this database. Its epoch is part of every public id and of
 -- every call to a worker, so that a restored copy never speaks under the names of the lost time.
 -- +goose Up
 CREATE TABLE postern.identity (
@@ -8,13 +8,62 @@ CREATE TABLE postern.identity (
 );
 INSERT INTO postern.identity (epoch, reason) VALUES (1, 'created');
 
+-- A deleted context keeps its row, as a deleted dispatcher does: what arrives meanwhile still has one.
 CREATE TABLE postern.context (
-    context_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name       text NOT NULL CONSTRAINT one_context_per_name UNIQUE,
-    max_depth  int NOT NULL DEFAULT 10000 CONSTRAINT context_depth_is_positive CHECK (max_depth > 0),
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    context_id      int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name            text NOT NULL CONSTRAINT one_context_per_name UNIQUE,
+    max_depth       int NOT NULL DEFAULT 10000 CONSTRAINT context_depth_is_positive CHECK (max_depth > 0),
+    require_key     boolean NOT NULL DEFAULT false,
+    declared_queues boolean NOT NULL DEFAULT false,
+    paused          boolean NOT NULL DEFAULT false,
+    removed_at      timestamptz,
+    version         bigint NOT NULL DEFAULT 1,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO postern.context (name) VALUES ('system'), ('default');
+
+CREATE TABLE postern.actor (
+    actor_id     text NOT NULL CONSTRAINT one_actor_per_id PRIMARY KEY,
+    public_keys  text[] NOT NULL DEFAULT '{}' CONSTRAINT two_public_keys_at_most CHECK (cardinality(public_keys) <= 2),
+    address      text[] NOT NULL DEFAULT '{}',
+    issuer       text,
+    subject      text,
+    version      bigint NOT NULL DEFAULT 1,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    request_key  text CONSTRAINT one_actor_per_request_key UNIQUE,
+    request_hash bytea,
+    CONSTRAINT issuer_comes_with_subject CHECK ((issuer IS NULL) = (subject IS NULL)),
+    CONSTRAINT one_actor_per_subject UNIQUE (issuer, subject)
+);
+
+CREATE TABLE postern.member (
+    context_id int NOT NULL,
+    actor_id   text NOT NULL CONSTRAINT member_is_an_actor REFERENCES postern.actor,
+    role       text NOT NULL CONSTRAINT role_of_a_member_is_known CHECK (role IN ('admin', 'executor', 'reader')),
+    CONSTRAINT one_member_per_role PRIMARY KEY (context_id, actor_id, role)
+);
+CREATE INDEX member_by_actor ON postern.member (actor_id);
+
+-- Of a secret only its SHA-256 is kept. After a rotation the one before holds until previous_until.
+CREATE TABLE postern.api_key (
+    key_id         uuid NOT NULL CONSTRAINT one_api_key_per_id PRIMARY KEY,
+    context_id     int NOT NULL,
+    prefix         text NOT NULL CONSTRAINT one_api_key_per_prefix UNIQUE,
+    name           text NOT NULL,
+    role           text NOT NULL CONSTRAINT role_of_a_key_is_known CHECK (role IN ('admin', 'executor', 'reader')),
+    narrowed       text[] NOT NULL DEFAULT '{}',
+    hash           bytea NOT NULL,
+    previous_hash  bytea,
+    previous_until timestamptz,
+    expires_at     timestamptz,
+    last_used_at   timestamptz,
+    created_by     text NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    version        bigint NOT NULL DEFAULT 1,
+    request_key    text,
+    request_hash   bytea,
+    CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
+);
 
 CREATE TABLE postern.audit (
     audit_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -25,11 +74,17 @@ CREATE TABLE postern.audit (
     action     text NOT NULL,
     object     text NOT NULL,
     reason     text NOT NULL DEFAULT '',
-    request_id text NOT NULL DEFAULT ''
+    request_id text NOT NULL DEFAULT '',
+    before     jsonb,
+    after      jsonb
 );
 CREATE INDEX audit_by_object ON postern.audit (context_id, object, at);
+CREATE INDEX audit_by_time ON postern.audit (context_id, at, audit_id);
 
 -- +goose Down
 DROP TABLE postern.audit;
+DROP TABLE postern.api_key;
+DROP TABLE postern.member;
+DROP TABLE postern.actor;
 DROP TABLE postern.context;
 DROP TABLE postern.identity;

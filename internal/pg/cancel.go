@@ -28,12 +28,6 @@ type LeverResult struct {
 	At      string
 }
 
-func (s *Store) audit(b *pgx.Batch, by By, action, object string) {
-	b.Queue(`INSERT INTO postern.audit (context_id, actor, via, action, object, reason, request_id, at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))`,
-		by.Context, by.Actor, by.Via, action, object, by.Reason, by.RequestID, s.now())
-}
-
 // inHand is what a lever on one transaction looks at, under the lock of its queue.
 type inHand struct {
 	q      *queueRow

@@ -32,8 +32,8 @@ type openLane struct {
 }
 
 // openLanesSQL walks from lane to lane along the key of ready, so that its cost is the number of lanes
-// with work, not of queues. A paused or removed dispatcher, a gate that has not passed, and a held
-// exclusive lane are closed; so is one whose senders all lie in a paused pool.
+// with work, not of queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and
+// a held exclusive lane are closed; so is one whose senders all lie in a paused pool.
 const openLanesSQL = `
 WITH RECURSIVE l(lane) AS (
 	(SELECT lane FROM postern.ready ORDER BY lane LIMIT 1)
@@ -49,6 +49,7 @@ SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), 
 FROM l JOIN postern.lane n ON n.lane_id = l.lane
 LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 WHERE n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
+	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
 	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
 LIMIT 1000`
 

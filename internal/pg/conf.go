@@ -29,13 +29,6 @@ type Dispatcher struct {
 	CreatedAt time.Time
 }
 
-// Context is a tenant.
-type Context struct {
-	ID       int32
-	Name     string
-	MaxDepth int
-}
-
 // laneKey says what a lane's heads need; see the table lane.
 type laneKey struct {
 	Dispatcher, Pool, Sender int32
@@ -74,6 +67,7 @@ func (m *missing) err() error {
 // confView is one reading of the configuration; it is never changed.
 type confView struct {
 	contexts map[string]*Context
+	tenants  map[int32]*Context // the same by id
 	byID     map[int32]*Dispatcher
 	byType   map[int32]map[string]*Dispatcher
 	pools    map[int32]map[string]int32
@@ -102,29 +96,25 @@ func newConf() *conf {
 // Refresh reads the configuration again.
 func (s *Store) Refresh(ctx context.Context) error {
 	v := &confView{
-		contexts: map[string]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
+		contexts: map[string]*Context{}, tenants: map[int32]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{},
 	}
-	rows, err := s.pool.Query(ctx, `SELECT context_id, name, max_depth FROM postern.context`)
+	tenants, err := s.contexts(ctx, s.pool, "")
 	if err != nil {
-		return known(err)
+		return err
 	}
-	for rows.Next() {
-		c := &Context{}
-		if err := rows.Scan(&c.ID, &c.Name, &c.MaxDepth); err != nil {
-			return err
-		}
-		v.contexts[c.Name] = c
-	}
-	if rows.Err() != nil {
-		return known(rows.Err())
+	for _, c := range tenants {
+		v.contexts[c.Name], v.tenants[c.ID] = c, c
 	}
 	list, err := s.dispatchers(ctx, s.pool, 0, "")
 	if err != nil {
 		return err
 	}
 	for _, d := range list {
+		if c := v.tenants[d.ContextID]; c != nil && c.Paused { // a node that works through a queue stops here
+			d.Paused = true
+		}
 		v.byID[d.ID] = d
 		if v.byType[d.ContextID] == nil {
 			v.byType[d.ContextID] = map[string]*Dispatcher{}
@@ -182,9 +172,6 @@ func (s *Store) KeepFresh(ctx context.Context) {
 		}
 	}
 }
-
-// Context returns the tenant of that name, or nil.
-func (s *Store) Context(name string) *Context { return s.conf.view.Load().contexts[name] }
 
 // DispatcherOf returns the dispatcher of a type, removed ones included, or nil if there never was one.
 func (s *Store) DispatcherOf(contextID int32, typ string) *Dispatcher {

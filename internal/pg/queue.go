@@ -101,6 +101,12 @@ func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue
 	return list[0], nil
 }
 
+// Declared says whether somebody configured a queue.
+func (s *Store) Declared(ctx context.Context, contextID int32, name string) (yes bool, err error) {
+	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND name = $2 AND configured)`, contextID, name).Scan(&yes)
+	return yes, known(err)
+}
+
 // PutQueue creates or replaces the settings of a queue (S2.19).
 func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (created bool, err error) {
 	if version > 0 || version == AnyVersion { // what is not there has no version: it is not made for the comparison

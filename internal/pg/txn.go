@@ -43,6 +43,9 @@ func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
 	}
 }
 
+// rerun names the keys whose violation means that somebody else did the same a moment before.
+var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_request_key": true, "one_actor_per_request_key": true}
+
 // mend does what a transaction needs before it can run again, or returns why it cannot.
 func (s *Store) mend(ctx context.Context, err error) error {
 	var lane *laneMissing
@@ -80,7 +83,7 @@ func (s *Store) mend(ctx context.Context, err error) error {
 		return nil
 	case "23505":
 		var e *pgconn.PgError
-		if errors.As(err, &e) && e.ConstraintName == "one_transaction_per_key" {
+		if errors.As(err, &e) && rerun[e.ConstraintName] { // the other one has committed: now it is seen
 			return nil
 		}
 	}

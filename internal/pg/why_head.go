@@ -155,6 +155,12 @@ func (x *explain) dispatcherHolds() error {
 			return err
 		}
 	}
+	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
+		at := "/contexts/" + c.Name
+		if err := x.pausedBy(Blocker{Kind: "context_paused", Object: at, Since: x.since, Detail: "paused", Levers: []Lever{{"POST", at + "/resume", "admin"}}}); err != nil {
+			return err
+		}
+	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
 		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}}
 		b.Detail = because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)

@@ -1,0 +1,232 @@
+package pg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Actor is an identity: who may be a member of contexts. Outside it is known by public keys or by what an
+// identity provider calls it.
+type Actor struct {
+	ID              string
+	PublicKeys      []string
+	Address         []string
+	Issuer, Subject string // both or none
+	Version         int64
+	CreatedAt       time.Time
+}
+
+// actorSettings is what the audit row keeps of an actor.
+type actorSettings struct {
+	PublicKeys []string `json:"public_keys"`
+	Address    []string `json:"address"`
+	Issuer     string   `json:"issuer,omitempty"`
+	Subject    string   `json:"subject,omitempty"`
+}
+
+func (a *Actor) settings() any {
+	return actorSettings{a.PublicKeys, a.Address, a.Issuer, a.Subject}
+}
+
+const actorSQL = `SELECT actor_id, public_keys, address, coalesce(issuer, ''), coalesce(subject, ''), version, created_at FROM postern.actor`
+
+func scanActor(row pgx.CollectableRow) (*Actor, error) {
+	a := &Actor{}
+	return a, row.Scan(&a.ID, &a.PublicKeys, &a.Address, &a.Issuer, &a.Subject, &a.Version, &a.CreatedAt)
+}
+
+// Actors lists up to limit actors, the newest first: those before an id, all if it is "".
+func (s *Store) Actors(ctx context.Context, before string, limit int) ([]*Actor, error) {
+	rows, err := s.db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanActor)
+	return list, known(err)
+}
+
+// Actor returns one actor, or NotFound.
+func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
+	rows, err := s.db(ctx).Query(ctx, actorSQL+` WHERE actor_id = $1`, id)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanActor)
+	if err == nil && len(list) == 0 {
+		return nil, noActor(id)
+	}
+	if err != nil {
+		return nil, known(err)
+	}
+	return list[0], nil
+}
+
+// ActorOf returns the id of whom an identity provider knows as subject, "" if nobody is.
+func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string, err error) {
+	err = s.db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`, issuer, subject).Scan(&id)
+	if err == pgx.ErrNoRows {
+		return "", nil
+	}
+	return id, known(err)
+}
+
+func noActor(id string) error {
+	return fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(id))
+}
+
+// Once makes a POST repeatable: the same key with the same body is the same request.
+type Once struct {
+	Key  string // "" for a request that is always new
+	Hash []byte
+}
+
+// replayed returns the id under which the key was used before, "" if it was not; another body is a conflict.
+func (t *txn) replayed(ctx context.Context, once Once, sql string, args ...any) (id string, err error) {
+	if once.Key == "" {
+		return "", nil
+	}
+	var hash []byte
+	b := &pgx.Batch{}
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &hash}, func() error { return nil })
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return "", err
+	}
+	if id != "" && !bytes.Equal(hash, once.Hash) {
+		return "", fault.New(fault.Conflict, "idempotency_conflict", "the key %q belongs to a request with another body", fault.Clip(once.Key)).
+			With("existing", map[string]string{"id": id})
+	}
+	return id, nil
+}
+
+// CreateActor makes an actor, and with own a context of that name whose only admin it is. replay says that
+// the same request was answered before; id is then that of the first.
+func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, once Once) (id string, replay bool, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		id, replay = a.ID, false
+		first, err := t.replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
+		if err != nil {
+			return err
+		}
+		if first != "" {
+			id, replay = first, true
+			return t.rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.actor (actor_id, public_keys, address, issuer, subject, request_key, request_hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			a.ID, a.PublicKeys, a.Address, nullable(a.Issuer), nullable(a.Subject), nullable(once.Key), once.Hash)
+		s.auditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
+		if err := t.send(ctx, b); err != nil {
+			return subjectTaken(err, &a)
+		}
+		b = &pgx.Batch{}
+		if own != "" {
+			there, _, err := t.lockTenant(ctx, own)
+			if err != nil {
+				return err
+			}
+			if there != nil {
+				return fault.New(fault.Conflict, "in_use", "context %q exists already: choose another name for own_context", fault.Clip(own))
+			}
+			v := Tenant{Context: Context{Name: own, MaxDepth: DefaultMaxDepth}, Members: Members{Admins: []string{a.ID}}}
+			owner, err := t.writeTenant(ctx, by, v)
+			if err != nil {
+				return err
+			}
+			v.Members = v.orEmpty()
+			s.auditChange(b, owner, "put", "/contexts/"+own, nil, v.settings())
+		}
+		return t.commit(ctx, b)
+	})
+	if err != nil || own == "" {
+		return id, replay, err
+	}
+	return id, replay, s.reconfigured(ctx)
+}
+
+// DefaultMaxDepth is how many transactions a queue of a new context may hold.
+const DefaultMaxDepth = 10000
+
+func subjectTaken(err error, a *Actor) error {
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.ConstraintName == "one_actor_per_subject" {
+		return fault.New(fault.Conflict, "in_use", "%s of issuer %s is an actor already", fault.Clip(a.Subject), fault.Clip(a.Issuer))
+	}
+	return err
+}
+
+// PutActor replaces the settings of an actor. A version other than 0 must be the present one.
+func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) error {
+	return s.run(ctx, func(t *txn) error {
+		before, err := t.lockActor(ctx, a.ID)
+		if err != nil {
+			return err
+		}
+		if err := matchVersion(version, before.Version, false); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.actor SET public_keys = $2, address = $3, issuer = $4, subject = $5, version = version + 1 WHERE actor_id = $1`,
+			a.ID, a.PublicKeys, a.Address, nullable(a.Issuer), nullable(a.Subject))
+		s.auditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
+		if err := t.send(ctx, b); err != nil {
+			return subjectTaken(err, &a)
+		}
+		return t.commit(ctx, &pgx.Batch{})
+	})
+}
+
+func (t *txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
+	b := &pgx.Batch{}
+	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, scanActor)
+		if len(list) > 0 {
+			a = list[0]
+		}
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	if a == nil {
+		return nil, noActor(id)
+	}
+	return a, nil
+}
+
+// RemoveActor forgets an actor that is no member of any context. Who makes it one at the same moment waits
+// for the lock, by the foreign key, and is refused.
+func (s *Store) RemoveActor(ctx context.Context, by By, id string) error {
+	return s.run(ctx, func(t *txn) error {
+		before, err := t.lockActor(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := by.seen(before.Version); err != nil {
+			return err
+		}
+		var in []string
+		b := &pgx.Batch{}
+		b.Queue(`SELECT DISTINCT c.name FROM postern.member m JOIN postern.context c USING (context_id) WHERE m.actor_id = $1 ORDER BY 1 LIMIT 4`, id).
+			Query(func(rows pgx.Rows) (err error) { in, err = pgx.CollectRows(rows, pgx.RowTo[string]); return err })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if len(in) > 0 {
+			return fault.New(fault.Conflict, "in_use", "%s is a member of %v: DELETE /contexts/%s/members/%s first", id, in, in[0], id)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`DELETE FROM postern.actor WHERE actor_id = $1`, id)
+		s.auditChange(b, by, "delete", "/actors/"+id, before.settings(), nil)
+		return t.commit(ctx, b)
+	})
+}

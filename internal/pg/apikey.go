@@ -1,0 +1,220 @@
+package pg
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Key is an API key, without its secret: of that only hashes exist.
+type Key struct {
+	ID            uuid.UUID
+	ContextID     int32
+	Prefix        string
+	Name          string
+	Role          string
+	Only          []string // empty: it may all that its role may
+	ExpiresAt     *time.Time
+	PreviousUntil *time.Time // until then the secret before the last rotation holds too
+	LastUsedAt    *time.Time
+	CreatedBy     string
+	CreatedAt     time.Time
+	Version       int64
+}
+
+// keySettings is what the audit row keeps of a key.
+type keySettings struct {
+	Prefix    string     `json:"prefix"`
+	Name      string     `json:"name"`
+	Role      string     `json:"role"`
+	Only      []string   `json:"only"`
+	ExpiresAt *time.Time `json:"expires_at"`
+}
+
+func (k *Key) settings() any { return keySettings{k.Prefix, k.Name, k.Role, k.Only, k.ExpiresAt} }
+
+func (k *Key) path() string { return "/api-keys/" + k.ID.String() }
+
+const keySQL = `SELECT key_id, context_id, prefix, name, role, narrowed, expires_at,
+	CASE WHEN previous_until > coalesce($1::timestamptz, clock_timestamp()) THEN previous_until END AS overlaps, last_used_at, created_by, created_at, version
+	FROM postern.api_key`
+
+func (k *Key) dests() []any {
+	return []any{&k.ID, &k.ContextID, &k.Prefix, &k.Name, &k.Role, &k.Only, &k.ExpiresAt, &k.PreviousUntil, &k.LastUsedAt, &k.CreatedBy, &k.CreatedAt, &k.Version}
+}
+
+func scanKey(row pgx.CollectableRow) (*Key, error) {
+	k := &Key{}
+	return k, row.Scan(k.dests()...)
+}
+
+// Keys lists up to limit keys of a context, the newest first: those before an id, all if it is zero.
+func (s *Store) Keys(ctx context.Context, contextID int32, before uuid.UUID, limit int) ([]*Key, error) {
+	if before == uuid.Nil {
+		before = uuid.Max
+	}
+	rows, err := s.db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id < $3 ORDER BY key_id DESC LIMIT $4`, s.now(), contextID, before, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanKey)
+	return list, known(err)
+}
+
+// Key returns one key of a context, or NotFound.
+func (s *Store) Key(ctx context.Context, contextID int32, id uuid.UUID) (*Key, error) {
+	rows, err := s.db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id = $3`, s.now(), contextID, id)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanKey)
+	if err == nil && len(list) == 0 {
+		return nil, noKey(id)
+	}
+	if err != nil {
+		return nil, known(err)
+	}
+	return list[0], nil
+}
+
+func noKey(id uuid.UUID) error { return fault.New(fault.NotFound, "not_found", "no API key %s", id) }
+
+// CreateKey stores a key of by.Context under the hash of its secret. replay says that the same request was
+// answered before; id is then that of the first, whose secret nobody can show again.
+func (s *Store) CreateKey(ctx context.Context, by By, k Key, hash []byte, once Once) (id uuid.UUID, replay bool, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		id, replay = k.ID, false
+		first, err := t.replayed(ctx, once, `SELECT key_id::text, request_hash FROM postern.api_key WHERE context_id = $1 AND request_key = $2`, by.Context, once.Key)
+		if err != nil {
+			return err
+		}
+		if first != "" {
+			replay = true
+			if id, err = uuid.Parse(first); err != nil {
+				return err
+			}
+			return t.rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, narrowed, hash, expires_at, created_by, created_at, request_key, request_hash)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::timestamptz, clock_timestamp()), $11, $12)`,
+			k.ID, by.Context, k.Prefix, k.Name, k.Role, k.Only, hash, k.ExpiresAt, by.Actor, s.now(), nullable(once.Key), once.Hash)
+		s.auditChange(b, by, "create", k.path(), nil, k.settings())
+		return t.commit(ctx, b)
+	})
+	return id, replay, err
+}
+
+// RotateKey gives a key another secret; the one before holds for the overlap, then only the new one.
+func (s *Store) RotateKey(ctx context.Context, by By, id uuid.UUID, hash []byte, overlap time.Duration) error {
+	return s.changeKey(ctx, by, id, "rotate", func(b *pgx.Batch, k *Key) any {
+		b.Queue(`UPDATE postern.api_key SET previous_hash = hash, previous_until = coalesce($2::timestamptz, clock_timestamp()) + $3, hash = $4, version = version + 1
+			WHERE key_id = $1`, id, s.now(), overlap, hash)
+		return k.settings()
+	})
+}
+
+// RemoveKey revokes a key. Processes that looked it up a moment ago may honour it for a second more.
+func (s *Store) RemoveKey(ctx context.Context, by By, id uuid.UUID) error {
+	return s.changeKey(ctx, by, id, "delete", func(b *pgx.Batch, _ *Key) any {
+		b.Queue(`DELETE FROM postern.api_key WHERE key_id = $1`, id)
+		return nil
+	})
+}
+
+func (s *Store) changeKey(ctx context.Context, by By, id uuid.UUID, action string, change func(*pgx.Batch, *Key) any) error {
+	return s.run(ctx, func(t *txn) error {
+		var k *Key
+		b := &pgx.Batch{}
+		b.Queue(keySQL+` WHERE context_id = $2 AND key_id = $3 FOR UPDATE`, s.now(), by.Context, id).Query(func(rows pgx.Rows) error {
+			list, err := pgx.CollectRows(rows, scanKey)
+			if len(list) > 0 {
+				k = list[0]
+			}
+			return err
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if k == nil {
+			return noKey(id)
+		}
+		if err := by.seen(k.Version); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		before := k.settings()
+		s.auditChange(b, by, action, k.path(), before, change(b, k))
+		return t.commit(ctx, b)
+	})
+}
+
+// UsedKey is a key that somebody shows, with the hashes that hold now.
+type UsedKey struct {
+	Key
+	Hash, Previous []byte      // Previous is nil unless its overlap lasts
+	Stale          bool        // that it is used was not written for a minute
+	Noted          atomic.Bool // and has been since
+}
+
+// UseKey looks up the key of a prefix: nil if there is none, if it has expired, or if its context is gone.
+func (s *Store) UseKey(ctx context.Context, prefix string) (*UsedKey, error) {
+	k := &UsedKey{}
+	err := s.db(ctx).QueryRow(ctx, `SELECT k.*, a.hash, CASE WHEN k.overlaps IS NOT NULL THEN a.previous_hash END,
+			coalesce(a.last_used_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 min', true)
+		FROM (`+keySQL+` WHERE prefix = $2) k JOIN postern.api_key a USING (key_id) JOIN postern.context c ON c.context_id = k.context_id
+		WHERE c.removed_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > coalesce($1::timestamptz, clock_timestamp()))`,
+		s.now(), prefix).Scan(append(k.dests(), &k.Hash, &k.Previous, &k.Stale)...)
+	if err == pgx.ErrNoRows {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, known(err)
+	}
+	return k, nil
+}
+
+// NoteUse writes when a key was used last, to the minute: of several processes that see it stale, one writes.
+func (s *Store) NoteUse(ctx context.Context, k *UsedKey) error {
+	_, err := s.exec(ctx, `UPDATE postern.api_key SET last_used_at = coalesce($2::timestamptz, clock_timestamp()) WHERE key_id = $1
+		AND (last_used_at IS NULL OR last_used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '1 min')`, k.ID, s.now())
+	return err
+}
+
+// BootstrapKey stores the first admin key of system, unless that context has an admin key that holds. Of
+// several processes that start at once with the same key, one stores it.
+func (s *Store) BootstrapKey(ctx context.Context, prefix string, hash []byte) (stored bool, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return false, err
+	}
+	by := By{Context: s.Context(System).ID, Actor: "bootstrap", Via: "start"}
+	k := Key{ID: id, Prefix: prefix, Name: "bootstrap", Role: Admin, Only: []string{}}
+	err = s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR UPDATE`, by.Context)
+		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, hash, created_by) SELECT $1, $2, $3, $4, $5, $6, $7
+			WHERE NOT EXISTS (SELECT FROM postern.api_key WHERE context_id = $2 AND role = 'admin'
+				AND (expires_at IS NULL OR expires_at > coalesce($8::timestamptz, clock_timestamp()))) RETURNING true`,
+			id, by.Context, prefix, k.Name, k.Role, hash, by.Actor, s.now()).Query(func(rows pgx.Rows) error {
+			stored = rows.Next()
+			rows.Close()
+			return rows.Err()
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if !stored {
+			return t.rollback(ctx)
+		}
+		b = &pgx.Batch{}
+		s.auditChange(b, by, "create", k.path(), nil, k.settings())
+		return t.commit(ctx, b)
+	})
+	return stored, err
+}

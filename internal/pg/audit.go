@@ -1,0 +1,87 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+func (s *Store) audit(b *pgx.Batch, by By, action, object string) {
+	s.auditChange(b, by, action, object, nil, nil)
+}
+
+// auditChange is audit with what was configured before and is now; nil where there was or is nothing.
+func (s *Store) auditChange(b *pgx.Batch, by By, action, object string, before, after any) {
+	b.Queue(`INSERT INTO postern.audit (context_id, actor, via, action, object, reason, request_id, at, before, after)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()), $9::text::jsonb, $10::text::jsonb)`,
+		by.Context, by.Actor, by.Via, action, object, by.Reason, by.RequestID, s.now(), document(before), document(after))
+}
+
+// document is v as JSON, nil for nothing.
+func document(v any) *string {
+	if v == nil {
+		return nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil || string(b) == "null" {
+		return nil
+	}
+	text := string(b)
+	return &text
+}
+
+// AuditRow is one lever that was pulled, or one change of configuration.
+type AuditRow struct {
+	ID        int64
+	At        time.Time
+	Actor     string
+	Via       string
+	Action    string
+	Object    string
+	Reason    string
+	RequestID string
+	Before    json.RawMessage
+	After     json.RawMessage
+}
+
+// AuditFilter narrows a list of audit rows. Empty fields do not narrow.
+type AuditFilter struct {
+	Actor, Action, Object string
+	After, Before         time.Time // half-open
+	FromAt                time.Time // the cursor: time and id of the last one
+	FromID                int64
+	Limit                 int
+}
+
+// Audit lists what was done in a context, newest first.
+func (s *Store) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*AuditRow, error) {
+	rows, err := s.db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id, before, after FROM postern.audit
+		WHERE context_id = $1 AND ($2 = '' OR actor = $2) AND ($3 = '' OR action = $3) AND ($4 = '' OR object = $4)
+			AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
+			AND (at, audit_id) < (coalesce($7::timestamptz, 'infinity'), $8)
+		ORDER BY at DESC, audit_id DESC LIMIT $9`,
+		contextID, f.Actor, f.Action, f.Object, nullable(f.After), nullable(f.Before), nullable(f.FromAt), f.FromID, f.Limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*AuditRow, error) {
+		a := &AuditRow{}
+		return a, row.Scan(&a.ID, &a.At, &a.Actor, &a.Via, &a.Action, &a.Object, &a.Reason, &a.RequestID, &a.Before, &a.After)
+	})
+	return list, known(err)
+}
+
+// PostedBy returns the actor that posted a transaction, or NotFound. It never changes.
+func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (actor string, err error) {
+	err = s.db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, epoch, context_id) = ($1, $2, $3, $4, $5)`,
+		id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&actor)
+	if err == pgx.ErrNoRows {
+		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	return actor, known(err)
+}

@@ -1,0 +1,234 @@
+package pg
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Context is a tenant.
+type Context struct {
+	ID             int32
+	Name           string
+	MaxDepth       int
+	RequireKey     bool // a transaction without an idempotency key is refused
+	DeclaredQueues bool // a queue that nobody configured is refused
+	Paused         bool
+	Version        int64
+	CreatedAt      time.Time
+}
+
+// System is the context that owns what is nobody's; its admins are admins everywhere.
+const System = "system"
+
+// Context returns the tenant of that name, or nil.
+func (s *Store) Context(name string) *Context { return s.conf.view.Load().contexts[name] }
+
+// ContextByID returns a tenant, or nil.
+func (s *Store) ContextByID(id int32) *Context { return s.conf.view.Load().tenants[id] }
+
+// contexts reads the tenants: all of them, or the one of a name.
+func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {
+	rows, err := db.Query(ctx, `SELECT context_id, name, max_depth, require_key, declared_queues, paused, version, created_at
+		FROM postern.context WHERE removed_at IS NULL AND ($1 = '' OR name = $1) ORDER BY name`, name)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Context, error) {
+		c := &Context{}
+		return c, row.Scan(&c.ID, &c.Name, &c.MaxDepth, &c.RequireKey, &c.DeclaredQueues, &c.Paused, &c.Version, &c.CreatedAt)
+	})
+	return list, known(err)
+}
+
+// Contexts lists the tenants by name as the database has them now.
+func (s *Store) Contexts(ctx context.Context) ([]*Context, error) {
+	return s.contexts(ctx, s.db(ctx), "")
+}
+
+// Tenant is a context with its members.
+type Tenant struct {
+	Context
+	Members
+}
+
+// Tenant returns one context with its members as the database has it now, or NotFound.
+func (s *Store) Tenant(ctx context.Context, name string) (*Tenant, error) {
+	list, err := s.contexts(ctx, s.db(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || name == "" {
+		return nil, noContext(name)
+	}
+	all, err := s.MembersOf(ctx, []int32{list[0].ID})
+	if err != nil {
+		return nil, err
+	}
+	return &Tenant{*list[0], *all[list[0].ID]}, nil
+}
+
+func noContext(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no context %q", fault.Clip(name))
+}
+
+// contextSettings is what the audit row keeps of a context.
+type contextSettings struct {
+	Admins         []string `json:"admins"`
+	Executors      []string `json:"executors"`
+	Readers        []string `json:"readers"`
+	RequireKey     bool     `json:"require_key"`
+	DeclaredQueues bool     `json:"declared_queues"`
+	MaxDepth       int      `json:"max_depth"`
+}
+
+func (t *Tenant) settings() any {
+	if t == nil {
+		return nil
+	}
+	return contextSettings{t.Admins, t.Executors, t.Readers, t.RequireKey, t.DeclaredQueues, t.MaxDepth}
+}
+
+// lockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
+// members sees what the one before has committed. nil: there is none; version is then that of a deleted one.
+func (t *txn) lockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT context_id, max_depth, require_key, declared_queues, paused, removed_at IS NOT NULL, version, created_at
+		FROM postern.context WHERE name = $1 FOR UPDATE`, name).Query(func(rows pgx.Rows) error {
+		c, removed := Context{Name: name}, false
+		_, err := pgx.ForEachRow(rows, []any{&c.ID, &c.MaxDepth, &c.RequireKey, &c.DeclaredQueues, &c.Paused, &removed, &c.Version, &c.CreatedAt}, func() error {
+			if version = c.Version; !removed {
+				v = &Tenant{Context: c}
+			}
+			return nil
+		})
+		return err
+	})
+	b.Queue(`SELECT m.actor_id, m.role FROM postern.member m JOIN postern.context c USING (context_id) WHERE c.name = $1 ORDER BY 1`, name).
+		Query(func(rows pgx.Rows) error {
+			var m Members
+			var actor, role string
+			_, err := pgx.ForEachRow(rows, []any{&actor, &role}, func() error { m.add(actor, role); return nil })
+			if v != nil {
+				v.Members = m.orEmpty()
+			}
+			return err
+		})
+	return v, version, t.send(ctx, b)
+}
+
+// PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
+func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) (created bool, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		before, have, err := t.lockTenant(ctx, v.Name)
+		if err != nil {
+			return err
+		}
+		created = before == nil
+		if err := matchVersion(version, have, created); err != nil {
+			return err
+		}
+		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
+			return lastAdmin(v.Name)
+		}
+		by, err := t.writeTenant(ctx, by, v)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		v.Members = v.orEmpty()
+		s.auditChange(b, by, "put", "/contexts/"+v.Name, before.settings(), v.settings())
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.reconfigured(ctx)
+}
+
+// writeTenant writes a context and its members, and returns by for its own audit rows.
+func (t *txn) writeTenant(ctx context.Context, by By, v Tenant) (By, error) {
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO postern.context (name, max_depth, require_key, declared_queues) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (name) DO UPDATE SET max_depth = excluded.max_depth, require_key = excluded.require_key,
+			declared_queues = excluded.declared_queues, removed_at = NULL, version = context.version + 1
+		RETURNING context_id`, v.Name, v.MaxDepth, v.RequireKey, v.DeclaredQueues).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&by.Context) })
+	if err := t.send(ctx, b); err != nil {
+		return by, err
+	}
+	return by, t.writeMembers(ctx, by.Context, v.Members)
+}
+
+// RemoveContext takes away a context that holds nothing. Its row stays, so that what a slow client posts at
+// the same moment is stored under it, and is there when the context is put again.
+func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
+	if name == System || name == "default" {
+		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
+	}
+	err := s.run(ctx, func(t *txn) error {
+		before, have, err := t.lockTenant(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case before == nil:
+			return noContext(name)
+		}
+		if err := by.seen(have); err != nil {
+			return err
+		}
+		holds := map[string]*bool{"transactions": new(bool), "dispatchers": new(bool), "senders": new(bool), "configured queues": new(bool)}
+		b := &pgx.Batch{}
+		for what, sql := range map[string]string{
+			"transactions":      `SELECT EXISTS (SELECT FROM postern.task WHERE context_id = $1)`,
+			"dispatchers":       `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE context_id = $1 AND removed_at IS NULL)`,
+			"senders":           `SELECT EXISTS (SELECT FROM postern.sender WHERE context_id = $1 AND removed_at IS NULL)`,
+			"configured queues": `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND configured)`,
+		} {
+			b.Queue(sql, before.ID).QueryRow(func(row pgx.Row) error { return row.Scan(holds[what]) })
+		}
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		for _, what := range []string{"dispatchers", "senders", "configured queues", "transactions"} {
+			if *holds[what] {
+				return fault.New(fault.Conflict, "in_use", "context %s still has %s: only an empty one can be deleted (transactions leave with their retention)", name, what)
+			}
+		}
+		b = &pgx.Batch{}
+		b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, before.ID)
+		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
+		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, version = version + 1 WHERE context_id = $1`, before.ID)
+		by.Context = before.ID
+		s.auditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	return s.reconfigured(ctx)
+}
+
+// PauseContext stops what a context sends out, or lets it go on: the lanes of all its types are closed, those
+// of types that come later too. Calls that are out end, and posts are accepted all the while.
+func (s *Store) PauseContext(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+	return s.setFlag(ctx, by, verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, version = version + 1
+		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND paused <> $3`,
+		`SELECT version, removed_at IS NOT NULL FROM postern.context WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
+}
+
+// lastAdmin refuses to leave a context to nobody.
+func lastAdmin(name string) error {
+	return fault.New(fault.Conflict, "wrong_state", "the last admin of context %s cannot leave: name another one first", name).With("lever", "PUT /contexts/"+name+"/members/{actor}")
+}
+
+// names returns every actor that occurs, once, sorted.
+func (m *Members) names() []string {
+	all := slices.Concat(m.Admins, m.Executors, m.Readers)
+	slices.Sort(all)
+	return slices.Compact(all)
+}

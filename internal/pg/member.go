@@ -1,0 +1,175 @@
+package pg
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Roles of a member or of an API key, the least first. Each may what those before it may.
+const (
+	Reader   = "reader"
+	Executor = "executor"
+	Admin    = "admin"
+)
+
+// Members are the actors of a context, by role.
+type Members struct {
+	Admins, Executors, Readers []string
+}
+
+func (m *Members) add(actor, role string) {
+	switch role {
+	case Admin:
+		m.Admins = append(m.Admins, actor)
+	case Executor:
+		m.Executors = append(m.Executors, actor)
+	case Reader:
+		m.Readers = append(m.Readers, actor)
+	}
+}
+
+func (m *Members) orEmpty() Members {
+	return Members{append([]string{}, m.Admins...), append([]string{}, m.Executors...), append([]string{}, m.Readers...)}
+}
+
+// MembersOf reads the members of contexts, by id of the context; one without members has empty lists.
+func (s *Store) MembersOf(ctx context.Context, contexts []int32) (map[int32]*Members, error) {
+	all := map[int32]*Members{}
+	for _, id := range contexts {
+		all[id] = &Members{}
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT context_id, actor_id, role FROM postern.member WHERE context_id = ANY ($1) ORDER BY actor_id`, contexts)
+	if err != nil {
+		return nil, known(err)
+	}
+	var id int32
+	var actor, role string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &actor, &role}, func() error { all[id].add(actor, role); return nil }); err != nil {
+		return nil, known(err)
+	}
+	for _, m := range all {
+		*m = m.orEmpty()
+	}
+	return all, nil
+}
+
+// RolesOf returns the roles of an actor by id of the context, the highest of each.
+func (s *Store) RolesOf(ctx context.Context, actor string) (map[int32]string, error) {
+	rows, err := s.db(ctx).Query(ctx, `SELECT m.context_id, min(m.role) FROM postern.member m JOIN postern.context c USING (context_id)
+		WHERE m.actor_id = $1 AND c.removed_at IS NULL GROUP BY m.context_id`, actor) // admin < executor < reader
+	if err != nil {
+		return nil, known(err)
+	}
+	roles := map[int32]string{}
+	var id int32
+	var role string
+	_, err = pgx.ForEachRow(rows, []any{&id, &role}, func() error { roles[id] = role; return nil })
+	return roles, known(err)
+}
+
+// writeMembers makes the members of a context exactly these. The caller holds the context's row.
+func (t *txn) writeMembers(ctx context.Context, contextID int32, m Members) error {
+	var missing []string
+	b := &pgx.Batch{}
+	b.Queue(`SELECT a FROM unnest($1::text[]) a WHERE NOT EXISTS (SELECT FROM postern.actor WHERE actor_id = a)`, m.names()).
+		Query(func(rows pgx.Rows) (err error) { missing, err = pgx.CollectRows(rows, pgx.RowTo[string]); return err })
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	for role, list := range map[string][]string{"/admins": m.Admins, "/executors": m.Executors, "/readers": m.Readers} {
+		if i := slices.IndexFunc(list, func(a string) bool { return slices.Contains(missing, a) }); i >= 0 {
+			return fault.At(role, "actor %q does not exist: POST /actors makes one", fault.Clip(list[i]))
+		}
+	}
+	var actors, roles []string
+	for _, a := range m.names() {
+		for role, list := range map[string][]string{Admin: m.Admins, Executor: m.Executors, Reader: m.Readers} {
+			if slices.Contains(list, a) {
+				actors, roles = append(actors, a), append(roles, role)
+			}
+		}
+	}
+	b = &pgx.Batch{}
+	b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, contextID)
+	b.Queue(`INSERT INTO postern.member (context_id, actor_id, role)
+		SELECT $1, n.actor_id, n.role FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(actor_id, role)`, contextID, actors, roles)
+	return t.send(ctx, b)
+}
+
+// SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
+func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles []string) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		before, have, err := t.lockTenant(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case before == nil:
+			return noContext(name)
+		}
+		if err := by.seen(have); err != nil {
+			return err
+		}
+		next := before.without(actor)
+		for _, role := range roles {
+			next.add(actor, role)
+		}
+		held := before.rolesOf(actor)
+		if len(roles) == 0 && len(held) == 0 {
+			return fault.New(fault.NotFound, "not_found", "%q is no member of context %s", fault.Clip(actor), name)
+		}
+		if len(before.Admins) > 0 && len(next.Admins) == 0 {
+			return lastAdmin(name)
+		}
+		has := next.rolesOf(actor)
+		if r.Changed = !slices.Equal(held, has); !r.Changed {
+			return t.rollback(ctx)
+		}
+		if err := t.writeMembers(ctx, before.ID, next); err != nil {
+			return memberMissing(err)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.context SET version = version + 1 WHERE context_id = $1`, before.ID)
+		by.Context = before.ID
+		s.auditChange(b, by, "member", "/contexts/"+name+"/members/"+actor, held, has)
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, s.reconfigured(ctx)
+}
+
+// memberMissing says that the actor of the path does not exist, where writeMembers names a field of a body.
+func memberMissing(err error) error {
+	if f := fault.As(err); f.Code == "invalid" && strings.HasPrefix(f.Detail, "actor ") {
+		return fault.New(fault.NotFound, "not_found", "%s", f.Detail)
+	}
+	return err
+}
+
+func (m *Members) without(actor string) Members {
+	left := m.orEmpty()
+	for _, list := range []*[]string{&left.Admins, &left.Executors, &left.Readers} {
+		*list = slices.DeleteFunc(*list, func(a string) bool { return a == actor })
+	}
+	return left
+}
+
+// rolesOf lists the roles of an actor, the highest first.
+func (m *Members) rolesOf(actor string) []string {
+	roles := []string{}
+	for _, r := range []struct {
+		role string
+		list []string
+	}{{Admin, m.Admins}, {Executor, m.Executors}, {Reader, m.Readers}} {
+		if slices.Contains(r.list, actor) {
+			roles = append(roles, r.role)
+		}
+	}
+	return roles
+}
