@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+// Defines values for APIKeyViewRole.
+const (
+	APIKeyViewRoleAdmin    APIKeyViewRole = "admin"
+	APIKeyViewRoleExecutor APIKeyViewRole = "executor"
+	APIKeyViewRoleReader   APIKeyViewRole = "reader"
+)
+
 // Defines values for DeliveryViewState.
 const (
 	DeliveryViewStateDelivered DeliveryViewState = "delivered"
@@ -36,6 +43,20 @@ const (
 const (
 	LeverOutputBodyResultDone    LeverOutputBodyResult = "done"
 	LeverOutputBodyResultPending LeverOutputBodyResult = "pending"
+)
+
+// Defines values for NewAPIKeyOnly.
+const (
+	NewAPIKeyOnlyOperate NewAPIKeyOnly = "operate"
+	NewAPIKeyOnlyPost    NewAPIKeyOnly = "post"
+	NewAPIKeyOnlyRead    NewAPIKeyOnly = "read"
+)
+
+// Defines values for NewAPIKeyRole.
+const (
+	NewAPIKeyRoleAdmin    NewAPIKeyRole = "admin"
+	NewAPIKeyRoleExecutor NewAPIKeyRole = "executor"
+	NewAPIKeyRoleReader   NewAPIKeyRole = "reader"
 )
 
 // Defines values for PoolSettingsAfterFailure.
@@ -98,6 +119,13 @@ const (
 const (
 	RetrySettingsKindExponential RetrySettingsKind = "exponential"
 	RetrySettingsKindFixed       RetrySettingsKind = "fixed"
+)
+
+// Defines values for RolesBodyRoles.
+const (
+	RolesBodyRolesAdmin    RolesBodyRoles = "admin"
+	RolesBodyRolesExecutor RolesBodyRoles = "executor"
+	RolesBodyRolesReader   RolesBodyRoles = "reader"
 )
 
 // Defines values for SenderViewState.
@@ -183,6 +211,61 @@ type AckInputBody struct {
 	Cursor string `json:"cursor"`
 }
 
+// ActorView defines model for ActorView.
+type ActorView struct {
+	Address    []string      `json:"address"`
+	CreatedAt  time.Time     `json:"created_at"`
+	ID         string        `json:"id"`
+	Oidc       *OidcIdentity `json:"oidc"`
+	PublicKeys []string      `json:"public_keys"`
+
+	// Roles by context; of one actor, not in lists
+	Roles   map[string]string `json:"roles,omitempty"`
+	Version int64             `json:"version"`
+}
+
+// ActorsOutputBody defines model for ActorsOutputBody.
+type ActorsOutputBody struct {
+	Items []ActorView `json:"items"`
+	Next  *string     `json:"next"`
+}
+
+// APIKeyView defines model for ApiKeyView.
+type APIKeyView struct {
+	// Actor as whom it posts and pulls levers
+	Actor     string     `json:"actor"`
+	Context   string     `json:"context"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	ID        string     `json:"id"`
+
+	// LastUsedAt to the minute
+	LastUsedAt *time.Time `json:"last_used_at"`
+	Name       string     `json:"name"`
+
+	// Only empty: all that the role may
+	Only   []string `json:"only"`
+	Prefix string   `json:"prefix"`
+
+	// PreviousUntil until then the secret before the last rotation holds too
+	PreviousUntil *time.Time     `json:"previous_until"`
+	Role          APIKeyViewRole `json:"role"`
+
+	// Secret the whole key, in the 201 only: it cannot be shown again
+	Secret  *string `json:"secret,omitempty"`
+	Version int64   `json:"version"`
+}
+
+// APIKeyViewRole defines model for APIKeyView.Role.
+type APIKeyViewRole string
+
+// APIKeysOutputBody defines model for ApiKeysOutputBody.
+type APIKeysOutputBody struct {
+	Items []APIKeyView `json:"items"`
+	Next  *string      `json:"next"`
+}
+
 // AttemptView defines model for AttemptView.
 type AttemptView struct {
 	// AnsweredAt null while it is in flight
@@ -212,6 +295,29 @@ type AttemptView struct {
 type AttemptsOutputBody struct {
 	Items []AttemptView `json:"items"`
 	Next  *string       `json:"next"`
+}
+
+// AuditOutputBody defines model for AuditOutputBody.
+type AuditOutputBody struct {
+	Items []AuditView `json:"items"`
+	Next  *string     `json:"next"`
+}
+
+// AuditView defines model for AuditView.
+type AuditView struct {
+	Action string          `json:"action"`
+	Actor  string          `json:"actor"`
+	After  json.RawMessage `json:"after,omitempty"`
+	At     time.Time       `json:"at"`
+
+	// Before what was configured, where that is known
+	Before    json.RawMessage `json:"before,omitempty"`
+	Object    string          `json:"object"`
+	Reason    string          `json:"reason"`
+	RequestID string          `json:"request_id"`
+
+	// Via the door: http, sql, ...
+	Via string `json:"via"`
 }
 
 // BatchBody defines model for BatchBody.
@@ -352,6 +458,48 @@ type ClockBody struct {
 type ClockOutputBody struct {
 	// Now by which this process decides; it goes on from here
 	Now time.Time `json:"now"`
+}
+
+// ContextSettings defines model for ContextSettings.
+type ContextSettings struct {
+	// Admins Ids of actors.
+	Admins []string `json:"admins,omitempty"`
+
+	// DeclaredQueues Refuse transactions for queues that nobody configured.
+	DeclaredQueues *bool    `json:"declared_queues,omitempty"`
+	Executors      []string `json:"executors,omitempty"`
+
+	// MaxDepth Of each queue, unless it has its own; 10000 unless said.
+	MaxDepth *int64 `json:"max_depth,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name    *string  `json:"name,omitempty"`
+	Readers []string `json:"readers,omitempty"`
+
+	// RequireKey Refuse transactions without an idempotency key.
+	RequireKey *bool `json:"require_key,omitempty"`
+}
+
+// ContextView defines model for ContextView.
+type ContextView struct {
+	Admins         []string  `json:"admins"`
+	CreatedAt      time.Time `json:"created_at"`
+	DeclaredQueues bool      `json:"declared_queues"`
+	Executors      []string  `json:"executors"`
+	MaxDepth       int64     `json:"max_depth"`
+	Name           string    `json:"name"`
+	Paused         bool      `json:"paused"`
+	Readers        []string  `json:"readers"`
+	RequireKey     bool      `json:"require_key"`
+	Version        int64     `json:"version"`
+}
+
+// ContextsOutputBody defines model for ContextsOutputBody.
+type ContextsOutputBody struct {
+	Items []ContextView `json:"items"`
+	Next  *string       `json:"next"`
 }
 
 // DeliveriesOutputBody defines model for DeliveriesOutputBody.
@@ -663,10 +811,58 @@ type MachinesOutputBody struct {
 	Next  *string       `json:"next"`
 }
 
+// MemberView defines model for MemberView.
+type MemberView struct {
+	Actor string   `json:"actor"`
+	Roles []string `json:"roles"`
+}
+
+// NewAPIKey defines model for NewAPIKey.
+type NewAPIKey struct {
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	// Name For people; several keys may have the same.
+	//
+	// Examples: claim-7f3
+	Name string `json:"name"`
+
+	// Only Narrows the role: read is every GET, post is to post transactions and events, operate the rest.
+	Only []NewAPIKeyOnly `json:"only,omitempty"`
+	Role NewAPIKeyRole   `json:"role"`
+}
+
+// NewAPIKeyOnly defines model for NewAPIKey.Only.
+type NewAPIKeyOnly string
+
+// NewAPIKeyRole defines model for NewAPIKey.Role.
+type NewAPIKeyRole string
+
+// NewActor defines model for NewActor.
+type NewActor struct {
+	// Address URLs under which its node can be reached.
+	Address []string      `json:"address,omitempty"`
+	Oidc    *OidcIdentity `json:"oidc,omitempty"`
+
+	// OwnContext Makes a context of this name whose admin it is.
+	//
+	// Examples: claim-7f3
+	OwnContext *string `json:"own_context,omitempty"`
+
+	// PublicKeys Ed25519, base64 of 32 bytes; two for a rotation.
+	PublicKeys []string `json:"public_keys,omitempty"`
+}
+
 // NextView defines model for NextView.
 type NextView struct {
 	At   time.Time `json:"at"`
 	What string    `json:"what"`
+}
+
+// OidcIdentity defines model for OidcIdentity.
+type OidcIdentity struct {
+	// Issuer Examples: https://accounts.example.com
+	Issuer  string `json:"issuer"`
+	Subject string `json:"subject"`
 }
 
 // PoolSettings defines model for PoolSettings.
@@ -932,6 +1128,23 @@ type RetrySettings struct {
 // RetrySettingsKind defines model for RetrySettings.Kind.
 type RetrySettingsKind string
 
+// RolesBody defines model for RolesBody.
+type RolesBody struct {
+	Roles []RolesBodyRoles `json:"roles"`
+}
+
+// RolesBodyRoles defines model for RolesBody.Roles.
+type RolesBodyRoles string
+
+// RotateInputBody defines model for RotateInputBody.
+type RotateInputBody struct {
+	// Overlap How long the secret before still holds; 0s unless said, at most 720h.
+	//
+	// Examples: 1h
+	Overlap *string `json:"overlap,omitempty"`
+	Reason  *string `json:"reason,omitempty"`
+}
+
 // RuleView defines model for RuleView.
 type RuleView struct {
 	Do []string `json:"do"`
@@ -977,7 +1190,7 @@ type SenderView struct {
 	Attributes  json.RawMessage `json:"attributes"`
 	BlockReason *string         `json:"block_reason"`
 
-	// BlockedUntil the year 9999: until somebody unblocks it
+	// BlockedUntil null beside a block_reason: until somebody unblocks it
 	BlockedUntil *time.Time `json:"blocked_until"`
 	BoundSince   *time.Time `json:"bound_since"`
 	CreatedAt    time.Time  `json:"created_at"`
@@ -1252,6 +1465,158 @@ type WhyView struct {
 // Window defines model for Window.
 type Window struct {
 	ReceivedAfter time.Time `json:"received_after"`
+}
+
+// ListActorsParams are the parameters of ListActors; what is zero is not sent.
+type ListActorsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// PostActorParams are the parameters of PostActor; what is zero is not sent.
+type PostActorParams struct {
+	// The same key and body again: the same actor.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
+// DeleteActorParams are the parameters of DeleteActor; what is zero is not sent.
+type DeleteActorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchActorJSONBody is a part of PatchActor.
+type PatchActorJSONBody map[string]interface{}
+
+// PatchActorParams are the parameters of PatchActor; what is zero is not sent.
+type PatchActorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// ListAPIKeysParams are the parameters of ListAPIKeys; what is zero is not sent.
+type ListAPIKeysParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// PostAPIKeyParams are the parameters of PostAPIKey; what is zero is not sent.
+type PostAPIKeyParams struct {
+	// The same key and body again: the same API key, without its secret.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
+// DeleteAPIKeyParams are the parameters of DeleteAPIKey; what is zero is not sent.
+type DeleteAPIKeyParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// RotateAPIKeyParams are the parameters of RotateAPIKey; what is zero is not sent.
+type RotateAPIKeyParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListAuditParams are the parameters of ListAudit; what is zero is not sent.
+type ListAuditParams struct {
+	Actor  string `query:"actor"`
+	Action string `query:"action"`
+	Object string `query:"object"`
+	// half-open: from then on
+	AtAfter  time.Time `query:"at_after"`
+	AtBefore time.Time `query:"at_before"`
+	Limit    int64     `query:"limit"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// ListContextsParams are the parameters of ListContexts; what is zero is not sent.
+type ListContextsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteContextParams are the parameters of DeleteContext; what is zero is not sent.
+type DeleteContextParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchContextJSONBody is a part of PatchContext.
+type PatchContextJSONBody map[string]interface{}
+
+// PatchContextParams are the parameters of PatchContext; what is zero is not sent.
+type PatchContextParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutContextParams are the parameters of PutContext; what is zero is not sent.
+type PutContextParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// DeleteMemberParams are the parameters of DeleteMember; what is zero is not sent.
+type DeleteMemberParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PutMemberParams are the parameters of PutMember; what is zero is not sent.
+type PutMemberParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PauseContextParams are the parameters of PauseContext; what is zero is not sent.
+type PauseContextParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeContextParams are the parameters of ResumeContext; what is zero is not sent.
+type ResumeContextParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListDeliveriesParamsState is a part of ListDeliveries.
@@ -1785,6 +2150,33 @@ type StreamTransactionsParams struct {
 	LastEventID string `header:"Last-Event-ID"`
 }
 
+// PostActorJSONRequestBody defines body for PostActor for application/json ContentType.
+type PostActorJSONRequestBody = NewActor
+
+// PatchActorJSONRequestBody defines body for PatchActor for application/json ContentType.
+type PatchActorJSONRequestBody PatchActorJSONBody
+
+// PostAPIKeyJSONRequestBody defines body for PostAPIKey for application/json ContentType.
+type PostAPIKeyJSONRequestBody = NewAPIKey
+
+// RotateAPIKeyJSONRequestBody defines body for RotateAPIKey for application/json ContentType.
+type RotateAPIKeyJSONRequestBody = RotateInputBody
+
+// PatchContextJSONRequestBody defines body for PatchContext for application/json ContentType.
+type PatchContextJSONRequestBody PatchContextJSONBody
+
+// PutContextJSONRequestBody defines body for PutContext for application/json ContentType.
+type PutContextJSONRequestBody = ContextSettings
+
+// PutMemberJSONRequestBody defines body for PutMember for application/json ContentType.
+type PutMemberJSONRequestBody = RolesBody
+
+// PauseContextJSONRequestBody defines body for PauseContext for application/json ContentType.
+type PauseContextJSONRequestBody = ReasonBody
+
+// ResumeContextJSONRequestBody defines body for ResumeContext for application/json ContentType.
+type ResumeContextJSONRequestBody = ReasonBody
+
 // MoveClockJSONRequestBody defines body for MoveClock for application/json ContentType.
 type MoveClockJSONRequestBody = ClockBody
 
@@ -2080,6 +2472,26 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 
 // Operations lists every call of the contract, by path.
 var Operations = []Operation{
+	{Name: "ListActors", Method: "GET", Path: "/actors", Summary: "List actors", Query: []string{"limit", "cursor"}},
+	{Name: "PostActor", Method: "POST", Path: "/actors", Summary: "Make an actor"},
+	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"dry_run"}},
+	{Name: "GetActor", Method: "GET", Path: "/actors/{id}", Summary: "Read one actor"},
+	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"dry_run"}},
+	{Name: "ListAPIKeys", Method: "GET", Path: "/api-keys", Summary: "List API keys", Query: []string{"limit", "cursor"}},
+	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once"},
+	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"dry_run"}},
+	{Name: "GetAPIKey", Method: "GET", Path: "/api-keys/{id}", Summary: "Read one API key"},
+	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"dry_run"}},
+	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "cursor"}},
+	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"dry_run"}},
+	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
+	{Name: "PatchContext", Method: "PATCH", Path: "/contexts/{name}", Summary: "Change a context", Query: []string{"dry_run"}},
+	{Name: "PutContext", Method: "PUT", Path: "/contexts/{name}", Summary: "Create or replace a context", Query: []string{"dry_run"}},
+	{Name: "DeleteMember", Method: "DELETE", Path: "/contexts/{name}/members/{actor}", Summary: "Take an actor out of a context", Query: []string{"dry_run"}},
+	{Name: "PutMember", Method: "PUT", Path: "/contexts/{name}/members/{actor}", Summary: "Give an actor exactly these roles", Query: []string{"dry_run"}},
+	{Name: "PauseContext", Method: "POST", Path: "/contexts/{name}/pause", Summary: "Send nothing more of a context", Query: []string{"dry_run"}},
+	{Name: "ResumeContext", Method: "POST", Path: "/contexts/{name}/resume", Summary: "Let a paused context go on", Query: []string{"dry_run"}},
 	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (only with --debug-clock)"},
 	{Name: "ListDeliveries", Method: "GET", Path: "/deliveries", Summary: "List deliveries", Query: []string{"subscription", "transaction", "state", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "GetDelivery", Method: "GET", Path: "/deliveries/{id}", Summary: "Read one delivery, with its attempts"},
@@ -2152,6 +2564,126 @@ var Operations = []Operation{
 	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},
 	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
 	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
+}
+
+// ListActors: List actors. GET /actors
+func (c *Client) ListActors(ctx context.Context, params *ListActorsParams) (*Answer[ActorsOutputBody], error) {
+	path := "/actors"
+	return ask[ActorsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostActor: Make an actor. POST /actors
+func (c *Client) PostActor(ctx context.Context, params *PostActorParams, body *PostActorJSONRequestBody) (*Answer[ActorView], error) {
+	path := "/actors"
+	return ask[ActorView](ctx, c, "POST", path, params, body)
+}
+
+// DeleteActor: Forget an actor that is no member. DELETE /actors/{id}
+func (c *Client) DeleteActor(ctx context.Context, id string, params *DeleteActorParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/actors/%s", segment(id))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetActor: Read one actor. GET /actors/{id}
+func (c *Client) GetActor(ctx context.Context, id string) (*Answer[ActorView], error) {
+	path := fmt.Sprintf("/actors/%s", segment(id))
+	return ask[ActorView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchActor: Change an actor. PATCH /actors/{id}
+func (c *Client) PatchActor(ctx context.Context, id string, params *PatchActorParams, body *PatchActorJSONRequestBody) (*Answer[ActorView], error) {
+	path := fmt.Sprintf("/actors/%s", segment(id))
+	return ask[ActorView](ctx, c, "PATCH", path, params, body)
+}
+
+// ListAPIKeys: List API keys. GET /api-keys
+func (c *Client) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams) (*Answer[APIKeysOutputBody], error) {
+	path := "/api-keys"
+	return ask[APIKeysOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostAPIKey: Make an API key and show its secret once. POST /api-keys
+func (c *Client) PostAPIKey(ctx context.Context, params *PostAPIKeyParams, body *PostAPIKeyJSONRequestBody) (*Answer[APIKeyView], error) {
+	path := "/api-keys"
+	return ask[APIKeyView](ctx, c, "POST", path, params, body)
+}
+
+// DeleteAPIKey: Revoke an API key. DELETE /api-keys/{id}
+func (c *Client) DeleteAPIKey(ctx context.Context, id string, params *DeleteAPIKeyParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/api-keys/%s", segment(id))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetAPIKey: Read one API key. GET /api-keys/{id}
+func (c *Client) GetAPIKey(ctx context.Context, id string) (*Answer[APIKeyView], error) {
+	path := fmt.Sprintf("/api-keys/%s", segment(id))
+	return ask[APIKeyView](ctx, c, "GET", path, nil, nil)
+}
+
+// RotateAPIKey: Give an API key another secret. POST /api-keys/{id}/rotate
+func (c *Client) RotateAPIKey(ctx context.Context, id string, params *RotateAPIKeyParams, body *RotateAPIKeyJSONRequestBody) (*Answer[APIKeyView], error) {
+	path := fmt.Sprintf("/api-keys/%s/rotate", segment(id))
+	return ask[APIKeyView](ctx, c, "POST", path, params, body)
+}
+
+// ListAudit: Who did what, newest first. GET /audit
+func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams) (*Answer[AuditOutputBody], error) {
+	path := "/audit"
+	return ask[AuditOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// ListContexts: List the contexts in which one has a role. GET /contexts
+func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (*Answer[ContextsOutputBody], error) {
+	path := "/contexts"
+	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteContext: Delete an empty context. DELETE /contexts/{name}
+func (c *Client) DeleteContext(ctx context.Context, name string, params *DeleteContextParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/contexts/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetContext: Read one context. GET /contexts/{name}
+func (c *Client) GetContext(ctx context.Context, name string) (*Answer[ContextView], error) {
+	path := fmt.Sprintf("/contexts/%s", segment(name))
+	return ask[ContextView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchContext: Change a context. PATCH /contexts/{name}
+func (c *Client) PatchContext(ctx context.Context, name string, params *PatchContextParams, body *PatchContextJSONRequestBody) (*Answer[ContextView], error) {
+	path := fmt.Sprintf("/contexts/%s", segment(name))
+	return ask[ContextView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutContext: Create or replace a context. PUT /contexts/{name}
+func (c *Client) PutContext(ctx context.Context, name string, params *PutContextParams, body *PutContextJSONRequestBody) (*Answer[ContextView], error) {
+	path := fmt.Sprintf("/contexts/%s", segment(name))
+	return ask[ContextView](ctx, c, "PUT", path, params, body)
+}
+
+// DeleteMember: Take an actor out of a context. DELETE /contexts/{name}/members/{actor}
+func (c *Client) DeleteMember(ctx context.Context, name string, actor string, params *DeleteMemberParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/contexts/%s/members/%s", segment(name), segment(actor))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// PutMember: Give an actor exactly these roles. PUT /contexts/{name}/members/{actor}
+func (c *Client) PutMember(ctx context.Context, name string, actor string, params *PutMemberParams, body *PutMemberJSONRequestBody) (*Answer[MemberView], error) {
+	path := fmt.Sprintf("/contexts/%s/members/%s", segment(name), segment(actor))
+	return ask[MemberView](ctx, c, "PUT", path, params, body)
+}
+
+// PauseContext: Send nothing more of a context. POST /contexts/{name}/pause
+func (c *Client) PauseContext(ctx context.Context, name string, params *PauseContextParams, body *PauseContextJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeContext: Let a paused context go on. POST /contexts/{name}/resume
+func (c *Client) ResumeContext(ctx context.Context, name string, params *ResumeContextParams, body *ResumeContextJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // MoveClock: Set or advance the time (only with --debug-clock). POST /debug/clock

@@ -87,6 +87,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		store.Doorbell = bell.Ring
 	}
 	if role.Serve {
+		if err := bootstrap(ctx, store, cfg.BootstrapKeyFile, log); err != nil {
+			return nil, err
+		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
 			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(), DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
@@ -221,6 +224,9 @@ func (a *App) Close() {
 		a.store.Pool().Close()
 	}
 }
+
+// Handler answers as the API does, without a listener; the process must serve.
+func (a *App) Handler() http.Handler { return a.api.Handler() }
 
 // Store is the database under the process, for whoever measures or checks what it does.
 func (a *App) Store() *pg.Store { return a.store }

@@ -18,10 +18,11 @@ import (
 type Config struct {
 	DatabaseURL string `env:"DATABASE_URL" group:"database" secret:"true" help:"PostgreSQL 15 or newer; without it PGHOST and its like count"`
 
-	Listen   string `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
-	Auth     string `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
-	MaxBody  Size   `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
-	MaxBatch int    `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
+	Listen           string `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
+	Auth             string `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
+	BootstrapKeyFile string `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
+	MaxBody          Size   `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
+	MaxBatch         int    `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
 

@@ -22,8 +22,8 @@ type Config struct {
 	Store    *pg.Store
 	Ingester Ingester
 	Log      *slog.Logger
-	// Auth "none" is development mode: everybody is the actor dev. Anything else answers 401 to every
-	// request that is not open to all, until keys exist.
+	// Auth "none" is development mode: who shows no credential is the actor dev. Anything else answers 401
+	// to that, unless the request is open to all.
 	Auth   string
 	Limits Limits // zero fields take DefaultLimits
 	// Ready lists the checks behind /readyz; nil for the database alone.
@@ -49,6 +49,7 @@ type API struct {
 	router  chi.Router
 	waits   *hub
 	news    *news
+	keys    cache[pg.UsedKey]
 	drained atomic.Bool
 }
 
@@ -68,13 +69,14 @@ func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Config: c, router: chi.NewMux()}
+	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
 	a.huma = humachi.New(a.router, a.document())
+	a.huma.UseMiddleware(a.authorise)
 	a.routes()
 	a.finish()
 	return a
@@ -110,6 +112,7 @@ func (a *API) document() huma.Config {
 		{Name: "pools", Description: "Sets of senders."},
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
 		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
+		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
 		{Name: "service", Description: "The service itself."},
 	}
 	return c
@@ -197,6 +200,27 @@ func (a *API) routes() {
 	get(a, tag, "/deliveries", "list-deliveries", "List deliveries", a.listDeliveries)
 	get(a, tag, "/deliveries/{id}", "get-delivery", "Read one delivery, with its attempts", a.getDelivery)
 	post(a, tag, "/deliveries/{id}/retry", "retry-delivery", "Deliver now, or once more", a.retryDelivery, 200, 202)
+	tag = "access"
+	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)
+	get(a, tag, "/contexts/{name}", "get-context", "Read one context", a.getContext)
+	put(a, tag, "/contexts/{name}", "put-context", "Create or replace a context", a.putContext, 200, 201)
+	patch(a, tag, "/contexts/{name}", "patch-context", "Change a context", a.patchContext)
+	remove(a, tag, "/contexts/{name}", "delete-context", "Delete an empty context", a.deleteContext)
+	post(a, tag, "/contexts/{name}/pause", "pause-context", "Send nothing more of a context", a.pauseContext, 200)
+	post(a, tag, "/contexts/{name}/resume", "resume-context", "Let a paused context go on", a.resumeContext, 200)
+	put(a, tag, "/contexts/{name}/members/{actor}", "put-member", "Give an actor exactly these roles", a.putMember, 200)
+	remove(a, tag, "/contexts/{name}/members/{actor}", "delete-member", "Take an actor out of a context", a.deleteMember)
+	get(a, tag, "/actors", "list-actors", "List actors", a.listActors)
+	post(a, tag, "/actors", "post-actor", "Make an actor", a.postActor, 201, 200)
+	get(a, tag, "/actors/{id}", "get-actor", "Read one actor", a.getActor)
+	patch(a, tag, "/actors/{id}", "patch-actor", "Change an actor", a.patchActor)
+	remove(a, tag, "/actors/{id}", "delete-actor", "Forget an actor that is no member", a.deleteActor)
+	get(a, tag, "/api-keys", "list-api-keys", "List API keys", a.listAPIKeys)
+	post(a, tag, "/api-keys", "post-api-key", "Make an API key and show its secret once", a.postAPIKey, 201, 200)
+	get(a, tag, "/api-keys/{id}", "get-api-key", "Read one API key", a.getAPIKey)
+	remove(a, tag, "/api-keys/{id}", "delete-api-key", "Revoke an API key", a.deleteAPIKey)
+	post(a, tag, "/api-keys/{id}/rotate", "rotate-api-key", "Give an API key another secret", a.rotateAPIKey, 201)
+	get(a, tag, "/audit", "list-audit", "Who did what, newest first", a.listAudit)
 
 	tag = "service"
 	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)

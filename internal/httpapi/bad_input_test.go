@@ -149,7 +149,7 @@ func TestFullPausedAndDrainingQueues(t *testing.T) {
 func TestWithoutDevelopmentModeNobodyComesIn(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Auth = "required" })
 	a := d.refused(401, "unauthenticated", "GET", "/transactions", "")
-	if !strings.Contains(a.str("detail"), "later") || a.header.Get("WWW-Authenticate") == "" {
+	if !strings.Contains(a.str("detail"), "API key") || a.header.Get("WWW-Authenticate") == "" {
 		t.Errorf("%s %v", a.raw, a.header)
 	}
 	d.want(200, "GET", "/livez", "")

@@ -20,7 +20,7 @@ import (
 
 // TestDrawnRequestsAreAnsweredAsTheDocumentSays draws requests from the contract, valid ones and ones with
 // something wrong, and plays them against the real router and database: never a 5xx, every answer fits
-// the document, every refusal is a problem with a known code. -rapid.checks=N draws N times 5 requests.
+// the document, every refusal is a problem with a known code. -rapid.checks=N draws N times 12 requests.
 func TestDrawnRequestsAreAnsweredAsTheDocumentSays(t *testing.T) {
 	d := newDoor(t)
 	doc, err := decoded(d.want(200, "GET", "/openapi.json", "").raw)
@@ -30,7 +30,7 @@ func TestDrawnRequestsAreAnsweredAsTheDocumentSays(t *testing.T) {
 	g := &drawer{contract: contract{doc.(map[string]any)}, door: d, codes: httpapi.Codes(), answered: map[string]int{}}
 	g.world()
 	rapid.Check(t, func(t *rapid.T) {
-		for range 5 {
+		for range 12 {
 			g.play(t, g.request(t))
 		}
 	})
@@ -85,6 +85,12 @@ func (g *drawer) world() {
 	d.want(201, "PUT", "/senders/cap-1", `{"pool": "caps"}`)
 	d.want(201, "PUT", "/queues/ada", `{"max_depth": 1000}`)
 	d.want(201, "PUT", "/subscriptions/all", `{"kind": "pull"}`)
+	d.want(201, "PUT", "/contexts/shop", `{}`)
+	var actors, keys []string
+	for range 3 {
+		actors = append(actors, d.want(201, "POST", "/actors", `{}`).str("id"))
+		keys = append(keys, d.want(201, "POST", "/api-keys", `{"name": "till", "role": "reader"}`).str("id"))
+	}
 	var ids []string
 	for i := range 20 {
 		ids = append(ids, d.want(201, "POST", "/transactions", fmt.Sprintf(`{"type": "pay", "queue": "ada", "uid": "u-%d", "data": {"n": 1.50}}`, i)).str("id"))
@@ -93,7 +99,9 @@ func (g *drawer) world() {
 		"queue": {"ada", "bob"}, "pool": {"caps"}, "sender": {"cap-1"}, "worker_url": {"http://127.0.0.1:1/", "noop:"}, "state": {"WAITING", "DONE"},
 		"wait": {"0s", "5ms"}, "Prefer": {"wait=0", "respond-async"}, "until": {"terminal", "change", "DONE"}, "If-Match": {`"1"`, "*", `W/"2"`, "x"}, "If-None-Match": {"*", `"1"`},
 		"exclusive": {"none", "type", "field:/n"}, "cursor": {""}, "for": {"24h", "1s"}, "block_for": {"24h"}, "dispatch": {"10m"}, "initial": {"5s", "1"}, "cap": {"5m", "2"},
-		"poll_every": {"10s"}, "deadline": {"1h"}, "unknown_grace": {"5m"}, "ids": ids, "depends_on": ids, "url": {"https://127.0.0.1:1/hook"}, "subscription": {"all"}, "events": {"transaction.done", "transaction.failed"}}
+		"poll_every": {"10s"}, "deadline": {"1h"}, "unknown_grace": {"5m"}, "ids": ids, "depends_on": ids, "url": {"https://127.0.0.1:1/hook"}, "subscription": {"all"}, "events": {"transaction.done", "transaction.failed"},
+		"/actors id": actors, "/api-keys id": keys, "/contexts name": {"shop", "new"}, "actor": actors, "admins": actors, "executors": actors, "readers": actors, "Postern-Context": {"default", "shop"},
+		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}}
 }
 
 // odd are texts that nobody should send.
@@ -111,13 +119,16 @@ func (g *drawer) request(t *rapid.T) request {
 		if !must && rapid.IntRange(0, 3).Draw(t, "with "+name) > 0 {
 			continue
 		}
+		if noun := "/" + strings.Split(r.path, "/")[1] + " " + name; in == "path" && len(g.names[noun]) > 0 {
+			name = noun
+		}
 		text := g.text(t, name, p["schema"])
 		switch in {
 		case "path":
 			if text == "" || text == ".." {
 				text = "x"
 			}
-			r.target = strings.ReplaceAll(r.target, "{"+name+"}", url.PathEscape(text))
+			r.target = strings.ReplaceAll(r.target, "{"+p["name"].(string)+"}", url.PathEscape(text))
 		case "query":
 			query.Add(name, text)
 		case "header":

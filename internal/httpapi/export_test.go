@@ -8,3 +8,23 @@ func Codes() map[string]int {
 	}
 	return all
 }
+
+// AccessDiffers compares the table of access with the routes.
+func AccessDiffers() (missing, gone []string) {
+	ops := map[string]bool{}
+	for _, item := range New(Config{Auth: "none"}).huma.OpenAPI().Paths {
+		for _, op := range methods(item) {
+			if ops[op.OperationID] = true; !inTable(op.OperationID) {
+				missing = append(missing, op.OperationID)
+			}
+		}
+	}
+	for id := range access {
+		if !ops[id] && id != "move-clock" {
+			gone = append(gone, id)
+		}
+	}
+	return missing, gone
+}
+
+func inTable(id string) bool { _, ok := access[id]; return ok }

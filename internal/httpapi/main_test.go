@@ -28,6 +28,12 @@ type door struct {
 func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
 	t.Parallel()
+	return openDoor(t, change...)
+}
+
+// openDoor is newDoor for a test that has one already.
+func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
+	t.Helper()
 	db := pgtest.New(t)
 	pool, err := pg.Connect(t.Context(), db.URL, 8)
 	if err != nil {

@@ -43,6 +43,7 @@ var problems = map[string]struct {
 	"cursor_expired":         {410, "Cursor has expired", false},
 	"precondition_failed":    {412, "Changed meanwhile", false},
 	"too_large":              {413, "Too large", false},
+	"precondition_required":  {428, "If-Match is required", false},
 	"unsupported_media_type": {415, "Unsupported media type", false},
 	"invalid":                {422, "Invalid request", false},
 	"unknown_type":           {422, "Unknown type", false},

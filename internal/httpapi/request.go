@@ -19,10 +19,12 @@ import (
 
 // scope is who asks, in which context, under which id.
 type scope struct {
-	Context   *pg.Context
+	Context   *pg.Context // nil for what is about none
 	Actor     string
 	RequestID string
 
+	who   *principal
+	named string                // the context that was asked for
 	match func(tag string) bool // what If-Match says, nil without
 	query url.Values            // of the request
 }
@@ -39,7 +41,11 @@ func scopeOf(ctx context.Context) *scope {
 // by says who pulls a lever.
 func by(ctx context.Context, reason string) pg.By {
 	s := scopeOf(ctx)
-	return pg.By{Context: s.Context.ID, Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
+	who := pg.By{Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
+	if s.Context != nil {
+		who.Context = s.Context.ID
+	}
+	return who
 }
 
 func contextID(ctx context.Context) int32 { return scopeOf(ctx).Context.ID }
@@ -114,32 +120,3 @@ func ownOrigin(origin, host string) bool {
 
 // open lists what anybody may read.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/openapi.json": true, "/openapi.yaml": true}
-
-// authenticate finds out who asks and in which context.
-func (a *API) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if open[r.URL.Path] {
-			next.ServeHTTP(w, r)
-			return
-		}
-		switch {
-		case a.Auth != "none":
-			a.refuse(w, r, fault.New(fault.Forbidden, "unauthenticated", "API keys come with a later version: until then run with POSTERN_AUTH=none on a loopback address"))
-			return
-		case r.Header.Get("Authorization") != "" || r.Header.Get("Signature") != "":
-			a.refuse(w, r, fault.New(fault.Forbidden, "unauthenticated", "this credential is not known: leave it out, development mode needs none"))
-			return
-		}
-		s := scopeOf(r.Context())
-		s.Actor = "dev"
-		name := r.Header.Get("Postern-Context")
-		if name == "" {
-			name = "default"
-		}
-		if s.Context = a.Store.Context(name); s.Context == nil {
-			a.refuse(w, r, fault.New(fault.NotFound, "not_found", "no context %q", fault.Clip(name)))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}

@@ -82,6 +82,9 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if err := checkTags(in.Tags); err != nil {
 		return nil, err
 	}
+	if err := a.wanted(ctx, in); err != nil {
+		return nil, err
+	}
 	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Type: string(in.Type), Data: in.Data,
 		MaxRetries: in.MaxRetries, Sender: string(in.Sender)}
 	if in.Queue != nil {
@@ -109,6 +112,24 @@ func refs(list []uidName) (out []string) {
 		}
 	}
 	return out
+}
+
+// wanted checks what a context may want of every transaction.
+func (a *API) wanted(ctx context.Context, in *transactionInput) error {
+	c := scopeOf(ctx).Context
+	if c.RequireKey && in.UID == "" {
+		return fault.New(fault.Invalid, "key_required", "context %s wants an idempotency key: send Idempotency-Key or uid", c.Name)
+	}
+	if !c.DeclaredQueues || in.Queue == nil || *in.Queue == "" {
+		return nil
+	}
+	declared, err := a.Store.Declared(ctx, c.ID, string(*in.Queue))
+	if err == nil && !declared {
+		f := fault.At("/queue", "queue %q is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one", fault.Clip(string(*in.Queue)), c.Name)
+		f.Code = "unknown_queue"
+		return f
+	}
+	return err
 }
 
 func checkTags(tags map[string]string) error {

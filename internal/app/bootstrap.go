@@ -1,0 +1,32 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// bootstrap stores the key in file as the first admin key of the context system, if that has none that holds:
+// afterwards the file can go. Fault: bad_setting, which never shows what the file holds.
+func bootstrap(ctx context.Context, store *pg.Store, file string, log *slog.Logger) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return invalid("bootstrap-key-file", file, "cannot read it: "+err.Error())
+	}
+	prefix, hash, ok := httpapi.ParseKey(strings.TrimSpace(string(text)))
+	if !ok {
+		return invalid("bootstrap-key-file", file, "want an API key in it, as "+httpapi.KeyForm)
+	}
+	stored, err := store.BootstrapKey(ctx, prefix, hash)
+	if err == nil && stored {
+		log.Info("the first admin key of system is stored", "prefix", prefix)
+	}
+	return err
+}

@@ -1,0 +1,252 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// rule is what an operation wants of who calls it.
+type rule struct {
+	least level
+	where place
+	own   bool // an executor may do it to what it posted itself
+	post  bool // to a key that is narrowed it is a post; else a GET is a read, and the rest is to operate
+}
+
+// place says which context an operation is about.
+type place int
+
+const (
+	byHeader place = iota // Postern-Context, or what it means where that is missing
+	byPath                // the context that {name} names
+	atSystem              // the context system
+	nowhere               // none
+)
+
+// access is who may do what: every operation stands here, and a test compares it with the contract. Who has
+// no role in a context gets 404 for all of it.
+var access = map[string]rule{
+	"get-livez":     {least: nobody, where: nowhere},
+	"get-readyz":    {least: nobody, where: nowhere},
+	"list-machines": {least: anyone, where: nowhere},
+	"get-machine":   {least: anyone, where: nowhere},
+	"get-limits":    {least: anyone, where: nowhere},
+	"move-clock":    {least: systemAdmins, where: atSystem}, // with --debug-clock only
+
+	"list-transactions":          {least: readers},
+	"get-transaction":            {least: readers},
+	"get-transaction-by-uid":     {least: readers},
+	"get-transaction-history":    {least: readers},
+	"get-transaction-attempts":   {least: readers},
+	"get-transaction-why":        {least: readers},
+	"get-transaction-why-by-uid": {least: readers},
+	"stream-transactions":        {least: readers},
+	"post-transaction":           {least: executors, post: true},
+	"post-transactions":          {least: executors, post: true},
+	"cancel-transaction":         {least: executors, own: true},
+	"retry-transaction":          {least: executors, own: true},
+	"redrive-transaction":        {least: executors, own: true},
+	"abandon-transaction":        {least: admins},
+	"cancel-transactions":        {least: admins},
+	"retry-transactions":         {least: admins},
+	"redrive-transactions":       {least: admins},
+
+	"list-queues":   {least: readers},
+	"get-queue":     {least: readers},
+	"get-queue-why": {least: readers},
+	"put-queue":     {least: admins},
+	"patch-queue":   {least: admins},
+	"delete-queue":  {least: admins},
+	"pause-queue":   {least: admins},
+	"resume-queue":  {least: admins},
+	"drain-queue":   {least: admins},
+	"purge-queue":   {least: admins},
+
+	"list-pools":  {least: readers},
+	"get-pool":    {least: readers},
+	"put-pool":    {least: admins},
+	"patch-pool":  {least: admins},
+	"delete-pool": {least: admins},
+	"pause-pool":  {least: admins},
+	"resume-pool": {least: admins},
+
+	"list-senders":   {least: readers},
+	"get-sender":     {least: readers},
+	"put-sender":     {least: admins},
+	"patch-sender":   {least: admins},
+	"delete-sender":  {least: admins},
+	"pause-sender":   {least: admins},
+	"resume-sender":  {least: admins},
+	"block-sender":   {least: admins},
+	"unblock-sender": {least: admins},
+
+	"list-dispatchers":  {least: readers},
+	"get-dispatcher":    {least: readers},
+	"put-dispatcher":    {least: admins},
+	"patch-dispatcher":  {least: admins},
+	"delete-dispatcher": {least: admins},
+	"pause-dispatcher":  {least: admins},
+	"resume-dispatcher": {least: admins},
+
+	"list-subscriptions":     {least: readers},
+	"get-subscription":       {least: readers},
+	"feed-subscription":      {least: readers},
+	"stream-subscription":    {least: readers},
+	"ack-subscription":       {least: executors},
+	"put-subscription":       {least: admins},
+	"patch-subscription":     {least: admins},
+	"delete-subscription":    {least: admins},
+	"enable-subscription":    {least: admins},
+	"disable-subscription":   {least: admins},
+	"test-subscription":      {least: admins},
+	"rotate-secret":          {least: admins},
+	"redeliver-subscription": {least: admins},
+	"list-deliveries":        {least: readers},
+	"get-delivery":           {least: readers},
+	"retry-delivery":         {least: admins},
+
+	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role
+	"get-context":    {least: readers, where: byPath},
+	"put-context":    {least: admins, where: byPath}, // a new one: a system admin, as the admin of what is not yet
+	"patch-context":  {least: admins, where: byPath},
+	"delete-context": {least: systemAdmins, where: byPath},
+	"pause-context":  {least: admins, where: byPath},
+	"resume-context": {least: admins, where: byPath},
+	"put-member":     {least: admins, where: byPath},
+	"delete-member":  {least: admins, where: byPath},
+
+	"list-actors":  {least: systemAdmins, where: atSystem},
+	"get-actor":    {least: anyone, where: nowhere}, // one's own, else 404
+	"post-actor":   {least: systemAdmins, where: atSystem},
+	"patch-actor":  {least: systemAdmins, where: atSystem},
+	"delete-actor": {least: systemAdmins, where: atSystem},
+
+	"list-api-keys":  {least: admins},
+	"get-api-key":    {least: admins},
+	"post-api-key":   {least: admins},
+	"delete-api-key": {least: admins},
+	"rotate-api-key": {least: admins},
+	"list-audit":     {least: admins},
+}
+
+// authorise finds the context of a request, and refuses what the table does not allow.
+func (a *API) authorise(ctx huma.Context, next func(huma.Context)) {
+	if err := a.allowed(ctx); err != nil {
+		r, w := humachi.Unwrap(ctx)
+		a.refuse(w, r, err)
+		return
+	}
+	next(ctx)
+}
+
+func (a *API) allowed(ctx huma.Context) error {
+	op := ctx.Operation()
+	r, known := access[op.OperationID]
+	if !known { // a test keeps it from happening; if it does, nobody may
+		return fault.New(fault.Internal, "internal", "operation %s is missing from the table of access", op.OperationID)
+	}
+	if r.least == nobody {
+		return nil
+	}
+	s := scopeOf(ctx.Context())
+	if err := a.place(s, r.where, ctx); err != nil {
+		return err
+	}
+	has := s.who.in(s.Context, a.system())
+	switch {
+	case has <= anyone && r.where == byHeader, has <= anyone && r.where == byPath:
+		return noContext(s.named)
+	case has < r.least:
+		return fault.New(fault.Forbidden, "forbidden", "%s may not do this: it is for %s", has, orMore(r.least))
+	}
+	if what := r.verb(op.Method); len(s.who.only) > 0 && !slices.Contains(s.who.only, what) {
+		return fault.New(fault.Forbidden, "forbidden", "this API key may only %s: this call needs one that may %s", strings.Join(s.who.only, " and "), what)
+	}
+	if r.own && has < admins {
+		return a.owns(ctx, s)
+	}
+	return nil
+}
+
+func orMore(l level) string {
+	if l == systemAdmins {
+		return "an admin of the context system"
+	}
+	return "the role " + l.String() + " or higher"
+}
+
+// verb is what a key's only must contain.
+func (r rule) verb(method string) string {
+	switch {
+	case method == http.MethodGet:
+		return "read"
+	case r.post:
+		return "post"
+	}
+	return "operate"
+}
+
+// place finds the context that the request is about.
+func (a *API) place(s *scope, where place, ctx huma.Context) error {
+	switch where {
+	case nowhere:
+		return nil
+	case atSystem:
+		s.named = pg.System
+	case byPath:
+		s.named = ctx.Param("name")
+	case byHeader:
+		if s.named = ctx.Header("Postern-Context"); s.named == "" {
+			s.named = a.home(s.who)
+		}
+	}
+	s.Context = a.Store.Context(s.named)
+	if s.Context == nil && (where != byPath || s.who.in(nil, a.system()) < systemAdmins) {
+		return noContext(s.named)
+	}
+	return nil
+}
+
+// home is the context of who names none: that of a key, the only one of an actor, else default.
+func (a *API) home(who *principal) string {
+	id := who.home
+	if len(who.roles) == 1 && who.in(nil, a.system()) < systemAdmins {
+		for only := range who.roles {
+			id = only
+		}
+	}
+	if c := a.Store.ContextByID(id); c != nil {
+		return c.Name
+	}
+	return "default"
+}
+
+func noContext(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no context %q", fault.Clip(name))
+}
+
+// owns refuses an executor what others have posted. An id that names nothing is left to the handler.
+func (a *API) owns(ctx huma.Context, s *scope) error {
+	id, err := outbox.ParseID(ctx.Param("id"))
+	if err != nil {
+		return nil
+	}
+	actor, err := a.Store.PostedBy(ctx.Context(), s.Context.ID, id)
+	switch {
+	case fault.KindOf(err) == fault.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case actor != s.Actor:
+		return fault.New(fault.Forbidden, "forbidden", "transaction %s was posted by %q: an executor may do this to what it posted itself, others need the role admin", id, fault.Clip(actor))
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+)
+
+// closedDoor is a server without development mode, and a key of an admin of system.
+func closedDoor(t *testing.T, change ...func(*httpapi.Config)) (*door, string) {
+	t.Helper()
+	d := newDoor(t, append(change, func(c *httpapi.Config) { c.Auth = "required" })...)
+	const key = "postern_bootstra_0123456789012345678901234567890123456789012"
+	prefix, hash, ok := httpapi.ParseKey(key)
+	if !ok {
+		t.Fatal("the key of the test is none")
+	}
+	if stored, err := d.store.BootstrapKey(t.Context(), prefix, hash); err != nil || !stored {
+		t.Fatal(stored, err)
+	}
+	return d, "Authorization: Bearer " + key
+}
+
+// key makes an API key and returns its header and its actor.
+func (d *door) key(root, in, role string, only ...string) (header, actor, id string) {
+	d.t.Helper()
+	body, _ := json.Marshal(map[string]any{"name": role, "role": role, "only": only})
+	a := d.want(201, "POST", "/api-keys", string(body), root, "Postern-Context: "+in)
+	return "Authorization: Bearer " + a.str("secret"), a.str("actor"), a.str("id")
+}
+
+func TestEveryOperationStandsInTheTableOfAccess(t *testing.T) {
+	missing, gone := httpapi.AccessDiffers()
+	if len(missing) > 0 {
+		t.Errorf("say in internal/httpapi/access.go who may do these: %s", strings.Join(missing, ", "))
+	}
+	if len(gone) > 0 {
+		t.Errorf("internal/httpapi/access.go lists what is no operation: %s", strings.Join(gone, ", "))
+	}
+}
+
+// who asks, in the matrix.
+type who struct {
+	name    string
+	headers []string
+	level   int
+	only    []string
+	owns    bool // it posted the transaction that it asks about
+	foreign bool // its role is one in another context
+}
+
+const (
+	none = iota
+	any1
+	reads
+	executes
+	administers
+	system
+)
+
+// leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
+func leastFor(method, path string) (least int, own bool) {
+	switch {
+	case path == "/livez" || path == "/readyz":
+		return none, false
+	case strings.HasPrefix(path, "/machines"), path == "/limits":
+		return any1, false
+	case method == "GET" && (path == "/contexts" || path == "/actors/{id}"):
+		return any1, false
+	case strings.HasPrefix(path, "/actors"), method == "DELETE" && path == "/contexts/{name}":
+		return system, false
+	case strings.HasPrefix(path, "/api-keys"), strings.HasPrefix(path, "/audit"):
+		return administers, false
+	case method == "GET":
+		return reads, false
+	case path == "/transactions" || path == "/transactions:batch" || path == "/subscriptions/{name}/ack":
+		return executes, false
+	case slices.Contains([]string{"/transactions/{id}/cancel", "/transactions/{id}/retry", "/transactions/{id}/redrive"}, path):
+		return executes, true
+	}
+	return administers, false
+}
+
+// wanted is the status of a refusal, 0 for none.
+func (w who) wanted(method, path string) int {
+	least, own := leastFor(method, path)
+	inContext := !strings.HasPrefix(path, "/actors") && least > any1
+	verb := "operate"
+	if method == "GET" {
+		verb = "read"
+	} else if path == "/transactions" || path == "/transactions:batch" {
+		verb = "post"
+	}
+	switch {
+	case least == none:
+		return 0
+	case w.level == none:
+		return 401
+	case w.foreign && inContext:
+		return 404
+	case w.foreign && least > any1, w.level < least:
+		return 403
+	case len(w.only) > 0 && !slices.Contains(w.only, verb):
+		return 403
+	case own && w.level == executes && !w.owns:
+		return 403
+	}
+	return 0
+}
+
+// TestWhoMayDoWhat tries every operation of the contract as everybody.
+func TestWhoMayDoWhat(t *testing.T) {
+	d, root := closedDoor(t)
+	for _, name := range []string{"shop", "other"} {
+		d.want(201, "PUT", "/contexts/"+name, `{}`, root)
+	}
+	in := "Postern-Context: shop"
+	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:1/"}`, root, in)
+	d.want(201, "PUT", "/senders/acct", `{"pool": "crew"}`, root, in)
+	d.want(201, "PUT", "/queues/line", `{}`, root, in)
+	actor := d.want(201, "POST", "/actors", `{}`, root).str("id")
+	d.want(200, "PUT", "/contexts/shop/members/"+actor, `{"roles": ["reader"]}`, root)
+
+	everybody := []who{{name: "nobody"}}
+	add := func(name, in, role string, level int, only ...string) *who {
+		header, _, _ := d.key(root, in, role, only...)
+		everybody = append(everybody, who{name: name, headers: []string{header, "Postern-Context: shop"}, level: level, only: only, foreign: in == "other"})
+		return &everybody[len(everybody)-1]
+	}
+	poster := add("executor", "shop", "executor", executes)
+	poster.owns = true
+	posted := d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "line", "uid": "order-1"}`, poster.headers...)
+	add("another executor", "shop", "executor", executes)
+	add("reader", "shop", "reader", reads)
+	add("foreign admin", "other", "admin", administers)
+	add("foreign reader", "other", "reader", reads)
+	add("admin who may read", "shop", "admin", administers, "read")
+	add("admin who may post", "shop", "admin", administers, "post")
+	add("admin who may operate", "shop", "admin", administers, "operate")
+	add("poster who may read", "shop", "executor", executes, "read", "post")
+	add("admin", "shop", "admin", administers)
+	everybody = append(everybody, who{name: "system admin", headers: []string{root, in}, level: system})
+	_, _, victim := d.key(root, "shop", "reader", "operate") // so that who may operate may be shown its secret
+
+	fill := func(path string) string {
+		noun := strings.Split(path, "/")[1]
+		names := map[string]string{"queues": "line", "pools": "crew", "contexts": "shop", "machines": "queue"}
+		ids := map[string]string{"transactions": posted.str("id"), "actors": actor, "api-keys": victim}
+		return strings.NewReplacer("{name}", names[noun]+map[bool]string{true: "x"}[names[noun] == ""], "{id}", ids[noun]+map[bool]string{true: "x"}[ids[noun] == ""],
+			"{uid}", "order-1", "{account}", "acct", "{type}", "pay", "{actor}", actor).Replace(path)
+	}
+	cells := 0
+	for _, w := range everybody {
+		for _, op := range operations(t, d) {
+			method, path, _ := strings.Cut(op, " ")
+			body := ""
+			if method != "GET" && method != "DELETE" {
+				body = `{}`
+			}
+			status, code := d.status(method, fill(path), body, w.headers...)
+			want := w.wanted(method, path)
+			wantCode := map[int]string{401: "unauthenticated", 403: "forbidden", 404: "not_found"}[want]
+			if cells++; want != 0 && (status != want || code != wantCode) || want == 0 && (status == 401 || status == 403 || status >= 500 && path != "/readyz") {
+				t.Errorf("%s: %s answered %d %s, want %d", w.name, op, status, code, want)
+			}
+		}
+	}
+	if cells < 700 {
+		t.Errorf("only %d cells", cells)
+	}
+	// what lies in shop is not there for a foreign admin in its own context either
+	d2 := everybody[slices.IndexFunc(everybody, func(w who) bool { return w.name == "foreign admin" })].headers[0]
+	for _, op := range operations(t, d) {
+		method, path, _ := strings.Cut(op, " ")
+		if method != "GET" || !strings.Contains(path, "{") || strings.HasPrefix(path, "/machines") {
+			continue
+		}
+		if status, code := d.status(method, fill(path), "", d2); status != 404 {
+			t.Errorf("a foreign admin: %s answered %d %s", op, status, code)
+		}
+	}
+}
+
+// operations lists "METHOD /path" of the contract, in one order.
+func operations(t *testing.T, d *door) []string {
+	t.Helper()
+	a := d.want(200, "GET", "/openapi.json", "")
+	var list []string
+	for path, item := range a.body["paths"].(map[string]any) {
+		for method := range item.(map[string]any) {
+			list = append(list, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { // deletes last: others need what they take away
+		del := func(s string) int { return map[bool]int{true: 1}[strings.HasPrefix(s, "DELETE")] }
+		if n := del(a) - del(b); n != 0 {
+			return n
+		}
+		return strings.Compare(a, b)
+	})
+	return list
+}
+
+// status asks and reads no more than a problem, so that a stream ends too.
+func (d *door) status(method, path, body string, headers ...string) (status int, code string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		d.t.Fatal(fmt.Errorf("%s %s: %w", method, path, err))
+	}
+	defer res.Body.Close()
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem") {
+		var p struct{ Code string }
+		_ = json.NewDecoder(res.Body).Decode(&p)
+		code = p.Code
+	}
+	return res.StatusCode, code
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// auditView is one lever that was pulled, or one change of configuration.
+type auditView struct {
+	At        time.Time       `json:"at"`
+	Actor     string          `json:"actor"`
+	Via       string          `json:"via" doc:"the door: http, sql, ..."`
+	Action    string          `json:"action"`
+	Object    string          `json:"object"`
+	Reason    string          `json:"reason"`
+	RequestID string          `json:"request_id"`
+	Before    json.RawMessage `json:"before,omitempty" doc:"what was configured, where that is known"`
+	After     json.RawMessage `json:"after,omitempty"`
+}
+
+type listAuditInput struct {
+	Actor    string    `query:"actor"`
+	Action   string    `query:"action" example:"pause"`
+	Object   string    `query:"object" example:"/queues/claim-7f3"`
+	AtAfter  time.Time `query:"at_after" doc:"half-open: from then on"`
+	AtBefore time.Time `query:"at_before"`
+	Limit    int       `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor   string    `query:"cursor" doc:"next of the page before, with the same filters."`
+}
+
+type auditOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []auditView `json:"items"`
+		Next  *string     `json:"next"`
+	}
+}
+
+// auditCursor is where a page of audit rows ended.
+type auditCursor struct {
+	At time.Time `json:"at"`
+	ID int64     `json:"id"`
+}
+
+// listAudit lists who did what in the context, newest first.
+func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, from := []any{"audit", contextID(ctx), in.Actor, in.Action, in.Object, in.AtAfter, in.AtBefore}, auditCursor{}
+	if err := p.read(filters, &from); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Audit(ctx, contextID(ctx), pg.AuditFilter{Actor: in.Actor, Action: in.Action, Object: in.Object,
+		After: in.AtAfter, Before: in.AtBefore, FromAt: from.At, FromID: from.ID, Limit: limit + 1})
+	if err != nil {
+		return nil, err
+	}
+	out := &auditOutput{}
+	out.Body.Items = []auditView{}
+	for i, r := range found {
+		if i == limit {
+			last := found[i-1]
+			out.Body.Next, out.Link = p.next(ctx, filters, auditCursor{last.At, last.ID})
+			break
+		}
+		out.Body.Items = append(out.Body.Items, auditView{r.At.UTC(), r.Actor, r.Via, r.Action, r.Object, r.Reason, r.RequestID, r.Before, r.After})
+	}
+	return out, nil
+}

@@ -1,0 +1,180 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// level is what somebody may in a context; each may what those before it may.
+type level int
+
+const (
+	nobody level = iota // no credential at all
+	anyone              // any credential that holds
+	readers
+	executors
+	admins
+	systemAdmins // an admin of the context system is one everywhere
+)
+
+var levels = map[string]level{pg.Reader: readers, pg.Executor: executors, pg.Admin: admins}
+
+func (l level) String() string {
+	return [...]string{"nobody", "anyone", pg.Reader, pg.Executor, pg.Admin, "system admin"}[l]
+}
+
+// principal is who the credentials of a request name.
+type principal struct {
+	actor string
+	roles map[int32]level // by id of the context
+	only  []string        // read, post, operate; empty: all that the role may
+	home  int32           // the context that is meant where none is named, 0 if that is open
+}
+
+// in returns what the principal may in a context.
+func (p *principal) in(c *pg.Context, system int32) level {
+	switch {
+	case p.roles[system] == admins:
+		return systemAdmins
+	case c == nil:
+		return anyone
+	}
+	return max(anyone, p.roles[c.ID])
+}
+
+// credentialReaders look for one kind of credential each. nil, nil: the request has none of this kind.
+// What is there and does not hold is unauthenticated.
+var credentialReaders = []func(*API, *http.Request) (*principal, error){
+	(*API).readAPIKey,
+	(*API).readOtherBearer,
+	(*API).readSignature,
+}
+
+// credentials returns who asks, nil if nobody says. Several credentials must all hold and name one actor.
+func (a *API) credentials(r *http.Request) (who *principal, err error) {
+	for _, read := range credentialReaders {
+		p, err := read(a, r)
+		switch {
+		case err != nil:
+			return nil, err
+		case p != nil && who != nil && p.actor != who.actor:
+			return nil, unauthenticated("the credentials of this request name different actors")
+		case p != nil:
+			who = p
+		}
+	}
+	return who, nil
+}
+
+func unauthenticated(detail string) error {
+	return fault.New(fault.Forbidden, "unauthenticated", "%s", detail)
+}
+
+// bearer returns what Authorization bears, "" without that header.
+func bearer(r *http.Request) (string, error) {
+	list := r.Header.Values("Authorization")
+	if len(list) == 0 {
+		return "", nil
+	}
+	scheme, token, _ := strings.Cut(list[0], " ")
+	if token = strings.TrimSpace(token); len(list) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", unauthenticated("Authorization: want it once, as Bearer and a credential")
+	}
+	return token, nil
+}
+
+const apiKeyPrefix = "postern_"
+
+// readAPIKey checks an API key. What is wrong with it is not said: neither whether its prefix is known, nor
+// whether it has expired.
+func (a *API) readAPIKey(r *http.Request) (*principal, error) {
+	token, err := bearer(r)
+	if err != nil || !strings.HasPrefix(token, apiKeyPrefix) {
+		return nil, err
+	}
+	refused := unauthenticated("this API key does not hold: it is mistyped, revoked or expired")
+	prefix, hash, ok := ParseKey(token)
+	if !ok {
+		return nil, refused
+	}
+	k, err := a.keys.get(prefix, func() (*pg.UsedKey, error) { return a.Store.UseKey(r.Context(), prefix) })
+	if err != nil {
+		return nil, err
+	}
+	if k == nil || subtle.ConstantTimeCompare(k.Hash, hash)|subtle.ConstantTimeCompare(k.Previous, hash) == 0 {
+		return nil, refused
+	}
+	if k.Stale && k.Noted.CompareAndSwap(false, true) {
+		if err := a.Store.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
+			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // nobody is kept out for it
+		}
+	}
+	return &principal{actor: keyActor(prefix), roles: map[int32]level{k.ContextID: levels[k.Role]}, only: k.Only, home: k.ContextID}, nil
+}
+
+// keyActor is the actor that a key acts as; a rotation keeps it.
+func keyActor(prefix string) string { return "key:" + prefix }
+
+// readOtherBearer refuses what no other reader knows.
+func (a *API) readOtherBearer(r *http.Request) (*principal, error) {
+	token, err := bearer(r)
+	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) {
+		return nil, err
+	}
+	return nil, unauthenticated("this bearer credential is not known here: want an API key, " + KeyForm)
+}
+
+// readSignature refuses signed requests: no actor's keys are known to this server.
+func (a *API) readSignature(r *http.Request) (*principal, error) {
+	if r.Header.Get("Signature") == "" && r.Header.Get("Signature-Input") == "" {
+		return nil, nil
+	}
+	return nil, unauthenticated("request signatures are not accepted here: want an API key, " + KeyForm)
+}
+
+// authenticate finds out who asks. A credential that does not hold is refused even where none is needed.
+func (a *API) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := a.credentials(r)
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		s := scopeOf(r.Context())
+		switch {
+		case who != nil:
+		case a.Auth == "none":
+			who = a.developer()
+		case !open[r.URL.Path]:
+			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key"))
+			return
+		}
+		if s.who = who; who != nil {
+			s.Actor = who.actor
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// developer is everybody in development mode: an admin of system.
+func (a *API) developer() *principal {
+	return &principal{actor: "dev", roles: map[int32]level{a.system(): admins}}
+}
+
+// system is the id of the context that owns what is nobody's.
+func (a *API) system() int32 {
+	if c := a.Store.Context(pg.System); c != nil {
+		return c.ID
+	}
+	return 0
+}
+
+// remembered is how long a process trusts what it looked up of a credential: what another process revokes is
+// refused here within it and the time of a request.
+const remembered = time.Second
