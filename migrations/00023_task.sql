@@ -17,6 +17,7 @@ CREATE TABLE postern.task (
     tags        jsonb,
     traceparent text,
     redrive_of  uuid,
+    callback    jsonb,                       -- {url, on}: whom to tell of its end
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_task_per_position PRIMARY KEY (queue_id, seq, day)
 ) PARTITION BY RANGE (day);
@@ -99,7 +100,7 @@ CREATE TABLE postern.delivery (
     CONSTRAINT cursors_are_of_subscriptions CHECK ((subscription_id > 0) = (cursor IS NOT NULL))
 ) PARTITION BY RANGE (day);
 CREATE INDEX delivery_due ON postern.delivery (subscription_id, next_at) WHERE state = 'pending';
-CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) WHERE state = 'pending' AND subscription_id > 0;
+CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) WHERE state = 'pending' AND subscription_id <> 0;
 CREATE INDEX delivery_queued ON postern.delivery (subscription_id, queue_id, cursor) WHERE state = 'queued';
 CREATE INDEX delivery_cursor ON postern.delivery (subscription_id, cursor) WHERE subscription_id > 0;
 -- a worker's hooks are looked up by their transaction, unless they failed

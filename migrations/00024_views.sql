@@ -65,7 +65,7 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        CASE WHEN o.state IS NOT NULL THEN o.error_class ELSE b.class END AS error_class,
        CASE WHEN o.state IS NOT NULL THEN o.error_code ELSE b.code END AS error_code,
        CASE WHEN o.state IS NOT NULL THEN o.error ELSE b.error END AS error,
-       o.result, o.block_height
+       o.result, o.block_height, t.callback
 FROM postern.task t
 JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id

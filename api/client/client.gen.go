@@ -436,6 +436,19 @@ type BulkOutputBody struct {
 	Refused []RefusedView `json:"refused"`
 }
 
+// Callback defines model for Callback.
+type Callback struct {
+	On  []string `json:"on,omitempty"`
+	URL string   `json:"url"`
+}
+
+// CallbackInput defines model for CallbackInput.
+type CallbackInput struct {
+	// On DONE, FAILED, UNRESOLVED, CANCELLED; empty: any of them.
+	On  []string `json:"on,omitempty"`
+	URL string   `json:"url"`
+}
+
 // Check defines model for Check.
 type Check struct {
 	Detail *string `json:"detail,omitempty"`
@@ -1337,6 +1350,9 @@ type TimeoutSettings struct {
 
 // TransactionInput defines model for TransactionInput.
 type TransactionInput struct {
+	// Callback Whom to tell of its end, as a webhook is told, beside all subscriptions.
+	Callback *CallbackInput `json:"callback,omitempty"`
+
 	// Data Handed to the worker; any JSON up to 256 KiB. Numbers keep their digits.
 	Data json.RawMessage `json:"data,omitempty"`
 
@@ -1392,6 +1408,7 @@ type TransactionView struct {
 
 	// BlockHeight digits
 	BlockHeight *string         `json:"block_height"`
+	Callback    *Callback       `json:"callback"`
 	Context     string          `json:"context"`
 	Data        json.RawMessage `json:"data,omitempty"`
 

@@ -25,6 +25,7 @@ type transactionInput struct {
 	MaxRetries *int              `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the dispatcher's, else the worker's, else 2."`
 	Tags       map[string]string `json:"tags,omitempty" maxProperties:"16"`
 	Sender     name              `json:"sender,omitempty" doc:"Only this account may sign it."`
+	Callback   *callbackInput    `json:"callback,omitempty" doc:"Whom to tell of its end, as a webhook is told, beside all subscriptions."`
 	DependsOn  []uidName         `json:"depends_on,omitempty" maxItems:"64" doc:"Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise."`
 }
 
@@ -97,6 +98,10 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 		sub.NotBefore = in.NotBefore.UTC().Truncate(time.Microsecond)
 	}
 	sub.DependsOn = refs(in.DependsOn)
+	var err error
+	if sub.Callback, err = in.Callback.callback(); err != nil {
+		return nil, err
+	}
 	if len(in.Tags) > 0 {
 		sub.Tags, _ = json.Marshal(in.Tags)
 	}

@@ -39,6 +39,7 @@ type transactionView struct {
 	RedriveOf   *string           `json:"redrive_of"`
 	RedrivenBy  *string           `json:"redriven_by"`
 	DependsOn   []string          `json:"depends_on" doc:"ids"`
+	Callback    *outbox.Callback  `json:"callback"`
 	Tags        map[string]string `json:"tags"`
 	Error       *errorView        `json:"error"`
 	Data        json.RawMessage   `json:"data,omitempty"`
@@ -80,7 +81,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
-		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), DependsOn: t.DependsOn, Tags: map[string]string{}}
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
 	if v.DependsOn == nil {
 		v.DependsOn = []string{}
 	}
@@ -106,7 +107,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 // accepted is a transaction right after its commit, which nobody need read again: it waits.
 func accepted(sub *pg.Submission, a pg.Accepted, context string) *pg.Transaction {
 	t := &pg.Transaction{ID: a.ID, Context: context, Queue: sub.Queue, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data,
-		MaxRetries: sub.MaxRetries, Tags: sub.Tags, State: outbox.WAITING, QueueState: string(outbox.FREE), Sender: sub.Sender, ReceivedAt: a.At}
+		MaxRetries: sub.MaxRetries, Callback: sub.Callback, Tags: sub.Tags, State: outbox.WAITING, QueueState: string(outbox.FREE), Sender: sub.Sender, ReceivedAt: a.At}
 	if t.UID == "" {
 		t.UID = a.ID.String()
 	}

@@ -94,11 +94,18 @@ func differs(sub *pg.Submission, t *pg.Transaction) []string {
 	add("not_before", sub.NotBefore.IsZero() == (t.NotBefore == nil) && (t.NotBefore == nil || t.NotBefore.Equal(sub.NotBefore)))
 	add("max_retries", (sub.MaxRetries == nil) == (t.MaxRetries == nil) && (t.MaxRetries == nil || *t.MaxRetries == *sub.MaxRetries))
 	add("depends_on", len(sub.DependsOn) == len(t.DependsOn)) // by id there, perhaps by uid here
+	add("callback", equalJSON(anyOf(sub.Callback), anyOf(t.Callback)))
 	add("tags", equalJSON(tagsOf(sub.Tags), tagsOf(t.Tags)))
 	if sub.Sender != "" && sub.Sender != t.Sender || len(list) == 0 {
 		list = append(list, "sender")
 	}
 	return list
+}
+
+// anyOf is a value as it reads in JSON.
+func anyOf(v any) any {
+	b, _ := json.Marshal(v)
+	return parsed(b)
 }
 
 func tagsOf(raw json.RawMessage) any {

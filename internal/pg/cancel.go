@@ -166,7 +166,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 			e.ripples = append(e.ripples, task.ID)
 		}
 	}
-	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
+	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Callback: task.Callback, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
 	if q.Cur != 0 || q.Head != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
@@ -217,7 +217,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
 		}
 		e, q := h.e, h.q
-		o := &outcomeRow{ID: id, Type: h.task.Type, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
+		o := &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
 			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
 		if h.state == outbox.DISPATCHING {
 			o.StartedAt = q.EnteredAt

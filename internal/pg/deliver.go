@@ -62,6 +62,9 @@ func (s *Store) Deliver(ctx context.Context, line int32, done []Receipt, room in
 		}
 		b := &pgx.Batch{}
 		writeReceipts(b, line, done, p.now)
+		if line == CallbackLine {
+			p.nextCallbacks(b)
+		}
 		if line > 0 {
 			p.number(b)
 			p.judge(b)

@@ -56,6 +56,7 @@ type outcomeRow struct {
 	Node                              int64
 	Fee, Nonce, Hash, Height          string
 	StartedAt, SubmittedAt, RetriedAt time.Time
+	Callback                          *outbox.Callback // of its transaction
 }
 
 type attemptRow struct {
@@ -88,8 +89,7 @@ type lostCall struct {
 type deliveryRow struct {
 	ID      outbox.ID
 	Context int32
-	Event   string // a hook, or the event of a callback
-	URL     string // of a callback
+	Event   string // a hook
 }
 
 type markRow struct {

@@ -32,6 +32,9 @@ func (sub *Submission) Fingerprint() []byte {
 	if len(sub.DependsOn) > 0 {
 		fields["depends_on"] = sub.DependsOn
 	}
+	if sub.Callback != nil {
+		fields["callback"] = sub.Callback
+	}
 	b, err := json.Marshal(fields) // maps are written with sorted keys
 	if err != nil {
 		return nil

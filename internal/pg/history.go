@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -45,10 +46,11 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.deliveries); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.deliveries {
-			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, nullable(d.URL), e.now, e.now)
+			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
 		}
 		b.Queue(deliveryInsert, c.cols...)
 	}
+	e.callBack(b)
 	if n := len(e.marks); n > 0 {
 		c := columns{n: n}
 		for _, m := range e.marks {
@@ -100,13 +102,13 @@ var (
 		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
 		ON CONFLICT DO NOTHING`
 	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
-		"url text", "at timestamptz", "next_at timestamptz")
+		"at timestamptz", "next_at timestamptz")
 	markInsert       = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
 	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date")
 	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
 	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
-		"redrive_of uuid", "created_at timestamptz")
+		"redrive_of uuid", "callback jsonb", "created_at timestamptz")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )
 
@@ -145,6 +147,18 @@ func (c *columns) add(values ...any) {
 	for i, v := range values {
 		c.cols[i] = append(c.cols[i].([]any), v)
 	}
+}
+
+// rawJSON is a value as a jsonb column takes it, NULL for nil.
+func rawJSON[T any](v *T) *string {
+	if v == nil {
+		return nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return raw(b)
 }
 
 func raw(b []byte) *string {

@@ -29,6 +29,7 @@ type Submission struct {
 	Tags        json.RawMessage
 	Traceparent string
 	RedriveOf   *outbox.ID
+	Callback    *outbox.Callback
 	DependsOn   []string // ids or uids: it goes out only after all of them are DONE (S2.15)
 
 	redrive *By // who redrives, for the audit row in the same commit
@@ -306,7 +307,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	task := &Task{
 		ID:        outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: day, Epoch: s.epoch},
 		ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries,
-		NotBefore: sub.NotBefore, SenderID: senderID, Tags: sub.Tags, Traceparent: sub.Traceparent, CreatedAt: in.e.now,
+		NotBefore: sub.NotBefore, SenderID: senderID, Tags: sub.Tags, Traceparent: sub.Traceparent, Callback: sub.Callback, CreatedAt: in.e.now,
 	}
 	if sub.RedriveOf != nil {
 		task.RedriveOf = sub.RedriveOf.String()
@@ -383,7 +384,7 @@ func (in *ingest) write(b *pgx.Batch) {
 	c := columns{n: len(in.tasks)}
 	for _, t := range in.tasks {
 		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), t.MaxRetries,
-			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), t.CreatedAt)
+			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), rawJSON(t.Callback), t.CreatedAt)
 	}
 	b.Queue(taskInsert, c.cols...)
 	in.e.accepted = in.tasks

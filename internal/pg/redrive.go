@@ -46,9 +46,9 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if len(change.Data) > 0 {
 		sub.Data = change.Data
 	}
-	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, '') FROM postern.task t
+	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
-		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent)
+		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent, &sub.Callback)
 	if err != nil {
 		return Accepted{}, known(err)
 	}

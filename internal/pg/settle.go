@@ -394,7 +394,7 @@ func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 
 func (st *settlement) outcome(q *queueRow, a *Answer) *outcomeRow {
 	l, step := a.Lease, a.Step
-	o := &outcomeRow{ID: l.ID(), Type: l.Task.Type, Context: q.Context, Was: l.Phase.Transaction(), State: step.State, Class: string(step.Class), Code: step.Code,
+	o := &outcomeRow{ID: l.ID(), Callback: l.Task.Callback, Type: l.Task.Type, Context: q.Context, Was: l.Phase.Transaction(), State: step.State, Class: string(step.Class), Code: step.Code,
 		Error: step.Message, Attempt: l.Attempt, Retries: step.Retries, Fence: l.Fence, Sender: q.Sender, Node: q.Node, Fee: l.Fee,
 		Nonce: a.Result.Nonce, Hash: a.Result.Hash, Height: a.BlockHeight, StartedAt: a.StartedAt, Result: resultJSON(a)}
 	if o.Fee == "" {

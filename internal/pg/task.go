@@ -23,6 +23,7 @@ type Task struct {
 	Tags        json.RawMessage
 	Traceparent string
 	RedriveOf   string
+	Callback    *outbox.Callback
 	CreatedAt   time.Time
 
 	Held bool // something holds it (S2.15); known only of what nextUnsettled read, and of what is new
@@ -31,12 +32,12 @@ type Task struct {
 // taskSelect is the select list of a task of alias t, read by scanTask.
 const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.epoch, t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
 	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
-	coalesce(t.redrive_of::text, ''), t.created_at`
+	coalesce(t.redrive_of::text, ''), t.callback, t.created_at`
 
 // dests returns where the columns of taskSelect are scanned to.
 func (t *Task) dests() []any {
 	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, &t.Data,
-		&t.MaxRetries, &t.NotBefore, &t.SenderID, &t.Tags, &t.Traceparent, &t.RedriveOf, &t.CreatedAt}
+		&t.MaxRetries, &t.NotBefore, &t.SenderID, &t.Tags, &t.Traceparent, &t.RedriveOf, &t.Callback, &t.CreatedAt}
 }
 
 // tidy makes what stands for NULL zero again.

@@ -44,7 +44,11 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
 	add(w, func(context.Context, retryArgs) error { e.ringAlarm(); return nil })
 	add(w, func(context.Context, includeArgs) error { e.ringAlarm(); return nil })
-	add(w, func(context.Context, callbackArgs) error { e.Ring(); return nil })
+	add(w, func(ctx context.Context, _ callbackArgs) error {
+		e.Ring()
+		_, err := e.Store.ReleaseCallbacks(ctx)
+		return err
+	})
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
 	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
 	client, err := newRiver(e.Store.Pool(), &river.Config{
