@@ -66,7 +66,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		return nil, err
 	}
 	a.store = store
-	if err := a.measure(); err != nil {
+	if err := a.measure(role.Version); err != nil {
 		return nil, err
 	}
 	if cfg.OTLPEndpoint != "" {

@@ -15,7 +15,7 @@ import (
 const metricsDefault = "127.0.0.1:9090"
 
 // measure makes the metrics of the process and listens for those who want them.
-func (a *App) measure() (err error) {
+func (a *App) measure(version string) (err error) {
 	at := a.cfg.MetricsListen
 	if at == "off" || at == "" {
 		return nil
@@ -29,13 +29,16 @@ func (a *App) measure() (err error) {
 		return err
 	}
 	a.metrics = telemetry.New()
-	a.metricsServer = &http.Server{Handler: a.metrics.Handler(a.log), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+	mux := http.NewServeMux()
+	mux.Handle("/", a.metrics.Handler(a.log))
+	a.probes(mux, version)
+	a.metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
 		IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 	a.store.Count = a.metrics.Entered
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {
 			s, err := a.store.TakeSample(ctx)
-			v := telemetry.Sample{Waiting: s.Waiting, OldestHead: s.OldestHead, Queues: s.Queues, Deliveries: s.Deliveries, RiverLag: s.RiverLag, OldestSnapshot: s.OldestSnapshot}
+			v := telemetry.Sample{Waiting: s.Waiting, OldestHeads: s.OldestHeads, Queues: s.Queues, Held: s.Held, Trouble: telemetry.Trouble(s.Trouble), Deliveries: s.Deliveries, RiverLag: s.RiverLag, OldestSnapshot: s.OldestSnapshot}
 			for _, n := range s.Senders {
 				v.Senders = append(v.Senders, telemetry.SenderCount(n))
 			}
@@ -55,7 +58,7 @@ func (a *App) measure() (err error) {
 	return nil
 }
 
-// serveMetrics serves them until Close.
+// serveMetrics serves them, and the probes, until Close.
 func (a *App) serveMetrics() {
 	if a.metricsServer == nil {
 		return

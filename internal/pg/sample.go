@@ -10,13 +10,15 @@ import (
 
 // Sample is what GET /metrics shows of the database. Counts are of queues with work, never of transactions.
 type Sample struct {
-	Waiting        int64            // transactions behind those in flight; a node that works through a queue writes its row now and then
-	OldestHead     float64          // seconds
-	Queues         map[string]int64 // by state
+	Waiting        int64              // transactions behind those in flight; a node that works through a queue writes its row now and then
+	OldestHeads    map[string]float64 // seconds, by state of the queue
+	Queues         map[string]int64   // by state
 	Senders        []SenderCount
+	Held           map[string]int64 // senders that are paused or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state
 	RiverLag       float64          // seconds
 	OldestSnapshot float64          // seconds
+	Trouble        Trouble
 }
 
 // SenderCount is how many senders of a pool are in a state.
@@ -25,16 +27,16 @@ type SenderCount struct {
 	Count       int64
 }
 
-// deliveriesCounted is how far deliveries that have not ended are counted.
-const deliveriesCounted = 100000
+// sampleAtMost is how far rows are counted that may be many.
+const sampleAtMost = 100000
 
 // TakeSample reads it in one round trip. The counts over queues cost one scan of queue, from which idle
 // queues go after a day; none of it waits for a lock. What another database user does in a SQL transaction
 // is seen only by members of pg_monitor.
 func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
-	v.Queues, v.Deliveries = map[string]int64{}, map[string]int64{}
+	v.Queues, v.Deliveries, v.Held, v.OldestHeads = map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]float64{}
 	for _, state := range outbox.QueueStates {
-		v.Queues[string(state)] = 0
+		v.Queues[string(state)], v.OldestHeads[string(state)] = 0, 0
 	}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
@@ -46,16 +48,20 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		_, err := pgx.ForEachRow(rows, []any{&phase, &n, &waiting, &oldest}, func() error {
 			v.Queues[string(phase.Queue())] += n
 			v.Waiting += waiting
-			v.OldestHead = max(v.OldestHead, oldest)
+			v.OldestHeads[string(phase.Queue())] = max(v.OldestHeads[string(phase.Queue())], oldest)
 			return nil
 		})
 		return err
 	})
-	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*) FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
-		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`).Query(func(rows pgx.Rows) error {
+	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*),
+			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
+		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
+		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.now()).Query(func(rows pgx.Rows) error {
 		var n SenderCount
 		var phase outbox.Phase
-		_, err := pgx.ForEachRow(rows, []any{&n.Pool, &phase, &n.Count}, func() error {
+		var held int64
+		_, err := pgx.ForEachRow(rows, []any{&n.Pool, &phase, &n.Count, &held}, func() error {
+			v.Held[n.Pool] += held
 			n.State = string(phase.Queue())
 			v.Senders = append(v.Senders, n)
 			return nil
@@ -63,7 +69,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		return err
 	})
 	for _, state := range []string{"pending", "queued"} { // a literal, so that the partial index serves it
-		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`, deliveriesCounted).QueryRow(func(row pgx.Row) error {
+		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`, sampleAtMost).QueryRow(func(row pgx.Row) error {
 			var n int64
 			err := row.Scan(&n)
 			v.Deliveries[state] = n
@@ -75,6 +81,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
 		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&v.OldestSnapshot) })
+	s.sampleTrouble(b, &v.Trouble)
 	err = s.pool.SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
 	return v, known(err)

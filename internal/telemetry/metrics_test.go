@@ -51,7 +51,7 @@ func exercise(m *telemetry.Metrics) {
 func sources() telemetry.Sources {
 	return telemetry.Sources{
 		Sample: func(context.Context) (telemetry.Sample, error) {
-			return telemetry.Sample{Waiting: 7, OldestHead: 1.5, Queues: map[string]int64{"FREE": 3}, Deliveries: map[string]int64{"pending": 2},
+			return telemetry.Sample{Waiting: 7, OldestHeads: map[string]float64{"BLOCKED": 1.5}, Held: map[string]int64{"p": 1}, Queues: map[string]int64{"FREE": 3}, Deliveries: map[string]int64{"pending": 2},
 				Senders: []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,13 +12,26 @@ import (
 
 // Sample is what is read of the database now and then. internal/pg takes it.
 type Sample struct {
-	Waiting        int64            // transactions behind those in flight; what a node settled in this quarter second is still in it
-	OldestHead     float64          // seconds that the head has stood which has stood longest, not paused and past its time
-	Queues         map[string]int64 // with work, by state
+	Waiting        int64              // transactions behind those in flight; what a node settled in this quarter second is still in it
+	OldestHeads    map[string]float64 // seconds that the head has stood which has stood longest, not paused and past its time, by state
+	Queues         map[string]int64   // with work, by state
 	Senders        []SenderCount
+	Held           map[string]int64 // senders that are paused or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state, to 100,000
 	RiverLag       float64          // seconds that a job of ours has been due
 	OldestSnapshot float64          // seconds that the oldest SQL transaction of the database has been open
+	Trouble        Trouble
+}
+
+// Trouble is what alerts stand on; internal/pg says what each is, in these words.
+type Trouble struct {
+	Forgotten               int64
+	Stalled                 float64
+	Nodes                   int64
+	OldestDelivery, Staged  float64
+	RiverRunning            float64
+	HotUpdates, ColdUpdates int64
+	DaysAhead, SlotBytes    int64
 }
 
 // SenderCount is how many senders of a pool are in a state.
@@ -72,8 +87,19 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descWaiting        = describe("waiting", "Transactions that wait, as of a sample of at most 15 s ago.")
 	descOldestHead     = describe("oldest_head_seconds", "How long the head has not moved that has stood longest; what is paused or not yet due does not count.")
+	descHeadByState    = describe("oldest_head_by_state_seconds", "The same, by state of the queue.", "state")
 	descQueues         = describe("queues", "Queues with work, by state.", "state")
 	descSenders        = describe("senders", "Senders, by pool and state.", "pool", "state")
+	descHeld           = describe("senders_held", "Senders that are paused or blocked and serve no queue, by pool.", "pool")
+	descForgotten      = describe("forgotten_queues", "Queues with work that nobody will look at: 0, or a fault of ours.")
+	descStalled        = describe("stalled_seconds", "How long a queue has stood ready although its worker can be reached and a sender is free.")
+	descNodes          = describe("nodes", "Processes that dispatch and were heard of within their lease TTL.")
+	descOldestDelivery = describe("oldest_delivery_seconds", "Since the oldest event happened that its endpoint has not taken.")
+	descStaged         = describe("staged_seconds", "How long the oldest transaction that SQL submitted has not been drained into its queue.")
+	descRiverRunning   = describe("river_running_seconds", "How long a job has been running.")
+	descUpdates        = describe("queue_updates_total", "Updates of queue rows: hot ones stay on their page.", "hot")
+	descDaysAhead      = describe("partition_days_ahead", "Days after today that have their partitions.")
+	descSlotBytes      = describe("slot_wal_bytes", "WAL that the laggard of the replication slots keeps.")
 	descDeliveries     = describe("deliveries", "Deliveries: pending and queued now (to 100,000); delivered, failed and absent by this process since its start.", "state")
 	descRiverLag       = describe("river_lag_seconds", "How long a job has been due that nobody has taken.")
 	descOldestSnapshot = describe("oldest_snapshot_seconds", "Age of the oldest open SQL transaction that we may see; while it lives, dead rows stay.")
@@ -83,7 +109,7 @@ var (
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
+	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descSlotBytes, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
 }
@@ -114,14 +140,34 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 		return
 	}
 	gauge(descWaiting, float64(v.Waiting))
-	gauge(descOldestHead, v.OldestHead)
+	oldest := 0.0
+	for state, age := range v.OldestHeads {
+		oldest = max(oldest, age)
+		gauge(descHeadByState, age, state)
+	}
+	gauge(descOldestHead, oldest)
 	gauge(descRiverLag, v.RiverLag)
 	gauge(descOldestSnapshot, v.OldestSnapshot)
+	t := v.Trouble
+	gauge(descForgotten, float64(t.Forgotten))
+	gauge(descStalled, t.Stalled)
+	gauge(descNodes, float64(t.Nodes))
+	gauge(descOldestDelivery, t.OldestDelivery)
+	gauge(descStaged, t.Staged)
+	gauge(descRiverRunning, t.RiverRunning)
+	gauge(descDaysAhead, float64(t.DaysAhead))
+	gauge(descSlotBytes, float64(t.SlotBytes))
+	for hot, n := range map[string]int64{"true": t.HotUpdates, "false": t.ColdUpdates} {
+		c <- prometheus.MustNewConstMetric(descUpdates, prometheus.CounterValue, float64(n), hot)
+	}
 	for state, n := range v.Queues {
 		gauge(descQueues, float64(n), state)
 	}
 	for state, n := range v.Deliveries {
 		gauge(descDeliveries, float64(n), state)
+	}
+	for pool, n := range fewHeld(v.Held) {
+		gauge(descHeld, float64(n), pool)
 	}
 	for _, n := range fewPools(v.Senders) {
 		gauge(descSenders, float64(n.Count), n.Pool, n.State)
@@ -157,6 +203,19 @@ func fewPools(list []SenderCount) []SenderCount {
 	var few []SenderCount
 	for k, n := range total {
 		few = append(few, SenderCount{k.Pool, k.State, n})
+	}
+	return few
+}
+
+// fewHeld counts the pools past maxPools together.
+func fewHeld(held map[string]int64) map[string]int64 {
+	few := map[string]int64{}
+	for _, pool := range slices.Sorted(maps.Keys(held)) {
+		name := pool
+		if len(few) >= maxPools {
+			name = otherType
+		}
+		few[name] += held[pool]
 	}
 	return few
 }

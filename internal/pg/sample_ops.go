@@ -1,0 +1,55 @@
+package pg
+
+import (
+	"github.com/jackc/pgx/v5"
+)
+
+// Trouble is what a sample shows that should be zero, small or old only for a reason: what alerts stand on.
+type Trouble struct {
+	Forgotten      int64   // queues with work that nobody will look at (I12): always 0
+	Stalled        float64 // seconds that a queue has stood ready in an open lane although a sender was free
+	Nodes          int64   // that live: registered, and heard of within their TTL
+	OldestDelivery float64 // seconds since the event that is not delivered happened, of those counted
+	Staged         float64 // seconds that what postern.submit wrote has not been drained, of those counted
+	RiverRunning   float64 // seconds that a job of ours has been running
+	HotUpdates     int64   // of queue rows, since statistics began: those that stayed on their page,
+	ColdUpdates    int64   // and those that did not
+	DaysAhead      int64   // partitions after today, of the table that has the fewest
+	SlotBytes      int64   // of WAL that a replication slot keeps from being removed, or that pg_replication_slots shows
+}
+
+// sampleTrouble adds what fills v to b. The scans are of queues with work and of at most sampleAtMost rows.
+func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
+	one := func(dest any, sql string, args ...any) {
+		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest) })
+	}
+	one(&v.Forgotten, `SELECT count(*) FROM postern.queue q WHERE phase <> 'IDLE' AND node_id IS NULL
+			AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
+			AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
+			AND NOT (paused AND phase IN ('READY', 'HELD'))
+			AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.head_seq) AND m.kind IN ('held', 'suspended')))`)
+	// The first of each lane and priority, by its key. Lanes of types with slots are left out: there it is
+	// right to stand while all slots are taken.
+	one(&v.Stalled, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - r.since)), 0)::float8
+		FROM postern.lane l CROSS JOIN (VALUES (0::smallint), (1::smallint)) p(prio)
+		CROSS JOIN LATERAL (SELECT since FROM postern.ready r WHERE r.lane = l.lane_id AND r.prio = p.prio ORDER BY r.since LIMIT 1) r
+		LEFT JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
+		WHERE l.kind = 'resume' OR l.kind = 'dispatcher' AND d.removed_at IS NULL AND NOT d.paused AND d.gate_until IS NULL
+			AND EXISTS (SELECT FROM postern.sender s JOIN postern.pool o ON o.pool_id = s.pool_id
+				WHERE s.pool_id = l.pool_id AND s.queue_id IS NULL AND s.removed_at IS NULL AND NOT s.paused AND NOT o.paused
+					AND coalesce(s.blocked_until <= clock_timestamp(), true))`)
+	one(&v.Nodes, `SELECT count(*) FROM postern.node WHERE kind = 'work' AND dead_at IS NULL AND heartbeat_at + ttl > clock_timestamp()`)
+	one(&v.OldestDelivery, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8
+		FROM (SELECT at FROM postern.delivery WHERE state = 'pending' LIMIT $1) d`, sampleAtMost)
+	one(&v.Staged, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(staged_at)), 0)::float8
+		FROM (SELECT staged_at FROM postern.outbox LIMIT $1) o`, sampleAtMost)
+	one(&v.RiverRunning, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(attempted_at)), 0)::float8 FROM river.river_job
+		WHERE state = 'running' AND queue = 'postern'`)
+	b.Queue(`SELECT coalesce(sum(n_tup_hot_upd), 0)::bigint, coalesce(sum(n_tup_upd - n_tup_hot_upd), 0)::bigint FROM pg_stat_user_tables
+		WHERE schemaname = 'postern' AND relname = 'queue'`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.HotUpdates, &v.ColdUpdates) })
+	one(&v.DaysAhead, `SELECT coalesce(min(n), 0) FROM (SELECT count(c.relname) FILTER (WHERE right(c.relname, 8) > to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS n
+		FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent IN ('postern.task'::regclass, 'postern.outcome'::regclass, 'postern.attempt'::regclass, 'postern.delivery'::regclass)
+		GROUP BY i.inhparent) d`)
+	one(&v.SlotBytes, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint FROM pg_replication_slots`)
+}

@@ -1,0 +1,61 @@
+package pg_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+func TestASampleShowsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.s.SetNow(nil)
+	w.dispatcher("T", nil)
+	n := w.node("alive")
+	w.node("dead")
+	sample := func() pg.Sample {
+		t.Helper()
+		v, err := w.s.TakeSample(w.ctx)
+		w.must(err)
+		return v
+	}
+	do := func(sql string, args ...any) {
+		t.Helper()
+		_, err := w.s.Pool().Exec(w.ctx, sql, args...)
+		w.must(err)
+	}
+	do(`UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h' WHERE name = 'dead'`)
+	if v := sample(); v.Trouble.Forgotten != 0 || v.Trouble.Stalled != 0 || v.Trouble.Nodes != 1 || v.Trouble.OldestDelivery != 0 || v.Trouble.Staged != 0 || v.Trouble.DaysAhead != 7 || v.OldestHeads["RETRY"] != 0 {
+		t.Errorf("with nothing wrong: %+v", v)
+	}
+
+	w.calledBack(n, "told", "a", "http://one/")
+	do(`UPDATE postern.delivery SET at = at - interval '1 h'`)
+	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor, staged_at) VALUES ($1, 'staged', 'q', 'T', '{}', 'x', clock_timestamp() - interval '1 min')`, w.id)
+	do(`DROP TABLE postern.attempt_` + time.Now().UTC().AddDate(0, 0, 7).Format("20060102"))
+	v := sample().Trouble
+	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 6 || v.Forgotten != 0 {
+		t.Errorf("%+v", v)
+	}
+
+	w.sender("signers", "free", "paused", "blocked", "bound")
+	do(`UPDATE postern.sender SET paused = account = 'paused', blocked_until = CASE account WHEN 'blocked' THEN 'infinity'::timestamptz END`)
+	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "signers" })
+	id := w.post("stands", "S", "s-1")[0]
+	do(`WITH q AS (UPDATE postern.queue SET entered_at = entered_at - interval '1 min' WHERE queue_id = $1 RETURNING *)
+		UPDATE postern.ready SET since = q.entered_at FROM q WHERE ready.queue_id = q.queue_id`, id.Queue)
+	all := sample()
+	if v = all.Trouble; v.Stalled < 60 || v.Stalled > 160 || all.Held["signers"] != 2 || all.OldestHeads["FREE"] < 60 || all.OldestHeads["BLOCKED"] != 0 {
+		t.Errorf("%+v", all)
+	}
+	do(`UPDATE postern.sender SET paused = true`)
+	if all = sample(); all.Trouble.Stalled != 0 || all.Held["signers"] != 4 {
+		t.Errorf("without a free sender: %+v", all)
+	}
+	do(`DELETE FROM postern.ready WHERE queue_id = $1`, id.Queue)
+	if v = sample().Trouble; v.Forgotten != 1 {
+		t.Errorf("a lost row: %+v", v)
+	}
+}
