@@ -93,7 +93,7 @@ func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after pl
 	r := &reach{root: root, good: good, after: after}
 	b := &pgx.Batch{}
 	r.read(b)
-	return r, known(s.pool.SendBatch(ctx, b).Close())
+	return r, known(s.db(ctx).SendBatch(ctx, b).Close())
 }
 
 // queues lists what has to be locked beside more.

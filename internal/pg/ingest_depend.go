@@ -86,7 +86,7 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 		}
 	}
 	if b.Len() > 0 {
-		if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+		if err := s.db(ctx).SendBatch(ctx, b).Close(); err != nil {
 			return nil, known(err)
 		}
 	}

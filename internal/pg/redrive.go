@@ -77,7 +77,7 @@ func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err e
 				return nil, err
 			}
 			var next string
-			err = s.pool.QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
+			err = s.db(ctx).QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
 			if isNoRows(err) {
 				break
 			}

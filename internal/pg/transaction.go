@@ -120,7 +120,7 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 
 // ByUID returns the id of the transaction that a client named uid, or NotFound.
 func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outbox.ID, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', t.epoch FROM postern.idempotency i
+	err = s.db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', t.epoch FROM postern.idempotency i
 		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
 	if err == pgx.ErrNoRows {
 		if id, err := outbox.ParseID(uid); err == nil { // without a uid of its own, its id is its uid

@@ -218,12 +218,10 @@ func TestAnEndpointThatFailsHoldsBackItsQueueOnly(t *testing.T) {
 	gone := newReceiver(t, secret)
 	gone.set(always(http.StatusGone))
 	moved.set(func(int, told) (int, http.Header) { return 307, http.Header{"Location": {target.URL}} })
-	var hanging sync.WaitGroup
 	release := make(chan struct{})
 	hangs := newReceiver(t, secret)
-	hangs.set(func(int, told) (int, http.Header) { hanging.Add(1); defer hanging.Done(); <-release; return 500, nil })
-	t.Cleanup(hanging.Wait)
-	t.Cleanup(func() { close(release) })
+	hangs.set(func(int, told) (int, http.Header) { <-release; return 500, nil })
+	t.Cleanup(func() { close(release) }) // before the server is closed, which waits for its calls
 	away := newReceiver(t, secret)
 	away.Close()
 	picky := newReceiver(t, secret)
