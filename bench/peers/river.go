@@ -78,9 +78,9 @@ func workRiver(args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = int32(o.Conns)
+	cfg.MaxConns = 20
 	if o.Kind == e2e {
-		cfg.MaxConns = int32(o.Conns) // those of the clients, so that inserting waits for no connection
+		cfg.MaxConns = clients + 20 // those of the clients, so that inserting waits for no connection
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -140,7 +140,7 @@ func workRiver(args []string) error {
 func riverClient(pool *pgxpool.Pool, h *handler, o order) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, h)
-	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: o.W}}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}}
 	if o.PerKey {
 		queues = map[string]river.QueueConfig{}
 		for key := range o.Keys {
@@ -149,7 +149,7 @@ func riverClient(pool *pgxpool.Pool, h *handler, o order) (*river.Client[pgx.Tx]
 	}
 	return river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: queues, Workers: workers, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		FetchCooldown: time.Duration(o.C) * time.Millisecond, FetchPollInterval: time.Duration(o.P) * time.Millisecond,
+		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond,
 	})
 }
 

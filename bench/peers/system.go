@@ -26,10 +26,6 @@ type tuning struct {
 	Batch      int  `json:"batch,omitempty"`       // pg-boss: jobs of one fetch
 	LocalQueue int  `json:"local_queue,omitempty"` // graphile-worker: jobs of one fetch; 0 is off
 	PollMs     int  `json:"poll_ms,omitempty"`     // pause after a fetch that found nothing
-	W          int  `json:"w,omitempty"`
-	C          int  `json:"c,omitempty"`
-	P          int  `json:"p,omitempty"`
-	Conns      int  `json:"conns,omitempty"`
 	PerKey     bool `json:"per_key,omitempty"`     // River: a queue for each key
 	InsertMany int  `json:"insert_many,omitempty"` // River in e2e: rows of one insert; 0 is one
 }

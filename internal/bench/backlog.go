@@ -64,13 +64,19 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 			return nil, err
 		}
 	}
-	n := b.Queues * b.Depth
+	queues := 10 * b.Queues // so that a run is seconds long, and its beginning a small part of it
+	n := queues * b.Depth
 	for i := range b.Runs {
 		for j := range levels {
 			lv := levels[(i+j)%len(levels)]
 			s, total := lv.span, lv.total
+			if lv == levels[0] { // stays empty
+				if err := lv.b.reset(ctx); err != nil {
+					return nil, err
+				}
+			}
 			if total == 0 {
-				if s, err = lv.b.fill(ctx, load{keys: b.Queues, depth: b.Depth}); err != nil {
+				if s, err = lv.b.fill(ctx, load{keys: queues, depth: b.Depth}); err != nil {
 					return nil, err
 				}
 				total = n
@@ -88,7 +94,7 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 	}
 	for _, lv := range levels {
 		r := lv.b.summary(lv.name, "postern", lv.trials)
-		r.Settings["queues"], r.Settings["depth"] = b.Queues, b.Depth
+		r.Settings["queues"], r.Settings["depth"] = queues, b.Depth
 		if lv != levels[0] {
 			r.compare("to_empty", lv.trials, levels[0].trials, (*trial).rate)
 		}
