@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,7 @@ import (
 var errWrongRun = errors.New("a run was wrong: it has violations and no rate")
 
 func benchCommand() *cobra.Command {
-	var c bench.Config
+	c := bench.Config{Sizes: bench.DefaultSizes}
 	var list bool
 	var svg string
 	cmd := &cobra.Command{
@@ -66,20 +65,20 @@ func benchCommand() *cobra.Command {
 func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.IntVar(&c.Runs, "runs", 5, "runs of each scenario, or pairs of runs where things are compared")
-	f.DurationVar(&c.Length, "length", 5*time.Second, "ingest, commit, loaded-latency, senders: how long a run is")
-	f.IntVar(&c.Queues, "queues", 1000, "e2e, ingest, loaded-latency, http-worker: queues")
-	f.IntVar(&c.Depth, "depth", 10, "e2e, loaded-latency, http-worker: transactions per queue")
-	f.IntVar(&c.Connections, "connections", 64, "e2e, loaded-latency: connections that post")
-	f.IntVar(&c.Batch, "batch", 100, "ingest-batch: transactions a post")
-	f.IntVar(&c.Waiting, "waiting", 10000, "senders: queues")
-	f.IntSliceVar(&c.Finished, "finished", []int{1000000, 10000000}, "backlog: so many have ended before")
-	f.IntVar(&c.Behind, "behind", 10000000, "backlog: so many wait at once; 0: leave that out")
-	f.DurationVar(&c.Hold, "hold", 10*time.Minute, "snapshot: how long it is held")
-	f.DurationVar(&c.Free, "free", 20*time.Second, "snapshot: how long before it is held")
-	f.StringSliceVar(&c.Shapes, "shapes", []string{"1xn", "1000x10", "20000x1", "senders"}, "snapshot: queues x depth of a round, or senders")
-	f.Float64Var(&c.Rate, "rate", 1, "idle-latency: posts a second")
-	f.IntVar(&c.Samples, "samples", 60, "idle-latency: posts")
+	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario, or pairs of runs where things are compared")
+	f.DurationVar(&c.Length, "length", c.Length, "ingest, commit, loaded-latency, senders: how long a run is")
+	f.IntVar(&c.Queues, "queues", c.Queues, "e2e, ingest, loaded-latency, http-worker: queues; backlog and replicas: a tenth of them")
+	f.IntVar(&c.Depth, "depth", c.Depth, "e2e, loaded-latency, http-worker, backlog, replicas: transactions per queue")
+	f.IntVar(&c.Connections, "connections", c.Connections, "e2e, loaded-latency: connections that post")
+	f.IntVar(&c.Batch, "batch", c.Batch, "ingest-batch: transactions a post")
+	f.IntVar(&c.Waiting, "waiting", c.Waiting, "senders: queues")
+	f.IntSliceVar(&c.Finished, "finished", c.Finished, "backlog: so many have ended before")
+	f.IntVar(&c.Behind, "behind", c.Behind, "backlog: so many wait at once; 0: leave that out")
+	f.DurationVar(&c.Hold, "hold", c.Hold, "snapshot: how long it is held")
+	f.DurationVar(&c.Free, "free", c.Free, "snapshot: how long before it is held")
+	f.StringSliceVar(&c.Shapes, "shapes", c.Shapes, "snapshot: queues x depth of a round, or senders")
+	f.Float64Var(&c.Rate, "rate", c.Rate, "idle-latency: posts a second")
+	f.IntVar(&c.Samples, "samples", c.Samples, "idle-latency: posts")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
 }
 
@@ -93,8 +92,8 @@ func listScenarios(cmd *cobra.Command) error {
 }
 
 func runBench(cmd *cobra.Command, c bench.Config, scenarios []bench.Scenario, asJSON bool, svg string) (err error) {
-	if c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Runs < 1 || c.Batch < 1 || c.Waiting < 1 || c.Rate <= 0 || c.Samples < 1 || c.Length <= 0 {
-		return usage(cmd, errors.New("runs and all sizes are at least 1; rate and length are above zero"))
+	if err := c.Validate(); err != nil {
+		return usage(cmd, err)
 	}
 	cfg, _, err := settings(cmd, devDefaults())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 var errSlower = fmt.Errorf("slower than the baseline by more than %.0f %%: look at it again on a quiet machine, find out why, or say so with --update", 100*bench.Tolerance)
 
 func benchCheckCommand() *cobra.Command {
-	c := bench.Config{Sizes: bench.CheckSizes}
+	c := bench.Config{Sizes: bench.CheckSizes()}
 	var baseline string
 	var update bool
 	cmd := &cobra.Command{
@@ -43,8 +43,8 @@ func benchCheckCommand() *cobra.Command {
 			case !update:
 				return usage(cmd, fmt.Errorf("%w: --update writes one", err))
 			}
-			if c.Runs < 1 || c.Queues < 1 || c.Depth < 1 || c.Connections < 1 || c.Length <= 0 {
-				return usage(cmd, errors.New("runs and all sizes are at least 1, and the length is above zero"))
+			if err := c.Validate(); err != nil {
+				return usage(cmd, err)
 			}
 			return checkBench(cmd, c, old, baseline, update, asked)
 		},

@@ -43,6 +43,9 @@ func TestBenchPrintsOneCheckedLinePerScenario(t *testing.T) {
 		t.Errorf("a database that was empty keeps %d transactions: %v", left, err)
 	}
 	postern(t, database(db.URL), "bench", "e3e").want(t, 2, "e3e", "fifo-KEYSxDEPTH")
+	for flag, want := range map[string]string{"--runs=0": "--runs 0", "--length=0s": "--length 0s", "--shapes=7": "KEYSxDEPTH", "--finished=0": "--finished 0", "--rate=-1": "--rate -1"} {
+		postern(t, database(db.URL), "bench", flag).want(t, 2, want)
+	}
 	postern(t, nil, "bench", "--list").want(t, 0, "fifo-1000x10")
 }
 

@@ -127,4 +127,8 @@ func (c *Comparison) against(old *Baseline) {
 }
 
 // CheckSizes are those of a check: small enough to be run before a commit, large enough to mean something.
-var CheckSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Length: 2 * time.Second}
+func CheckSizes() Sizes {
+	s := DefaultSizes
+	s.Length = 2 * time.Second
+	return s
+}

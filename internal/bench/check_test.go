@@ -5,8 +5,10 @@ import (
 	"encoding/xml"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -206,5 +208,14 @@ func TestEachSweepHasItsPicture(t *testing.T) {
 	}
 	if one := Plots(results[:1]); len(one) != 0 {
 		t.Errorf("a picture of one point: %v", one)
+	}
+}
+
+func TestWhatEndsIsCountedInTheWindowOfItsMiddle(t *testing.T) {
+	const s = time.Second
+	free, points := windows([]stretch{{0, 100, 2 * s}, {-3 * s, 100, 2 * s}, {2 * s, 30, 2 * s}, {11 * s, 60, 4 * s}, {40 * s, 90, 10*s + 1}, {41 * s, 10, s}})
+	want := []Point{{10, 15}, {40, 9}, {50, 10}}
+	if free != 50 || !slices.Equal(points, want) {
+		t.Errorf("free %g, held %v; want 50 and %v", free, points, want)
 	}
 }

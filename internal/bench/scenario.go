@@ -30,6 +30,43 @@ type Sizes struct {
 	Length      time.Duration // of a run of traffic
 }
 
+// DefaultSizes are those that the figures of this project are made with.
+var DefaultSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Waiting: 10000, Finished: []int{1000000, 10000000}, Behind: 10000000,
+	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second}
+
+// Validate says which size nothing can be measured with, by the name of its flag.
+func (s Sizes) Validate() error {
+	least := map[string]int{"runs": s.Runs, "queues": s.Queues, "depth": s.Depth, "connections": s.Connections, "batch": s.Batch, "waiting": s.Waiting, "samples": s.Samples}
+	for _, name := range sorted(least) {
+		if least[name] < 1 {
+			return fmt.Errorf("--%s %d: want at least 1", name, least[name])
+		}
+	}
+	above := map[string]time.Duration{"length": s.Length, "hold": s.Hold, "free": s.Free}
+	for _, name := range sorted(above) {
+		if above[name] <= 0 {
+			return fmt.Errorf("--%s %s: want more than 0", name, above[name])
+		}
+	}
+	if s.Rate <= 0 {
+		return fmt.Errorf("--rate %g: want more than 0", s.Rate)
+	}
+	for _, n := range s.Finished {
+		if n < 1 {
+			return fmt.Errorf("--finished %d: want at least 1", n)
+		}
+	}
+	if s.Behind < 0 {
+		return fmt.Errorf("--behind %d: want at least 0", s.Behind)
+	}
+	for _, shape := range s.Shapes {
+		if _, err := parseShape(shape); err != nil {
+			return fmt.Errorf("--shapes: %w", err)
+		}
+	}
+	return nil
+}
+
 // Scenario is one thing to measure.
 type Scenario struct {
 	Name  string // as it is asked for

@@ -17,24 +17,39 @@ const window = 10 * time.Second
 // snapshot measures what becomes of the rate while some session of an application has written and does not
 // end its SQL transaction: no row version that has died since can be removed. The same queues are filled and
 // drained in rounds, first with nobody in the way.
-func snapshot(ctx context.Context, b *Bench) (all []*Result, err error) {
+func snapshot(ctx context.Context, b *Bench) (all []*Result, _ error) {
 	for _, shape := range b.Shapes {
-		var r *Result
-		if m := fifoName.FindStringSubmatch("fifo-" + strings.Replace(shape, "xn", "x1000", 1)); m != nil && m[3] == "" {
-			keys, _ := strconv.Atoi(m[1])
-			depth, _ := strconv.Atoi(m[2])
-			r, err = b.underRounds(ctx, shape, keys, depth)
-		} else if shape == "senders" {
-			r, err = b.underSenders(ctx)
-		} else {
-			err = fmt.Errorf("shape %q: want KEYSxDEPTH, 1xn or senders", shape)
+		l, err := parseShape(shape)
+		if err != nil {
+			return all, err
 		}
+		under := b.underSenders
+		if shape != bySenders {
+			under = func(ctx context.Context) (*Result, error) { return b.underRounds(ctx, shape, l.keys, l.depth) }
+		}
+		r, err := under(ctx)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+// bySenders is the shape that needs senders; of the others 1xn stands for rounds of 1,000 in one queue.
+const bySenders = "senders"
+
+func parseShape(shape string) (l load, err error) {
+	m := fifoName.FindStringSubmatch("fifo-" + strings.Replace(shape, "xn", "x1000", 1))
+	if m == nil || m[3] != "" {
+		if shape != bySenders {
+			err = fmt.Errorf("shape %q: want KEYSxDEPTH, 1xn or %s", shape, bySenders)
+		}
+		return l, err
+	}
+	l.keys, _ = strconv.Atoi(m[1])
+	l.depth, _ = strconv.Atoi(m[2])
+	return l, nil
 }
 
 // hold begins an SQL transaction that writes and stays; end it with the function.
@@ -65,7 +80,7 @@ type stretch struct {
 	took time.Duration
 }
 
-// windows puts stretches together by when they ended, from zero on; those before are one.
+// windows puts stretches together by when their middle was, from zero on; those that ended before are one.
 func windows(list []stretch) (free float64, points []Point) {
 	var n, took []float64
 	var freeN, freeTook float64
@@ -74,11 +89,12 @@ func windows(list []stretch) (free float64, points []Point) {
 			freeN, freeTook = freeN+float64(s.n), freeTook+s.took.Seconds()
 			continue
 		}
-		for int(s.end/window) >= len(n) {
+		at := int(max(0, s.end-s.took/2) / window)
+		for at >= len(n) {
 			n, took = append(n, 0), append(took, 0)
 		}
-		n[s.end/window] += float64(s.n)
-		took[s.end/window] += s.took.Seconds()
+		n[at] += float64(s.n)
+		took[at] += s.took.Seconds()
 	}
 	for i := range n {
 		if took[i] > 0 {
@@ -218,7 +234,9 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 	if t.wrong, t.bad, err = b.check(ctx, s, want{stored: keys * posted, ended: keys * posted, queues: keys, timed: b.local}); err != nil {
 		return nil, err
 	}
-	return b.held(shape, t, list), nil
+	r := b.held(shape, t, list)
+	r.Settings["queues"], r.Settings["depth"] = keys, depth
+	return r, nil
 }
 
 // settled waits until n transactions behind a position have ended. It looks at outcomes alone, which are
@@ -298,9 +316,9 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 				if err != nil {
 					return err
 				}
-				end := min(time.Since(from), length) - time.Millisecond
-				if !held {
-					end = 0
+				var end time.Duration
+				if held {
+					end = time.Since(from)
 				}
 				list = append(list, stretch{end, n - before, time.Since(began)})
 				before = n
@@ -325,7 +343,8 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: b.Waiting, ended: -1, timed: b.local}); err != nil {
 			return err
 		}
-		r = b.held("senders", t, list)
+		r = b.held(bySenders, t, list)
+		r.Settings["queues"], r.Settings["senders"], r.Settings["inclusion"] = b.Waiting, 8, inclusion.String()
 		return nil
 	})
 	return r, err
