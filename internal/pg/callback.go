@@ -54,7 +54,7 @@ func (e *effects) callBack(b *pgx.Batch) {
 			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(outbox.EventOf(o.State)), o.Callback.URL)
 		}
 	}
-	b.Queue(callbackInsert, append(c.cols, e.now)...)
+	b.Queue(callbackInsert, c.args(e.now)...)
 }
 
 // nextCallbacks lets go what stood behind deliveries that have ended.

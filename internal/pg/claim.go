@@ -168,6 +168,9 @@ func (c *claim) openLanes(ctx context.Context) error {
 	}
 	var known []*openLane
 	for _, l := range c.lanes {
+		if l.kind != "exclusive" {
+			c.s.conf.shared.Store(l.id, true)
+		}
 		if l.kind != "resume" {
 			d := c.s.conf.view.Load().byID[l.dispatcher]
 			if d == nil {

@@ -83,6 +83,7 @@ type conf struct {
 	view      atomic.Pointer[confView]
 	listeners atomic.Pointer[listeners]
 	lanes     sync.Map // laneKey -> int32; a lane never changes its id
+	shared    sync.Map // ids of lanes that are known to be no exclusive ones
 	resume    int32
 }
 
@@ -226,5 +227,8 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 		return nil
 	}
 	c.lanes.Store(k, id)
+	if !k.Exclusive {
+		c.shared.Store(id, true)
+	}
 	return nil
 }

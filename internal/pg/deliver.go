@@ -197,10 +197,10 @@ func (p *pass) number(b *pgx.Batch) {
 	if len(p.news) > 0 {
 		p.h.More = len(p.news) == numberAtOnce
 		b.Queue(`DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::timestamptz[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])) n(at, queue_id, seq, event)
-			WHERE f.subscription_id = $5 AND (f.at, f.queue_id, f.seq, f.event) = (n.at, n.queue_id, n.seq, n.event)`, append(gone.cols, p.line)...)
+			WHERE f.subscription_id = $5 AND (f.at, f.queue_id, f.seq, f.event) = (n.at, n.queue_id, n.seq, n.event)`, gone.args(p.line)...)
 	}
 	if len(rows.cols) > 0 {
-		b.Queue(eventInsert, rows.cols...)
+		eventInsert.queue(b, rows)
 	}
 	if state == "queued" && len(touched) > 0 {
 		b.Queue(promoteSQL, p.line, slices.Sorted(maps.Keys(touched)), p.now)

@@ -139,6 +139,6 @@ func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
 			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::text[]), unnest($5::int[]), unnest($6::text[]),
 				unnest($7::interval[]), unnest($8::text[]), unnest($9::text[])) n(queue_id, seq, day, event, attempts, state, again, error, try)
 			WHERE (d.queue_id, d.seq, d.day, d.event) = (n.queue_id, n.seq, n.day, n.event) AND d.subscription_id = $11
-				AND d.state = 'pending' AND d.attempts = n.attempts`, append(c.cols, now, line)...)
+				AND d.state = 'pending' AND d.attempts = n.attempts`, c.args(now, line)...)
 	}
 }

@@ -186,7 +186,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		}
 		b := &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.outbox o USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
-			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.cols...)
+			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.args()...)
 		if len(in.tasks) > 0 {
 			in.write(b)
 		}
@@ -261,7 +261,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	b = &pgx.Batch{}
 	b.Queue(`SELECT o.* FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, queue)
 		CROSS JOIN LATERAL (`+stagedSelect+`WHERE (o.queue, o.context_id) = (n.queue, n.context_id) ORDER BY o.stage_id LIMIT $3) o`,
-		append(got.cols, drainRows/len(names))...).Query(read)
+		got.args(drainRows/len(names))...).Query(read)
 	if err := t.send(ctx, b); err != nil {
 		return nil, err
 	}

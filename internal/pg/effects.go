@@ -177,11 +177,11 @@ func (e *effects) write(b *pgx.Batch) {
 		for i, q := range e.inserted {
 			contexts[i], named[i] = q.Context, q.Named
 		}
-		b.Queue(queueInsert, append(queueArgs(e.inserted), contexts, named)...)
+		b.Queue(queueInsert, append(queueArgs(e.inserted, 1<<len(stored)-1), contexts, named)...)
 	}
 	e.saved = once(e.saved)
 	if len(e.saved) > 0 {
-		b.Queue(queueUpdate, queueArgs(e.saved)...)
+		queueUpdate(b, e.saved)
 	}
 	if len(e.removed) > 0 {
 		b.Queue(`DELETE FROM postern.queue WHERE queue_id = ANY ($1)`, e.removed)
@@ -233,12 +233,12 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		for _, f := range e.senderFree {
 			c.add(f.Sender, nullable(f.Nonce), f.Block, nullable(f.Until), f.Why)
 		}
-		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $4,
+		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $6,
 				last_nonce = coalesce(f.nonce, s.last_nonce),
 				blocked_until = CASE WHEN f.block THEN 'infinity' ELSE greatest(s.blocked_until, f.until) END,
 				block_reason = CASE WHEN f.block THEN 'abandoned' WHEN f.until > coalesce(s.blocked_until, '-infinity') THEN f.why ELSE s.block_reason END
-			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[]), unnest($5::timestamptz[]), unnest($6::text[])) f(sender_id, nonce, block, until, why)
-			WHERE s.sender_id = f.sender_id`, c.cols[0], c.cols[1], c.cols[2], e.now, c.cols[3], c.cols[4])
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[]), unnest($4::timestamptz[]), unnest($5::text[])) f(sender_id, nonce, block, until, why)
+			WHERE s.sender_id = f.sender_id`, c.args(e.now)...)
 	}
 	if len(e.senderBind) > 0 {
 		ids, queues := make([]int32, 0), make([]int64, 0)

@@ -112,7 +112,7 @@ func (e *effects) fanOut(ctx context.Context, t *txn, b *pgx.Batch) error {
 	}
 	if c.n > 0 {
 		e.told = true
-		b.Queue(fanoutInsert, c.cols...)
+		fanoutInsert.queue(b, c)
 	}
 	return nil
 }

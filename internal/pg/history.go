@@ -3,7 +3,9 @@ package pg
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +22,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 				nullable(o.Fee), nullable(o.Nonce), nullable(o.Hash), nullable(o.Height), nullable(o.StartedAt), nullable(o.SubmittedAt),
 				nullable(o.RetriedAt), e.now)
 		}
-		b.Queue(outcomeInsert, c.cols...)
+		outcomeInsert.queue(b, c)
 	}
 	if n := len(e.attempts); n > 0 {
 		c := columns{n: n}
@@ -33,7 +35,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 				nullable(a.Nonce), nullable(a.Hash), raw(a.Data), nullable(a.Class), nullable(a.Code), nullable(a.Error),
 				nullable(a.StartedAt), at)
 		}
-		b.Queue(attemptInsert, c.cols...)
+		attemptInsert.queue(b, c)
 	}
 	if n := len(e.lost); n > 0 {
 		c := columns{n: n}
@@ -41,14 +43,14 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			c.add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, nullable(l.Sender), nullable(l.Node), nullable(l.Fee),
 				l.Code, l.Text, nullable(l.StartedAt))
 		}
-		b.Queue(lostInsert, append(c.cols, e.now)...)
+		b.Queue(lostInsert, c.args(e.now)...)
 	}
 	if n := len(e.deliveries); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.deliveries {
 			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
 		}
-		b.Queue(deliveryInsert, c.cols...)
+		deliveryInsert.queue(b, c)
 	}
 	e.callBack(b)
 	if n := len(e.marks); n > 0 {
@@ -56,7 +58,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		for _, m := range e.marks {
 			c.add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
 		}
-		b.Queue(markInsert, c.cols...)
+		markInsert.queue(b, c)
 	}
 	if n := len(e.unmarks); n > 0 {
 		c := columns{n: n}
@@ -64,21 +66,21 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			c.add(m.Queue, m.Seq, m.Kind)
 		}
 		b.Queue(`DELETE FROM postern.mark m USING ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[])) n(queue_id, seq, kind)
-			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.cols...)
+			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.args()...)
 	}
 	if n := len(e.depends); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.depends {
 			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time())
 		}
-		b.Queue(dependencyInsert, c.cols...)
+		dependencyInsert.queue(b, c)
 	}
 	if n := len(e.ripples); n > 0 {
 		c := columns{n: n}
 		for _, id := range e.ripples {
 			c.add(id.Queue, id.Seq, id.Day.Time(), e.now)
 		}
-		b.Queue(rippleInsert, c.cols...)
+		rippleInsert.queue(b, c)
 	}
 	for _, r := range e.redrives {
 		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`, r.Of.Queue, r.Of.Seq, r.New.String(), e.now)
@@ -112,45 +114,80 @@ var (
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )
 
-// insertMany builds an INSERT of arrays, one per column ("name type"). jsonb travels as text, since an
-// array of text needs no escaping of our own.
-func insertMany(table, suffix string, cols ...string) string {
-	var names, args, reads []string
-	for i, c := range cols {
+// insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
+// are: an array costs as much to take apart as the column does to store. jsonb travels as text, since an array
+// of text needs no escaping of our own.
+type insertion struct {
+	table, suffix string
+	names, types  []string
+	texts         sync.Map // the columns that are there, as bits -> SQL
+}
+
+// insertMany makes an insertion into columns, each "name type"; suffix comes behind its SELECT.
+func insertMany(table, suffix string, cols ...string) *insertion {
+	in := &insertion{table: table, suffix: suffix}
+	for _, c := range cols {
 		name, typ, _ := strings.Cut(c, " ")
-		names = append(names, name)
-		read := "n." + name
+		in.names, in.types = append(in.names, name), append(in.types, typ)
+	}
+	return in
+}
+
+// queue adds the INSERT of rows to b.
+func (in *insertion) queue(b *pgx.Batch, rows columns) {
+	var there uint64
+	args := make([]any, 0, len(rows.cols))
+	for i, col := range rows.cols {
+		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
+			there |= 1 << i
+			args = append(args, col)
+		}
+	}
+	text, ok := in.texts.Load(there)
+	if !ok {
+		text, _ = in.texts.LoadOrStore(there, in.text(there))
+	}
+	b.Queue(text.(string), args...)
+}
+
+func (in *insertion) text(there uint64) string {
+	var names, args, reads []string
+	for i, name := range in.names {
+		if there&(1<<i) == 0 {
+			continue
+		}
+		typ, read := in.types[i], "n."+name
 		if typ == "jsonb" || typ == "uuid" {
 			read, typ = read+"::"+typ, "text"
 		}
-		reads = append(reads, read)
-		args = append(args, fmt.Sprintf("unnest($%d::%s[])", i+1, typ))
+		names, reads = append(names, name), append(reads, read)
+		args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, typ))
 	}
 	list := strings.Join(names, ", ")
 	return fmt.Sprintf("INSERT INTO postern.%s (%s) SELECT %s FROM ROWS FROM (%s) n(%s) %s",
-		table, list, strings.Join(reads, ", "), strings.Join(args, ", "), list, suffix)
+		in.table, list, strings.Join(reads, ", "), strings.Join(args, ", "), list, in.suffix)
 }
 
 // columns turns rows into one array per column.
 type columns struct {
 	n    int
-	cols []any
+	cols [][]any
 }
 
 func (c *columns) add(values ...any) {
 	if c.cols == nil {
-		c.cols = make([]any, len(values))
+		c.cols = make([][]any, len(values))
 		for i := range c.cols {
 			c.cols[i] = make([]any, 0, c.n)
 		}
 	}
 	for i, v := range values {
-		c.cols[i] = append(c.cols[i].([]any), v)
+		c.cols[i] = append(c.cols[i], v)
 	}
 }
 
 // rawJSON is a value as a jsonb column takes it, NULL for nil.
-func rawJSON[T any](v *T) *string {
+func rawJSON[T any](v *T) any {
 	if v == nil {
 		return nil
 	}
@@ -161,12 +198,28 @@ func rawJSON[T any](v *T) *string {
 	return raw(b)
 }
 
-func raw(b []byte) *string {
+// args are the arrays as arguments of a statement, followed by more.
+func (c *columns) args(more ...any) []any {
+	list := make([]any, 0, len(c.cols)+len(more))
+	for _, col := range c.cols {
+		list = append(list, col)
+	}
+	return append(list, more...)
+}
+
+// optional is what p points to as an argument of a statement, or nil.
+func optional[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func raw(b []byte) any {
 	if len(b) == 0 {
 		return nil
 	}
-	s := string(b)
-	return &s
+	return string(b)
 }
 
 // later returns now, or a microsecond after before: a queue's entered_at rises, as the key of its ready

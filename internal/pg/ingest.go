@@ -383,10 +383,10 @@ func (in *ingest) depth(ctx context.Context, t *txn, q *queueRow) (n int64, err 
 func (in *ingest) write(b *pgx.Batch) {
 	c := columns{n: len(in.tasks)}
 	for _, t := range in.tasks {
-		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), t.MaxRetries,
+		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
 			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), rawJSON(t.Callback), t.CreatedAt)
 	}
-	b.Queue(taskInsert, c.cols...)
+	taskInsert.queue(b, c)
 	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
@@ -395,7 +395,7 @@ func (in *ingest) write(b *pgx.Batch) {
 			v := in.hashes[key]
 			k.add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
 		}
-		b.Queue(keyInsert, k.cols...)
+		keyInsert.queue(b, k)
 	}
 }
 

@@ -34,6 +34,9 @@ type Lease struct {
 	Probe      bool      // the first call to a worker that could not be reached
 	Cancelling bool      // somebody asked to cancel it
 	Earlier    []Attempt // newest first; of a first attempt none
+
+	tail  int64   // the last position of its queue, as the row said
+	ahead []*Task // those right behind it, as far as they were read
 }
 
 // Attempt is one earlier dispatch or its end, as recorded.

@@ -14,7 +14,7 @@ import (
 type loader struct {
 	s        *Store
 	rows     []*queueRow
-	tasks    map[int64]*Task
+	tasks    bodies
 	names    map[int64]string
 	senders  map[int32]*freeSender
 	attempts map[int64][]Attempt
@@ -22,17 +22,23 @@ type loader struct {
 }
 
 func newLoader(s *Store, rows []*queueRow) *loader {
-	return &loader{s: s, rows: rows, tasks: map[int64]*Task{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
+	return &loader{s: s, rows: rows, tasks: bodies{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
 		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}}
 }
 
 // queue adds the reading statements to b.
 func (l *loader) queue(b *pgx.Batch) {
-	var ids, seqs, retried, marked []int64
-	var from []time.Time
+	var nameless, retried, marked []int64
+	var wanted []stretch
+	var to outbox.Day
 	var senders []int32
 	for _, q := range l.rows {
-		ids, seqs, from = append(ids, q.ID), append(seqs, q.Cur), append(from, q.HeadDay.Time())
+		if k, known := l.s.names.key(q.ID); known {
+			l.names[q.ID] = k.name
+		} else if q.Named {
+			nameless = append(nameless, q.ID)
+		}
+		wanted, to = append(wanted, q.stretch(q.Cur)), max(to, q.TailDay)
 		if q.Sender != 0 {
 			senders = append(senders, q.Sender)
 		}
@@ -43,13 +49,19 @@ func (l *loader) queue(b *pgx.Batch) {
 			marked = append(marked, q.ID)
 		}
 	}
-	nextTasks(b, ids, seqs, from, func(t *Task) { l.tasks[t.ID.Queue] = t })
-	b.Queue(`SELECT queue_id, name FROM postern.queue_name WHERE queue_id = ANY ($1)`, ids).Query(func(rows pgx.Rows) error {
-		var id int64
-		var name string
-		_, err := pgx.ForEachRow(rows, []any{&id, &name}, func() error { l.names[id] = name; return nil })
-		return err
-	})
+	nextTasks(b, wanted, to, l.tasks.add)
+	if len(nameless) > 0 {
+		b.Queue(`SELECT context_id, name, queue_id FROM postern.queue_name WHERE queue_id = ANY ($1)`, nameless).Query(func(rows pgx.Rows) error {
+			var k nameKey
+			var id int64
+			_, err := pgx.ForEachRow(rows, []any{&k.context, &k.name, &id}, func() error {
+				l.names[id] = k.name
+				l.s.names.add(k, id)
+				return nil
+			})
+			return err
+		})
+	}
 	if len(senders) > 0 {
 		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0 FROM postern.sender WHERE sender_id = ANY ($1)`, senders).
 			Query(func(rows pgx.Rows) error {
@@ -78,7 +90,7 @@ func (l *loader) queue(b *pgx.Batch) {
 func (l *loader) done(now time.Time) ([]*Lease, error) {
 	out := make([]*Lease, 0, len(l.rows))
 	for _, q := range l.rows {
-		t := l.tasks[q.ID]
+		t := l.tasks[place{q.ID, q.Cur}]
 		if t == nil {
 			return nil, &bodyMissing{queue: q.ID, seq: q.Cur}
 		}
@@ -87,7 +99,8 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 			return nil, &dispatcherMissing{t.Type}
 		}
 		lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
-			Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID]}
+			Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
+			tail: q.Tail, ahead: l.tasks.run(t.ID)}
 		if f := l.senders[q.Sender]; f != nil {
 			lease.Account, lease.SenderURL = f.account, f.url
 			lease.Blames = l.s.blames(q.Sender)

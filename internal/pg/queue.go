@@ -184,7 +184,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
-	nextTasks(b, []int64{q.ID}, []int64{q.Head}, []time.Time{q.HeadDay.Time()}, func(t *Task) { head = t })
+	nextTasks(b, []stretch{{q.ID, q.Head, q.Head, q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -14,23 +15,52 @@ type queueMissing struct{ subs []*Submission }
 
 func (e *queueMissing) Error() string { return "a queue row is missing" }
 
-// queueID returns the id of a queue that ensureQueues has seen, else 0.
-func (s *Store) queueID(context int32, name string) int64 {
-	if id, ok := s.names.Load(nameKey{context, name}); ok {
-		return id.(int64)
-	}
-	return 0
+// names remembers which queue has which name, of as many as a process is likely to work with at a time. A
+// name never changes its id, but its queue may be reaped.
+type names struct {
+	mu   sync.Mutex
+	ids  map[nameKey]int64
+	keys map[int64]nameKey
 }
+
+// namesKept bounds what names take to some 60 MiB.
+const namesKept = 1 << 19
+
+func (n *names) add(k nameKey, id int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.keys) >= namesKept {
+		for id, k := range n.keys { // any
+			delete(n.keys, id)
+			delete(n.ids, k)
+			break
+		}
+	}
+	n.ids[k], n.keys[id] = id, k
+}
+
+func (n *names) id(k nameKey) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ids[k]
+}
+
+func (n *names) key(id int64) (nameKey, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k, ok := n.keys[id]
+	return k, ok
+}
+
+// queueID returns the id of a queue's name, or 0 if this process has not met it yet.
+func (s *Store) queueID(context int32, name string) int64 { return s.names.id(nameKey{context, name}) }
 
 // forgetQueue drops an id from the cache, so that ensureQueues looks at its rows again.
 func (s *Store) forgetQueue(id int64) {
-	s.names.Range(func(k, v any) bool {
-		if v.(int64) == id {
-			s.names.Delete(k)
-			return false
-		}
-		return true
-	})
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	delete(s.names.ids, s.names.keys[id])
+	delete(s.names.keys, id)
 }
 
 // ensureQueues makes the name and the row of every queue that this process has not met yet, in a
@@ -95,7 +125,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		if j := jointOf(ctx); j != nil && s.queueID(k.context, k.name) == 0 {
 			j.made = append(j.made, id)
 		}
-		s.names.Store(k, id)
+		s.names.add(k, id)
 	}
 	return nil
 }

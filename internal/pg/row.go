@@ -3,7 +3,9 @@ package pg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +43,8 @@ type queueRow struct {
 	NodeEpoch   int32
 	EnteredAt   time.Time
 	NotBefore   time.Time
+
+	before *queueRow // as it is stored; nil of a new one
 }
 
 // queueColumn is one column of queueRow: its name, its SQL type, how it reads and how it is stored.
@@ -50,12 +54,13 @@ type queueColumn struct {
 	value           func(*queueRow) any
 }
 
-func nullable[T comparable](v T) *T {
+// nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
+func nullable[T comparable](v T) any {
 	var zero T
 	if v == zero {
 		return nil
 	}
-	return &v
+	return v
 }
 
 // queueColumns is the row once, for reading and for writing.
@@ -113,33 +118,67 @@ func (q *queueRow) dests(more ...any) []any {
 	return append(list, more...)
 }
 
-// queueUpdate writes whole rows. Whoever calls it holds their locks, so it cannot wait and cannot
-// overwrite anybody; each queue occurs once, since a join with a doubled key updates once, silently.
-var queueUpdate, queueInsert = func() (string, string) {
-	var sets, args, names, cols []string
-	for _, c := range queueColumns {
-		if c.value == nil {
-			continue
-		}
-		args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, c.typ))
-		names = append(names, c.name)
-		if c.name != "queue_id" {
-			sets = append(sets, c.name+" = n."+c.name)
-		}
-		cols = append(cols, "n."+c.name)
-	}
-	from := "ROWS FROM (" + strings.Join(args, ", ") + ") n(" + strings.Join(names, ", ") + ")"
+// stored are the columns that can be written; the first is the key.
+var stored = slices.DeleteFunc(slices.Clone(queueColumns), func(c queueColumn) bool { return c.value == nil })
+
+var queueInsert = func() string {
+	args, names := unnested(1<<len(stored) - 1)
 	n := len(args)
-	return "UPDATE postern.queue q SET " + strings.Join(sets, ", ") + " FROM " + from + " WHERE q.queue_id = n.queue_id",
-		fmt.Sprintf("INSERT INTO postern.queue (%s, context_id, named) SELECT %s, c.context_id, c.named FROM %s JOIN ROWS FROM (unnest($1::bigint[]), unnest($%d::int[]), unnest($%d::boolean[])) c(queue_id, context_id, named) USING (queue_id)",
-			strings.Join(names, ", "), strings.Join(cols, ", "), from, n+1, n+2)
+	return fmt.Sprintf("INSERT INTO postern.queue (%s, context_id, named) SELECT n.%s, c.context_id, c.named FROM ROWS FROM (%s) n(%s) JOIN ROWS FROM (unnest($1::bigint[]), unnest($%d::int[]), unnest($%d::boolean[])) c(queue_id, context_id, named) USING (queue_id)",
+		strings.Join(names, ", "), strings.Join(names, ", n."), strings.Join(args, ", "), strings.Join(names, ", "), n+1, n+2)
 }()
 
-// queueArgs turns rows into the arrays of queueUpdate.
-func queueArgs(rows []*queueRow) []any {
-	var args []any
-	for _, c := range queueColumns {
-		if c.value == nil {
+// updates are the texts of queueUpdate by the columns that they write, as bits.
+var updates sync.Map
+
+// queueUpdate writes what has changed of rows: each column that has in any of them. Whoever calls it holds
+// their locks, so it cannot wait and cannot overwrite anybody; each queue occurs once, since a join with a
+// doubled key updates once, silently.
+func queueUpdate(b *pgx.Batch, rows []*queueRow) {
+	changed := uint64(1)
+	for i, c := range stored {
+		for _, q := range rows {
+			if q.before == nil || c.value(q) != c.value(q.before) {
+				changed |= 1 << i
+				break
+			}
+		}
+	}
+	text, ok := updates.Load(changed)
+	if !ok {
+		args, names := unnested(changed)
+		sets := make([]string, 0, len(names))
+		for _, name := range names[1:] {
+			sets = append(sets, name+" = n."+name)
+		}
+		text, _ = updates.LoadOrStore(changed, fmt.Sprintf("UPDATE postern.queue q SET %s FROM ROWS FROM (%s) n(%s) WHERE q.queue_id = n.queue_id",
+			strings.Join(sets, ", "), strings.Join(args, ", "), strings.Join(names, ", ")))
+	}
+	if changed > 1 {
+		b.Queue(text.(string), queueArgs(rows, changed)...)
+	}
+	for _, q := range rows {
+		if q.before != nil {
+			*q.before = *q
+		}
+	}
+}
+
+func unnested(which uint64) (args, names []string) {
+	for i, c := range stored {
+		if which&(1<<i) != 0 {
+			args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, c.typ))
+			names = append(names, c.name)
+		}
+	}
+	return args, names
+}
+
+// queueArgs turns columns of rows into arrays.
+func queueArgs(rows []*queueRow, which uint64) []any {
+	args := make([]any, 0, len(stored))
+	for i, c := range stored {
+		if which&(1<<i) == 0 {
 			continue
 		}
 		column := make([]any, len(rows))
@@ -177,9 +216,20 @@ func collectQueues(rows pgx.Rows, into *[]*queueRow) error {
 			return err
 		}
 		q.tidy()
+		was := *q
+		q.before = &was
 		*into = append(*into, q)
 	}
 	return rows.Err()
+}
+
+// stretch asks for the task at a position and, if it is the only one to go out, for those behind it.
+func (q *queueRow) stretch(seq int64) stretch {
+	n := stretch{q.ID, seq, seq, q.HeadDay}
+	if q.Marks == 0 && q.Attempt == 1 && q.Phase == outbox.PhaseDispatching {
+		n.last = min(q.Tail, seq+readAhead)
+	}
+	return n
 }
 
 // tidy makes what stands for NULL zero again.

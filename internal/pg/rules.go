@@ -47,7 +47,7 @@ func (e *effects) free(q *queueRow, nonce string, block bool) {
 	if q.Sender != 0 {
 		e.senderFree = append(e.senderFree, senderFree{Sender: q.Sender, Nonce: nonce, Block: block})
 	}
-	if q.Cur != 0 {
+	if _, shared := e.s.conf.shared.Load(q.Lane); q.Cur != 0 && !shared {
 		e.holdersFree = append(e.holdersFree, q.ID)
 	}
 	q.Node, q.NodeEpoch, q.Sender, q.Cur = 0, 0, 0, 0

@@ -40,6 +40,11 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 				apart = append(apart, i)
 				continue
 			}
+			if gap := st.gap(a); gap != nil {
+				s.leaveOut(gap)
+				out[i].Err = gap
+				continue
+			}
 			if err := lacks.add(st.settle(i, a)); err != nil {
 				return err
 			}
@@ -100,7 +105,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) (Settled, error) {
 
 func newSettlement(s *Store, answers []*Answer) *settlement {
 	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-		queues: map[int64]*queueRow{}, next: map[place]*Task{}, passed: map[place]int32{},
+		queues: map[int64]*queueRow{}, read: bodies{}, next: map[place]*Task{}, passed: map[place]int32{},
 		marked: map[place]bool{}, watched: map[place]bool{}, ended: map[place]bool{}}
 }
 
@@ -110,7 +115,8 @@ type settlement struct {
 	answers []*Answer
 	out     []Settled
 	queues  map[int64]*queueRow
-	next    map[place]*Task
+	read    bodies
+	next    map[place]*Task // behind what ends
 	passed  map[place]int32 // marks between what ends and the next
 	watched map[place]bool  // others depend on it
 	deps    *reach          // whom its end gets to, if it is settled apart
@@ -125,14 +131,21 @@ type place struct{ queue, seq int64 }
 func placeOf(id outbox.ID) place { return place{id.Queue, id.Seq} }
 
 func (st *settlement) load(ctx context.Context, t *txn) error {
-	var ids, after, seqs, on, onSeqs []int64
-	var from, onDays []time.Time
+	var ids, on, onSeqs []int64
+	var onDays []time.Time
+	var behind []stretch
+	var to outbox.Day
 	for _, a := range st.answers {
-		id := a.Lease.ID()
+		l, id := a.Lease, a.Lease.ID()
 		ids = append(ids, id.Queue)
-		if a.Step.Then == sequencer.ThenEnd {
-			after, seqs, from = append(after, id.Queue), append(seqs, id.Seq+1), append(from, id.Day.Time())
-		} else {
+		switch {
+		case a.Step.Then == sequencer.ThenEnd && len(l.ahead) > 0:
+			st.next[placeOf(id)] = l.ahead[0]
+		case a.Step.Then == sequencer.ThenEnd && l.tail > id.Seq:
+			// a clock that is not the database's bounds the day; what it misses is looked for below
+			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now())+1)
+		case a.Step.Then == sequencer.ThenEnd: // the last, as far as it is known
+		default:
 			on, onSeqs, onDays = append(on, id.Queue), append(onSeqs, id.Seq), append(onDays, id.Day.Time())
 		}
 	}
@@ -141,9 +154,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		ids = st.deps.queues(ids...)
 	}
 	t.lockQueues(b, ids, st.queues)
-	if len(after) > 0 {
-		nextTasks(b, after, seqs, from, func(t *Task) { st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t })
-	}
+	nextTasks(b, behind, to, st.read.add)
 	if len(on) > 0 { // in a lazy run the row cannot tell that a position has ended; an end is refused by its key
 		b.Queue(`SELECT o.queue_id, o.seq FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 			JOIN postern.outcome o USING (queue_id, seq, day)`, on, onSeqs, onDays).Query(func(rows pgx.Rows) error {
@@ -162,6 +173,39 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		}
 	}
 	b = &pgx.Batch{}
+	if st.lookAgain(b); b.Len() > 0 {
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+	}
+	return st.loadMarked(ctx, t)
+}
+
+// lookAgain finds what comes after the ends whose lease did not know: their queues have grown since, which their
+// rows say under the lock.
+func (st *settlement) lookAgain(b *pgx.Batch) {
+	var behind []stretch
+	var to outbox.Day
+	for _, a := range st.answers {
+		id := a.Lease.ID()
+		q := st.queues[id.Queue]
+		if a.Step.Then != sequencer.ThenEnd || st.next[placeOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq {
+			continue
+		}
+		if st.next[placeOf(id)] = st.read[place{id.Queue, id.Seq + 1}]; st.next[placeOf(id)] == nil {
+			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(q.Tail, id.Seq+readAhead), id.Day}), max(to, q.TailDay)
+		}
+	}
+	nextTasks(b, behind, to, func(t *Task) {
+		st.read.add(t)
+		st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t
+	})
+}
+
+// loadMarked reads what marks say of the queues that have any: what comes next there, and what somebody wants of
+// what ends.
+func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
+	b := &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && (a.Step.Then == sequencer.ThenEnd || a.Step.Then == sequencer.ThenCall) {
@@ -197,6 +241,15 @@ func (q *queueRow) holds(l *Lease) bool {
 func (st *settlement) holds(a *Answer) bool {
 	id := a.Lease.ID()
 	return st.queues[id.Queue].holds(a.Lease) && !st.ended[placeOf(id)]
+}
+
+// gap says that an answer ends what has something behind it whose body is not there: its queue must not look empty.
+func (st *settlement) gap(a *Answer) *bodyMissing {
+	id := a.Lease.ID()
+	if q := st.queues[id.Queue]; a.Step.Then == sequencer.ThenEnd && q.holds(a.Lease) && q.Marks == 0 && q.Tail > id.Seq && st.next[placeOf(id)] == nil {
+		return &bodyMissing{queue: id.Queue, seq: id.Seq + 1}
+	}
+	return nil
 }
 
 func (st *settlement) settle(i int, a *Answer) error {
@@ -295,6 +348,12 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, l.Dispatcher.Fee.Initial, st.e.now
 		n.ReadAt, n.got = st.e.now, time.Now()
 		n.Resume, n.Resent, n.Probe, n.Cancelling, n.Earlier = false, false, false, false, nil
+		n.tail, n.ahead = q.Tail, nil
+		if len(l.ahead) > 1 && l.ahead[0] == next {
+			n.ahead = l.ahead[1:]
+		} else if q.Marks == 0 {
+			n.ahead = st.read.run(next.ID)
+		}
 		st.out[i].Next = &n
 		return nil
 	}

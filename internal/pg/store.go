@@ -37,7 +37,7 @@ type Store struct {
 	moving   sync.Mutex  // held while the clock is moved
 	rippling atomic.Bool // an end has not reached all its dependents
 	broken   sync.Map    // ids of queues whose head has no body
-	names    sync.Map    // nameKey -> queue id; a name never changes its id
+	names    names
 	epoch    int
 }
 
@@ -85,7 +85,7 @@ func standbyDoubt(c *pgx.Conn) *atomic.Bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, conf: newConf(), log: log}
+	s := &Store{pool: pool, conf: newConf(), log: log, names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
 	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
 		return nil, known(err)
 	}

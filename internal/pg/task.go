@@ -36,8 +36,8 @@ const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.epoch, t.context_
 
 // dests returns where the columns of taskSelect are scanned to.
 func (t *Task) dests() []any {
-	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, &t.Data,
-		&t.MaxRetries, &t.NotBefore, &t.SenderID, &t.Tags, &t.Traceparent, &t.RedriveOf, &t.Callback, &t.CreatedAt}
+	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, (*[]byte)(&t.Data),
+		&t.MaxRetries, &t.NotBefore, &t.SenderID, (*[]byte)(&t.Tags), &t.Traceparent, &t.RedriveOf, &t.Callback, &t.CreatedAt}
 }
 
 // tidy makes what stands for NULL zero again.
@@ -54,16 +54,35 @@ func scanTask(row pgx.Row) (*Task, error) {
 	return t, err
 }
 
-// nextTasks reads, for each queue, the task right after a position: what is next where nothing is
-// marked. It runs as a statement of its own behind the lock: the locking statement's snapshot is older
-// than its lock and may miss the newest row.
-const nextTasksSQL = `SELECT ` + taskSelect + `
-	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
-	JOIN postern.queue q ON q.queue_id = n.queue_id
-	JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.day AND q.tail_day`
+// readAhead is how many bodies behind a position are read with it, if they are small: bodies never change, so
+// what comes next is known then without another look.
+const readAhead = 16
 
-func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, add func(*Task)) {
-	b.Queue(nextTasksSQL, queues, seqs, from).Query(func(rows pgx.Rows) error {
+// stretch asks for the tasks of a queue from a position on, up to a last one. Their days lie between from and
+// what is asked of all.
+type stretch struct {
+	queue, seq, last int64
+	from             outbox.Day
+}
+
+// nextTasks reads the tasks of each stretch: what is next where nothing is marked. It runs as a statement of
+// its own behind the lock: the locking statement's snapshot is older than its lock and may miss the newest
+// row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of
+// the day are the same for all, so that partitions are left out before the statement begins.
+const nextTasksSQL = `SELECT ` + taskSelect + `
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[])) n(queue_id, seq, last)
+	JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last AND t.day BETWEEN $4::date AND $5::date
+	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
+
+func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
+	if len(list) == 0 {
+		return
+	}
+	queues, seqs, lasts, from := make([]int64, len(list)), make([]int64, len(list)), make([]int64, len(list)), list[0].from
+	for i, n := range list {
+		queues[i], seqs[i], lasts[i], from = n.queue, n.seq, n.last, min(from, n.from)
+	}
+	b.Queue(nextTasksSQL, queues, seqs, lasts, from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanTask(rows)
 			if err != nil {
@@ -75,8 +94,23 @@ func nextTasks(b *pgx.Batch, queues, seqs []int64, from []time.Time, add func(*T
 	})
 }
 
+// bodies are tasks by their places.
+type bodies map[place]*Task
+
+func (m bodies) add(t *Task) { m[placeOf(t.ID)] = t }
+
+// run returns the tasks right behind id without a gap, in their order.
+func (m bodies) run(id outbox.ID) (list []*Task) {
+	for seq := id.Seq + 1; ; seq++ {
+		t := m[place{id.Queue, seq}]
+		if t == nil {
+			return list
+		}
+		list = append(list, t)
+	}
+}
+
 // nextUnsettled reads, for one queue, the first task above a position that has no outcome: what is
-// next where marks say that the one right after may be cancelled.
 // next where marks say that the one right after may be cancelled or held. It leaves out what the same SQL
 // transaction is about to end. passed counts the marks from the position itself up to there.
 const (
