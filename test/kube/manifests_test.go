@@ -1,0 +1,197 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../.."
+
+// manifests are the objects of deploy/kubernetes/postern.yaml, by kind and name.
+type manifests struct {
+	jobs        map[string]*batchv1.Job
+	deployments map[string]*appsv1.Deployment
+	services    map[string]*corev1.Service
+	budgets     map[string]*policyv1.PodDisruptionBudget
+}
+
+// read decodes every object strictly: a field that its type does not have is an error.
+func read(t *testing.T) manifests {
+	t.Helper()
+	text, err := os.ReadFile(root + "/deploy/kubernetes/postern.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := manifests{map[string]*batchv1.Job{}, map[string]*appsv1.Deployment{}, map[string]*corev1.Service{}, map[string]*policyv1.PodDisruptionBudget{}}
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		var head struct {
+			APIVersion, Kind string
+			Metadata         struct{ Name string }
+		}
+		if err := yaml.Unmarshal(doc, &head); err != nil {
+			t.Fatal(err)
+		}
+		var into any
+		name := head.Metadata.Name
+		switch head.APIVersion + " " + head.Kind {
+		case "batch/v1 Job":
+			m.jobs[name] = &batchv1.Job{}
+			into = m.jobs[name]
+		case "apps/v1 Deployment":
+			m.deployments[name] = &appsv1.Deployment{}
+			into = m.deployments[name]
+		case "v1 Service":
+			m.services[name] = &corev1.Service{}
+			into = m.services[name]
+		case "policy/v1 PodDisruptionBudget":
+			m.budgets[name] = &policyv1.PodDisruptionBudget{}
+			into = m.budgets[name]
+		case "v1 ServiceAccount":
+			into = &corev1.ServiceAccount{}
+		default:
+			t.Fatalf("%s %s is not known here", head.APIVersion, head.Kind)
+		}
+		if err := yaml.UnmarshalStrict(doc, into); err != nil {
+			t.Errorf("%s %s: %v", head.Kind, name, err)
+		}
+	}
+	return m
+}
+
+func postern(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir() + "/postern"
+	build := exec.Command("go", "build", "-o", bin, "./cmd/postern")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
+}
+
+// settings returns the flag of every variable that the program knows.
+func settings(t *testing.T, bin string) map[string]string {
+	t.Helper()
+	cmd := exec.Command(bin, "config", "-o", "json")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct{ Name, Variable string }
+	}
+	if err := json.Unmarshal(out, &list); err != nil || len(list.Items) < 10 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	known := map[string]string{}
+	for _, s := range list.Items {
+		known[s.Variable] = s.Name
+	}
+	return known
+}
+
+func env(c *corev1.Container, name string) string {
+	for _, e := range c.Env {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+func TestContainersAreStartedAsTheProgramWants(t *testing.T) {
+	m, bin := read(t), postern(t)
+	known := settings(t, bin)
+	pods := map[string]corev1.PodSpec{"migrate": m.jobs["postern-migrate"].Spec.Template.Spec,
+		"serve": m.deployments["postern-serve"].Spec.Template.Spec, "work": m.deployments["postern-work"].Spec.Template.Spec}
+	for name, pod := range pods {
+		c := &pod.Containers[0]
+		help, err := exec.Command(bin, append(slices.Clone(c.Args), "--help")...).Output()
+		if err != nil || !strings.Contains(string(help), "postern "+strings.Join(c.Args, " ")) {
+			t.Errorf("%s: postern %v is no command: %v", name, c.Args, err)
+		}
+		var values []string
+		for _, e := range c.Env {
+			if known[e.Name] == "" {
+				t.Errorf("%s: %s is no setting", name, e.Name)
+			} else if !strings.Contains(string(help), "("+e.Name+")") {
+				t.Errorf("%s: postern %v does not know %s", name, c.Args, e.Name)
+			}
+			if e.ValueFrom == nil && !strings.HasPrefix(e.Value, "/") {
+				values = append(values, e.Name+"="+e.Value)
+			}
+		}
+		check := exec.Command(bin, "config", "-o", "json") // refuses a value that cannot be
+		check.Env = append(values, "HOME="+t.TempDir())
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if s := c.SecurityContext; s == nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Contains(s.Capabilities.Drop, "ALL") || !*pod.SecurityContext.RunAsNonRoot {
+			t.Errorf("%s may do more than it needs", name)
+		}
+		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+			t.Errorf("%s asks for nothing, or has no limit", name)
+		}
+		for _, mount := range c.VolumeMounts {
+			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name }) {
+				t.Errorf("%s mounts %s, which is no volume", name, mount.Name)
+			}
+		}
+	}
+}
+
+func TestPortsProbesAndGraceAgree(t *testing.T) {
+	m := read(t)
+	for name, d := range m.deployments {
+		pod := d.Spec.Template.Spec
+		c := &pod.Containers[0]
+		ports := map[string]string{}
+		for _, p := range c.Ports {
+			ports[p.Name] = ":" + strconv.Itoa(int(p.ContainerPort))
+		}
+		if env(c, "POSTERN_LISTEN") != ports["http"] || env(c, "POSTERN_METRICS_LISTEN") != ports["metrics"] || ports["metrics"] == "" {
+			t.Errorf("%s: it listens at %q and %q, and has the ports %v", name, env(c, "POSTERN_LISTEN"), env(c, "POSTERN_METRICS_LISTEN"), ports)
+		}
+		if at := d.Spec.Template.Annotations["prometheus.io/port"]; ":"+at != ports["metrics"] {
+			t.Errorf("%s is scraped at %s", name, at)
+		}
+		for path, probe := range map[string]*corev1.Probe{"/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+			if probe == nil || probe.HTTPGet.Path != path || ports[probe.HTTPGet.Port.StrVal] == "" {
+				t.Errorf("%s: the probe of %s is %+v", name, path, probe)
+			}
+		}
+		grace, err := time.ParseDuration(env(c, "POSTERN_SHUTDOWN_GRACE"))
+		if err != nil || time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second <= grace+5*time.Second {
+			t.Errorf("%s is killed after %d s, while its calls may take %s", name, *pod.TerminationGracePeriodSeconds, grace)
+		}
+		if *d.Spec.Replicas < 2 {
+			t.Errorf("%s has one replica: nothing remains while it is moved", name)
+		}
+		if !maps.Equal(d.Spec.Selector.MatchLabels, d.Spec.Template.Labels) {
+			t.Errorf("%s does not select its own pods", name)
+		}
+		budget := m.budgets[name]
+		if budget == nil || budget.Spec.MaxUnavailable.IntValue() != 1 || !maps.Equal(budget.Spec.Selector.MatchLabels, d.Spec.Template.Labels) {
+			t.Errorf("%s has no disruption budget of its own", name)
+		}
+	}
+	s := m.services["postern"]
+	if s == nil || s.Spec.Ports[0].TargetPort.StrVal != "http" || !maps.Equal(s.Spec.Selector, m.deployments["postern-serve"].Spec.Template.Labels) {
+		t.Errorf("the service leads elsewhere: %+v", s)
+	}
+}
