@@ -65,6 +65,27 @@ CREATE TABLE postern.api_key (
     CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
 );
 
+-- Which contexts a database role sees; see 00039.
+CREATE TABLE postern.sql_role (
+    login      text NOT NULL,
+    context_id int NOT NULL,
+    role       text NOT NULL CONSTRAINT sql_role_is_known CHECK (role IN ('admin', 'executor', 'reader')),
+    CONSTRAINT one_sql_role_per_context PRIMARY KEY (login, context_id)
+);
+
+-- The contexts of a database role, those of its groups included: at least as a reader, or as an executor. The
+-- owner of the tables, the service and postern_verify have all. A definer's function sees its owner as
+-- current_user, so that the caller says who asks.
+CREATE FUNCTION postern.contexts_of(who name, at_least text DEFAULT 'reader') RETURNS int[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH groups AS (SELECT r.oid, r.rolname FROM pg_roles r WHERE pg_has_role(who, r.oid, 'USAGE'))
+    SELECT coalesce(array_agg(c.context_id), '{}') FROM postern.context c
+    WHERE EXISTS (SELECT FROM groups g JOIN postern.sql_role s ON s.login = g.rolname
+            WHERE s.context_id = c.context_id AND c.removed_at IS NULL AND (at_least = 'reader' OR s.role <> 'reader'))
+        OR EXISTS (SELECT FROM groups g WHERE g.rolname IN ('postern_app', 'postern_verify')
+            OR g.oid = (SELECT o.relowner FROM pg_class o WHERE o.oid = 'postern.context'::regclass))
+$$;
+
 CREATE TABLE postern.audit (
     audit_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id int NOT NULL,
@@ -83,6 +104,8 @@ CREATE INDEX audit_by_time ON postern.audit (context_id, at, audit_id);
 
 -- +goose Down
 DROP TABLE postern.audit;
+DROP FUNCTION postern.contexts_of;
+DROP TABLE postern.sql_role;
 DROP TABLE postern.api_key;
 DROP TABLE postern.member;
 DROP TABLE postern.actor;

@@ -86,15 +86,20 @@ LEFT JOIN postern.sender sq ON sq.sender_id = q.sender_id AND f.flying
 LEFT JOIN postern.sender sp ON sp.sender_id = t.sender_id
 LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq);
 
-CREATE VIEW postern.transactions AS
+-- What people read shows the contexts that the asking role has (00039); a barrier, so that no function of a
+-- WHERE of theirs sees other rows.
+CREATE VIEW postern.transactions WITH (security_barrier) AS
 SELECT context, queue, seq AS position, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
        not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, redrive_of, tags
-FROM postern.tx;
+FROM postern.tx
+WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
-CREATE VIEW postern.bodies AS
-SELECT context, id, uid, data, result FROM postern.tx;
+CREATE VIEW postern.bodies WITH (security_barrier) AS
+SELECT context, id, uid, data, result
+FROM postern.tx
+WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
-CREATE VIEW postern.queues AS
+CREATE VIEW postern.queues WITH (security_barrier) AS
 SELECT c.name AS context, n.name AS queue,
        CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' WHEN 'IDLE' THEN 'FREE' WHEN 'READY' THEN 'FREE'
             WHEN 'HELD' THEN 'FREE' ELSE q.phase END AS state,
@@ -109,9 +114,10 @@ FROM postern.queue q
 JOIN postern.context c ON c.context_id = q.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id
 LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
-LEFT JOIN postern.node w ON w.node_id = q.node_id;
+LEFT JOIN postern.node w ON w.node_id = q.node_id
+WHERE q.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
-CREATE VIEW postern.senders AS
+CREATE VIEW postern.senders WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS pool, s.account AS sender,
        CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END AS state,
        n.name AS queue, s.bound_since, s.blocked_until, s.block_reason, s.last_used_at, s.last_nonce
@@ -120,7 +126,7 @@ JOIN postern.context c ON c.context_id = s.context_id
 JOIN postern.pool p ON p.pool_id = s.pool_id
 LEFT JOIN postern.queue q ON q.queue_id = s.queue_id
 LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
-WHERE s.removed_at IS NULL;
+WHERE s.removed_at IS NULL AND s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 -- +goose Down
 DROP VIEW postern.senders;

@@ -37,6 +37,7 @@ DECLARE
 BEGIN
     SELECT v.* INTO STRICT p FROM (VALUES
         ('bad_cursor', 400, 'Cursor does not fit', NULL),
+        ('key_required', 400, 'An idempotency key is required', NULL),
         ('not_found', 404, 'Not found', NULL),
         ('idempotency_conflict', 409, 'The key names another transaction', NULL),
         ('wrong_state', 409, 'Wrong state', NULL),
@@ -47,6 +48,7 @@ BEGIN
         ('invalid', 422, 'Invalid request', NULL),
         ('unknown_dependency', 422, 'Unknown dependency', NULL),
         ('unknown_type', 422, 'Unknown type', NULL),
+        ('unknown_queue', 422, 'Unknown queue', NULL),
         ('queue_full', 429, 'Queue is full', 2)) v (code, status, title, retry_after) WHERE v.code = refuse.code;
     IF nth IS NOT NULL THEN
         sentence := format('item %s: %s; nothing of the batch was accepted', nth, sentence);
@@ -263,11 +265,20 @@ END $$;
 CREATE FUNCTION postern.stage(nth int, context text, s postern.outbox) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     named CONSTANT boolean := s.uid IS NOT NULL;
+    home record;
 BEGIN
-    SELECT c.context_id INTO s.context_id FROM postern.context c WHERE c.name = coalesce(stage.context, 'default');
+    SELECT c.context_id, c.name, c.require_key, c.declared_queues INTO home FROM postern.context c
+    WHERE c.name = coalesce(stage.context, 'default') AND c.removed_at IS NULL AND c.context_id = ANY (postern.contexts_of(current_user, 'executor'));
     IF NOT FOUND THEN
-        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(stage.context)));
+        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(coalesce(stage.context, 'default'))));
+    ELSIF home.require_key AND NOT named THEN
+        PERFORM postern.refuse(nth, 'key_required', NULL, format('context %s wants an idempotency key: give a uid', home.name));
+    ELSIF home.declared_queues AND s.queue IS NOT NULL AND NOT EXISTS (SELECT FROM postern.queue_name n
+            WHERE n.context_id = home.context_id AND n.name = s.queue AND n.configured) THEN
+        PERFORM postern.refuse(nth, 'unknown_queue', '/queue', format('queue %s is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one',
+            postern.quoted(s.queue), home.name));
     END IF;
+    s.context_id := home.context_id;
     s.data := coalesce(s.data, '{}');
     s.tags := nullif(s.tags, '{}');
     PERFORM postern.check_form(nth, s);

@@ -92,7 +92,9 @@ CREATE FUNCTION postern.pulled(subscription text, context text) RETURNS postern.
 DECLARE
     s postern.subscription;
 BEGIN
-    SELECT x.* INTO s FROM postern.subscription x JOIN postern.context c ON c.context_id = x.context_id
+    -- column by column: who calls may not read secrets
+    SELECT x.subscription_id, x.kind, x.include, x.newest INTO s.subscription_id, s.kind, s.include, s.newest
+    FROM postern.subscription x JOIN postern.context c ON c.context_id = x.context_id
     WHERE c.name = coalesce(pulled.context, 'default') AND x.name = pulled.subscription AND x.removed_at IS NULL;
     IF NOT FOUND THEN
         PERFORM postern.refuse(NULL, 'not_found', NULL, format('no subscription %s', coalesce(postern.quoted(subscription), 'without a name')));

@@ -27,6 +27,8 @@ var constraints = map[string]fault.Kind{
 	"member_is_an_actor":            fault.Conflict,
 	"role_of_a_member_is_known":     fault.Invalid,
 	"one_member_per_role":           fault.Internal,
+	"sql_role_is_known":             fault.Invalid,
+	"one_sql_role_per_context":      fault.Conflict,
 	"one_api_key_per_id":            fault.Internal,
 	"one_api_key_per_prefix":        fault.Conflict,
 	"role_of_a_key_is_known":        fault.Invalid,
