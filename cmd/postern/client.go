@@ -68,12 +68,17 @@ func setting(cmd *cobra.Command, flag, variable string) string {
 }
 
 // raw sends a request and returns the whole answer; what is refused comes as *client.Problem.
-func (d *door) raw(method, path string, body []byte) (status int, header http.Header, answer []byte, err error) {
+// more are headers: name, value and so on.
+func (d *door) raw(method, path string, body []byte, more ...string) (status int, header http.Header, answer []byte, err error) {
+	with := http.Header{}
+	for i := 0; i < len(more); i += 2 {
+		with.Set(more[i], more[i+1])
+	}
 	var sent io.Reader
 	if body != nil {
 		sent = bytes.NewReader(body)
 	}
-	res, err := d.Do(d.ctx, method, path, nil, sent)
+	res, err := d.Do(d.ctx, method, path, with, sent)
 	if err == nil {
 		err = client.Refused(res)
 	}

@@ -19,7 +19,7 @@ func root() *cobra.Command {
 			included, is retried, and ends DONE or FAILED with its whole history in PostgreSQL.
 
 			To try it: postern demo. To build on it: postern dev. In production: postern migrate up,
-			then postern serve and postern work.
+			then postern serve and postern work (its first API key: postern key -h).
 
 			Exit codes: 0 done, 1 refused or ended badly, 2 usage, 3 server or database unreachable,
 			4 waited too long.`),
@@ -40,7 +40,7 @@ func root() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
 	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(), verifyCommand())
-	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), apiCommand())...)...)
+	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()
 	help := cmd.HelpFunc()

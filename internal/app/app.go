@@ -87,7 +87,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		store.Doorbell = bell.Ring
 	}
 	if role.Serve {
-		if err := bootstrap(ctx, store, cfg.BootstrapKeyFile, log); err != nil {
+		if err := bootstrap(ctx, store, cfg, log); err != nil {
 			return nil, err
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,

@@ -12,8 +12,13 @@ import (
 
 // bootstrap stores the key in file as the first admin key of the context system, if that has none that holds:
 // afterwards the file can go. Fault: bad_setting, which never shows what the file holds.
-func bootstrap(ctx context.Context, store *pg.Store, file string, log *slog.Logger) error {
+func bootstrap(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger) error {
+	file := cfg.BootstrapKeyFile
 	if file == "" {
+		if any, err := store.HasAdmin(ctx); err != nil || any || cfg.Auth == "none" {
+			return err
+		}
+		log.Warn("nobody can get in: the context system has no admin; run `postern key draw --out root.key` and start with POSTERN_BOOTSTRAP_KEY_FILE=root.key")
 		return nil
 	}
 	text, err := os.ReadFile(file)

@@ -25,6 +25,12 @@ func ParseKey(key string) (prefix string, hash []byte, ok bool) {
 	return m[1], sum[:], true
 }
 
+// DrawKey returns a new API key that nobody knows yet.
+func DrawKey() string {
+	key, _, _ := newKey("")
+	return key
+}
+
 // newKey draws a key; with a prefix it is another secret of that key.
 func newKey(prefix string) (key, ofPrefix string, hash []byte) {
 	if prefix == "" {

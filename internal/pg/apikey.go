@@ -186,6 +186,14 @@ func (s *Store) NoteUse(ctx context.Context, k *UsedKey) error {
 	return err
 }
 
+// HasAdmin says whether anybody is an admin of system: a key that holds, or a member.
+func (s *Store) HasAdmin(ctx context.Context) (any bool, err error) {
+	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.api_key WHERE context_id = $1 AND role = 'admin'
+			AND (expires_at IS NULL OR expires_at > coalesce($2::timestamptz, clock_timestamp())))
+		OR EXISTS (SELECT FROM postern.member WHERE context_id = $1 AND role = 'admin')`, s.Context(System).ID, s.now()).Scan(&any)
+	return any, known(err)
+}
+
 // BootstrapKey stores the first admin key of system, unless that context has an admin key that holds. Of
 // several processes that start at once with the same key, one stores it.
 func (s *Store) BootstrapKey(ctx context.Context, prefix string, hash []byte) (stored bool, err error) {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
+	"github.com/postern-dev/postern/internal/httpapi"
+)
+
+func keyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make, list and revoke API keys",
+		Long: trim(`
+			An API key lies in one context and has one role: reader, executor (posts, and cancels, retries or
+			redrives what it posted) or admin. Its secret is shown once and stored as a hash.
+
+			The first key of an installation is drawn here and given to postern serve, which stores it as an
+			admin of everything if there is none yet; nothing else makes keys without one.
+
+			  postern key draw --out root.key
+			  POSTERN_BOOTSTRAP_KEY_FILE=root.key postern serve
+			  export POSTERN_API_KEY_FILE=root.key
+			  postern context create shop
+			  postern key create till --context shop --role executor --out till.key`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage(cmd, errors.New("want draw, create, ls, rotate or revoke"))
+		},
+	}
+	cmd.AddCommand(keyDrawCommand(), keyCreateCommand(), keyLsCommand(), keyRotateCommand(), keyRevokeCommand())
+	return cmd
+}
+
+// hidden writes a secret into a new file that only its owner reads.
+func hidden(file, secret string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("the key cannot be kept: %w", err)
+	}
+	_, err = f.WriteString(secret + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// outFlag adds --out, and returns how to keep a secret there. It is called before the secret is made, so that
+// none is lost where the file cannot be written.
+func outFlag(cmd *cobra.Command) (file *string, free func() error) {
+	file = cmd.Flags().String("out", "", "write the key into this new file, for its owner only, and do not show it")
+	return file, func() error {
+		if _, err := os.Lstat(*file); *file != "" && err == nil {
+			return usage(cmd, fmt.Errorf("--out: %s exists already, and a key is not written over", *file))
+		}
+		return nil
+	}
+}
+
+func keyDrawCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "draw",
+		Short: "Draw the first key of an installation, for POSTERN_BOOTSTRAP_KEY_FILE",
+		Long: trim(`
+			Draw a key and tell nobody: 32 random bytes, written as API keys are. postern serve stores the one in
+			POSTERN_BOOTSTRAP_KEY_FILE as the first admin of the context system, as long as that has none.
+
+			  postern key draw --out root.key`),
+		Args: cobra.NoArgs,
+	}
+	file, free := outFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := free(); err != nil {
+			return err
+		}
+		if *file != "" {
+			return hidden(*file, httpapi.DrawKey())
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), httpapi.DrawKey())
+		return err
+	}
+	return cmd
+}
+
+func keyCreateCommand() *cobra.Command {
+	var role string
+	var only []string
+	var expires time.Duration
+	cmd := asClient(&cobra.Command{
+		Use:   "create NAME",
+		Short: "Make an API key and show its secret, this once",
+		Long: trim(`
+			Make an API key in the context of --context (POSTERN_CONTEXT).
+
+			  postern key create till --role executor --out till.key
+			  postern key create dashboard --role reader --expires-in 2160h
+			  postern key create loader --role executor --only post`),
+		Args: cobra.ExactArgs(1),
+	})
+	cmd.Flags().StringVar(&role, "role", "", "reader, executor or admin")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "narrow the role to read, post or operate")
+	cmd.Flags().DurationVar(&expires, "expires-in", 0, "after which it does not hold any more")
+	cmd.MarkFlagRequired("role")
+	file, free := outFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in := &client.NewAPIKey{Name: args[0], Role: client.NewAPIKeyRole(role)}
+		for _, o := range only {
+			in.Only = append(in.Only, client.NewAPIKeyOnly(o))
+		}
+		if expires < 0 {
+			return usage(cmd, errors.New("--expires-in: want a duration ahead, such as 720h"))
+		} else if expires > 0 {
+			at := time.Now().Add(expires).UTC().Truncate(time.Second)
+			in.ExpiresAt = &at
+		}
+		if err := free(); err != nil {
+			return err
+		}
+		d, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		return d.handOut(cmd, "/api-keys", in, *file)
+	}
+	return cmd
+}
+
+// handOut asks for a key and shows it, or keeps it in a file.
+func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) error {
+	asked, err := asJSON(cmd, true)
+	if err != nil {
+		return err
+	}
+	_, _, b, err := d.send(http.MethodPost, path, in)
+	if err != nil {
+		return err
+	}
+	r, err := parse(b)
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		if err := hidden(file, r.text("secret")); err != nil {
+			return err
+		}
+		delete(r, "secret")
+	}
+	if asked {
+		return printJSON(cmd, r)
+	}
+	paperOf(cmd).record(cmd.OutOrStdout(), r)
+	return nil
+}
+
+func keyLsCommand() *cobra.Command {
+	return listOf("api-keys", "List the API keys of a context, without secrets")
+}
+
+func keyRotateCommand() *cobra.Command {
+	var overlap time.Duration
+	var reason string
+	cmd := asClient(&cobra.Command{
+		Use:   "rotate ID",
+		Short: "Give an API key another secret, and show it",
+		Long: trim(`
+			Give an API key another secret. The one before holds for the overlap; without one, no longer.
+
+			  postern key rotate 0193... --overlap 24h --out till.key`),
+		Args: cobra.ExactArgs(1),
+	})
+	cmd.Flags().DurationVar(&overlap, "overlap", 0, "how long the secret before still holds")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
+	file, free := outFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := free(); err != nil {
+			return err
+		}
+		d, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		return d.handOut(cmd, objectPath("api-keys/"+args[0])+"/rotate", map[string]string{"overlap": overlap.String(), "reason": reason}, *file)
+	}
+	return cmd
+}
+
+func keyRevokeCommand() *cobra.Command {
+	return removal("revoke ID...", "api-keys", "Revoke API keys", `
+		Revoke API keys: they are refused at once by the process that is asked, by others within 2 s.
+
+		  postern key revoke 0193...`)
+}
