@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+var shell = regexp.MustCompile("(?s)\n```sh\n(.*?)```\n")
+
+// play runs every block of shell of a page, one after the other in one shell, as a reader would, in a directory
+// that has the examples; change replaces what is otherwise here. It returns what was printed.
+func play(t *testing.T, page string, env []string, change ...string) string {
+	t.Helper()
+	for _, tool := range []string{"bash", "curl", "psql", "sed", "python3", "pg_dump"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed, so the blocks of docs/%s are not run: apt-get install curl postgresql-client python3", tool, page)
+		}
+	}
+	text, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := shell.FindAllStringSubmatch(string(text), -1)
+	if strings.Count(string(text), "```sh") != len(blocks) || len(blocks) < 3 {
+		t.Fatalf("only %d blocks were read", len(blocks))
+	}
+	script := "set -eu -o pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n"
+	for _, b := range blocks {
+		script += b[1]
+	}
+	for i := 0; i < len(change); i += 2 {
+		if !strings.Contains(script, change[i]) {
+			t.Fatalf("docs/%s does not say %s", page, change[i])
+		}
+		script = strings.ReplaceAll(script, change[i], change[i+1])
+	}
+	dir := t.TempDir()
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(examples, dir+"/examples"); err != nil {
+		t.Fatal(err)
+	}
+	limit, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(limit, "bash", "-x", "-c", script)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH")), env...), 5*time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func mustSay(t *testing.T, said string, wants ...string) {
+	t.Helper()
+	for _, w := range wants {
+		if !strings.Contains(said, w) {
+			t.Errorf("%q is missing in\n%s", w, said)
+		}
+	}
+}
+
+func TestTheQuickStartWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "quick-start.md", []string{"POSTERN_LISTEN=127.0.0.1:0", "POSTERN_METRICS_LISTEN=127.0.0.1:0"},
+		"go build -o bin/ ./cmd/postern\n", "mkdir bin; ln -s "+binary+" bin/postern\n")
+	mustSay(t, said, `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable", "head_of_line", `"uid":"pay-2"`, `"to":"DISPATCHING"`)
+}
+
+// served is the environment of a reader who has a postern dev.
+func served(t *testing.T) []string {
+	t.Helper()
+	p := start(t, nil, "dev", "--ephemeral", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+	database, api := p.line(), p.line()
+	await(t, p, api)
+	return []string{database, "POSTERN_URL=" + api}
+}
+
+func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	worker := filepath.Join(t.TempDir(), "worker")
+	if out, err := exec.Command("go", "build", "-o", worker, "../../examples/worker").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	first, second := freeAddress(t), freeAddress(t)
+	said := play(t, "worker.md", served(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second)
+	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`)
+}
+
+func TestThePageAboutOperationWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "operate.md", served(t))
+	mustSay(t, said, "dispatcher_paused", `"state":"DONE"`, `"matched"`, "POSTERN_SHUTDOWN_GRACE", time.Now().UTC().Format("200601"))
+}
+
+func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/concepts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []machine.Table{sequencer.Transaction, sequencer.Queue} {
+		if !strings.Contains(string(text), "```mermaid\n"+strings.TrimSpace(machine.Mermaid(table))+"\n```") {
+			t.Errorf("docs/concepts.md does not have the machine %s as it is: paste postern machines %s --mermaid\n%s", table.Name, table.Name, machine.Mermaid(table))
+		}
+		for _, s := range table.States() {
+			if !strings.Contains(string(text), "\n| "+s+" | "+sequencer.Meanings[table.Name+"."+s]+" |") {
+				t.Errorf("docs/concepts.md does not say what %s.%s means", table.Name, s)
+			}
+		}
+	}
+}
+
+func TestTheLinksOfTheDocsLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(m[1], "http") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join("../../docs", m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+		}
+		for _, m := range regexp.MustCompile("`(?:deploy|examples|api|internal)/[a-z_./-]+`").FindAllString(string(text), -1) {
+			if _, err := os.Stat("../../" + strings.Trim(m, "`")); err != nil {
+				t.Errorf("%s names %s: %v", page, m, err)
+			}
+		}
+	}
+}
