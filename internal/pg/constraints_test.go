@@ -23,6 +23,7 @@ var nameless = map[string]string{
 	"lane_pkey":             "its id is generated: nobody names one",
 	"node_pkey":             "its id is generated: nobody names one",
 	"pool_pkey":             "its id is generated: nobody names one",
+	"processor_pkey":        "its id is generated: nobody names one",
 	"subscription_pkey":     "its id is generated: nobody names one",
 	"sender_pkey":           "its id is generated: nobody names one",
 }

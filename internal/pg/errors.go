@@ -86,6 +86,15 @@ var constraints = map[string]fault.Kind{
 	"one_redrive_per_transaction":   fault.Conflict,
 	"one_transaction_per_key":       fault.Conflict,
 	"one_staged_row_per_uid":        fault.Conflict,
+	"tick_interval_is_not_negative": fault.Invalid,
+	"height_is_not_negative":        fault.Invalid,
+	"one_processor_per_name":        fault.Conflict,
+	"line_is_high_or_med":           fault.Internal,
+	"length_is_not_negative":        fault.Internal,
+	"one_line_per_priority":         fault.Internal,
+	"bounds_enclose":                fault.Internal,
+	"one_place_per_batch":           fault.Internal,
+	"one_batch_per_place":           fault.Internal,
 }
 
 // partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated

@@ -1,0 +1,181 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// Processor is one with its settings and what stands in its lines (S4.1).
+type Processor struct {
+	ID           int32
+	Name         string
+	Owner        string // the actor that may enqueue, insert, evict, pause and resume; "" for none
+	Fair         bool
+	TickInterval time.Duration // 0: it is ticked by hand
+	Paused       bool
+	Height       int64
+	Length       [2]int64 // of its lines, by priority
+	Version      int64
+	CreatedAt    time.Time
+}
+
+const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.paused, p.height, p.version, p.created_at`
+
+func (p *Processor) fields() []any {
+	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.Paused, &p.Height, &p.Version, &p.CreatedAt}
+}
+
+const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length FROM postern.processor p
+	JOIN postern.batch_line h ON h.processor_id = p.processor_id AND h.priority = 0
+	JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
+	WHERE p.context_id = $1 AND p.removed_at IS NULL AND ($2 = '' OR p.name = $2) AND p.name > $3 ORDER BY p.name LIMIT $4`
+
+func (s *Store) processors(ctx context.Context, contextID int32, name, after string, limit int) ([]*Processor, error) {
+	rows, err := s.db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
+		p := &Processor{}
+		return p, row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med])...)
+	})
+	return list, known(err)
+}
+
+// Processors lists up to limit processors of a context by name, those after a given one.
+func (s *Store) Processors(ctx context.Context, contextID int32, after string, limit int) ([]*Processor, error) {
+	return s.processors(ctx, contextID, "", after, limit)
+}
+
+// Processor returns one processor, or NotFound.
+func (s *Store) Processor(ctx context.Context, contextID int32, name string) (*Processor, error) {
+	list, err := s.processors(ctx, contextID, name, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || name == "" {
+		return nil, noProcessor(name)
+	}
+	return list[0], nil
+}
+
+func noProcessor(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no processor %q", fault.Clip(name))
+}
+
+const processorLock = `SELECT version, removed_at IS NOT NULL FROM postern.processor WHERE context_id = $1 AND name = $2 FOR UPDATE`
+
+// PutProcessor creates a processor or replaces its settings; version as in matchVersion. Its height, and
+// whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
+// second waits in its upsert for the first, and then replaces what it made.
+func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version int64) (created bool, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		created, err = t.lockVersion(ctx, version, processorLock, by.Context, p.Name)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at)
+			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()))
+			ON CONFLICT (context_id, name) DO UPDATE SET owner = excluded.owner, fair = excluded.fair, tick_interval = excluded.tick_interval,
+				removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now())
+		b.Queue(`INSERT INTO postern.batch_line (processor_id, priority) SELECT p.processor_id, q FROM postern.processor p, unnest(ARRAY[0, 1]) q
+			WHERE p.context_id = $1 AND p.name = $2 ON CONFLICT DO NOTHING`, by.Context, p.Name)
+		s.audit(b, by, "put", "/processors/"+p.Name)
+		return t.commit(ctx, b)
+	})
+	return created, err
+}
+
+// PauseProcessor refuses ticks of a processor, or allows them again. All but ticks work on (S4.9), and what is
+// being executed ends.
+func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+	return s.setFlag(ctx, by, verb(paused), "/processors/"+name, `UPDATE postern.processor SET paused = $3, version = version + 1
+		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND paused <> $3`, processorLock, name, paused)
+}
+
+// SetHeight raises the height of the domain that a processor serves. It never falls (S0.3): a lower one is
+// refused, the same one changes nothing.
+func (s *Store) SetHeight(ctx context.Context, by By, name string, height int64) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+		if height < h.Height {
+			return fault.At("/height", "height %d is over: it is %d already, and it never falls", height, h.Height)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.processor SET height = $2 WHERE processor_id = $1`, h.ID, height)
+		return t.commit(ctx, b)
+	})
+}
+
+// RemoveProcessor removes a processor that has nothing to do; Conflict "in_use" while a batch of it has not ended.
+// Whoever adds one holds the same lock, and so comes before this and is seen, or after it and finds no processor.
+func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+		if err := by.seen(h.Version); err != nil {
+			return err
+		}
+		if n := h.lines[processor.High].Length + h.lines[processor.Med].Length; n > 0 {
+			return fault.New(fault.Conflict, "in_use", "processor %q has %d batches: evict them first, or wait for their ends", fault.Clip(name), n)
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)
+		s.audit(b, by, "delete", "/processors/"+name)
+		return t.commit(ctx, b)
+	})
+}
+
+// heldProcessor is a processor whose row is locked, with its lines and the time as they are behind that lock.
+type heldProcessor struct {
+	Processor
+	lines  [2]processor.Line
+	stored [2]processor.Line
+	now    time.Time
+}
+
+// onProcessor runs fn with a processor locked; fn ends the transaction.
+func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*txn, *heldProcessor) error) error {
+	return s.run(ctx, func(t *txn) error {
+		h, err := s.lockProcessor(ctx, t, contextID, name)
+		if err != nil {
+			return err
+		}
+		return fn(t, h)
+	})
+}
+
+// lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last
+// holder of the lock committed. NotFound if there is none.
+func (s *Store) lockProcessor(ctx context.Context, t *txn, contextID int32, name string) (*heldProcessor, error) {
+	h := &heldProcessor{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+processorColumns+` FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL FOR UPDATE`,
+		contextID, name).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, h.fields(), func() error { return nil })
+		return err
+	})
+	b.Queue(`SELECT l.priority, l.length, l.lowest, l.highest FROM postern.batch_line l
+		WHERE l.processor_id = (SELECT p.processor_id FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2)`, contextID, name).
+		Query(func(rows pgx.Rows) error {
+			var prio processor.Priority
+			var l processor.Line
+			_, err := pgx.ForEachRow(rows, []any{&prio, &l.Length, &l.Lowest, &l.Highest}, func() error {
+				h.lines[prio], h.Length[prio] = l, l.Length
+				return nil
+			})
+			return err
+		})
+	s.readNow(b, &h.now)
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	if h.ID == 0 {
+		return nil, noProcessor(name)
+	}
+	h.stored = h.lines
+	return h, nil
+}
