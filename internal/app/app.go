@@ -91,7 +91,8 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 			return nil, err
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(), DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(),
+			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}

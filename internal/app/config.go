@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -18,11 +20,13 @@ import (
 type Config struct {
 	DatabaseURL string `env:"DATABASE_URL" group:"database" secret:"true" help:"PostgreSQL 15 or newer; without it PGHOST and its like count"`
 
-	Listen           string `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
-	Auth             string `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
-	BootstrapKeyFile string `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
-	MaxBody          Size   `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
-	MaxBatch         int    `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
+	Listen           string   `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
+	Auth             string   `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
+	BootstrapKeyFile string   `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
+	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
+	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"whom such a token must be meant for, as in its aud"`
+	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
+	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
 
@@ -60,6 +64,14 @@ func (c *Config) Validate() error {
 	}
 	if c.Auth == "none" && !loopback(host) {
 		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")
+	}
+	for _, issuer := range c.OIDCIssuers {
+		if u, err := url.Parse(issuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+			return invalid("oidc-issuers", issuer, "want https://host/path, as its tokens have it in iss")
+		}
+	}
+	if (len(c.OIDCIssuers) == 0) != (len(c.OIDCAudiences) == 0) {
+		return invalid("oidc-audiences", strings.Join(c.OIDCAudiences, ","), "want issuers and audiences together: a token that is meant for another service is none of ours")
 	}
 	if !slices.Contains([]string{"auto", "text", "json"}, c.LogFormat) {
 		return invalid("log-format", c.LogFormat, "want auto, text or json")

@@ -35,6 +35,7 @@ type Config struct {
 	DebugClock func(context.Context) error
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
 	PublicKey string
+	OIDC      OIDC // whose tokens are taken besides API keys
 }
 
 // Ingester stores single posts: pg.Ingester.
@@ -50,6 +51,8 @@ type API struct {
 	waits   *hub
 	news    *news
 	keys    cache[pg.UsedKey]
+	actors  cache[principal]
+	issuers issuers
 	drained atomic.Bool
 }
 
@@ -69,7 +72,7 @@ func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}}
+	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)

@@ -234,4 +234,7 @@ func (a *API) rotateAPIKey(ctx context.Context, in *rotateInput) (*apiKeyOutput,
 }
 
 // forget drops what this process remembers of credentials.
-func (a *API) forget() { a.keys.forget() }
+func (a *API) forget() {
+	a.keys.forget()
+	a.actors.forget()
+}

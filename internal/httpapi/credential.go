@@ -52,6 +52,7 @@ func (p *principal) in(c *pg.Context, system int32) level {
 // What is there and does not hold is unauthenticated.
 var credentialReaders = []func(*API, *http.Request) (*principal, error){
 	(*API).readAPIKey,
+	(*API).readToken,
 	(*API).readOtherBearer,
 	(*API).readSignature,
 }
@@ -121,10 +122,10 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 // keyActor is the actor that a key acts as; a rotation keeps it.
 func keyActor(prefix string) string { return "key:" + prefix }
 
-// readOtherBearer refuses what no other reader knows.
+// readOtherBearer refuses what no other reader takes.
 func (a *API) readOtherBearer(r *http.Request) (*principal, error) {
 	token, err := bearer(r)
-	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) {
+	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) || len(a.OIDC.Issuers) > 0 {
 		return nil, err
 	}
 	return nil, unauthenticated("this bearer credential is not known here: want an API key, " + KeyForm)

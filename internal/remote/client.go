@@ -63,22 +63,33 @@ func New(cfg Config) *Client {
 		cfg.UserAgent = "postern"
 	}
 	return &Client{
-		transport: &http.Transport{
-			Proxy:                  nil, // a proxy of the environment would dial for us, unguarded
-			DialContext:            newGuard(cfg.AllowCIDR).dial,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    tlsTimeout,
-			MaxIdleConnsPerHost:    128,
-			IdleConnTimeout:        idleTimeout,
-			DisableCompression:     true, // an answer is as long as it looks
-			MaxResponseHeaderBytes: maxHeader,
-		},
+		transport:  guarded(cfg.AllowCIDR),
 		userAgent:  cfg.UserAgent,
 		observe:    cfg.Observe,
 		now:        time.Now,
 		noBatch:    map[string]time.Time{},
 		maxRetries: map[string]*maxRetries{},
 	}
+}
+
+func guarded(allow []netip.Prefix) *http.Transport {
+	return &http.Transport{
+		Proxy:                  nil, // a proxy of the environment would dial for us, unguarded
+		DialContext:            newGuard(allow).dial,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    tlsTimeout,
+		MaxIdleConnsPerHost:    128,
+		IdleConnTimeout:        idleTimeout,
+		DisableCompression:     true, // an answer is as long as it looks
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// Guarded is an HTTP client for what is no worker: it dials public addresses and those of allow, and follows no
+// redirect.
+func Guarded(allow []netip.Prefix, timeout time.Duration) *http.Client {
+	return &http.Client{Transport: guarded(allow), Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // Close lets go of idle connections. Calls in flight end by their own context.

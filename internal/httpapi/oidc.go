@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// OIDC are the identity providers whose tokens are taken, and for whom these must be meant. Empty: none.
+type OIDC struct {
+	Issuers   []string
+	Audiences []string
+	Client    *http.Client // fetches what an issuer says of itself, and its keys
+}
+
+// algorithms are those that a token may be signed with: none that needs a secret of ours.
+var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
+
+// issuers are the providers that were asked, each when its first token came: so that one that is away keeps
+// nobody from starting.
+type issuers struct {
+	mu    sync.Mutex
+	known map[string]*issuer
+}
+
+type issuer struct {
+	mu       sync.Mutex
+	provider *oidc.Provider
+	failed   time.Time
+	err      error
+}
+
+// askAgain is how long an issuer that did not answer is not asked.
+const askAgain = 5 * time.Second
+
+// provider returns what an issuer says of itself: where its keys are.
+func (i *issuers) provider(url string, client *http.Client) (*oidc.Provider, error) {
+	i.mu.Lock()
+	if i.known == nil {
+		i.known = map[string]*issuer{}
+	}
+	s := i.known[url]
+	if s == nil {
+		s = &issuer{}
+		i.known[url] = s
+	}
+	i.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.provider != nil || s.err != nil && time.Since(s.failed) < askAgain {
+		return s.provider, s.err
+	}
+	// the keys are fetched later too, so that it is not the request's context
+	if s.provider, s.err = oidc.NewProvider(oidc.ClientContext(context.Background(), client), url); s.err != nil {
+		s.provider, s.failed = nil, time.Now()
+	}
+	return s.provider, s.err
+}
+
+// claimed is what a token says of itself, before anybody has verified it.
+type claimed struct {
+	Issuer   string   `json:"iss"`
+	Audience audience `json:"aud"`
+}
+
+// audience is one text or several.
+type audience []string
+
+func (a *audience) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(a))
+}
+
+// verify checks a token and returns who it names. Fault: unauthenticated, or Retry if the issuer cannot be
+// asked for its keys.
+func (a *API) verify(ctx context.Context, token string) (issuer, subject string, err error) {
+	refused := unauthenticated("this token does not hold: it is expired, not signed by an issuer that is accepted here, or meant for somebody else")
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", "", refused
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var c claimed
+	if err != nil || json.Unmarshal(payload, &c) != nil || !slices.Contains(a.OIDC.Issuers, c.Issuer) {
+		return "", "", refused
+	}
+	meant := slices.IndexFunc(a.OIDC.Audiences, func(ours string) bool { return slices.Contains(c.Audience, ours) })
+	if meant < 0 {
+		return "", "", refused
+	}
+	away := fault.New(fault.Retry, "overloaded", "issuer %s cannot be asked for its keys now", fault.Clip(c.Issuer))
+	provider, err := a.issuers.provider(c.Issuer, a.OIDC.Client)
+	if err != nil {
+		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
+		return "", "", away
+	}
+	verified, err := provider.Verifier(&oidc.Config{ClientID: a.OIDC.Audiences[meant], SupportedSigningAlgs: algorithms}).Verify(ctx, token)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "fetching keys"):
+		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
+		return "", "", away
+	case err != nil || verified.Subject == "":
+		return "", "", refused
+	}
+	return verified.Issuer, verified.Subject, nil
+}
+
+// readToken checks a bearer token of an identity provider: (issuer, subject) is an actor, whose roles are those
+// of a member. What was verified is asked about again for each request, and the actor after a second.
+func (a *API) readToken(r *http.Request) (*principal, error) {
+	token, err := bearer(r)
+	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) || len(a.OIDC.Issuers) == 0 {
+		return nil, err
+	}
+	from, subject, err := a.verify(r.Context(), token)
+	if err != nil {
+		return nil, err
+	}
+	who, err := a.actors.get(from+" "+subject, func() (*principal, error) {
+		actor, err := a.Store.ActorOf(r.Context(), from, subject)
+		if err != nil || actor == "" {
+			return nil, err
+		}
+		roles, err := a.Store.RolesOf(r.Context(), actor)
+		if err != nil {
+			return nil, err
+		}
+		p := &principal{actor: actor, roles: map[int32]level{}}
+		for in, role := range roles {
+			p.roles[in] = levels[role]
+		}
+		return p, nil
+	})
+	if err == nil && who == nil {
+		return nil, unauthenticated("the subject of this token is no actor here: POST /actors with its oidc makes one")
+	}
+	return who, err
+}
