@@ -151,14 +151,19 @@ func TestASampleIsSharedAndMayFail(t *testing.T) {
 func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 	m := telemetry.New()
 	m.Watch(telemetry.Sources{Sample: func(context.Context) (telemetry.Sample, error) {
-		var v telemetry.Sample
+		v := telemetry.Sample{Held: map[string]int64{}}
 		for i := range 1000 {
+			v.Held[fmt.Sprint("p", i)] = 1
 			v.Senders = append(v.Senders, telemetry.SenderCount{Pool: fmt.Sprint("p", i), State: "FREE", Count: 1})
 		}
 		return v, nil
 	}})
 	for i := range 1000 {
-		m.Entered(fmt.Sprint("T", i), outbox.DONE)
+		typ := fmt.Sprint("T", i)
+		m.Entered(typ, outbox.DONE)
+		m.Retried(typ, outbox.ClassRetry)
+		m.Called(typ, "no class of ours", time.Second)
+		m.Delivered(typ)
 	}
 	text := scrape(t, m)
 	for _, line := range []string{`postern_transactions_total{state="DONE",type="(other)"} 800`, `postern_transactions_total{state="DONE",type="T0"} 1`,
@@ -167,8 +172,11 @@ func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 			t.Errorf("%s is missing", line)
 		}
 	}
-	if n := strings.Count(text, "\npostern_transactions_total{"); n != 201*len(outbox.States) {
-		t.Errorf("%d series of transactions_total", n)
+	for name, most := range map[string]int{"transactions_total": 201 * len(outbox.States), "retries_total": 201 * 4, "worker_seconds_count": 201 * 5,
+		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": len(outbox.States) + len(outbox.QueueStates)} {
+		if n := strings.Count(text, "\npostern_"+name+"{"); n > most || n == 0 {
+			t.Errorf("%d series of %s, want at most %d", n, name, most)
+		}
 	}
 }
 
