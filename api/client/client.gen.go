@@ -24,6 +24,16 @@ const (
 	DeliveryViewStatePending   DeliveryViewState = "pending"
 )
 
+// Defines values for EdgeKind.
+const (
+	EdgeKindBreak   EdgeKind = "break"
+	EdgeKindCollect EdgeKind = "collect"
+	EdgeKindDoWhile EdgeKind = "do_while"
+	EdgeKindForEach EdgeKind = "for_each"
+	EdgeKindNormal  EdgeKind = "normal"
+	EdgeKindStatic  EdgeKind = "static"
+)
+
 // Defines values for FeeSettingsKind.
 const (
 	FeeSettingsKindNone    FeeSettingsKind = "none"
@@ -177,6 +187,12 @@ const (
 	TransactionViewStateREVISION    TransactionViewState = "REVISION"
 	TransactionViewStateUNRESOLVED  TransactionViewState = "UNRESOLVED"
 	TransactionViewStateWAITING     TransactionViewState = "WAITING"
+)
+
+// Defines values for VertexKindVariant.
+const (
+	VertexKindVariantOffChain VertexKindVariant = "off_chain"
+	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
 )
 
 // Defines values for ListDeliveriesParamsState.
@@ -515,6 +531,13 @@ type ContextsOutputBody struct {
 	Next  *string       `json:"next"`
 }
 
+// DefaultValue defines model for DefaultValue.
+type DefaultValue struct {
+	InputPort string          `json:"input_port"`
+	Value     json.RawMessage `json:"value"`
+	Vertex    string          `json:"vertex"`
+}
+
 // DeliveriesOutputBody defines model for DeliveriesOutputBody.
 type DeliveriesOutputBody struct {
 	Items []DeliveryView `json:"items"`
@@ -629,6 +652,22 @@ type DispatchersOutputBody struct {
 	Next  *string          `json:"next"`
 }
 
+// Edge defines model for Edge.
+type Edge struct {
+	From FromPort  `json:"from"`
+	Kind *EdgeKind `json:"kind,omitempty"`
+	To   ToPort    `json:"to"`
+}
+
+// EdgeKind defines model for Edge.Kind.
+type EdgeKind string
+
+// EntryGroup defines model for EntryGroup.
+type EntryGroup struct {
+	Name     string   `json:"name"`
+	Vertices []string `json:"vertices"`
+}
+
 // ErrorView defines model for ErrorView.
 type ErrorView struct {
 	// Class blocked, ambiguous, rejected, retry; null when no worker said so
@@ -689,6 +728,13 @@ type Filter struct {
 	QueuePrefix []string `json:"queue_prefix,omitempty"`
 	State       []string `json:"state,omitempty"`
 	Type        []string `json:"type,omitempty"`
+}
+
+// FromPort defines model for FromPort.
+type FromPort struct {
+	OutputPort    string `json:"output_port"`
+	OutputVariant string `json:"output_variant"`
+	Vertex        string `json:"vertex"`
 }
 
 // GateView defines model for GateView.
@@ -926,6 +972,11 @@ type PoolViewAfterFailure string
 type PoolsOutputBody struct {
 	Items []PoolView `json:"items"`
 	Next  *string    `json:"next"`
+}
+
+// Port defines model for Port.
+type Port struct {
+	Name string `json:"name"`
 }
 
 // Problem defines model for Problem.
@@ -1348,6 +1399,12 @@ type TimeoutSettings struct {
 	Dispatch *string `json:"dispatch,omitempty"`
 }
 
+// ToPort defines model for ToPort.
+type ToPort struct {
+	InputPort string `json:"input_port"`
+	Vertex    string `json:"vertex"`
+}
+
 // TransactionInput defines model for TransactionInput.
 type TransactionInput struct {
 	// Callback Whom to tell of its end, as a webhook is told, beside all subscriptions.
@@ -1467,6 +1524,47 @@ type TryView struct {
 
 	// Status 0 without an answer
 	Status int64 `json:"status"`
+}
+
+// Vertex defines model for Vertex.
+type Vertex struct {
+	// EntryPorts Inputs that whoever starts the walk brings.
+	EntryPorts []Port     `json:"entry_ports,omitempty"`
+	Kind       VertexKind `json:"kind"`
+	Name       string     `json:"name"`
+}
+
+// VertexKind defines model for VertexKind.
+type VertexKind struct {
+	// ToolFqn Examples: xyz.taluslabs.example@1
+	ToolFqn string            `json:"tool_fqn"`
+	Variant VertexKindVariant `json:"variant"`
+}
+
+// VertexKindVariant defines model for VertexKind.Variant.
+type VertexKindVariant string
+
+// Walk defines model for Walk.
+type Walk struct {
+	DefaultValues []DefaultValue `json:"default_values,omitempty"`
+	Edges         []Edge         `json:"edges"`
+
+	// EntryGroups None: the vertices with entry ports form the group _default_group.
+	EntryGroups []EntryGroup `json:"entry_groups,omitempty"`
+
+	// Outputs What the walk answers with.
+	Outputs  []FromPort `json:"outputs,omitempty"`
+	Vertices []Vertex   `json:"vertices"`
+}
+
+// WalkOutputBody defines model for WalkOutputBody.
+type WalkOutputBody struct {
+	Edges       int64    `json:"edges"`
+	EntryGroups []string `json:"entry_groups"`
+
+	// Valid always true: what is not valid is refused, with the text of the first check that fails
+	Valid    bool  `json:"valid"`
+	Vertices int64 `json:"vertices"`
 }
 
 // WhyView defines model for WhyView.
@@ -2311,6 +2409,9 @@ type RedriveTransactionsJSONRequestBody = BulkInputBody
 // RetryTransactionsJSONRequestBody defines body for RetryTransactions for application/json ContentType.
 type RetryTransactionsJSONRequestBody = BulkInputBody
 
+// ValidateWalkJSONRequestBody defines body for ValidateWalk for application/json ContentType.
+type ValidateWalkJSONRequestBody = Walk
+
 // Getter for additional properties for Problem. Returns the specified
 // element and whether it was found
 func (a Problem) Get(fieldName string) (value interface{}, found bool) {
@@ -2581,6 +2682,7 @@ var Operations = []Operation{
 	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},
 	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
 	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
+	{Name: "ValidateWalk", Method: "POST", Path: "/walks:validate", Summary: "Judge the definition of a walk, by vertex and port"},
 }
 
 // ListActors: List actors. GET /actors
@@ -3133,4 +3235,10 @@ func (c *Client) RetryTransactions(ctx context.Context, params *RetryTransaction
 func (c *Client) StreamTransactions(ctx context.Context, params *StreamTransactionsParams) (*http.Response, error) {
 	path := "/transactions:stream"
 	return stream(ctx, c, "GET", path, params, nil)
+}
+
+// ValidateWalk: Judge the definition of a walk, by vertex and port. POST /walks:validate
+func (c *Client) ValidateWalk(ctx context.Context, body *ValidateWalkJSONRequestBody) (*Answer[WalkOutputBody], error) {
+	path := "/walks:validate"
+	return ask[WalkOutputBody](ctx, c, "POST", path, nil, body)
 }

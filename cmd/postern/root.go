@@ -41,7 +41,7 @@ func root() *cobra.Command {
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
 	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(), verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), contextCommand(), keyCommand(), apiCommand())...)...)
-	add("Look up", machinesCommand(), openapiCommand(), versionCommand())
+	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {

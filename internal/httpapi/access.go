@@ -113,6 +113,8 @@ var access = map[string]rule{
 	"get-delivery":           {least: readers},
 	"retry-delivery":         {least: admins},
 
+	"validate-walk": {least: anyone, where: nowhere},
+
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role
 	"get-context":    {least: readers, where: byPath},
 	"put-context":    {least: admins, where: byPath}, // a new one: a system admin, as the admin of what is not yet

@@ -70,7 +70,7 @@ func leastFor(method, path string) (least int, own bool) {
 	switch {
 	case path == "/livez" || path == "/readyz":
 		return none, false
-	case strings.HasPrefix(path, "/machines"), path == "/limits":
+	case strings.HasPrefix(path, "/machines"), path == "/limits", path == "/walks:validate":
 		return any1, false
 	case method == "GET" && (path == "/contexts" || path == "/actors/{id}"):
 		return any1, false

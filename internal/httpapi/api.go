@@ -115,6 +115,7 @@ func (a *API) document() huma.Config {
 		{Name: "pools", Description: "Sets of senders."},
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
 		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
+		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
 		{Name: "service", Description: "The service itself."},
 	}
@@ -203,6 +204,8 @@ func (a *API) routes() {
 	get(a, tag, "/deliveries", "list-deliveries", "List deliveries", a.listDeliveries)
 	get(a, tag, "/deliveries/{id}", "get-delivery", "Read one delivery, with its attempts", a.getDelivery)
 	post(a, tag, "/deliveries/{id}/retry", "retry-delivery", "Deliver now, or once more", a.retryDelivery, 200, 202)
+	tag = "leader"
+	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
 	tag = "access"
 	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)
 	get(a, tag, "/contexts/{name}", "get-context", "Read one context", a.getContext)

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestAWalkIsJudgedWithoutAServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "walk.json")
+	write := func(edges string) {
+		t.Helper()
+		doc := `{"vertices": [{"name": "a", "kind": {"variant": "off_chain", "tool_fqn": "com.test.one@1"}, "entry_ports": [{"name": "in"}]},
+			{"name": "b", "kind": {"variant": "off_chain", "tool_fqn": "com.test.two@1"}}], "edges": [` + edges + `]}`
+		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edge := `{"from": {"vertex": "a", "output_variant": "ok", "output_port": "x"}, "to": {"vertex": "b", "input_port": "1"}}`
+	write(edge)
+	postern(t, nil, "walk", "validate", file, "-o", "table").want(t, 0, "valid: 2 vertices, 1 edges; begins as _default_group")
+	postern(t, nil, "walk", "validate", file).want(t, 0, `"valid":true`)
+	write(edge + "," + edge)
+	postern(t, nil, "walk", "validate", file).want(t, 1, "Edge from 'Output variant: a.ok' to 'Output port: a.ok.x' already exists.")
+	write(`{"colour": 1}`)
+	postern(t, nil, "walk", "validate", file).want(t, 1, "is no definition of a walk", "colour")
+	postern(t, nil, "walk", "validate", file+".not").want(t, 2, "no such file")
+	postern(t, nil, "walk", "judge").want(t, 2, "unknown command")
+}
