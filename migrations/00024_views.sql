@@ -65,7 +65,8 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        CASE WHEN o.state IS NOT NULL THEN o.error_class ELSE b.class END AS error_class,
        CASE WHEN o.state IS NOT NULL THEN o.error_code ELSE b.code END AS error_code,
        CASE WHEN o.state IS NOT NULL THEN o.error ELSE b.error END AS error,
-       o.result, o.block_height, t.callback
+       o.result, o.block_height, t.callback,
+       CASE WHEN q.marks > 0 THEN EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'suspended')) ELSE false END AS suspended
 FROM postern.task t
 JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
@@ -90,7 +91,7 @@ LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq);
 -- WHERE of theirs sees other rows.
 CREATE VIEW postern.transactions WITH (security_barrier) AS
 SELECT context, queue, seq AS position, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
-       not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, redrive_of, tags
+       not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, suspended, redrive_of, tags
 FROM postern.tx
 WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 

@@ -208,6 +208,12 @@ const (
 	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
 )
 
+// Defines values for ListTransactionsParamsSuspended.
+const (
+	ListTransactionsParamsSuspendedFalse ListTransactionsParamsSuspended = "false"
+	ListTransactionsParamsSuspendedTrue  ListTransactionsParamsSuspended = "true"
+)
+
 // Defines values for ListTransactionsParamsInclude.
 const (
 	ListTransactionsParamsIncludeData    ListTransactionsParamsInclude = "data"
@@ -407,7 +413,8 @@ type BulkFilter struct {
 	Sender json.RawMessage `json:"sender,omitempty"`
 
 	// State A string, or a list of which one must hold.
-	State json.RawMessage `json:"state,omitempty"`
+	State     json.RawMessage `json:"state,omitempty"`
+	Suspended *bool           `json:"suspended,omitempty"`
 
 	// Type A string, or a list of which one must hold.
 	Type json.RawMessage `json:"type,omitempty"`
@@ -1505,10 +1512,12 @@ type TransactionView struct {
 	Staged      bool                 `json:"staged"`
 	State       TransactionViewState `json:"state"`
 	SubmittedAt *time.Time           `json:"submitted_at"`
-	Suspended   bool                 `json:"suspended"`
-	Tags        map[string]string    `json:"tags"`
-	Type        string               `json:"type"`
-	UID         string               `json:"uid"`
+
+	// Suspended it is not sent until somebody resumes it
+	Suspended bool              `json:"suspended"`
+	Tags      map[string]string `json:"tags"`
+	Type      string            `json:"type"`
+	UID       string            `json:"uid"`
 }
 
 // TransactionViewState defines model for TransactionView.State.
@@ -2126,6 +2135,9 @@ type TestSubscriptionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListTransactionsParamsSuspended is a part of ListTransactions.
+type ListTransactionsParamsSuspended string
+
 // ListTransactionsParamsInclude is a part of ListTransactions.
 type ListTransactionsParamsInclude string
 
@@ -2134,15 +2146,16 @@ type ListTransactionsParamsOrder string
 
 // ListTransactionsParams are the parameters of ListTransactions; what is zero is not sent.
 type ListTransactionsParams struct {
-	Queue      []string `query:"queue"`
-	Type       []string `query:"type"`
-	State      []string `query:"state"`
-	Sender     []string `query:"sender"`
-	UID        []string `query:"uid"`
-	ID         []string `query:"id"`
-	ErrorClass []string `query:"error_class"`
-	ErrorCode  []string `query:"error_code"`
-	RedriveOf  string   `query:"redrive_of"`
+	Queue      []string                          `query:"queue"`
+	Type       []string                          `query:"type"`
+	State      []string                          `query:"state"`
+	Sender     []string                          `query:"sender"`
+	UID        []string                          `query:"uid"`
+	ID         []string                          `query:"id"`
+	ErrorClass []string                          `query:"error_class"`
+	ErrorCode  []string                          `query:"error_code"`
+	RedriveOf  string                            `query:"redrive_of"`
+	Suspended  []ListTransactionsParamsSuspended `query:"suspended"`
 	// inclusive
 	ReceivedAfter time.Time `query:"received_after"`
 	// exclusive
@@ -2220,8 +2233,24 @@ type RedriveTransactionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ResumeTransactionParams are the parameters of ResumeTransaction; what is zero is not sent.
+type ResumeTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // RetryTransactionParams are the parameters of RetryTransaction; what is zero is not sent.
 type RetryTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// SuspendTransactionParams are the parameters of SuspendTransaction; what is zero is not sent.
+type SuspendTransactionParams struct {
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2247,6 +2276,12 @@ type RedriveTransactionsParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// ResumeTransactionsParams are the parameters of ResumeTransactions; what is zero is not sent.
+type ResumeTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
 // RetryTransactionsParams are the parameters of RetryTransactions; what is zero is not sent.
 type RetryTransactionsParams struct {
 	// As dry_run in the body.
@@ -2263,6 +2298,12 @@ type StreamTransactionsParams struct {
 	ID    []string `query:"id"`
 	// Go on after this one; without it the stream begins now.
 	LastEventID string `header:"Last-Event-ID"`
+}
+
+// SuspendTransactionsParams are the parameters of SuspendTransactions; what is zero is not sent.
+type SuspendTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
 }
 
 // PostActorJSONRequestBody defines body for PostActor for application/json ContentType.
@@ -2394,8 +2435,14 @@ type CancelTransactionJSONRequestBody = ReasonBody
 // RedriveTransactionJSONRequestBody defines body for RedriveTransaction for application/json ContentType.
 type RedriveTransactionJSONRequestBody = RedriveBody
 
+// ResumeTransactionJSONRequestBody defines body for ResumeTransaction for application/json ContentType.
+type ResumeTransactionJSONRequestBody = ReasonBody
+
 // RetryTransactionJSONRequestBody defines body for RetryTransaction for application/json ContentType.
 type RetryTransactionJSONRequestBody = ReasonBody
+
+// SuspendTransactionJSONRequestBody defines body for SuspendTransaction for application/json ContentType.
+type SuspendTransactionJSONRequestBody = ReasonBody
 
 // PostTransactionsJSONRequestBody defines body for PostTransactions for application/json ContentType.
 type PostTransactionsJSONRequestBody = BatchBody
@@ -2406,8 +2453,14 @@ type CancelTransactionsJSONRequestBody = BulkInputBody
 // RedriveTransactionsJSONRequestBody defines body for RedriveTransactions for application/json ContentType.
 type RedriveTransactionsJSONRequestBody = BulkInputBody
 
+// ResumeTransactionsJSONRequestBody defines body for ResumeTransactions for application/json ContentType.
+type ResumeTransactionsJSONRequestBody = BulkInputBody
+
 // RetryTransactionsJSONRequestBody defines body for RetryTransactions for application/json ContentType.
 type RetryTransactionsJSONRequestBody = BulkInputBody
+
+// SuspendTransactionsJSONRequestBody defines body for SuspendTransactions for application/json ContentType.
+type SuspendTransactionsJSONRequestBody = BulkInputBody
 
 // ValidateWalkJSONRequestBody defines body for ValidateWalk for application/json ContentType.
 type ValidateWalkJSONRequestBody = Walk
@@ -2665,7 +2718,7 @@ var Operations = []Operation{
 	{Name: "RotateSecret", Method: "POST", Path: "/subscriptions/{name}/rotate-secret", Summary: "Draw a new secret; two are valid for a day", Query: []string{"dry_run"}},
 	{Name: "StreamSubscription", Method: "GET", Path: "/subscriptions/{name}/stream", Summary: "The same as server-sent events"},
 	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"dry_run"}},
-	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
+	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
 	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
@@ -2675,13 +2728,17 @@ var Operations = []Operation{
 	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"dry_run"}},
 	{Name: "GetTransactionHistory", Method: "GET", Path: "/transactions/{id}/history", Summary: "Every transition, oldest first"},
 	{Name: "RedriveTransaction", Method: "POST", Path: "/transactions/{id}/redrive", Summary: "Post what ended badly once more", Query: []string{"dry_run"}},
+	{Name: "ResumeTransaction", Method: "POST", Path: "/transactions/{id}/resume", Summary: "Let a suspended one go out", Query: []string{"dry_run"}},
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"dry_run"}},
+	{Name: "SuspendTransaction", Method: "POST", Path: "/transactions/{id}/suspend", Summary: "Keep it from going out", Query: []string{"dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
 	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},
 	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},
+	{Name: "ResumeTransactions", Method: "POST", Path: "/transactions:resume", Summary: "Let many suspended ones go out", Query: []string{"dry_run"}},
 	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
 	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
+	{Name: "SuspendTransactions", Method: "POST", Path: "/transactions:suspend", Summary: "Keep many from going out", Query: []string{"dry_run"}},
 	{Name: "ValidateWalk", Method: "POST", Path: "/walks:validate", Summary: "Judge the definition of a walk, by vertex and port"},
 }
 
@@ -3195,9 +3252,21 @@ func (c *Client) RedriveTransaction(ctx context.Context, id string, params *Redr
 	return ask[TransactionView](ctx, c, "POST", path, params, body)
 }
 
+// ResumeTransaction: Let a suspended one go out. POST /transactions/{id}/resume
+func (c *Client) ResumeTransaction(ctx context.Context, id string, params *ResumeTransactionParams, body *ResumeTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/transactions/%s/resume", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // RetryTransaction: End a delay now. POST /transactions/{id}/retry
 func (c *Client) RetryTransaction(ctx context.Context, id string, params *RetryTransactionParams, body *RetryTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/transactions/%s/retry", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// SuspendTransaction: Keep it from going out. POST /transactions/{id}/suspend
+func (c *Client) SuspendTransaction(ctx context.Context, id string, params *SuspendTransactionParams, body *SuspendTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/transactions/%s/suspend", segment(id))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
@@ -3225,6 +3294,12 @@ func (c *Client) RedriveTransactions(ctx context.Context, params *RedriveTransac
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ResumeTransactions: Let many suspended ones go out. POST /transactions:resume
+func (c *Client) ResumeTransactions(ctx context.Context, params *ResumeTransactionsParams, body *ResumeTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:resume"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // RetryTransactions: End the delays of many. POST /transactions:retry
 func (c *Client) RetryTransactions(ctx context.Context, params *RetryTransactionsParams, body *RetryTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
 	path := "/transactions:retry"
@@ -3235,6 +3310,12 @@ func (c *Client) RetryTransactions(ctx context.Context, params *RetryTransaction
 func (c *Client) StreamTransactions(ctx context.Context, params *StreamTransactionsParams) (*http.Response, error) {
 	path := "/transactions:stream"
 	return stream(ctx, c, "GET", path, params, nil)
+}
+
+// SuspendTransactions: Keep many from going out. POST /transactions:suspend
+func (c *Client) SuspendTransactions(ctx context.Context, params *SuspendTransactionsParams, body *SuspendTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:suspend"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ValidateWalk: Judge the definition of a walk, by vertex and port. POST /walks:validate

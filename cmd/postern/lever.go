@@ -48,15 +48,21 @@ var levers = []struct {
 
 		  postern abandon order-4711 --reason "the chain is gone"`,
 		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
+	{"suspend", "ID|UID...", "Keep a transaction from going out", `
+		Suspend transactions: what waits keeps its place, is not sent, and what stands behind it in its queue
+		waits too. What is out goes on, and is held before it would be sent again (pending).
+
+		  postern suspend order-4711 --reason "the customer called"`, nil},
 	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool or dispatcher after what is in flight", `
 		Pause queues, senders, pools or dispatchers: what is in flight finishes, posts are accepted, nothing
 		more goes out.
 
 		  postern pause queues/claim-7f3 --reason "the bank is closed"
 		  postern pause dispatchers/PAY`, nil},
-	{"resume", "NOUN/NAME...", "Let go on what was paused or drained", `
-		End a pause, and of a queue a drain.
+	{"resume", "ID|UID|NOUN/NAME...", "Let go on what was suspended, paused or drained", `
+		End the suspension of a transaction, a pause, and of a queue a drain.
 
+		  postern resume order-4711
 		  postern resume queues/claim-7f3`, nil},
 }
 

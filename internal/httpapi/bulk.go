@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -51,6 +52,7 @@ type bulkFilter struct {
 	ErrorClass     oneOrMore  `json:"error_class,omitempty"`
 	ErrorCode      oneOrMore  `json:"error_code,omitempty"`
 	RedriveOf      string     `json:"redrive_of,omitempty"`
+	Suspended      *bool      `json:"suspended,omitempty"`
 	ReceivedAfter  *time.Time `json:"received_after,omitempty" doc:"inclusive; without it, queue, id and uid: the last 24 hours"`
 	ReceivedBefore *time.Time `json:"received_before,omitempty" doc:"exclusive"`
 	DoneAfter      *time.Time `json:"done_after,omitempty" doc:"inclusive"`
@@ -65,8 +67,12 @@ func (f *bulkFilter) list(after string) *listInput {
 		}
 		return v
 	}
+	var suspended []string
+	if f.Suspended != nil {
+		suspended = []string{strconv.FormatBool(*f.Suspended)}
+	}
 	return &listInput{Queue: f.Queue, Type: f.Type, State: f.State, Sender: f.Sender, UID: f.UID, ID: f.ID, ErrorClass: f.ErrorClass,
-		ErrorCode: f.ErrorCode, RedriveOf: f.RedriveOf, ReceivedAfter: at(f.ReceivedAfter), ReceivedBefore: at(f.ReceivedBefore),
+		ErrorCode: f.ErrorCode, RedriveOf: f.RedriveOf, Suspended: suspended, ReceivedAfter: at(f.ReceivedAfter), ReceivedBefore: at(f.ReceivedBefore),
 		DoneAfter: at(f.DoneAfter), DoneBefore: at(f.DoneBefore), Paging: Paging{Order: "asc", Cursor: after}}
 }
 

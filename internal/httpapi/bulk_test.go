@@ -129,3 +129,42 @@ func TestAQueueIsPurgedDrainedAndResumed(t *testing.T) {
 		t.Errorf("%d audit rows: %v", rows, err)
 	}
 }
+
+func TestSuspendedOnesAreListedAndResumedTogether(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, d.want(201, "POST", "/transactions", fmt.Sprintf(`{"type": "pay", "queue": "q", "uid": "u-%d"}`, i)).str("id"))
+	}
+	d.want(200, "POST", "/transactions/"+ids[1]+"/suspend", `{"reason": "check"}`)
+	if v := d.want(200, "GET", "/transactions/"+ids[1], ""); v.body["suspended"] != true || v.str("state") != "WAITING" {
+		t.Error(v.raw)
+	}
+	if w := d.want(200, "GET", "/transactions/"+ids[1]+"/why", ""); !strings.Contains(w.raw, `suspended by dev: check`) || !strings.Contains(w.raw, ids[1]+"/resume") {
+		t.Error(w.raw)
+	}
+	for query, n := range map[string]int{"suspended=true": 1, "suspended=false": 2, "suspended=true&suspended=false": 3, "suspended=true&queue=q": 1, "suspended=true&uid=u-0": 0} {
+		if l := d.want(200, "GET", "/transactions?"+query, ""); len(l.body["items"].([]any)) != n {
+			t.Errorf("%s: %s", query, l.raw)
+		}
+	}
+	if b := d.want(200, "POST", "/transactions:suspend", `{"filter": {"queue": "q"}, "max": 10}`); b.body["changed"] != 2.0 || b.body["matched"] != 3.0 {
+		t.Error(b.raw)
+	}
+	if b := d.want(200, "POST", "/transactions:resume", `{"filter": {"suspended": true}, "max": 10, "dry_run": true}`); b.body["changed"] != 3.0 {
+		t.Error(b.raw)
+	}
+	if b := d.want(200, "POST", "/transactions:resume", `{"filter": {"suspended": true}, "max": 2}`); b.body["changed"] != 2.0 || b.body["next"] == nil {
+		t.Error(b.raw)
+	}
+	if l := d.want(200, "GET", "/transactions?suspended=true", ""); len(l.body["items"].([]any)) != 1 {
+		t.Error(l.raw)
+	}
+	h := d.want(200, "GET", "/transactions/"+ids[1]+"/history", "")
+	for _, want := range []string{`"event":"suspend"`, `"event":"resume"`, `"detail":"check"`} {
+		if !strings.Contains(h.raw, want) {
+			t.Errorf("no %s in %s", want, h.raw)
+		}
+	}
+}

@@ -45,6 +45,16 @@ func (a *API) retryNow(ctx context.Context, in *transactionActionInput) (*leverO
 	return act(ctx, in, a.Store.RetryNow)
 }
 
+// suspend keeps a transaction from going out: 200 at once, 202 for what is out, before it would be sent again.
+func (a *API) suspend(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
+	return act(ctx, in, a.Store.Suspend)
+}
+
+// resume ends a suspension.
+func (a *API) resume(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
+	return act(ctx, in, a.Store.Resume)
+}
+
 // abandon ends, by an operator's word, what an outage made immovable; it wants a reason.
 func (a *API) abandon(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
 	return act(ctx, in, a.Store.Abandon)

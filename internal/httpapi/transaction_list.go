@@ -20,6 +20,7 @@ type listInput struct {
 	ErrorClass     []string  `query:"error_class,explode"`
 	ErrorCode      []string  `query:"error_code,explode"`
 	RedriveOf      string    `query:"redrive_of"`
+	Suspended      []string  `query:"suspended,explode" enum:"true,false"`
 	ReceivedAfter  time.Time `query:"received_after" doc:"inclusive"`
 	ReceivedBefore time.Time `query:"received_before" doc:"exclusive"`
 	DoneAfter      time.Time `query:"done_after" doc:"inclusive"`
@@ -82,7 +83,7 @@ func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
 		p.list, err = a.byNames(ctx, in, f)
 		return p, err
 	}
-	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.ReceivedAfter, in.ReceivedBefore,
+	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.Suspended, in.ReceivedAfter, in.ReceivedBefore,
 		in.DoneAfter, in.DoneBefore, f.Ascending}
 	var c transactionCursor
 	if err := in.read(filters, &c); err != nil {
@@ -135,7 +136,12 @@ func (in *listInput) filter(a *API) (pg.ListFilter, error) {
 			}
 		}
 	}
-	return pg.ListFilter{Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
+	var suspended *bool
+	if len(in.Suspended) > 0 && !slices.ContainsFunc(in.Suspended, func(s string) bool { return s != in.Suspended[0] }) { // both is no filter
+		is := in.Suspended[0] == "true"
+		suspended = &is
+	}
+	return pg.ListFilter{Suspended: suspended, Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
 		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
 		Ascending: in.Order == "asc", Limit: limit, Examined: a.Limits.Examined, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
 }
@@ -186,7 +192,7 @@ func fits(t *pg.Transaction, in *listInput, f pg.ListFilter) bool {
 	within := func(after, before time.Time, t *time.Time) bool {
 		return (after.IsZero() || t != nil && !t.Before(after)) && (before.IsZero() || t != nil && t.Before(before))
 	}
-	return anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
+	return (f.Suspended == nil || *f.Suspended == t.Suspended) && anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
 		anyOf(f.States, string(t.State)) && anyOf(f.Senders, t.Sender) && anyOf(f.Classes, string(t.Class)) && anyOf(f.Codes, t.Code) &&
 		(f.RedriveOf == "" || f.RedriveOf == t.RedriveOf) && within(f.ReceivedAfter, f.ReceivedBefore, &t.ReceivedAt) && within(f.DoneAfter, f.DoneBefore, t.DoneAt)
 }

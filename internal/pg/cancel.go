@@ -30,11 +30,14 @@ type LeverResult struct {
 
 // inHand is what a lever on one transaction looks at, under the lock of its queue.
 type inHand struct {
-	q      *queueRow
-	e      *effects
-	task   *Task
-	state  outbox.State
-	marked bool // asked to be cancelled before
+	q     *queueRow
+	e     *effects
+	task  *Task
+	state outbox.State
+
+	marked    bool // asked to be cancelled before
+	suspended bool
+	held      bool // by something that it depends on
 
 	rows map[int64]*queueRow // with those of the dependents
 }
@@ -70,13 +73,16 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 	}
 	q := h.q
 	b = &pgx.Batch{}
-	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'cancelling'))
-		FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false)
+		FROM postern.task t
+		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held
+			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 		WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Epoch, by.Context).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			h.task = &Task{}
 			t := h.task
-			if err := rows.Scan(append(t.dests(), &h.state, &h.marked)...); err != nil {
+			if err := rows.Scan(append(t.dests(), &h.state, &h.marked, &h.suspended, &h.held)...); err != nil {
 				return err
 			}
 			t.tidy()
@@ -272,6 +278,9 @@ func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResul
 		}
 		if h.state != outbox.RETRY {
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY can be retried now", id, h.state)
+		}
+		if h.suspended {
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).With("lever", "resume")
 		}
 		// One that is to be cancelled is not retried: its worker is asked first, by the timer that the cancel set.
 		if h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now) {

@@ -65,8 +65,8 @@ func (m *model) cancel(rt *rapid.T) {
 		if !r.Pending {
 			rt.Fatalf("%+v", r)
 		}
-		if !x.cancelling && x.q.mode == modeDelay {
-			x.q.due = m.now
+		if !x.cancelling && (x.q.mode == modeDelay || x.q.mode == modeParked) {
+			x.q.mode, x.q.due = modeDelay, m.now
 		}
 		x.cancelling = true
 	default:
@@ -93,6 +93,36 @@ func (m *model) abandon(rt *rapid.T) {
 	x.state = outbox.UNRESOLVED
 	x.q.lose()
 	x.q.rest()
+}
+
+// suspend suspends a transaction, or resumes one that is.
+func (m *model) suspend(rt *rapid.T) {
+	x := m.tx(rt, func(*mTx) bool { return true })
+	q := x.q
+	if x.state.Terminal() {
+		if _, err := m.s.Suspend(m.ctx, m.by, x.id); fault.KindOf(err) != fault.Conflict {
+			rt.Fatalf("%s is suspended in %s: %v", x.uid, x.state, err)
+		}
+		return
+	}
+	pull := m.s.Suspend
+	if x.suspended {
+		pull = m.s.Resume
+	}
+	r, err := pull(m.ctx, m.by, x.id)
+	m.ok(err)
+	if x.suspended = !x.suspended; !r.Changed || r.Pending != (x.suspended && x.state != outbox.WAITING) {
+		rt.Fatalf("%s in %s: %+v", x.uid, x.state, r)
+	}
+	switch {
+	case q.cur == nil && q.head() == x:
+		q.rest()
+	case q.cur == x && q.mode == modeParked && !x.suspended:
+		q.due = m.now
+		if q.mode = modeAsk; x.state == outbox.RETRY {
+			q.mode = modeDelay
+		}
+	}
 }
 
 func (m *model) pause(rt *rapid.T) {

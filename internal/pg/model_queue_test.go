@@ -24,6 +24,7 @@ type mTx struct {
 	retries    int
 	notBefore  time.Time
 	cancelling bool
+	suspended  bool
 	tried      bool // went out before, so that it may be pinned to its sender
 }
 
@@ -53,6 +54,7 @@ const (
 	modePoll    = "poll"    // REVISION
 	modeDelay   = "delay"   // RETRY
 	modeElapsed = "elapsed" // RETRY, with an owner
+	modeParked  = "parked"  // in flight, and suspended before it would go out again
 )
 
 func (q *mQueue) head() *mTx {
@@ -85,6 +87,8 @@ func (q *mQueue) rest() {
 	switch h := q.head(); {
 	case h == nil:
 		q.mode = modeIdle
+	case h.suspended:
+		q.mode = modeHeld
 	case h.notBefore.After(q.m.now):
 		q.mode, q.due = modeHeld, h.notBefore
 	default:
@@ -129,6 +133,15 @@ func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 			q.owner, q.epoch = owner, epoch
 		}
 	case sequencer.ThenCall:
+		if x.suspended {
+			was := a.Lease
+			x.state, x.attempt, x.retries = was.Phase.Transaction(), was.Attempt, was.Retries
+			q.owner, q.lease, q.due, q.mode = nil, nil, time.Time{}, modeParked
+			if out.Next != nil {
+				q.m.rt.Fatalf("%s is suspended, and goes on with %+v", x.uid, out.Next)
+			}
+			return
+		}
 		q.mode, q.due, q.lease = modeCall, time.Time{}, out.Next
 		if out.Next == nil || out.Next.ID() != x.id {
 			q.m.rt.Fatalf("%s goes on with %+v", x.uid, out.Next)
@@ -179,10 +192,14 @@ func (m *model) check(rt *rapid.T) {
 	var want []string
 	for _, q := range m.sorted() {
 		for i, x := range q.txs {
-			want = append(want, fmt.Sprintf("%s %d %s %s", q.name, i+1, x.uid, x.state))
+			line := fmt.Sprintf("%s %d %s %s", q.name, i+1, x.uid, x.state)
+			if x.suspended && !x.state.Terminal() {
+				line += " suspended"
+			}
+			want = append(want, line)
 		}
 	}
-	rows, err := m.s.Pool().Query(m.ctx, `SELECT concat_ws(' ', queue, position, uid, state) FROM postern.transactions ORDER BY queue, position`)
+	rows, err := m.s.Pool().Query(m.ctx, `SELECT concat_ws(' ', queue, position, uid, state, CASE WHEN suspended THEN 'suspended' END) FROM postern.transactions ORDER BY queue, position`)
 	m.ok(err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	m.ok(err)

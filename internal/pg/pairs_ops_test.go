@@ -123,6 +123,14 @@ func retryNow(i int) op {
 	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.RetryNow(a.ctx, a.by, a.ids[i]) })
 }
 
+func suspend(i int) op {
+	return lever(fmt.Sprintf("suspend %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Suspend(a.ctx, a.by, a.ids[i]) })
+}
+
+func resumeOne(i int) op {
+	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Resume(a.ctx, a.by, a.ids[i]) })
+}
+
 var (
 	// the first commit of these makes the row of a reaped queue
 	pause  = lever("pause", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })

@@ -39,13 +39,13 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll}
+			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1)}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
 		func(a *arena) []op {
 			return slices.Concat(inHand, a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"),
-				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry})
+				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry, suspend(1), suspend(2)})
 		}},
 	{"at the end of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b"); a.stale() },
@@ -144,6 +144,50 @@ var stages = []stage{
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, release, giveUp, cancel(2), settleOther(done()), settleOther(outbox.Answer{Class: outbox.ClassRejected, Code: "500"})},
 				a.dispatched("done", "rejected"))
+		}},
+	{"with a suspended head",
+		func(a *arena) {
+			a.ids = a.post("q", "T", "a", "b", "c")
+			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
+			a.must(err)
+		},
+		func(a *arena) []op {
+			return []op{claim, wake, release, pause, resume, hurry, ingestOne, suspend(0), suspend(1), resumeOne(0), cancel(0), cancel(1), cancelAll}
+		}},
+	{"suspended in flight",
+		func(a *arena) {
+			a.flying(0, "a", "b", "c")
+			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
+			a.must(err)
+			a.stale()
+		},
+		func(a *arena) []op {
+			return slices.Concat(inHand, a.dispatched("done", "back", "failed", "blocked", "ambiguous"), []op{abandon(0), suspend(1), resumeOne(0), cancel(1)})
+		}},
+	{"suspended after a delay",
+		func(a *arena) {
+			a.failing()
+			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
+			a.must(err)
+			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			a.lease = w.Leases[0]
+		},
+		func(a *arena) []op {
+			return slices.Concat(inHand, []op{a.elapsed(), cancel(0), abandon(0), retryNow(0), resumeOne(0), suspend(1)})
+		}},
+	{"parked",
+		func(a *arena) {
+			a.failing()
+			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
+			a.must(err)
+			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			a.lease = w.Leases[0]
+			a.elapsed().run(a, a.s)
+		},
+		func(a *arena) []op {
+			return []op{claim, wake, release, pause, hurry, ingestOne, cancel(0), cancel(1), abandon(0), retryNow(0), resumeOne(0), suspend(0)}
 		}},
 	{"idle",
 		func(a *arena) {

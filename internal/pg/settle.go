@@ -106,22 +106,23 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) (Settled, error) {
 func newSettlement(s *Store, answers []*Answer) *settlement {
 	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
 		queues: map[int64]*queueRow{}, read: bodies{}, next: map[place]*Task{}, passed: map[place]int32{},
-		marked: map[place]bool{}, watched: map[place]bool{}, ended: map[place]bool{}}
+		marked: map[place]bool{}, suspended: map[place]bool{}, watched: map[place]bool{}, ended: map[place]bool{}}
 }
 
 type settlement struct {
-	s       *Store
-	e       *effects
-	answers []*Answer
-	out     []Settled
-	queues  map[int64]*queueRow
-	read    bodies
-	next    map[place]*Task // behind what ends
-	passed  map[place]int32 // marks between what ends and the next
-	watched map[place]bool  // others depend on it
-	deps    *reach          // whom its end gets to, if it is settled apart
-	marked  map[place]bool  // somebody asked to cancel what ends, perhaps after the lease was read
-	ended   map[place]bool  // has an outcome already
+	s         *Store
+	e         *effects
+	answers   []*Answer
+	out       []Settled
+	queues    map[int64]*queueRow
+	read      bodies
+	next      map[place]*Task // behind what ends
+	passed    map[place]int32 // marks between what ends and the next
+	watched   map[place]bool  // others depend on it
+	deps      *reach          // whom its end gets to, if it is settled apart
+	marked    map[place]bool  // somebody asked to cancel what ends, perhaps after the lease was read
+	suspended map[place]bool  // it may not go out
+	ended     map[place]bool  // has an outcome already
 }
 
 // place is a position of a queue. A batch may hold two answers of one queue, a late one beside the one
@@ -208,7 +209,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 	b := &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
-		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && (a.Step.Then == sequencer.ThenEnd || a.Step.Then == sequencer.ThenCall) {
+		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then != sequencer.ThenWait && a.Step.Then != sequencer.ThenAsk {
 			if a.Step.Then == sequencer.ThenEnd {
 				delete(st.next, placeOf(id))
 				nextUnsettled(b, id.Queue, id.Seq, id.Day, st.deps.except(id.Queue), func(t *Task) { st.next[placeOf(id)] = t },
@@ -218,6 +219,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 				var kind string
 				_, err := pgx.ForEachRow(rows, []any{&kind}, func() error {
 					st.marked[placeOf(id)] = st.marked[placeOf(id)] || kind == "cancelling"
+					st.suspended[placeOf(id)] = st.suspended[placeOf(id)] || kind == "suspended"
 					st.watched[placeOf(id)] = st.watched[placeOf(id)] || kind == "watched"
 					return nil
 				})
@@ -287,6 +289,8 @@ func (st *settlement) settle(i int, a *Answer) error {
 	case sequencer.ThenCall:
 		if st.marked[placeOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
 			st.reconsider(q) // a cancel was accepted while its worker was asked
+		} else if st.suspended[placeOf(l.ID())] {
+			st.park(q)
 		} else {
 			st.call(i, q, a)
 		}
@@ -435,7 +439,9 @@ func (st *settlement) back(q *queueRow, a *Answer) error {
 	if step.PinSender {
 		q.Pin = sender
 	}
-	return st.e.rest(q, l.Task, false)
+	task := *l.Task
+	task.Held = st.suspended[placeOf(l.ID())]
+	return st.e.rest(q, &task, false)
 }
 
 func (st *settlement) attempt(a *Answer, step string) *attemptRow {

@@ -43,6 +43,7 @@ type Transaction struct {
 	Result      json.RawMessage
 	RedriveOf   string
 	RedrivenBy  string
+	Suspended   bool     // it is not sent until somebody resumes it
 	Staged      bool     // submitted by SQL and not drained: it has no id
 	DependsOn   []string // ids
 	Callback    *outbox.Callback
@@ -55,7 +56,7 @@ const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHI
 const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
-	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), v.callback,
+	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), v.callback, v.suspended,
 	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d
 		JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
 
@@ -69,7 +70,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
-		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.Callback, &t.DependsOn}
+		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.Callback, &t.Suspended, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}

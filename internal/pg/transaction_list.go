@@ -17,6 +17,7 @@ type ListFilter struct {
 	ReceivedAfter, ReceivedBefore                  time.Time // half-open
 	DoneAfter, DoneBefore                          time.Time
 	RedriveOf                                      string
+	Suspended                                      *bool
 	Ascending                                      bool
 	From                                           *ListCursor // nil for the first page
 	Limit                                          int
@@ -236,6 +237,12 @@ func (q *listQuery) narrow(contextID int32, f ListFilter) {
 		if len(c.values) > 0 {
 			q.by("v."+c.column+" = ANY (%s)", c.values)
 		}
+	}
+	if f.Suspended != nil {
+		if *f.Suspended { // sparse, and found by its key
+			q.thin = append(q.thin, "EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (k.queue_id, k.seq, 'suspended'))")
+		}
+		q.by("v.suspended = %s", *f.Suspended)
 	}
 	if !f.DoneAfter.IsZero() {
 		q.by("v.done_at >= %s", f.DoneAfter)

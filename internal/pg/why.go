@@ -201,11 +201,40 @@ func (x *explain) behind(t *Transaction) error {
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
 		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
 	}
+	if _, err := x.suspended(t.ID); err != nil {
+		return err
+	}
 	if err := x.dependencies(t.ID); err != nil {
 		return err
 	}
 	x.own = len(x.blockers)
 	return nil
+}
+
+// suspended adds that somebody keeps a transaction from going out, with who and why.
+func (x *explain) suspended(id outbox.ID) (bool, error) {
+	b := Blocker{Kind: "suspended", Object: txPath(id), Levers: []Lever{x.lever(id, "resume", "admin")}}
+	var actor, reason string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
+		Scan(&actor, &reason, &b.Since)
+	if isNoRows(err) {
+		return false, nil
+	}
+	b.Detail = because("suspended by "+actor, reason)
+	x.add(b)
+	return true, known(err)
+}
+
+// parked says whether the head, in flight, is held before it would go out again, and by whom.
+func (x *explain) parked() (bool, error) {
+	if x.q.Marks == 0 || x.q.Node != 0 || x.due != nil {
+		return false, nil
+	}
+	var parked bool
+	if err := x.s.pool.QueryRow(x.ctx, parkedSQL, x.q.ID, x.s.conf.resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
+		return false, known(err)
+	}
+	return x.suspended(x.head.ID)
 }
 
 // dependencies lists what a transaction waits for that is not DONE.

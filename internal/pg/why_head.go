@@ -16,6 +16,19 @@ func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // explainHead lists what is in the way of the head, in the order in which a person would remove it.
 func (x *explain) explainHead() error {
+	if x.flying {
+		if parked, err := x.parked(); parked || err != nil {
+			return err
+		}
+	}
+	if err := x.explainPhase(); err != nil || !x.flying {
+		return err
+	}
+	_, err := x.suspended(x.head.ID) // it holds before the head would go out again
+	return err
+}
+
+func (x *explain) explainPhase() error {
 	switch x.q.Phase {
 	case outbox.PhaseIdle, outbox.PhaseReady:
 		return x.ready()
@@ -24,6 +37,9 @@ func (x *explain) explainHead() error {
 			if err := x.paused(); err != nil {
 				return err
 			}
+		}
+		if _, err := x.suspended(x.head.ID); err != nil {
+			return err
 		}
 		if err := x.dependencies(x.head.ID); err != nil {
 			return err

@@ -29,6 +29,7 @@ func init() { // the functions name commands in their errors
 		"pause": paused(true), "resume": paused(false), "drain": drain, "redrive": redrive, "block": block, "unblock": unblock,
 		"cancel":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
 		"abandon": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
+		"suspend": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Suspend(s.ctx, by, id) }),
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
 		// what is seen

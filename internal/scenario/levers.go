@@ -45,12 +45,18 @@ func on(pull func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error)) fun
 	}
 }
 
-// paused makes pause and resume: NAME queue|sender|pool|dispatcher NAME
+// paused makes pause and resume: NAME queue|sender|pool|dispatcher NAME, and resume transaction UID
 func paused(on bool) func(*story, *command, say) error {
 	return func(s *story, c *command, say say) error {
 		var r pg.LeverResult
 		var err error
 		switch what := c.word(); what {
+		case "transaction":
+			id, idErr := s.id(c.word())
+			if idErr != nil || on {
+				return fmt.Errorf("a transaction is suspended: %w", idErr)
+			}
+			r, err = s.store.Resume(s.ctx, s.by, id)
 		case "queue":
 			r, err = s.store.PauseQueue(s.ctx, s.by, c.word(), on)
 		case "sender":

@@ -82,6 +82,8 @@ var Invariants = []Invariant{
 	{"I12", "a queue with work has an owner, a ready row under its own key, or a timer, or is paused", `
 		SELECT 'queue ' || queue_id || ' in ' || phase || ' is forgotten' FROM postern.queue q
 		WHERE phase <> 'IDLE' AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
+			AND NOT (phase IN ('DISPATCHING', 'DELAY') AND node_id IS NULL
+				AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'suspended')))
 			AND (phase IN ('WAITING_INCLUSION', 'DELAY') OR node_id IS NULL
 				AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
 				AND NOT (paused AND phase IN ('READY', 'HELD'))

@@ -1,0 +1,105 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Suspend keeps a transaction from going out until Resume (S2.21): it keeps its place, and what stands behind
+// it waits. What is out already goes on; before it would be sent once more it is held, with its sender, since
+// a retry has to replace what that sender sent (pending). Changed is false for one that is suspended.
+//
+// Why nothing suspended goes out: the mark is written under the lock of its queue, which claim and settle
+// hold when they hand something out; a head that stood ready leaves its lane in the same commit, and with a
+// mark in the queue each settle reads, behind its lock, what holds the next one and the one in hand.
+func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		r = LeverResult{}
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		if h.state.Terminal() {
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: nothing is left to suspend", id, h.state)
+		}
+		if r.Pending = h.state != outbox.WAITING; r.Pending {
+			r.At = "before it would go out again"
+		}
+		if r.Changed = !h.suspended; r.Changed {
+			e, q := h.e, h.q
+			e.marks = append(e.marks, markRow{id.Queue, id.Seq, "suspended", by.Reason, by.Actor})
+			q.Marks++
+			if q.Cur == 0 && q.Head == id.Seq {
+				e.leave(q)
+				q.NotBefore = zeroTime
+				e.enter(q, outbox.PhaseHeld)
+			}
+			e.save(q)
+		}
+		b := &pgx.Batch{}
+		s.audit(b, by, "suspend", txPath(id))
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// Resume ends a suspension: the transaction goes out when its turn comes, or has come.
+func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		r = LeverResult{}
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		if h.state.Terminal() {
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
+		}
+		b := &pgx.Batch{}
+		if r.Changed = h.suspended; r.Changed {
+			e, q := h.e, h.q
+			e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "suspended"})
+			q.Marks--
+			switch {
+			case q.Cur == 0 && q.Head == id.Seq && !h.held:
+				e.leave(q)
+				if err := e.rest(q, h.task, false); err != nil {
+					return err
+				}
+			case q.Cur == id.Seq && q.Node == 0:
+				parked, err := e.parked(ctx, t, q)
+				if err != nil {
+					return err
+				}
+				if parked { // its worker is asked once more before it is sent
+					e.timerSet[q.ID] = e.now
+				}
+			}
+			e.save(q)
+		}
+		s.audit(b, by, "resume", txPath(id))
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// parked says whether what is in flight has been held before it would go out again: then nothing but a lever
+// moves it, neither a timer nor a place in the lane resume.
+func (e *effects) parked(ctx context.Context, t *txn, q *queueRow) (parked bool, err error) {
+	k := e.key(q)
+	b := &pgx.Batch{}
+	b.Queue(parkedSQL, q.ID, k.Lane, k.Prio, k.Since).QueryRow(func(row pgx.Row) error { return row.Scan(&parked) })
+	return parked, t.send(ctx, b)
+}
+
+const parkedSQL = `SELECT NOT EXISTS (SELECT FROM postern.timer WHERE queue_id = $1)
+	AND NOT EXISTS (SELECT FROM postern.ready WHERE (lane, prio, since, queue_id) = ($2, $3, $4, $1))`
+
+// park holds what is in flight before it would go out again.
+func (st *settlement) park(q *queueRow) {
+	q.Node, q.NodeEpoch, q.NotBefore = 0, 0, zeroTime
+	st.e.timerDel = append(st.e.timerDel, q.ID)
+}
