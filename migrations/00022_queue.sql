@@ -29,6 +29,7 @@ CREATE TABLE postern.queue (
     named         boolean NOT NULL DEFAULT true,
     head_seq      bigint NOT NULL,           -- first position without an outcome; written lazily
     cur_seq       bigint,                    -- in flight; while a node works through: its first position
+    next_seq      bigint,                    -- goes out next, where that is not head_seq: it was placed ahead
     tail_seq      bigint NOT NULL,
     head_day      date NOT NULL,             -- the head's day is not before it
     tail_day      date NOT NULL,
@@ -60,6 +61,7 @@ CREATE TABLE postern.queue (
     CONSTRAINT idle_is_empty CHECK ((phase = 'IDLE') = (head_seq > tail_seq)),
     CONSTRAINT head_follows_tail_by_one CHECK (head_seq <= tail_seq + 1),
     CONSTRAINT position_lies_in_queue CHECK (cur_seq BETWEEN head_seq AND tail_seq),
+    CONSTRAINT next_lies_in_queue CHECK (next_seq IS NULL OR cur_seq IS NULL AND next_seq BETWEEN head_seq + 1 AND tail_seq),
     CONSTRAINT sender_is_held_in_flight_only CHECK (sender_id IS NULL OR cur_seq IS NOT NULL),
     CONSTRAINT owner_has_an_epoch CHECK ((node_id IS NULL) = (node_epoch IS NULL)),
     CONSTRAINT owner_has_work_in_flight CHECK (node_id IS NULL OR cur_seq IS NOT NULL),

@@ -110,10 +110,13 @@ CREATE INDEX delivery_by_time ON postern.delivery (context_id, created_at, queue
 CREATE TABLE postern.mark (
     queue_id bigint NOT NULL,
     seq      bigint NOT NULL,
-    kind     text NOT NULL CONSTRAINT mark_kind_is_known CHECK (kind IN ('cancelled', 'cancelling', 'held', 'watched', 'suspended')),
+    kind     text NOT NULL CONSTRAINT mark_kind_is_known CHECK (kind IN ('cancelled', 'cancelling', 'held', 'watched', 'suspended', 'placed')),
     reason   text NOT NULL DEFAULT '',
     actor    text NOT NULL DEFAULT '',
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    rank     numeric,                        -- of what was placed: it goes out in this order, others in that of seq
+    before_seq bigint,                       -- what it was placed before; null at the end of the queue
+    CONSTRAINT placed_has_a_rank CHECK ((kind = 'placed') = (rank IS NOT NULL)),
     CONSTRAINT one_mark_of_a_kind PRIMARY KEY (queue_id, seq, kind)
 );
 

@@ -66,7 +66,8 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        CASE WHEN o.state IS NOT NULL THEN o.error_code ELSE b.code END AS error_code,
        CASE WHEN o.state IS NOT NULL THEN o.error ELSE b.error END AS error,
        o.result, o.block_height, t.callback,
-       CASE WHEN q.marks > 0 THEN EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'suspended')) ELSE false END AS suspended
+       CASE WHEN q.marks > 0 THEN EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'suspended')) ELSE false END AS suspended,
+       CASE WHEN q.marks > 0 THEN (SELECT m.before_seq FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'placed')) END AS placed_before
 FROM postern.task t
 JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
@@ -74,7 +75,7 @@ LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, 
 LEFT JOIN postern.queue q ON q.queue_id = t.queue_id AND o.queue_id IS NULL
 LEFT JOIN LATERAL (SELECT coalesce(t.seq = q.cur_seq OR (q.marks = 0 AND t.seq > q.cur_seq AND EXISTS (
         SELECT FROM postern.outcome p WHERE p.queue_id = t.queue_id AND p.seq = t.seq - 1)), false) AS flying) f ON true
-LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL AND t.seq = q.head_seq) AS head) h ON true
+LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL AND t.seq = coalesce(q.next_seq, q.head_seq)) AS head) h ON true
 LEFT JOIN LATERAL (SELECT x.hash, x.fee, x.answered_at FROM postern.attempt x
         WHERE h.head AND (x.queue_id, x.seq, x.day, x.step) = (t.queue_id, t.seq, t.day, 'dispatch') AND x.hash IS NOT NULL
         ORDER BY x.attempt DESC LIMIT 1) a ON true
@@ -90,7 +91,7 @@ LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq);
 -- What people read shows the contexts that the asking role has (00039); a barrier, so that no function of a
 -- WHERE of theirs sees other rows.
 CREATE VIEW postern.transactions WITH (security_barrier) AS
-SELECT context, queue, seq AS position, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
+SELECT context, queue, seq AS position, placed_before, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
        not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, suspended, redrive_of, tags
 FROM postern.tx
 WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);

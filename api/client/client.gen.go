@@ -883,6 +883,39 @@ type MemberView struct {
 	Roles []string `json:"roles"`
 }
 
+// MoveInputBody defines model for MoveInputBody.
+type MoveInputBody struct {
+	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
+	//
+	// Examples: head
+	Place json.RawMessage `json:"place"`
+
+	// Reason Kept in the audit row.
+	Reason *string `json:"reason,omitempty"`
+}
+
+// MoveManyInputBody defines model for MoveManyInputBody.
+type MoveManyInputBody struct {
+	// After next of the answer before.
+	After  *string `json:"after,omitempty"`
+	DryRun *bool   `json:"dry_run,omitempty"`
+
+	// Filter As in the list.
+	Filter *BulkFilter `json:"filter,omitempty"`
+
+	// Ids ids, or filter with max.
+	Ids []string `json:"ids,omitempty"`
+
+	// Max Required with filter: nothing beyond it is touched.
+	Max *int64 `json:"max,omitempty"`
+
+	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
+	//
+	// Examples: head
+	Place  json.RawMessage `json:"place"`
+	Reason *string         `json:"reason,omitempty"`
+}
+
 // NewAPIKey defines model for NewAPIKey.
 type NewAPIKey struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
@@ -1491,6 +1524,9 @@ type TransactionView struct {
 	MaxRetries *int64     `json:"max_retries"`
 	NextAt     *time.Time `json:"next_at"`
 	NotBefore  *time.Time `json:"not_before"`
+
+	// PlacedBefore the position that it was moved before; null where it goes out by its own, or last
+	PlacedBefore *int64 `json:"placed_before"`
 
 	// Position the order of arrival in its queue; never changes; 0 while staged
 	Position int64 `json:"position"`
@@ -2224,6 +2260,14 @@ type CancelTransactionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// MoveTransactionParams are the parameters of MoveTransaction; what is zero is not sent.
+type MoveTransactionParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // RedriveTransactionParams are the parameters of RedriveTransaction; what is zero is not sent.
 type RedriveTransactionParams struct {
 	// Answer what would change, and change nothing.
@@ -2266,6 +2310,12 @@ type PostTransactionsParams struct {
 
 // CancelTransactionsParams are the parameters of CancelTransactions; what is zero is not sent.
 type CancelTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
+// MoveTransactionsParams are the parameters of MoveTransactions; what is zero is not sent.
+type MoveTransactionsParams struct {
 	// As dry_run in the body.
 	DryRun *bool `query:"dry_run"`
 }
@@ -2432,6 +2482,9 @@ type AbandonTransactionJSONRequestBody = ReasonBody
 // CancelTransactionJSONRequestBody defines body for CancelTransaction for application/json ContentType.
 type CancelTransactionJSONRequestBody = ReasonBody
 
+// MoveTransactionJSONRequestBody defines body for MoveTransaction for application/json ContentType.
+type MoveTransactionJSONRequestBody = MoveInputBody
+
 // RedriveTransactionJSONRequestBody defines body for RedriveTransaction for application/json ContentType.
 type RedriveTransactionJSONRequestBody = RedriveBody
 
@@ -2449,6 +2502,9 @@ type PostTransactionsJSONRequestBody = BatchBody
 
 // CancelTransactionsJSONRequestBody defines body for CancelTransactions for application/json ContentType.
 type CancelTransactionsJSONRequestBody = BulkInputBody
+
+// MoveTransactionsJSONRequestBody defines body for MoveTransactions for application/json ContentType.
+type MoveTransactionsJSONRequestBody = MoveManyInputBody
 
 // RedriveTransactionsJSONRequestBody defines body for RedriveTransactions for application/json ContentType.
 type RedriveTransactionsJSONRequestBody = BulkInputBody
@@ -2727,6 +2783,7 @@ var Operations = []Operation{
 	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch"},
 	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"dry_run"}},
 	{Name: "GetTransactionHistory", Method: "GET", Path: "/transactions/{id}/history", Summary: "Every transition, oldest first"},
+	{Name: "MoveTransaction", Method: "POST", Path: "/transactions/{id}/move", Summary: "Let it go out earlier or later in its queue", Query: []string{"dry_run"}},
 	{Name: "RedriveTransaction", Method: "POST", Path: "/transactions/{id}/redrive", Summary: "Post what ended badly once more", Query: []string{"dry_run"}},
 	{Name: "ResumeTransaction", Method: "POST", Path: "/transactions/{id}/resume", Summary: "Let a suspended one go out", Query: []string{"dry_run"}},
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"dry_run"}},
@@ -2734,6 +2791,7 @@ var Operations = []Operation{
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
 	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},
+	{Name: "MoveTransactions", Method: "POST", Path: "/transactions:move", Summary: "Move many, which keep their order", Query: []string{"dry_run"}},
 	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},
 	{Name: "ResumeTransactions", Method: "POST", Path: "/transactions:resume", Summary: "Let many suspended ones go out", Query: []string{"dry_run"}},
 	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
@@ -3246,6 +3304,12 @@ func (c *Client) GetTransactionHistory(ctx context.Context, id string) (*Answer[
 	return ask[HistoryOutputBody](ctx, c, "GET", path, nil, nil)
 }
 
+// MoveTransaction: Let it go out earlier or later in its queue. POST /transactions/{id}/move
+func (c *Client) MoveTransaction(ctx context.Context, id string, params *MoveTransactionParams, body *MoveTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/transactions/%s/move", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // RedriveTransaction: Post what ended badly once more. POST /transactions/{id}/redrive
 func (c *Client) RedriveTransaction(ctx context.Context, id string, params *RedriveTransactionParams, body *RedriveTransactionJSONRequestBody) (*Answer[TransactionView], error) {
 	path := fmt.Sprintf("/transactions/%s/redrive", segment(id))
@@ -3285,6 +3349,12 @@ func (c *Client) PostTransactions(ctx context.Context, params *PostTransactionsP
 // CancelTransactions: Take back many. POST /transactions:cancel
 func (c *Client) CancelTransactions(ctx context.Context, params *CancelTransactionsParams, body *CancelTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
 	path := "/transactions:cancel"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// MoveTransactions: Move many, which keep their order. POST /transactions:move
+func (c *Client) MoveTransactions(ctx context.Context, params *MoveTransactionsParams, body *MoveTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:move"
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,12 +52,44 @@ var levers = []struct {
 		waits too. What is out goes on, and is held before it would be sent again (pending).
 
 		  postern suspend order-4711 --reason "the customer called"`, nil},
+	{"move", "ID|UID...", "Let a waiting transaction go out earlier or later in its queue", `
+		Move waiting transactions within their queue: before or after another one, or first of all that wait.
+		Several keep the order in which they are named. Their positions, which tell the order of arrival, stay.
+
+		  postern move order-4711 --first --reason "the customer waits"
+		  postern move order-4711 order-4712 --before order-4700`,
+		func(cmd *cobra.Command) {
+			cmd.Flags().Bool("first", false, "before all that wait")
+			cmd.Flags().String("before", "", "id or uid of a transaction of the same queue")
+			cmd.Flags().String("after", "", "id or uid of a transaction of the same queue")
+		}},
 	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool or dispatcher after what is in flight", `
 		Pause queues, senders, pools or dispatchers: what is in flight finishes, posts are accepted, nothing
 		more goes out.
 
 		  postern pause queues/claim-7f3 --reason "the bank is closed"
 		  postern pause dispatchers/PAY`, nil},
+	{"drain", "queues/NAME...", "Let a queue accept nothing more and work off the rest", `
+		Refuse posts to queues until they are resumed; what they hold goes out.
+
+		  postern drain queues/claim-7f3`, nil},
+	{"purge", "queues/NAME...", "Cancel what waits in a queue", `
+		Cancel what waits in queues, oldest first; what is in flight goes on, and so do posts.
+
+		  postern purge queues/claim-7f3 --dry-run
+		  postern purge queues/claim-7f3 --max 100 --reason "posted twice"`,
+		func(cmd *cobra.Command) { cmd.Flags().Int("max", bulkMost, "no more than these") }},
+	{"block", "senders/ACCOUNT...", "Let a sender take no queue for a while", `
+		Block senders for a time, or until somebody unblocks them; a queue that one serves keeps it.
+
+		  postern block senders/acct-1 --for 1h --reason "nonce gap"`,
+		func(cmd *cobra.Command) {
+			cmd.Flags().String("for", "", "how long, as in 90s or 24h; without it until unblocked")
+		}},
+	{"unblock", "senders/ACCOUNT...", "Let a blocked sender work again", `
+		End the block of senders.
+
+		  postern unblock senders/acct-1`, nil},
 	{"resume", "ID|UID|NOUN/NAME...", "Let go on what was suspended, paused or drained", `
 		End the suspension of a transaction, a pause, and of a queue a drain.
 
@@ -69,7 +100,7 @@ var levers = []struct {
 func leverCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for _, l := range levers {
-		var reason string
+		var how pulling
 		cmd := &cobra.Command{
 			Use: l.verb + " " + l.use, Short: l.short, Long: trim(l.long), Args: cobra.MinimumNArgs(1),
 			ValidArgsFunction: completeObjects(l.verb),
@@ -82,10 +113,20 @@ func leverCommands() []*cobra.Command {
 				if err != nil {
 					return err
 				}
-				return d.pull(cmd, l.verb, args, reason, asked)
+				if how.extra, err = d.extra(cmd); err != nil {
+					return err
+				}
+				if strings.Contains(args[0], "=") {
+					return d.pullMany(cmd, l.verb, args, how, asked)
+				}
+				return d.pull(cmd, l.verb, args, how, asked)
 			},
 		}
-		cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
+		cmd.Flags().StringVar(&how.reason, "reason", "", "why; kept with who and when")
+		cmd.Flags().BoolVar(&how.dry, "dry-run", false, "say what would change, and change nothing")
+		if can("POST", "/transactions:"+l.verb) {
+			cmd.Flags().IntVar(&how.most, "max", 0, "with FILTER=VALUE, as in ls: nothing beyond so many is touched")
+		}
 		asClient(cmd)
 		if l.args != nil {
 			l.args(cmd)
@@ -97,23 +138,21 @@ func leverCommands() []*cobra.Command {
 
 // pull pulls a lever on each object and prints a line for each: what is refused does not keep the others
 // from being asked, and makes the exit code 1.
-func (d *door) pull(cmd *cobra.Command, verb string, objects []string, reason string, asJSON bool) error {
-	body, err := json.Marshal(map[string]string{"reason": reason})
-	if err != nil {
-		return err
-	}
-	if reason == "" {
-		body = nil
-	}
+func (d *door) pull(cmd *cobra.Command, verb string, objects []string, how pulling, asJSON bool) error {
 	p, refused := paperOf(cmd), 0
-	for _, object := range objects {
-		r, err := d.pullOne(cmd, verb, object, body)
+	for i, object := range objects {
+		r, err := d.pullOne(cmd, verb, object, how)
 		var problem *client.Problem
 		if errors.As(err, &problem) && len(objects) > 1 {
 			refused++
 			r = record{"object": object, "result": "refused", "code": problem.Code, "detail": problem.Detail}
 		} else if err != nil {
 			return err
+		}
+		if verb == "move" && i+1 < len(objects) && how.extra["place"] != nil && err == nil {
+			if how.extra["place"], err = d.behind(how.extra["place"], object); err != nil {
+				return err
+			}
 		}
 		if asJSON {
 			if err := printJSON(cmd, r); err != nil {
@@ -129,8 +168,16 @@ func (d *door) pull(cmd *cobra.Command, verb string, objects []string, reason st
 			said += ": " + r.text("detail")
 		case r.text("at") != "":
 			said += ": " + r.text("at")
+		case verb == "purge":
+			said = fmt.Sprintf("done: %d cancelled", r.whole("cancelled"))
+			if r.at("more") == true {
+				said += "; more wait"
+			}
 		case r.at("changed") == false:
 			said += ": it was so already"
+		}
+		if how.dry {
+			said = "would be " + said
 		}
 		p.indented(cmd.OutOrStdout(), object, min(len(object)+2, 40), said)
 	}
@@ -141,7 +188,7 @@ func (d *door) pull(cmd *cobra.Command, verb string, objects []string, reason st
 }
 
 // pullOne pulls a lever on one object: the answer of the API, and which object it is about.
-func (d *door) pullOne(cmd *cobra.Command, verb, object string, body []byte) (record, error) {
+func (d *door) pullOne(cmd *cobra.Command, verb, object string, how pulling) (record, error) {
 	noun := "transactions"
 	if path := objectPath(object); path != "" {
 		noun = strings.Split(path, "/")[1]
@@ -149,9 +196,17 @@ func (d *door) pullOne(cmd *cobra.Command, verb, object string, body []byte) (re
 	if !can("POST", "/"+noun+"/{}/"+verb) {
 		return nil, usage(cmd, fmt.Errorf("there is no %s of %s: want one of %s", verb, noun, strings.Join(nounsWith(verb), ", ")))
 	}
+	body, err := how.body()
+	if err != nil {
+		return nil, err
+	}
+	query := ""
+	if how.dry {
+		query = "?dry_run=true"
+	}
 	var r record
-	err := d.about(object, func(path string) error {
-		_, _, b, err := d.raw("POST", path+"/"+verb, body)
+	err = d.about(object, func(path string) error {
+		_, _, b, err := d.raw("POST", path+"/"+verb+query, body)
 		if err == nil {
 			r, err = parse(b)
 		}

@@ -20,7 +20,7 @@ var layouts = map[string][]column{
 		{head: "sender", cell: field("sender")}, {head: "node", cell: field("node")}},
 	"senders": {
 		{head: "account", cell: field("account"), firm: true}, {head: "pool", cell: field("pool")}, {head: "state", cell: stateOf, firm: true},
-		{head: "queue", cell: field("queue")}, {head: "bound", cell: since("bound_since"), firm: true}, {head: "blocked", cell: since("blocked_until"), firm: true},
+		{head: "queue", cell: field("queue")}, {head: "bound", cell: since("bound_since"), firm: true}, {head: "blocked", cell: blocked, firm: true},
 		{head: "reason", cell: field("block_reason"), tail: true}, {head: "used", cell: since("last_used_at"), firm: true}},
 	"pools": {
 		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "free", cell: field("free"), firm: true},
@@ -43,6 +43,14 @@ func field(path string) func(record) string { return func(r record) string { ret
 
 func since(path string) func(record) string {
 	return func(r record) string { return ago(r.moment(path), time.Now()) }
+}
+
+// blocked is until when a sender is: null beside a reason means until somebody unblocks it.
+func blocked(r record) string {
+	if r.text("blocked_until") == "" && r.text("block_reason") != "" {
+		return "for good"
+	}
+	return since("blocked_until")(r)
 }
 
 func firstOf(paths ...string) func(record) string {

@@ -46,6 +46,13 @@ func (r record) text(path string) string {
 	}
 }
 
+// whole is the whole number at a path, 0 if there is none.
+func (r record) whole(path string) int64 {
+	n, _ := r.at(path).(json.Number)
+	i, _ := n.Int64()
+	return i
+}
+
 // moment is the time at a path, zero if there is none.
 func (r record) moment(path string) time.Time {
 	s, _ := r.at(path).(string)
@@ -83,8 +90,6 @@ func ago(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
 		return ""
-	case t.Year() >= 9999:
-		return "for good"
 	case d < 0:
 		return "in " + coarse(-d)
 	default:

@@ -141,6 +141,7 @@ func (a *API) routes() {
 	post(a, tag, "/transactions/{id}/retry", "retry-transaction", "End a delay now", a.retryNow, 200)
 	post(a, tag, "/transactions/{id}/suspend", "suspend-transaction", "Keep it from going out", a.suspend, 200, 202)
 	post(a, tag, "/transactions/{id}/resume", "resume-transaction", "Let a suspended one go out", a.resume, 200)
+	post(a, tag, "/transactions/{id}/move", "move-transaction", "Let it go out earlier or later in its queue", a.move, 200)
 	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction", "End what an outage made immovable", a.abandon, 200)
 	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction", "Post what ended badly once more", a.redrive, 201, 200)
 
@@ -148,6 +149,7 @@ func (a *API) routes() {
 	post(a, tag, "/transactions:retry", "retry-transactions", "End the delays of many", a.bulk(a.Store.RetryNow), 200)
 	post(a, tag, "/transactions:suspend", "suspend-transactions", "Keep many from going out", a.bulk(a.Store.Suspend), 200)
 	post(a, tag, "/transactions:resume", "resume-transactions", "Let many suspended ones go out", a.bulk(a.Store.Resume), 200)
+	post(a, tag, "/transactions:move", "move-transactions", "Move many, which keep their order", a.moveMany, 200)
 	post(a, tag, "/transactions:redrive", "redrive-transactions", "Post once more many that ended badly", a.bulk(a.redriveAgain), 200)
 
 	tag = "queues"

@@ -76,16 +76,19 @@ func (f *bulkFilter) list(after string) *listInput {
 		DoneAfter: at(f.DoneAfter), DoneBefore: at(f.DoneBefore), Paging: Paging{Order: "asc", Cursor: after}}
 }
 
+// bulkInputBody says which transactions a bulk is about.
+type bulkInputBody struct {
+	IDs    []string    `json:"ids,omitempty" maxItems:"1000" doc:"ids, or filter with max."`
+	Filter *bulkFilter `json:"filter,omitempty" doc:"As in the list."`
+	Max    int         `json:"max,omitempty" minimum:"1" maximum:"10000" doc:"Required with filter: nothing beyond it is touched."`
+	After  string      `json:"after,omitempty" doc:"next of the answer before."`
+	DryRun bool        `json:"dry_run,omitempty"`
+	Reason string      `json:"reason,omitempty" maxLength:"1000"`
+}
+
 type bulkInput struct {
 	DryRun bool `query:"dry_run" doc:"As dry_run in the body."`
-	Body   struct {
-		IDs    []string    `json:"ids,omitempty" maxItems:"1000" doc:"ids, or filter with max."`
-		Filter *bulkFilter `json:"filter,omitempty" doc:"As in the list."`
-		Max    int         `json:"max,omitempty" minimum:"1" maximum:"10000" doc:"Required with filter: nothing beyond it is touched."`
-		After  string      `json:"after,omitempty" doc:"next of the answer before."`
-		DryRun bool        `json:"dry_run,omitempty"`
-		Reason string      `json:"reason,omitempty" maxLength:"1000"`
-	}
+	Body   bulkInputBody
 }
 
 // refusedView is one transaction that was left as it is.

@@ -168,3 +168,59 @@ func TestSuspendedOnesAreListedAndResumedTogether(t *testing.T) {
 		}
 	}
 }
+
+func TestSeveralAreMovedAndKeepTheirOrder(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	ids := d.post("q", 5)
+	other := d.post("r", 2)
+	order := func(want ...int) {
+		t.Helper()
+		for i, n := range want {
+			w := d.want(200, "GET", "/transactions/"+ids[n]+"/why", "")
+			if i > 0 && !strings.Contains(w.raw, fmt.Sprintf("%d stand before this one", i)) && !strings.Contains(w.raw, fmt.Sprintf("%d stands before this one", i)) {
+				t.Errorf("%d is not at %d: %s", n, i, w.raw)
+			}
+		}
+		if q := d.want(200, "GET", "/queues/q", ""); q.body["head"].(map[string]any)["id"] != ids[want[0]] {
+			t.Errorf("head is not %d: %s", want[0], q.raw)
+		}
+	}
+	list := func(n ...int) string {
+		var named []string
+		for _, i := range n {
+			named = append(named, `"`+ids[i]+`"`)
+		}
+		return "[" + strings.Join(named, ",") + "]"
+	}
+	if b := d.want(200, "POST", "/transactions:move", `{"ids": `+list(3, 2)+`, "place": "head", "reason": "urgent"}`); b.body["changed"] != 2.0 {
+		t.Error(b.raw)
+	}
+	order(2, 3, 0, 1, 4)
+	if b := d.want(200, "POST", "/transactions:move", `{"ids": `+list(0, 1)+`, "place": {"after": "`+ids[4]+`"}, "dry_run": true}`); b.body["changed"] != 2.0 {
+		t.Error(b.raw)
+	}
+	order(2, 3, 0, 1, 4)
+	d.want(200, "POST", "/transactions:move", `{"ids": `+list(0, 1)+`, "place": {"after": "`+ids[4]+`"}}`)
+	order(2, 3, 4, 0, 1)
+	d.want(200, "POST", "/transactions:move", `{"ids": `+list(4, 1)+`, "place": {"before": "`+ids[3]+`"}}`)
+	order(2, 1, 4, 3, 0)
+	if b := d.want(200, "POST", "/transactions:move", `{"filter": {"queue": ["q", "r"]}, "max": 9, "place": "head"}`); b.body["matched"] != 7.0 || len(b.body["refused"].([]any)) != 0 {
+		t.Error(b.raw)
+	}
+	order(0, 1, 2, 3, 4)
+	if v := d.want(200, "GET", "/transactions/"+ids[1], ""); v.body["placed_before"] == nil {
+		t.Error(v.raw)
+	}
+	move := "/transactions/" + ids[0] + "/move"
+	d.refused(422, "invalid", "POST", move, `{"place": {"before": "`+other[0]+`"}}`)
+	d.refused(422, "invalid", "POST", move, `{"place": {"before": "`+ids[0]+`"}}`)
+	d.refused(422, "invalid", "POST", move, `{"place": "tail"}`)
+	d.refused(422, "invalid", "POST", move, `{"place": {"before": "`+ids[1]+`", "after": "`+ids[2]+`"}}`)
+	d.refused(422, "invalid", "POST", move, `{}`)
+	d.want(200, "POST", "/transactions/"+ids[1]+"/cancel", "")
+	d.refused(409, "wrong_state", "POST", move, `{"place": {"after": "`+ids[1]+`"}}`)
+	d.refused(409, "wrong_state", "POST", "/transactions/"+ids[1]+"/move", `{"place": "head"}`)
+	dep := d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q", "depends_on": ["`+ids[2]+`"]}`).str("id")
+	d.refused(422, "dependency_cycle", "POST", "/transactions/"+dep+"/move", `{"place": "head"}`)
+}

@@ -75,6 +75,8 @@ func TestADryRunAnswersWhatWouldHappenAndChangesNothing(t *testing.T) {
 		{200, "POST", "/queues/q/resume", ``, `"changed":true`},
 		{200, "POST", "/queues/q/drain", ``, `"changed":true`},
 		{200, "POST", "/queues/q/resume", ``, `"changed":true`},
+		{200, "POST", "/transactions/" + ids[2] + "/move", `{"place": "head", "reason": "look"}`, `"changed":true`},
+		{200, "POST", "/transactions/" + ids[2] + "/move", `{"place": {"before": "` + ids[0] + `"}}`, `"changed":false`},
 		{200, "POST", "/transactions/" + ids[2] + "/suspend", `{"reason": "look"}`, `"changed":true`},
 		{200, "POST", "/transactions/" + ids[2] + "/suspend", ``, `"changed":false`},
 		{200, "POST", "/transactions/" + ids[2] + "/resume", ``, `"changed":true`},

@@ -12,39 +12,40 @@ import (
 
 // transactionView is a transaction as clients read it.
 type transactionView struct {
-	ID          orNull            `json:"id"`
-	Context     string            `json:"context"`
-	Actor       string            `json:"actor" doc:"who posted it"`
-	Queue       *string           `json:"queue" doc:"null for unordered work"`
-	Position    int64             `json:"position" doc:"the order of arrival in its queue; never changes; 0 while staged"`
-	Type        string            `json:"type"`
-	UID         string            `json:"uid"`
-	State       outbox.State      `json:"state" enum:"WAITING,DISPATCHING,REVISION,RETRY,DONE,FAILED,UNRESOLVED,CANCELLED"`
-	QueueState  *string           `json:"queue_state" doc:"of its queue while it is in flight; null when terminal"`
-	Retries     int               `json:"retries"`
-	Attempt     int               `json:"attempt" doc:"0 before the first"`
-	MaxRetries  *int              `json:"max_retries"`
-	Sender      *string           `json:"sender"`
-	Fee         *string           `json:"fee" doc:"digits"`
-	Hash        *string           `json:"hash"`
-	BlockHeight *string           `json:"block_height" doc:"digits"`
-	ReceivedAt  time.Time         `json:"received_at"`
-	NotBefore   *time.Time        `json:"not_before"`
-	SubmittedAt *time.Time        `json:"submitted_at"`
-	RetriedAt   *time.Time        `json:"retried_at"`
-	DoneAt      *time.Time        `json:"done_at"`
-	NextAt      *time.Time        `json:"next_at"`
-	Suspended   bool              `json:"suspended" doc:"it is not sent until somebody resumes it"`
-	Staged      bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
-	RedriveOf   *string           `json:"redrive_of"`
-	RedrivenBy  *string           `json:"redriven_by"`
-	DependsOn   []string          `json:"depends_on" doc:"ids"`
-	Callback    *outbox.Callback  `json:"callback"`
-	Tags        map[string]string `json:"tags"`
-	Error       *errorView        `json:"error"`
-	Data        json.RawMessage   `json:"data,omitempty"`
-	Result      *resultView       `json:"result,omitempty"`
-	History     []historyView     `json:"history,omitempty"`
+	ID           orNull            `json:"id"`
+	Context      string            `json:"context"`
+	Actor        string            `json:"actor" doc:"who posted it"`
+	Queue        *string           `json:"queue" doc:"null for unordered work"`
+	Position     int64             `json:"position" doc:"the order of arrival in its queue; never changes; 0 while staged"`
+	PlacedBefore *int64            `json:"placed_before" doc:"the position that it was moved before; null where it goes out by its own, or last"`
+	Type         string            `json:"type"`
+	UID          string            `json:"uid"`
+	State        outbox.State      `json:"state" enum:"WAITING,DISPATCHING,REVISION,RETRY,DONE,FAILED,UNRESOLVED,CANCELLED"`
+	QueueState   *string           `json:"queue_state" doc:"of its queue while it is in flight; null when terminal"`
+	Retries      int               `json:"retries"`
+	Attempt      int               `json:"attempt" doc:"0 before the first"`
+	MaxRetries   *int              `json:"max_retries"`
+	Sender       *string           `json:"sender"`
+	Fee          *string           `json:"fee" doc:"digits"`
+	Hash         *string           `json:"hash"`
+	BlockHeight  *string           `json:"block_height" doc:"digits"`
+	ReceivedAt   time.Time         `json:"received_at"`
+	NotBefore    *time.Time        `json:"not_before"`
+	SubmittedAt  *time.Time        `json:"submitted_at"`
+	RetriedAt    *time.Time        `json:"retried_at"`
+	DoneAt       *time.Time        `json:"done_at"`
+	NextAt       *time.Time        `json:"next_at"`
+	Suspended    bool              `json:"suspended" doc:"it is not sent until somebody resumes it"`
+	Staged       bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
+	RedriveOf    *string           `json:"redrive_of"`
+	RedrivenBy   *string           `json:"redriven_by"`
+	DependsOn    []string          `json:"depends_on" doc:"ids"`
+	Callback     *outbox.Callback  `json:"callback"`
+	Tags         map[string]string `json:"tags"`
+	Error        *errorView        `json:"error"`
+	Data         json.RawMessage   `json:"data,omitempty"`
+	Result       *resultView       `json:"result,omitempty"`
+	History      []historyView     `json:"history,omitempty"`
 }
 
 // orNull is an id, or null where there is none yet.
@@ -81,7 +82,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
-		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Suspended: t.Suspended, DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Suspended: t.Suspended, PlacedBefore: ptr(t.PlacedBefore), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
 	if v.DependsOn == nil {
 		v.DependsOn = []string{}
 	}

@@ -10,7 +10,8 @@
 //   - queue: the ordering key. At most one transaction of a queue is in flight (S2.4). A queue without
 //     a name holds one unordered transaction (S2.18).
 //   - position (seq): the order of arrival in a queue; part of the id; never changes.
-//   - head: the first position without an outcome. cur: the position in flight.
+//   - head: the first position without an outcome. cur: the position in flight. next: what goes out next,
+//     where that is not the head.
 //   - phase: what the queue is doing with its head (S2.3). The state of the transaction in flight and
 //     of the sender follow from it.
 //   - dispatcher: the settings of one transaction type: worker URL, sender pool, retry, fee, timeouts.
@@ -20,7 +21,9 @@
 //   - lane: what must be free for the queues that stand in it: a dispatcher, with its pool or one
 //     sender, and a value when the dispatcher is exclusive. The lane resume holds work of dead nodes.
 //   - gate: the moment until which a lane's worker or a sender's worker is left alone (S2.9).
-//   - mark: what is exceptional about one transaction: cancelled, cancelling, suspended. Sparse.
+//   - mark: what is exceptional about one transaction: cancelled, cancelling, suspended, held,
+//     watched, placed. Sparse.
+//   - place, rank: where a moved transaction stands among those of its queue (S2.4).
 //   - node: one running process, under an id that is fresh for each boot; epoch: its incarnation.
 //   - lease: a queue owned by a node; valid while the node's heartbeat is.
 //   - fence: a number in the queue row that rises whenever its owner changes. A write with a stale

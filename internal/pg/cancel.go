@@ -173,7 +173,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 		}
 	}
 	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Callback: task.Callback, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
-	if q.Cur != 0 || q.Head != task.ID.Seq {
+	if q.Cur != 0 || q.first() != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
 		e.saved = append(e.saved, q)
@@ -182,7 +182,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 	var next *Task
 	var passed int32
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, task.ID.Seq, task.ID.Day, deps.except(q.ID), func(t *Task) { next = t }, func(n int32) { passed = n })
+	nextUnsettled(b, q, append(deps.except(q.ID), task.ID.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return err
 		})
 		var passed int32
-		nextUnsettled(b, q.ID, id.Seq, id.Day, deps.except(q.ID), func(t *Task) { next = t }, func(n int32) { passed = n })
+		nextUnsettled(b, q, append(deps.except(q.ID), id.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}

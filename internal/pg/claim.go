@@ -360,7 +360,7 @@ func (c *claim) take(ctx context.Context) ([]*Lease, error) {
 		q.Node, q.NodeEpoch = c.node.ID, c.node.Epoch
 		q.Fence++
 		if p.lane.kind != "resume" {
-			q.Cur = q.Head
+			q.Cur, q.Next = q.first(), 0
 			if p.sender != nil {
 				q.Sender = p.sender.id
 				c.e.senderBind[q.Sender] = q.ID

@@ -136,9 +136,9 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 	r.next, r.past = map[int64]*Task{}, map[int64]int32{}
 	seen := map[int64]bool{}
 	for _, d := range r.list { // the queues of which it holds the head go on behind it
-		if q := rows[d.ID.Queue]; q.Phase == outbox.PhaseHeld && q.Head == d.ID.Seq && !seen[q.ID] {
+		if q := rows[d.ID.Queue]; q.Phase == outbox.PhaseHeld && q.first() == d.ID.Seq && !seen[q.ID] {
 			seen[q.ID] = true
-			nextUnsettled(b, q.ID, q.Head, q.HeadDay, r.except(q.ID), func(t *Task) { r.next[q.ID] = t }, func(n int32) { r.past[q.ID] = n })
+			nextUnsettled(b, q, r.except(q.ID), func(t *Task) { r.next[q.ID] = t }, func(n int32) { r.past[q.ID] = n })
 		}
 	}
 	if b.Len() == 0 {
@@ -186,7 +186,7 @@ func (e *effects) release(q *queueRow, t *Task) error {
 	e.unmarks = append(e.unmarks, markRow{Queue: q.ID, Seq: t.ID.Seq, Kind: "held"})
 	q.Marks--
 	e.save(q)
-	if q.Phase != outbox.PhaseHeld || q.Head != t.ID.Seq {
+	if q.Phase != outbox.PhaseHeld || q.first() != t.ID.Seq {
 		return nil
 	}
 	e.leave(q)
@@ -199,7 +199,7 @@ func (e *effects) fail(q *queueRow, t *Task, r *reach, because string) error {
 	e.failed(t, because)
 	e.pauseAfterFailure(q)
 	e.save(q)
-	if q.Phase != outbox.PhaseHeld || q.Head != t.ID.Seq {
+	if q.Phase != outbox.PhaseHeld || q.first() != t.ID.Seq {
 		return nil
 	}
 	e.leave(q)

@@ -409,13 +409,9 @@ func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
 	if err := exact(ctx, t, []*queueRow{q}); err != nil {
 		return err
 	}
-	above, day := q.Head-1, q.HeadDay
-	if q.Cur != 0 {
-		above = q.Cur
-	}
 	var oldest *Task
 	b := &pgx.Batch{}
-	nextUnsettled(b, q.ID, above, day, nil, func(t *Task) { oldest = t }, func(int32) {})
+	oldestUnsettled(b, q, []int64{q.Cur}, func(t *Task) { oldest = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ func (t *Transaction) Tag() string {
 		next = nil
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s %v", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
-		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(next), t.Class, t.Code, t.Error, t.RedrivenBy, t.Suspended)
+	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s %v %d", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
+		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(next), t.Class, t.Code, t.Error, t.RedrivenBy, t.Suspended, t.PlacedBefore)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 

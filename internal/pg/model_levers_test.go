@@ -125,6 +125,54 @@ func (m *model) suspend(rt *rapid.T) {
 	}
 }
 
+// move places a transaction before or after another one of its queue, or first of those that wait.
+func (m *model) move(rt *rapid.T) {
+	x := m.tx(rt, func(x *mTx) bool { return len(x.q.txs) > 1 })
+	q := x.q
+	y := rapid.SampledFrom(q.txs).Draw(rt, "another")
+	to, behind := pg.Place{Before: &y.id}, 0
+	switch rapid.IntRange(0, 2).Draw(rt, "place") {
+	case 0:
+		to, behind = pg.Place{After: &y.id}, 1
+	case 1:
+		if to, y = (pg.Place{}), nil; q.cur != nil {
+			y, behind = q.cur, 1
+		}
+	}
+	_, err := m.s.Move(m.ctx, m.by, x.id, to)
+	head := q.head()
+	out := head != nil && (q.cur == head || head.tried) // it went out first, and stays first
+	switch {
+	case x.state != outbox.WAITING, y == x, y != nil && y.state.Terminal(), q.cur != nil && y == q.cur && behind == 0:
+		if err == nil {
+			rt.Fatalf("%s, %s, is placed by %s", x.uid, x.state, y.uid)
+		}
+		return
+	case err != nil && out && head == q.cur, err != nil && !out:
+		m.ok(err)
+	case err != nil: // it keeps its turn
+		if x != head && y != head || fault.CodeOf(err) != "wrong_state" {
+			m.ok(err)
+		}
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(q.order), func(z *mTx) bool { return z == x })
+	at := slices.IndexFunc(rest, func(z *mTx) bool { return !z.state.Terminal() })
+	if y != nil {
+		at = slices.Index(rest, y) + behind
+	} else if x != head && head.attempt+head.retries > 1 { // right behind one that has been out
+		at++
+	}
+	if at < 0 {
+		return // it is alone
+	}
+	was := q.head()
+	q.order = slices.Insert(rest, at, x)
+	if q.cur == nil && q.head() != was {
+		q.rest()
+	}
+}
+
 func (m *model) pause(rt *rapid.T) {
 	list := m.sorted()
 	if len(list) == 0 {

@@ -33,7 +33,8 @@ type mTx struct {
 type mQueue struct {
 	m         *model
 	name      string
-	txs       []*mTx
+	txs       []*mTx // by position
+	order     []*mTx // as they go out
 	cur       *mTx
 	mode      string
 	paused    bool
@@ -58,7 +59,7 @@ const (
 )
 
 func (q *mQueue) head() *mTx {
-	for _, x := range q.txs {
+	for _, x := range q.order {
 		if !x.state.Terminal() {
 			return x
 		}
@@ -67,7 +68,7 @@ func (q *mQueue) head() *mTx {
 }
 
 func (q *mQueue) append(x *mTx) {
-	q.txs = append(q.txs, x)
+	q.txs, q.order = append(q.txs, x), append(q.order, x)
 	if q.mode == modeIdle {
 		q.rest()
 	}

@@ -46,7 +46,7 @@ func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "submit again": m.submitAgain, "claim": m.claim, "answer": m.answer, "answer late": m.answerLate, "wake": m.wake,
 			"claim more": m.claim, "answer more": m.answer, "answer a run": m.answerRun, "wake more": m.wake, "crash": m.crash, "give up more": m.giveUp, // what moves it on comes more often
-			"later": m.later, "cancel": m.cancel, "abandon": m.abandon, "pause": m.pause, "suspend": m.suspend, "beat": m.beat, "bury": m.bury, "release": m.release,
+			"later": m.later, "cancel": m.cancel, "abandon": m.abandon, "pause": m.pause, "suspend": m.suspend, "move": m.move, "beat": m.beat, "bury": m.bury, "release": m.release,
 			"give up": m.giveUp, "reap": m.reap, "": m.check,
 		})
 	})

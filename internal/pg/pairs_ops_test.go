@@ -131,6 +131,19 @@ func resumeOne(i int) op {
 	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Resume(a.ctx, a.by, a.ids[i]) })
 }
 
+// place moves the i-th transaction of queue q before the j-th.
+func place(i, j int) op {
+	return lever(fmt.Sprintf("move %d before %d", i+1, j+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{Before: &a.ids[j]})
+	})
+}
+
+func placeFirst(i int) op {
+	return lever(fmt.Sprintf("move %d first", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{})
+	})
+}
+
 var (
 	// the first commit of these makes the row of a reaped queue
 	pause  = lever("pause", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })

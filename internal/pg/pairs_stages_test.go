@@ -39,13 +39,13 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1)}
+			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2)}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
 		func(a *arena) []op {
 			return slices.Concat(inHand, a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"),
-				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry, suspend(1), suspend(2)})
+				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry, suspend(1), suspend(2), place(3, 2), placeFirst(3)})
 		}},
 	{"at the end of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b"); a.stale() },
@@ -153,6 +153,26 @@ var stages = []stage{
 		},
 		func(a *arena) []op {
 			return []op{claim, wake, release, pause, resume, hurry, ingestOne, suspend(0), suspend(1), resumeOne(0), cancel(0), cancel(1), cancelAll}
+		}},
+	{"with one placed ahead",
+		func(a *arena) {
+			a.ids = a.post("q", "T", "a", "b", "c")
+			_, err := a.s.Move(a.ctx, a.by, a.ids[2], pg.Place{})
+			a.must(err)
+		},
+		func(a *arena) []op {
+			return []op{claim, wake, release, pause, hurry, ingestOne, cancel(0), cancel(2), suspend(0), suspend(2), place(1, 0), placeFirst(0), placeFirst(1)}
+		}},
+	{"placed and in flight",
+		func(a *arena) {
+			a.ids = a.post("q", "T", "a", "b", "c")
+			_, err := a.s.Move(a.ctx, a.by, a.ids[2], pg.Place{})
+			a.must(err)
+			a.lease = a.claim(a.n1, everything())[0]
+			a.stale()
+		},
+		func(a *arena) []op {
+			return slices.Concat(inHand, a.dispatched("done", "back", "failed", "rejected", "blocked", "accepted"), []op{abandon(2), cancel(0), place(1, 0), placeFirst(1)})
 		}},
 	{"suspended in flight",
 		func(a *arena) {

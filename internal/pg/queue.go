@@ -51,7 +51,7 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 	LEFT JOIN postern.node w ON w.node_id = q.node_id
 	LEFT JOIN LATERAL (SELECT count(*) AS settled FROM postern.outcome o WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) d ON true
 	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.epoch, t.created_at FROM postern.task t
-		WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
+		WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.seq >= CASE WHEN q.marks > 0 THEN coalesce(q.cur_seq, q.next_seq, q.head_seq) ELSE q.head_seq END AND t.day >= q.head_day
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT 1) t ON true
 	WHERE n.context_id = $1`
@@ -184,7 +184,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
-	nextTasks(b, []stretch{{q.ID, q.Head, q.Head, q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
+	nextTasks(b, []stretch{{q.ID, q.first(), q.first(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type queueRow struct {
 	Named   bool
 	Head    int64
 	Cur     int64
+	Next    int64 // goes out next, where that is not Head
 	Tail    int64
 	HeadDay outbox.Day
 	TailDay outbox.Day
@@ -70,6 +71,7 @@ var queueColumns = []queueColumn{
 	{"named", "boolean", "", func(q *queueRow) any { return &q.Named }, nil},
 	{"head_seq", "bigint", "", func(q *queueRow) any { return &q.Head }, func(q *queueRow) any { return q.Head }},
 	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return nullable(q.Cur) }},
+	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *queueRow) any { return &q.Next }, func(q *queueRow) any { return nullable(q.Next) }},
 	{"tail_seq", "bigint", "", func(q *queueRow) any { return &q.Tail }, func(q *queueRow) any { return q.Tail }},
 	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *queueRow) any { return &q.HeadDay }, func(q *queueRow) any { return q.HeadDay.Time() }},
 	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *queueRow) any { return &q.TailDay }, func(q *queueRow) any { return q.TailDay.Time() }},

@@ -53,6 +53,28 @@ func (e *effects) free(q *queueRow, nonce string, block bool) {
 	q.Node, q.NodeEpoch, q.Sender, q.Cur = 0, 0, 0, 0
 }
 
+// first is the position that goes out next.
+func (q *queueRow) first() int64 {
+	if q.Next != 0 {
+		return q.Next
+	}
+	return q.Head
+}
+
+// turn lets a task be what goes out next. With marks the row has the head already, unless the task was read
+// together with it.
+func (q *queueRow) turn(next *Task) {
+	switch {
+	case next.Head != 0:
+		q.Head, q.HeadDay = next.Head, next.HeadDay
+	case q.Marks == 0:
+		q.Head, q.HeadDay = next.ID.Seq, next.ID.Day
+	}
+	if q.Next = 0; next.ID.Seq != q.Head {
+		q.Next = next.ID.Seq
+	}
+}
+
 // rest puts a queue without owner, sender and position in flight where its next transaction says: IDLE
 // without one, HELD before its time or by a mark, else READY in the lane of its type, with a ready row unless paused.
 // The attempt counters belong to the head and begin anew only with fresh.
@@ -64,12 +86,12 @@ func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 	if next == nil {
 		q.Head = q.Tail + 1
 		q.HeadDay = q.TailDay
-		q.Marks = 0
+		q.Marks, q.Next = 0, 0
 		q.Lane = 0
 		e.enter(q, outbox.PhaseIdle)
 		return nil
 	}
-	q.Head, q.HeadDay = next.ID.Seq, next.ID.Day
+	q.turn(next)
 	if q.Pin == 0 {
 		q.Pin = next.SenderID
 	}

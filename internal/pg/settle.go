@@ -212,7 +212,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then != sequencer.ThenWait && a.Step.Then != sequencer.ThenAsk {
 			if a.Step.Then == sequencer.ThenEnd {
 				delete(st.next, placeOf(id))
-				nextUnsettled(b, id.Queue, id.Seq, id.Day, st.deps.except(id.Queue), func(t *Task) { st.next[placeOf(id)] = t },
+				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[placeOf(id)] = t },
 					func(n int32) { st.passed[placeOf(id)] = n })
 			}
 			b.Queue(`SELECT kind FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
@@ -343,7 +343,8 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
 		if !lazy {
-			q.Head, q.HeadDay, q.Cur = next.ID.Seq, next.ID.Day, next.ID.Seq
+			q.turn(next)
+			q.Cur, q.Next = next.ID.Seq, 0
 			q.Attempt, q.Retries, q.Fee = 1, 0, ""
 			q.EnteredAt = later(st.e.now, q.EnteredAt)
 			q.Pin = next.SenderID
@@ -375,6 +376,13 @@ func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
 }
 
+// at writes into the row which position of a lazy run is in flight; with marks it is there.
+func (q *queueRow) at(t *Task) {
+	if q.Marks == 0 {
+		q.Head, q.HeadDay, q.Cur = t.ID.Seq, t.ID.Day, t.ID.Seq
+	}
+}
+
 // call goes on with the same transaction under the same owner: a resend, or the next attempt.
 func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	l, step := a.Lease, a.Step
@@ -382,7 +390,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 		st.e.leave(q)
 		st.e.enter(q, step.Phase)
 	}
-	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
+	q.at(l.Task)
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
 	n.Resent = step.Attempt == l.Attempt
@@ -404,7 +412,7 @@ func (st *settlement) wait(q *queueRow, a *Answer) {
 	st.e.leave(q)
 	st.blame(q, a)
 	q.Node, q.NodeEpoch = 0, 0
-	q.Head, q.HeadDay, q.Cur = l.Task.ID.Seq, l.Task.ID.Day, l.Task.ID.Seq
+	q.at(l.Task)
 	q.Attempt, q.Retries = step.Attempt, step.Retries
 	if step.Fee != "" {
 		q.Fee = step.Fee

@@ -33,7 +33,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			e, q := h.e, h.q
 			e.marks = append(e.marks, markRow{id.Queue, id.Seq, "suspended", by.Reason, by.Actor})
 			q.Marks++
-			if q.Cur == 0 && q.Head == id.Seq {
+			if q.Cur == 0 && q.first() == id.Seq {
 				e.leave(q)
 				q.NotBefore = zeroTime
 				e.enter(q, outbox.PhaseHeld)
@@ -64,7 +64,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 			e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "suspended"})
 			q.Marks--
 			switch {
-			case q.Cur == 0 && q.Head == id.Seq && !h.held:
+			case q.Cur == 0 && q.first() == id.Seq && !h.held:
 				e.leave(q)
 				if err := e.rest(q, h.task, false); err != nil {
 					return err

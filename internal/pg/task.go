@@ -26,6 +26,9 @@ type Task struct {
 	Callback    *outbox.Callback
 	CreatedAt   time.Time
 
+	Head    int64 // the lowest position without an outcome; 0 = not known, as nextUnsettled did not read it
+	HeadDay outbox.Day
+
 	Held bool // something holds it (S2.15); known only of what nextUnsettled read, and of what is new
 }
 
@@ -110,21 +113,30 @@ func (m bodies) run(id outbox.ID) (list []*Task) {
 	}
 }
 
-// nextUnsettled reads, for one queue, the first task above a position that has no outcome: what is
-// next where marks say that the one right after may be cancelled or held. It leaves out what the same SQL
-// transaction is about to end. passed counts the marks from the position itself up to there.
+// nextUnsettled reads, for one queue with marks, what goes out next: the first without an outcome, by position, but
+// what was placed by its rank. It leaves out what the same SQL transaction is about to end. passed counts the
+// marks below the new head.
 const (
-	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended'))` + unsettledSQL
-	passedSQL        = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
-		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + `), 9223372036854775807)`
+	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended')), f.seq, f.day - '1970-01-01'
+		FROM (SELECT t.seq, t.day` + unsettledSQL + ` ORDER BY t.seq LIMIT 1) f
+		CROSS JOIN LATERAL (SELECT c.seq, c.day FROM (
+				(SELECT t.seq, t.day, t.seq::numeric AS rank` + unsettledSQL + ` AND t.seq >= f.seq
+					AND NOT EXISTS (SELECT FROM postern.mark p WHERE (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed')) ORDER BY t.seq LIMIT 1)
+				UNION ALL
+				(SELECT t.seq, t.day, p.rank FROM postern.mark p JOIN LATERAL (SELECT t.seq, t.day` + unsettledSQL + ` AND t.seq = p.seq) t ON true
+					WHERE p.queue_id = $1 AND p.kind = 'placed' AND p.seq >= f.seq ORDER BY p.rank LIMIT 1)
+			) c ORDER BY c.rank LIMIT 1) n
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = ($1, n.seq, n.day)`
+	oldestUnsettledSQL = `SELECT ` + taskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
+	passedSQL          = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
+		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + ` ORDER BY t.seq LIMIT 1), 9223372036854775807)`
 	unsettledSQL = ` FROM postern.task t
-		WHERE t.queue_id = $1 AND t.seq > $2 AND t.day >= $3 AND t.seq <> ALL (coalesce($4::bigint[], '{}'))
-			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-		ORDER BY t.seq LIMIT 1`
+		WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3 AND t.seq <> ALL (coalesce($4::bigint[], '{}'))
+			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 )
 
-func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, except []int64, add func(*Task), passed func(int32)) {
-	b.Queue(nextUnsettledSQL, queue, above, from.Time(), except).Query(func(rows pgx.Rows) error {
+func nextUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task), passed func(int32)) {
+	b.Queue(nextUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanHead(rows)
 			if err != nil {
@@ -134,7 +146,7 @@ func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, except []i
 		}
 		return rows.Err()
 	})
-	b.Queue(passedSQL, queue, above, from.Time(), except).QueryRow(func(row pgx.Row) error {
+	b.Queue(passedSQL, q.ID, q.Head, q.HeadDay.Time(), except).QueryRow(func(row pgx.Row) error {
 		var n int32
 		err := row.Scan(&n)
 		passed(n)
@@ -142,10 +154,24 @@ func nextUnsettled(b *pgx.Batch, queue, above int64, from outbox.Day, except []i
 	})
 }
 
+// oldestUnsettled reads the lowest position without an outcome.
+func oldestUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task)) {
+	b.Queue(oldestUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			t, err := scanTask(rows)
+			if err != nil {
+				return err
+			}
+			add(t)
+		}
+		return rows.Err()
+	})
+}
+
 // scanHead reads a row of nextUnsettledSQL.
 func scanHead(row pgx.Row) (*Task, error) {
 	t := &Task{}
-	err := row.Scan(append(t.dests(), &t.Held)...)
+	err := row.Scan(append(t.dests(), &t.Held, &t.Head, &t.HeadDay)...)
 	t.tidy()
 	return t, err
 }

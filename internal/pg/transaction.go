@@ -14,39 +14,40 @@ import (
 
 // Transaction is what a reader sees of one transaction, in whatever state.
 type Transaction struct {
-	ID          outbox.ID
-	Context     string
-	Queue       string
-	UID         string
-	Actor       string
-	Type        string
-	Data        json.RawMessage // only where asked for
-	MaxRetries  *int
-	Tags        json.RawMessage
-	State       outbox.State
-	QueueState  string // "" when terminal
-	Retries     int
-	Attempt     int
-	Sender      string
-	Fee         string
-	Hash        string
-	BlockHeight string
-	ReceivedAt  time.Time
-	NotBefore   *time.Time
-	SubmittedAt *time.Time
-	RetriedAt   *time.Time
-	DoneAt      *time.Time
-	NextAt      *time.Time
-	Class       outbox.Class
-	Code        string
-	Error       string
-	Result      json.RawMessage
-	RedriveOf   string
-	RedrivenBy  string
-	Suspended   bool     // it is not sent until somebody resumes it
-	Staged      bool     // submitted by SQL and not drained: it has no id
-	DependsOn   []string // ids
-	Callback    *outbox.Callback
+	ID           outbox.ID
+	Context      string
+	Queue        string
+	UID          string
+	Actor        string
+	Type         string
+	Data         json.RawMessage // only where asked for
+	MaxRetries   *int
+	Tags         json.RawMessage
+	State        outbox.State
+	QueueState   string // "" when terminal
+	Retries      int
+	Attempt      int
+	Sender       string
+	Fee          string
+	Hash         string
+	BlockHeight  string
+	ReceivedAt   time.Time
+	NotBefore    *time.Time
+	SubmittedAt  *time.Time
+	RetriedAt    *time.Time
+	DoneAt       *time.Time
+	NextAt       *time.Time
+	Class        outbox.Class
+	Code         string
+	Error        string
+	Result       json.RawMessage
+	RedriveOf    string
+	RedrivenBy   string
+	PlacedBefore int64    // the position that it was placed before; 0 = it was not, or at the end
+	Suspended    bool     // it is not sent until somebody resumes it
+	Staged       bool     // submitted by SQL and not drained: it has no id
+	DependsOn    []string // ids
+	Callback     *outbox.Callback
 }
 
 // nextAt is when something happens by itself: the end of a delay as the view has it, or the next question
@@ -56,7 +57,7 @@ const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHI
 const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
-	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), v.callback, v.suspended,
+	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
 	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d
 		JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
 
@@ -70,7 +71,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
-		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.Callback, &t.Suspended, &t.DependsOn}
+		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.Callback, &t.Suspended, &t.PlacedBefore, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}

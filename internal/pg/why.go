@@ -139,11 +139,11 @@ func (x *explain) load(queue int64) (err error) {
 	if x.q = found[queue]; err != nil || x.q == nil {
 		return known(err)
 	}
-	above := x.q.Head - 1
+	from := x.q.first()
 	if x.q.Cur != 0 {
-		above = x.q.Cur - 1
+		from = x.q.Cur
 	}
-	if x.head, err = scanHead(db.QueryRow(x.ctx, nextUnsettledSQL, queue, above, x.q.HeadDay.Time(), nil)); err != nil {
+	if x.head, err = scanTask(db.QueryRow(x.ctx, oldestUnsettledSQL, queue, from, x.q.HeadDay.Time(), nil)); err != nil {
 		x.head = nil
 		return noRows(err)
 	}
@@ -193,11 +193,14 @@ func (x *explain) behind(t *Transaction) error {
 		state = x.q.Phase.Transaction()
 		detail = fmt.Sprintf(", attempt %d", x.q.Attempt)
 	}
-	_ = x.s.pool.QueryRow(x.ctx, `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
-		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`,
-		t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead)
+	if err := x.before(t); err != nil {
+		return err
+	}
 	x.add(Blocker{Kind: "head_of_line", Object: txPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
 		Levers: []Lever{{"POST", txPath(t.ID) + "/cancel", "executor"}}})
+	if err := x.overtaken(t); err != nil {
+		return err
+	}
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
 		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
 	}
@@ -209,6 +212,43 @@ func (x *explain) behind(t *Transaction) error {
 	}
 	x.own = len(x.blockers)
 	return nil
+}
+
+// before counts, to 10,000, what goes out before a transaction.
+func (x *explain) before(t *Transaction) error {
+	sql := `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`
+	if x.q.Marks > 0 { // something may have been placed
+		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + openSQL + ` LIMIT 10000) o
+			JOIN (SELECT coalesce((SELECT rank FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $4, 'placed')), $4) AS rank) me ON o.rank < me.rank) n`
+		return known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
+	}
+	return known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
+}
+
+// overtaken adds that somebody placed later ones ahead of a transaction, with who did it last.
+func (x *explain) overtaken(t *Transaction) error {
+	if x.q.Marks == 0 {
+		return nil
+	}
+	b := Blocker{Kind: "placed_ahead", Levers: []Lever{x.lever(t.ID, "move", "admin")}}
+	var id outbox.ID
+	var actor, reason string
+	var n int
+	err := x.s.pool.QueryRow(x.ctx, `WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank FROM open WHERE seq = $4)
+		SELECT o.seq, o.day - '1970-01-01', o.epoch, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
+		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
+		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Epoch, &actor, &reason, &b.Since, &n)
+	if isNoRows(err) {
+		return nil
+	}
+	id.Queue = t.ID.Queue
+	b.Object, b.Detail = txPath(id), because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
+	if n == 1 {
+		b.Detail = because("placed ahead of it by "+actor, reason)
+	}
+	x.add(b)
+	return known(err)
 }
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.

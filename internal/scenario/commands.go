@@ -30,6 +30,7 @@ func init() { // the functions name commands in their errors
 		"cancel":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
 		"abandon": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
 		"suspend": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Suspend(s.ctx, by, id) }),
+		"move":    move,
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
 		// what is seen

@@ -132,3 +132,25 @@ func redrive(s *story, c *command, say say) error {
 	}
 	return nil
 }
+
+// move: move UID [before=UID] [after=UID] [reason=]; without either: first of what waits.
+func move(s *story, c *command, say say) error {
+	id, err := s.id(c.word())
+	if err != nil {
+		return err
+	}
+	to := pg.Place{}
+	for option, at := range map[string]**outbox.ID{"before": &to.Before, "after": &to.After} {
+		if uid := c.option(option, ""); uid != "" {
+			other, err := s.id(uid)
+			if err != nil {
+				return err
+			}
+			*at = &other
+		}
+	}
+	by := s.by
+	by.Reason = c.option("reason", "")
+	r, err := s.store.Move(s.ctx, by, id, to)
+	return did(r, err, say)
+}

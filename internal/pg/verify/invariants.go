@@ -57,16 +57,27 @@ var Invariants = []Invariant{
 	{"I5", "at or above head only a gapless run of a queue with an owner has outcomes, besides what a mark explains", `
 		SELECT 'queue ' || q.queue_id FROM postern.queue q JOIN postern.outcome o USING (queue_id)
 		WHERE o.seq >= q.head_seq
-			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'cancelled') OR (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'held'))
+			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'cancelled') OR (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'held')
+				OR (m.queue_id, m.kind) = (o.queue_id, 'placed') AND m.seq BETWEEN q.head_seq AND o.seq)
 		GROUP BY q.queue_id, q.node_id, q.head_seq HAVING q.node_id IS NULL OR max(o.seq) <> q.head_seq + count(*) - 1
 		UNION ALL SELECT 'queue ' || q.queue_id || ' counts ' || q.marks || ' marks and has ' || count(m.seq)
 		FROM postern.queue q LEFT JOIN postern.mark m ON m.queue_id = q.queue_id AND m.seq >= q.head_seq
 		GROUP BY q.queue_id, q.marks HAVING q.marks <> count(m.seq)`},
 
+	{"S2.4 order", "what goes out next, or is out, is the first by position, but for what was placed", `
+		SELECT 'queue ' || q.queue_id || ' is at ' || coalesce(q.cur_seq, q.next_seq, q.head_seq) || ', and ' || n.seq || ' is first'
+		FROM postern.queue q CROSS JOIN LATERAL (SELECT t.seq FROM postern.task t
+			LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed')
+			WHERE t.queue_id = q.queue_id AND t.seq >= q.head_seq
+				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+			ORDER BY coalesce(p.rank, t.seq) LIMIT 1) n
+		WHERE n.seq <> coalesce(q.cur_seq, q.next_seq, q.head_seq) AND (q.marks > 0 OR q.node_id IS NULL)`},
+
 	{"I6", "fences never fall along a queue", `
 		SELECT 'queue ' || queue_id || ' position ' || seq FROM (
 			SELECT queue_id, seq, fence, lag(fence) OVER (PARTITION BY queue_id ORDER BY seq) AS before
-			FROM postern.outcome WHERE fence IS NOT NULL) o WHERE fence < before`},
+			FROM postern.outcome o WHERE fence IS NOT NULL
+				AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (o.queue_id, o.seq, 'placed'))) o WHERE fence < before`},
 
 	{"I7", "every attempt that did not end its transaction has its row, and none is younger than the outcome", `
 		SELECT 'queue ' || o.queue_id || ' position ' || o.seq FROM postern.outcome o LEFT JOIN postern.attempt a USING (queue_id, seq, day)
@@ -87,7 +98,7 @@ var Invariants = []Invariant{
 			AND (phase IN ('WAITING_INCLUSION', 'DELAY') OR node_id IS NULL
 				AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
 				AND NOT (paused AND phase IN ('READY', 'HELD'))
-				AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.head_seq) AND m.kind IN ('held', 'suspended'))))
+				AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, coalesce(q.next_seq, q.head_seq)) AND m.kind IN ('held', 'suspended'))))
 		UNION ALL SELECT 'queue ' || r.queue_id || ' stands in lane ' || r.lane || ' under a key that is not its own'
 		FROM postern.ready r LEFT JOIN postern.queue q USING (queue_id)
 		WHERE q.node_id IS NOT NULL OR (r.lane, r.prio, r.since) IS DISTINCT FROM (
@@ -99,7 +110,7 @@ var Invariants = []Invariant{
 		FROM postern.queue WHERE (phase = 'IDLE') <> (head_seq > tail_seq)`},
 
 	{"I13", "every head has its body", `
-		SELECT 'queue ' || q.queue_id || ' position ' || p.seq FROM postern.queue q CROSS JOIN LATERAL (VALUES (q.head_seq), (q.cur_seq)) p (seq)
+		SELECT 'queue ' || q.queue_id || ' position ' || p.seq FROM postern.queue q CROSS JOIN LATERAL (VALUES (q.head_seq), (q.cur_seq), (q.next_seq)) p (seq)
 		WHERE p.seq <= q.tail_seq AND NOT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq) = (q.queue_id, p.seq))`},
 
 	{"I22", "the day never falls along a queue", `

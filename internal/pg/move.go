@@ -1,0 +1,250 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Place is where a transaction is to stand among those of its queue: right before or after another one, or, without
+// either, first of all that wait.
+type Place struct{ Before, After *outbox.ID }
+
+// Move changes when a waiting transaction goes out, within its queue (S2.4). Its position, which is the order of
+// arrival and part of its id, stays; a mark gives it a rank between its new neighbours, whose ranks are their
+// positions or their own marks. Changed is false if it stands there already. Outcomes: Conflict "wrong_state" if
+// it does not wait, has been out before, or would go ahead of one that is or has been out;
+// "dependency_cycle" (Invalid) if two would wait for each other then; Invalid for a place that is none.
+//
+// Why what is in flight keeps its turn: it has the lowest rank (it went out as the lowest, and nothing is placed
+// below it since), so that it still goes first when its worker was away and it waits again. Why nobody is called
+// twice or left out: ranks are read and written under the lock of the queue, under which claim and settle decide
+// what goes out, and what goes out next is in the row.
+func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		r = LeverResult{}
+		h, err := s.hold(ctx, t, by, id)
+		if err != nil {
+			return err
+		}
+		m := &move{inHand: h, id: id, to: to}
+		if err := m.find(ctx, t); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		s.audit(b, by, "move", txPath(id))
+		if r.Changed = !m.there; m.there {
+			return h.e.commit(ctx, t, b)
+		}
+		if err := m.waits(ctx, t); err != nil {
+			return err
+		}
+		if !m.placed {
+			h.q.Marks++
+		}
+		b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at, rank, before_seq) VALUES ($1, $2, 'placed', $3, $4, $5, $6::text::numeric, $7)
+			ON CONFLICT (queue_id, seq, kind) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, at = excluded.at, rank = excluded.rank,
+				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, nullable(m.before))
+		if h.q.Cur == 0 {
+			var next *Task
+			var passed int32
+			nextUnsettled(b, h.q, nil, func(t *Task) { next = t }, func(n int32) { passed = n })
+			if err := t.send(ctx, b); err != nil {
+				return err
+			}
+			b = &pgx.Batch{}
+			if next.ID.Seq != h.q.first() {
+				h.e.leave(h.q)
+				h.q.Marks -= passed
+				if err := h.e.rest(h.q, next, true); err != nil {
+					return err
+				}
+			}
+		}
+		h.e.save(h.q)
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// move is one decision.
+type move struct {
+	*inHand
+	id     outbox.ID
+	to     Place
+	placed bool   // it was moved before
+	there  bool   // it stands where it should
+	rank   string // a decimal number: its new place
+	before int64  // the position behind it, 0 at the end
+	ahead  bool   // it is to go out earlier than now
+}
+
+// openSQL is what of a queue has not ended, with the rank in which it goes out.
+const openSQL = `SELECT t.seq, t.day, t.epoch, coalesce(p.rank, t.seq) AS rank, p.rank IS NOT NULL AS placed, coalesce(t.sender_id, 0) AS pin FROM postern.task t
+	LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed')
+	WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
+
+// find refuses what cannot be done, and finds the rank of the new place. Ranks are decimals of any length, so that
+// there is always one between two.
+func (m *move) find(ctx context.Context, t *txn) error {
+	q := m.q
+	switch {
+	case m.state.Terminal():
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", m.id, m.state)
+	case m.state != outbox.WAITING:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only what waits can be moved", m.id, m.state)
+	case !q.Named:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is unordered: it has no place in a queue", m.id)
+	}
+	anchor := m.to.Before
+	if anchor == nil {
+		anchor = m.to.After
+	}
+	if anchor != nil && (anchor.Queue != m.id.Queue || *anchor == m.id) {
+		return fault.At("/place", "%s is not another transaction of the same queue", anchor)
+	}
+	out := q.Cur // what goes first whatever happens: it is in flight, or has been
+	var tried bool
+	b := &pgx.Batch{}
+	if out == 0 {
+		b.Queue(`SELECT coalesce(sender_id, 0) <> $3 FROM postern.task WHERE queue_id = $1 AND seq = $2 AND day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if tried = tried || q.Attempt > 1 || q.Retries > 0; tried {
+			out = q.first()
+		}
+	}
+	if out == m.id.Seq {
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s has been out before: it keeps its turn", m.id)
+	}
+	seq := int64(0)
+	switch {
+	case m.to.Before != nil && m.to.Before.Seq == out:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is or has been out: nothing goes ahead of it", m.to.Before)
+	case anchor != nil:
+		seq = anchor.Seq
+	case out != 0: // first of what waits is right behind it
+		seq, m.to.After = out, &outbox.ID{}
+	}
+	// lo and hi are the ranks between which it is to stand: of its anchor, and of the anchor's neighbour on that side.
+	b = &pgx.Batch{}
+	found := false
+	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank, placed FROM open WHERE seq = $4),
+			other AS (SELECT * FROM open WHERE seq <> $4),
+			anchor AS (SELECT seq, rank FROM other WHERE CASE WHEN $5 <> 0 THEN seq = $5 ELSE rank = (SELECT min(rank) FROM other) END),
+			bounds AS (SELECT CASE WHEN $6 THEN a.rank ELSE (SELECT max(rank) FROM other o WHERE o.rank < a.rank) END AS lo,
+				CASE WHEN $6 THEN (SELECT min(rank) FROM other o WHERE o.rank > a.rank) ELSE a.rank END AS hi FROM anchor a)
+		SELECT me.placed, coalesce(me.rank > b.lo, true) AND coalesce(me.rank < b.hi, true),
+			trim_scale(CASE WHEN b.lo IS NULL THEN b.hi - 1 ELSE (b.lo + coalesce(b.hi, $7)) * 0.5 END)::text,
+			coalesce((SELECT seq FROM other o WHERE o.rank = b.hi), 0), coalesce(me.rank > coalesce(b.hi, $7), false)
+		FROM bounds b CROSS JOIN me`,
+		q.ID, q.Head, q.HeadDay.Time(), m.id.Seq, seq, m.to.After != nil, q.Tail+1).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&m.placed, &m.there, &m.rank, &m.before, &m.ahead}, func() error { found = true; return nil })
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	switch {
+	case !found && anchor == nil: // it is alone
+		m.there = true
+	case !found:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s does not wait in this queue: name one that does", anchor)
+	case len(m.rank) > 10000: // far below what numeric can hold
+		return fault.New(fault.Conflict, "wrong_state", "there is no room left at this place: cancel %s and post it again", m.id)
+	}
+	return nil
+}
+
+// waitsAtMost bounds the walk along dependencies.
+const waitsAtMost = 10000
+
+// waits refuses a move after which two would wait for each other for ever. Of those that change sides with the moved
+// one, whoever goes out later waits for whoever goes first: that must not wait for the other by its dependencies.
+//
+// Only dependencies lead back: what stood before both stands before both, and what waits for it waited already.
+// Two moves in different queues at once, each sound alone, can make a circle over both; /why shows it, and a
+// move back undoes it.
+func (m *move) waits(ctx context.Context, t *txn) error {
+	if m.q.Marks == 0 {
+		return nil // nobody depends on anything here
+	}
+	var from, to []place
+	b := &pgx.Batch{}
+	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
+		SELECT o.seq FROM open o JOIN open me ON me.seq = $4
+		WHERE o.seq <> $4 AND CASE WHEN $6 THEN o.rank > $5::text::numeric AND o.rank < me.rank ELSE o.rank < $5::text::numeric AND o.rank > me.rank END`,
+		m.q.ID, m.q.Head, m.q.HeadDay.Time(), m.id.Seq, m.rank, m.ahead).Query(func(rows pgx.Rows) error {
+		var seq int64
+		_, err := pgx.ForEachRow(rows, []any{&seq}, func() error { to = append(to, place{m.q.ID, seq}); return nil })
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	if from = []place{placeOf(m.id)}; !m.ahead {
+		from, to = to, from
+	}
+	goal := map[place]bool{}
+	for _, p := range to {
+		goal[p] = true
+	}
+	seen := map[place]bool{}
+	for len(from) > 0 {
+		var queues, seqs []int64
+		for _, p := range from {
+			queues, seqs = append(queues, p.queue), append(seqs, p.seq)
+		}
+		from = nil
+		var circle *place
+		b := &pgx.Batch{}
+		// what they depend on, and what depends and stands before that in its queue
+		b.Queue(`SELECT DISTINCT x.queue_id, x.seq, x.direct FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) n(queue_id, seq)
+			JOIN postern.mark h ON (h.queue_id, h.seq, h.kind) = (n.queue_id, n.seq, 'held')
+			JOIN postern.dependency d ON (d.queue_id, d.seq) = (n.queue_id, n.seq)
+			CROSS JOIN LATERAL (SELECT d.on_queue AS queue_id, d.on_seq AS seq, true AS direct
+				UNION ALL SELECT k.queue_id, k.seq, false FROM postern.mark k
+					LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (k.queue_id, k.seq, 'placed')
+					LEFT JOIN postern.mark r ON (r.queue_id, r.seq, r.kind) = (d.on_queue, d.on_seq, 'placed')
+					WHERE k.queue_id = d.on_queue AND k.queue_id <> $3 AND k.kind = 'held' AND coalesce(p.rank, k.seq) < coalesce(r.rank, d.on_seq)) x
+			WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (x.queue_id, x.seq))`, queues, seqs, m.q.ID).Query(func(rows pgx.Rows) error {
+			var p place
+			var direct bool
+			_, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &direct}, func() error {
+				if direct && goal[p] {
+					circle = &place{p.queue, p.seq}
+				}
+				if !seen[p] {
+					seen[p] = true
+					from = append(from, p)
+				}
+				return nil
+			})
+			return err
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if circle != nil || len(seen) > waitsAtMost {
+			return fault.New(fault.Invalid, "dependency_cycle", "%s", m.circle(circle)).About("/place")
+		}
+	}
+	return nil
+}
+
+func (m *move) circle(p *place) string {
+	switch {
+	case p == nil:
+		return fmt.Sprintf("more than %d transactions depend on each other around %s: it cannot be seen that none would wait for itself", waitsAtMost, m.id)
+	case m.ahead:
+		return fmt.Sprintf("transaction %s depends, perhaps through others, on position %d of its queue: it cannot go ahead of that", m.id, p.seq)
+	}
+	return fmt.Sprintf("one that would go ahead of transaction %s depends on it, perhaps through others", m.id)
+}
