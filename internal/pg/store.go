@@ -41,9 +41,10 @@ type Store struct {
 	epoch    int
 }
 
-// Connect opens a pool for url with the settings that our statements want: nested loops (an array of
-// keys is estimated at a thousand rows and would be hashed against all queues), UTC, no JIT, and a
-// doubt flag for commits whose standby was not waited for.
+// Connect opens a pool for url with the settings that our statements want: nested loops over indexes (an
+// array of keys is estimated at a thousand rows and would be hashed against all queues; a table, or the
+// partition of a day, that was empty when its plan was made would be read whole for each key until
+// autovacuum has analyzed it), UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
 func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -54,7 +55,7 @@ func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 	}
 	for name, value := range map[string]string{
 		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
-		"enable_hashjoin": "off", "enable_mergejoin": "off", "plan_cache_mode": "force_generic_plan",
+		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off", "plan_cache_mode": "force_generic_plan",
 		"lock_timeout": "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
 	} {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {

@@ -74,7 +74,8 @@ type stretch struct {
 // the day are the same for all, so that partitions are left out before the statement begins.
 const nextTasksSQL = `SELECT ` + taskSelect + `
 	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[])) n(queue_id, seq, last)
-	JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last AND t.day BETWEEN $4::date AND $5::date
+	CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last
+		AND t.day BETWEEN $4::date AND $5::date OFFSET 0) t -- the offset keeps it a look for each: of an empty table all days were read
 	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
 
 func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
