@@ -30,7 +30,7 @@ func (j *journal) lines(t *testing.T) (list []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, line := range strings.Split(strings.TrimSpace(j.b.String()), "\n") {
+	for line := range strings.Lines(j.b.String()) {
 		m := map[string]any{}
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatalf("%q: %v", line, err)
