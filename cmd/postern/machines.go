@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -66,7 +67,7 @@ func machinesCommand() *cobra.Command {
 
 // pick returns the tables of that name, or all.
 func pick(args []string) ([]machine.Table, error) {
-	tables := sequencer.Tables()
+	tables := slices.Concat(sequencer.Tables(), leader.Tables())
 	if len(args) == 0 {
 		return tables, nil
 	}
@@ -88,6 +89,7 @@ var pages = []struct {
 	meanings map[string]string
 }{
 	{"internal/sequencer/machine.md", sequencer.Tables, sequencer.Meanings},
+	{"internal/leader/machine.md", leader.Tables, leader.Meanings},
 }
 
 // writePages renders every page into the checkout that the working directory is the root of.

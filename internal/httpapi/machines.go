@@ -1,9 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -39,9 +42,12 @@ type machinesOutput struct {
 	}
 }
 
+// tables lists the machines of all seeds.
+func tables() []machine.Table { return slices.Concat(sequencer.Tables(), leader.Tables()) }
+
 func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) {
 	out := &machinesOutput{}
-	for _, t := range sequencer.Tables() {
+	for _, t := range tables() {
 		out.Body.Items = append(out.Body.Items, viewMachine(t))
 	}
 	return out, nil
@@ -54,7 +60,7 @@ type machineInput struct {
 type machineOutput struct{ Body machineView }
 
 func (a *API) getMachine(_ context.Context, in *machineInput) (*machineOutput, error) {
-	for _, t := range sequencer.Tables() {
+	for _, t := range tables() {
 		if t.Name == string(in.Name) {
 			return &machineOutput{viewMachine(t)}, nil
 		}
@@ -65,7 +71,7 @@ func (a *API) getMachine(_ context.Context, in *machineInput) (*machineOutput, e
 func viewMachine(t machine.Table) machineView {
 	v := machineView{Name: t.Name, Seed: t.Seed, Initial: t.Initial, Terminal: list(t.Terminal), Events: list(t.Events)}
 	for _, s := range t.States() {
-		v.States = append(v.States, stateView{s, sequencer.Meanings[t.Name+"."+s]})
+		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s])})
 	}
 	for _, r := range t.Rules {
 		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})

@@ -97,6 +97,15 @@ var constraints = map[string]fault.Kind{
 	"bounds_enclose":                fault.Internal,
 	"one_place_per_batch":           fault.Internal,
 	"one_batch_per_place":           fault.Internal,
+	"channel_capacity_is_positive":  fault.Invalid,
+	"channel_retries_are_positive":  fault.Invalid,
+	"channel_waits_are_positive":    fault.Invalid,
+	"one_channel_per_name":          fault.Conflict,
+	"message_state_is_known":        fault.Internal,
+	"only_active_messages_are_held": fault.Internal,
+	"one_message_per_id":            fault.Internal,
+	"message_end_is_known":          fault.Internal,
+	"one_end_per_life":              fault.Internal,
 }
 
 // partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated

@@ -33,15 +33,19 @@ func init() { // the functions name commands in their errors
 		"move":    move,
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
+		// high-integrity channels
+		"channel": channel, "send": send, "receive": receive, "ack": judge(true), "nack": judge(false), "retrier": retrier, "sweeper": sweeper, "tend": tend,
+
 		// what is seen
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
+		"messages": messages,
 	}
 }
 
 // harmless are the commands that cannot change a row.
 var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
-	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true,
+	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
 }
 
 // later: later DURATION

@@ -27,6 +27,7 @@ type (
 	retryArgs     struct{}
 	includeArgs   struct{}
 	callbackArgs  struct{}
+	channelArgs   struct{}
 	sweepArgs     struct{}
 	partitionArgs struct{}
 )
@@ -35,6 +36,7 @@ func (dispatchArgs) Kind() string  { return "dispatch" }
 func (retryArgs) Kind() string     { return "retry" }
 func (includeArgs) Kind() string   { return "include" }
 func (callbackArgs) Kind() string  { return "callback" }
+func (channelArgs) Kind() string   { return "channel" }
 func (sweepArgs) Kind() string     { return "sweep" }
 func (partitionArgs) Kind() string { return "partition" }
 
@@ -49,6 +51,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		_, err := e.Store.ReleaseCallbacks(ctx)
 		return err
 	})
+	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
 	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
 	client, err := newRiver(e.Store.Pool(), &river.Config{
@@ -56,6 +59,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		Workers: w,
 		PeriodicJobs: []*river.PeriodicJob{
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
+			every(5*time.Second, channelArgs{}),
 			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}),
 		},
 	}, e.Log, &e.stopping)

@@ -29,6 +29,18 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 	return errors.Join(rippled, buried, relaned, told, reap, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
 }
 
+// TendOnce runs the retriers and sweepers of the high-integrity channels whose time has come.
+func (e *Engine) TendOnce(ctx context.Context) error {
+	t, err := e.Store.TendChannels(ctx)
+	if t.Offered+t.Dropped+t.TakenBack > 0 {
+		e.Log.Debug("tended channels", "offered", t.Offered, "taken_back", t.TakenBack)
+	}
+	if t.Dropped > 0 {
+		e.Log.Warn("messages of channels were dropped: they were refused as often as their channel allows", "dropped", t.Dropped)
+	}
+	return err
+}
+
 // PartitionOnce creates the partitions of the coming days.
 func (e *Engine) PartitionOnce(ctx context.Context) error {
 	n, err := e.Store.EnsureDays(ctx)

@@ -1,0 +1,15 @@
+package leader
+
+import "github.com/postern-dev/postern/internal/machine"
+
+// Tables lists the machines of seed 1.
+func Tables() []machine.Table { return []machine.Table{Message} }
+
+// Meanings says in one line what each state means, under "table.state".
+var Meanings = map[string]string{
+	"channel_message.Queued":  "Stored; nobody is handed it: the channel was full, or its receiver failed. The retrier will meet it.",
+	"channel_message.Offered": "The next receiver that asks gets it, the oldest first.",
+	"channel_message.Active":  "A receiver has it, under a fence. If it does not say how that ended, the sweeper takes it back.",
+	"channel_message.Acked":   "Processed. A record is kept.",
+	"channel_message.Dropped": "Failed as often as the channel allows. A record with the reason is kept, and its owner was told.",
+}

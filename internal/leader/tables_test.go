@@ -1,0 +1,135 @@
+package leader
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/machine"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func TestTheTablesAreSound(t *testing.T) {
+	for _, table := range Tables() {
+		if err := table.Check(); err != nil {
+			t.Error(err)
+		}
+		for _, s := range table.States() {
+			if Meanings[table.Name+"."+s] == "" {
+				t.Errorf("nobody says what %s.%s means", table.Name, s)
+			}
+		}
+	}
+}
+
+func TestEveryNameIsBoundAndEveryBindingUsed(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		named, have []string
+	}{
+		{"guards", Message.Guards(), slices.Collect(maps.Keys(messageGuards))},
+		{"effects", Message.Effects(), slices.Collect(maps.Keys(messageEffects))},
+	} {
+		slices.Sort(c.named)
+		slices.Sort(c.have)
+		if !slices.Equal(c.named, c.have) {
+			t.Errorf("%s: the table names %v, bound are %v", c.what, c.named, c.have)
+		}
+	}
+}
+
+func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
+	page, err := machine.Markdown(Tables(), Meanings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stored, err := os.ReadFile("machine.md"); err != nil || string(stored) != page {
+		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
+	}
+}
+
+// seedSteps is every arrow of the seed's two diagrams of the channel, and where it is here: an edge of the
+// table as "state event state", or why there is none.
+var seedSteps = map[string]string{
+	"[*] > Receiver: Start":                              "a process",
+	"Receiver > ReceiveMessage: recv":                    "Offered Received Active",
+	"ReceiveMessage > MoveToActiveSet":                   "Offered Received Active", // before it is processed
+	"MoveToActiveSet > ProcessMessage":                   "a process",
+	"ProcessMessage > if_successful":                     "a process",
+	"if_successful > NackMessage: Err":                   "Active Err Queued",
+	"if_successful > AckMessage: Ok":                     "Active Ok Acked",
+	"NackMessage > MoveBackToQueued":                     "Active Err Queued",
+	"AckMessage > RemoveMessage":                         "Active Ok Acked",
+	"MoveBackToQueued > [*]":                             "a process",
+	"RemoveMessage > [*]":                                "a process",
+	"[*] > Sender: Start":                                "a process",
+	"Sender > CheckMessageExists":                        "a process",
+	"CheckMessageExists > if_exists":                     "a process",
+	"if_exists > [*]: Exists":                            "Active Sent Active", // and Queued, and Offered
+	"if_exists > SaveMessageData: NotExists":             " Sent Queued",
+	"SaveMessageData > CheckChannelCapacity":             "a process", // stored and offered in one commit: nothing lies between
+	"CheckChannelCapacity > if_channel_capacity":         "a process",
+	"if_channel_capacity > [*]: Full":                    " Sent Queued",
+	"if_channel_capacity > SendMessage: NotFull":         " Sent Offered",
+	"SendMessage > [*]: send":                            "a process",
+	"[*] > Retrier: Start":                               "a process",
+	"Retrier > FetchRandomQueuedMessage":                 "a process",
+	"FetchRandomQueuedMessage > if_message_exists":       "a process",
+	"if_message_exists > CheckRetryCount: MessageExists": "a process",
+	"if_message_exists > [*]: NoMessage":                 "a process",
+	"CheckRetryCount > if_retry_count":                   "a process",
+	"if_retry_count > DropMessage: MaxRetriesReached":    "Queued Drawn Dropped",
+	"if_retry_count > ResendMessage: RetriesRemaining":   "Queued Drawn Offered",
+	"ResendMessage > [*]: resend":                        "a process",
+	"DropMessage > [*]":                                  "a process",
+	"[*] > Sweeper: Start":                               "a process",
+	"Sweeper > CheckStaleMessages":                       "a process",
+	"CheckStaleMessages > if_stale":                      "a process",
+	"if_stale > MoveBackToQueuedSet: Stale":              "Active Stale Queued",
+	"if_stale > [*]: NotStale":                           "a process",
+	"MoveBackToQueuedSet > [*]":                          "a process",
+}
+
+// Deviations: Offered is a state, where the seed's process holds messages in its memory; a retrier that meets
+// a full channel leaves the message Queued; both because a process may die.
+func TestTheSeedsDiagramsAreInTheTable(t *testing.T) {
+	page, err := os.ReadFile("../../../shared/seeds/1-leader.md")
+	if err != nil {
+		t.Skipf("the published designs are not beside this checkout: %v", err)
+	}
+	ds, err := machine.ParseMarkdown(string(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string]bool{}
+	for _, d := range ds {
+		for _, e := range d.Edges {
+			key := e.From + " > " + e.To
+			if e.Label != "" {
+				key += ": " + e.Label
+			}
+			drawn[key] = true
+			if seedSteps[key] == "" {
+				t.Errorf("the seed draws %q: where is it in the table?", key)
+			}
+		}
+	}
+	have := map[string]bool{"a process": true}
+	for _, r := range Message.Rules {
+		have[strings.Join([]string{r.From, r.On, r.To}, " ")] = true
+	}
+	for key, edge := range seedSteps {
+		if !drawn[key] || !have[edge] {
+			t.Errorf("%q is in the seed: %v; %q is in the table: %v", key, drawn[key], edge, have[edge])
+		}
+	}
+}

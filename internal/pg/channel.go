@@ -1,0 +1,206 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// ChannelSettings are those of a high-integrity channel (S1.15).
+type ChannelSettings struct {
+	Name       string
+	Capacity   int // how many are offered at most; more are stored, and wait
+	MaxRetries int // nacks after which a message is dropped, from 1
+	RetryEvery time.Duration
+	StaleAfter time.Duration // what is held for longer is taken back
+	SweepEvery time.Duration
+}
+
+const channelWaitMost = 365 * 24 * time.Hour
+
+// DefaultChannel are the settings of a channel of which nothing is said.
+func DefaultChannel() ChannelSettings {
+	return ChannelSettings{Capacity: 100, MaxRetries: 5, RetryEvery: 5 * time.Second, StaleAfter: 5 * time.Minute, SweepEvery: 30 * time.Second}
+}
+
+// Validate refuses what cannot work, with the field.
+func (c ChannelSettings) Validate() error {
+	switch {
+	case c.Capacity <= 0:
+		return fault.At("/capacity", "channel capacity must be greater than zero")
+	case c.MaxRetries <= 0:
+		return fault.At("/max_retries", "max_retries is %d: want 1 or more, since with 0 what nobody saw would be dropped", c.MaxRetries)
+	}
+	for _, w := range []struct {
+		field string
+		d     time.Duration
+	}{{"retry_interval", c.RetryEvery}, {"stale_after", c.StaleAfter}, {"sweep_interval", c.SweepEvery}} {
+		if w.d < time.Millisecond || w.d > channelWaitMost {
+			return fault.At("/"+w.field, "%s is %s: want 1ms to %s", w.field, w.d, channelWaitMost)
+		}
+	}
+	return nil
+}
+
+// ChannelInfo is a channel with what lies in it.
+type ChannelInfo struct {
+	ID int32
+	ChannelSettings
+	Queued, Offered, Active, Dropped int // counted to 100,000
+	Version                          int64
+	CreatedAt                        time.Time
+}
+
+const channelsSQL = `SELECT c.channel_id, c.name, c.capacity, c.max_retries, c.retry_every, c.stale_after, c.sweep_every,
+		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Active' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.message_end e WHERE e.channel_id = c.channel_id AND e.state = 'Dropped' LIMIT 100000) x),
+		c.version, c.created_at
+	FROM postern.channel c WHERE c.context_id = $1 AND ($2 = '' OR c.name = $2) AND c.name > $3 ORDER BY c.name LIMIT $4`
+
+func (s *Store) channels(ctx context.Context, contextID int32, name, after string, limit int) ([]*ChannelInfo, error) {
+	rows, err := s.db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelInfo, error) {
+		v := &ChannelInfo{}
+		return v, row.Scan(&v.ID, &v.Name, &v.Capacity, &v.MaxRetries, &v.RetryEvery, &v.StaleAfter, &v.SweepEvery,
+			&v.Queued, &v.Offered, &v.Active, &v.Dropped, &v.Version, &v.CreatedAt)
+	})
+	return list, known(err)
+}
+
+// Channels lists up to limit channels of a context by name, those after a given one.
+func (s *Store) Channels(ctx context.Context, contextID int32, after string, limit int) ([]*ChannelInfo, error) {
+	return s.channels(ctx, contextID, "", after, limit)
+}
+
+// Channel returns one channel, or NotFound.
+func (s *Store) Channel(ctx context.Context, contextID int32, name string) (*ChannelInfo, error) {
+	list, err := s.channels(ctx, contextID, name, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || name == "" {
+		return nil, noChannel(name)
+	}
+	return list[0], nil
+}
+
+func noChannel(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no channel %q", fault.Clip(name))
+}
+
+const channelVersion = `SELECT version, false FROM postern.channel WHERE context_id = $1 AND name = $2 FOR UPDATE`
+
+// PutChannel creates a channel or replaces its settings; version as in matchVersion. What is offered beyond a
+// smaller capacity stays offered. Two that create one at a time both insert: the second waits in its upsert
+// for the first, and then replaces what it made.
+func (s *Store) PutChannel(ctx context.Context, by By, c ChannelSettings, version int64) (created bool, err error) {
+	if err := c.Validate(); err != nil {
+		return false, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		if created, err = t.lockVersion(ctx, version, channelVersion, by.Context, c.Name); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.channel AS c (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
+			ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, max_retries = excluded.max_retries,
+				retry_every = excluded.retry_every, stale_after = excluded.stale_after, sweep_every = excluded.sweep_every, version = c.version + 1`,
+			by.Context, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.now())
+		s.audit(b, by, "put", "/channels/"+c.Name)
+		return t.commit(ctx, b)
+	})
+	return created, err
+}
+
+// RemoveChannel removes a channel in which nothing lies, with its records; Conflict "in_use" while a message
+// has not ended. Who sends holds the same lock, so that it comes before this and is seen, or finds no channel.
+func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
+	return s.run(ctx, func(t *txn) error {
+		missing, err := t.lockVersion(ctx, 0, channelVersion, by.Context, name)
+		switch {
+		case err != nil:
+			return err
+		case missing:
+			return noChannel(name)
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
+		}
+		var id int32
+		var used bool
+		b := &pgx.Batch{}
+		b.Queue(`SELECT c.channel_id, EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id)
+			FROM postern.channel c WHERE c.context_id = $1 AND c.name = $2`, by.Context, name).QueryRow(func(row pgx.Row) error { return row.Scan(&id, &used) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if used {
+			return fault.New(fault.Conflict, "in_use", "channel %q has messages that have not ended: receive and acknowledge them first", fault.Clip(name))
+		}
+		b = &pgx.Batch{}
+		b.Queue(`DELETE FROM postern.message_end WHERE channel_id = $1`, id)
+		b.Queue(`DELETE FROM postern.channel WHERE channel_id = $1`, id)
+		s.audit(b, by, "delete", "/channels/"+name)
+		return t.commit(ctx, b)
+	})
+}
+
+// Conduit is a high-integrity channel whose messages carry a P, as JSON (S1.15). Any number of processes may
+// hold one at a time.
+//
+// The channel's row is locked by who offers (Send, Retry), so that they are serial and "fewer are offered
+// than the channel holds" is true until their commit: who receives only makes it truer. A message's row is
+// locked by who moves it. Offering locks the channel first and skips messages that are locked; receiving and
+// sweeping lock messages only, and skip them; acknowledging waits for one message and holds nothing else: so
+// there is no cycle.
+type Conduit[P any] struct {
+	s  *Store
+	id int32
+	// Owner, if set, adds to the SQL transaction that drops a message what its owner must be told. It runs
+	// again if that transaction does.
+	Owner func(b *pgx.Batch, dropped Held[P]) error
+}
+
+// OpenConduit finds the channel of that name, or NotFound.
+func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
+	c := &Conduit[P]{s: s}
+	err := s.db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
+	if err == pgx.ErrNoRows {
+		return nil, noChannel(name)
+	}
+	return c, known(err)
+}
+
+// Outgoing is a message as its sender brings it. The ID is the sender's: what it brings twice is sent once.
+type Outgoing[P any] struct {
+	ID      string
+	Payload P
+}
+
+// Held is a message in the hands of a receiver.
+type Held[P any] struct {
+	ID      string
+	Payload P
+	Fence   int64 // shows that it is still held
+	Retries int
+	Error   string // of the last nack, "" for none
+	SentAt  time.Time
+}
+
+// heldOf reads the payload of a row.
+func heldOf[P any](m *messageRow) (h Held[P], err error) {
+	h = Held[P]{ID: m.id, Fence: m.fence, Retries: m.retries, Error: m.err, SentAt: m.createdAt}
+	err = json.Unmarshal(m.payload, &h.Payload)
+	fault.Wrap(&err, "read the payload of message %q", m.id)
+	return h, err
+}

@@ -1,0 +1,309 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/machine"
+)
+
+// messageRow is a row of message, locked.
+type messageRow struct {
+	id        string
+	payload   json.RawMessage
+	state     string
+	retries   int
+	fence     int64
+	draw      int64
+	node      *int64
+	epoch     *int32
+	err       string
+	createdAt time.Time
+}
+
+const messageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
+
+// collectMessages reads rows of messageSelect.
+func collectMessages(into *[]*messageRow) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*into = nil
+		for rows.Next() {
+			m := &messageRow{}
+			if err := rows.Scan(&m.id, &m.payload, &m.state, &m.retries, &m.fence, &m.draw, &m.node, &m.epoch, &m.err, &m.createdAt); err != nil {
+				return err
+			}
+			*into = append(*into, m)
+		}
+		return rows.Err()
+	}
+}
+
+// channelRow is the locked row of a channel, and how many messages are offered in it.
+type channelRow struct {
+	capacity, maxRetries, offered int
+	now                           time.Time
+}
+
+// lockChannel adds to b what locks a channel and counts what it offers, in a statement of its own, so that it
+// sees what the last holder of the lock committed. Served by message_by_state.
+func (s *Store) lockChannel(b *pgx.Batch, id int32) *channelRow {
+	c := &channelRow{}
+	b.Queue(`SELECT capacity, max_retries FROM postern.channel WHERE channel_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&c.capacity, &c.maxRetries}, func() error { return nil })
+		return err
+	})
+	b.Queue(`SELECT count(*) FROM postern.message WHERE channel_id = $1 AND state = 'Offered'`, id).QueryRow(func(row pgx.Row) error { return row.Scan(&c.offered) })
+	s.readNow(b, &c.now)
+	return c
+}
+
+func (c *channelRow) facts(m *messageRow) leader.MessageFacts {
+	return leader.MessageFacts{Retries: m.retries, MaxRetries: c.maxRetries, Room: c.offered < c.capacity}
+}
+
+// messageChange is what one transaction writes about messages.
+type messageChange struct {
+	channel int32
+	now     time.Time
+	fresh   columns
+	changed columns
+	ended   columns
+	gone    []string
+}
+
+// apply puts a step into the row and what is to be written of it. reason is that of an end.
+func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason string) {
+	was := m.state
+	m.state = step.To
+	if step.RaiseFence {
+		m.fence++
+	}
+	if step.CountRetry {
+		m.retries++
+	}
+	if step.DrawAnew {
+		m.draw = rand.Int64()
+	}
+	if m.state != leader.MessageActive {
+		m.node, m.epoch = nil, nil
+	}
+	switch {
+	case step.Store:
+		w.fresh.add(w.channel, m.id, string(m.payload), m.state, m.fence, m.draw, w.now, w.now)
+	case step.Record:
+		var payload any
+		if m.state == leader.MessageDropped {
+			payload = string(m.payload)
+		}
+		w.gone = append(w.gone, m.id)
+		w.ended.add(w.channel, m.id, m.fence, m.state, m.retries, reason, payload, m.createdAt, w.now)
+	case m.state != was || step.RaiseFence:
+		w.changed.add(m.id, m.state, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
+	}
+}
+
+var (
+	messageInsert = insertMany("message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
+		"created_at timestamptz", "updated_at timestamptz")
+	messageEndInsert = insertMany("message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
+		"payload jsonb", "created_at timestamptz", "ended_at timestamptz")
+)
+
+// queue adds the writes to b. Their rows are locked, or new under the channel's lock.
+func (w *messageChange) queue(b *pgx.Batch) {
+	if len(w.fresh.cols) > 0 {
+		messageInsert.queue(b, w.fresh)
+	}
+	if len(w.changed.cols) > 0 {
+		b.Queue(`UPDATE postern.message m SET state = n.state, retries = n.retries, fence = n.fence, draw = n.draw, node_id = n.node_id,
+				node_epoch = n.node_epoch, error = n.error, updated_at = $10
+			FROM ROWS FROM (unnest($1::text[]), unnest($2::text[]), unnest($3::int[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),
+				unnest($7::int[]), unnest($8::text[])) n(message_id, state, retries, fence, draw, node_id, node_epoch, error)
+			WHERE (m.channel_id, m.message_id) = ($9, n.message_id)`, w.changed.args(w.channel, w.now)...)
+	}
+	if len(w.gone) > 0 {
+		b.Queue(`DELETE FROM postern.message m USING unnest($2::text[]) n(message_id) WHERE (m.channel_id, m.message_id) = ($1, n.message_id)`, w.channel, w.gone)
+		messageEndInsert.queue(b, w.ended)
+	}
+}
+
+// Sent says what became of a message that was sent.
+type Sent string
+
+const (
+	SentOffered Sent = "offered" // the next receiver gets it
+	SentQueued  Sent = "queued"  // the channel is full: stored, and offered later
+	SentExists  Sent = "exists"  // it is there already: nothing was done
+)
+
+// Send stores messages and offers those for which there is room, one answer for each. A message that exists,
+// in whatever state, is not touched (S1.15). NotFound: the channel was removed.
+func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent, err error) {
+	err = c.s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		if out, err = c.sendIn(ctx, t, b, list); err != nil {
+			return err
+		}
+		return t.commit(ctx, b)
+	})
+	return out, err
+}
+
+// sendIn sends as a part of t, whose last batch is b.
+func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
+	ids := make([]string, len(list))
+	payloads := make([]json.RawMessage, len(list))
+	for i, m := range list {
+		var err error
+		if payloads[i], err = json.Marshal(m.Payload); err != nil || m.ID == "" || len(m.ID) > 255 {
+			return nil, fault.At("/id", "message %q cannot be sent: want an id of 1 to 255 bytes and a payload that is JSON", fault.Clip(m.ID)).Because(err)
+		}
+		ids[i] = m.ID
+	}
+	there, fences := map[string]*messageRow{}, map[string]int64{}
+	load := &pgx.Batch{}
+	row := c.s.lockChannel(load, c.id)
+	load.Queue(`SELECT m.message_id, m.state FROM postern.message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2)`, c.id, ids).Query(func(rows pgx.Rows) error {
+		var m messageRow
+		_, err := pgx.ForEachRow(rows, []any{&m.id, &m.state}, func() error { one := m; there[m.id] = &one; return nil })
+		return err
+	})
+	load.Queue(`SELECT e.message_id, max(e.fence) FROM postern.message_end e WHERE e.channel_id = $1 AND e.message_id = ANY ($2) GROUP BY e.message_id`, c.id, ids).
+		Query(func(rows pgx.Rows) error {
+			var id string
+			var fence int64
+			_, err := pgx.ForEachRow(rows, []any{&id, &fence}, func() error { fences[id] = fence; return nil })
+			return err
+		})
+	if err := t.send(ctx, load); err != nil {
+		return nil, err
+	}
+	if row.capacity == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "the channel was removed")
+	}
+	w := &messageChange{channel: c.id, now: row.now}
+	out := make([]Sent, len(list))
+	for i, id := range ids {
+		m, exists := there[id]
+		if !exists {
+			m = &messageRow{id: id, payload: payloads[i], state: machine.Start, fence: fences[id], draw: rand.Int64(), createdAt: row.now}
+		}
+		step, err := leader.NextMessage(m.state, leader.MessageSent, row.facts(m))
+		if err != nil {
+			return nil, err
+		}
+		w.apply(m, step, "")
+		switch {
+		case exists:
+			out[i] = SentExists
+			continue
+		case m.state == leader.MessageOffered:
+			out[i] = SentOffered
+			row.offered++
+		default:
+			out[i] = SentQueued
+		}
+		there[id] = m
+	}
+	w.queue(b)
+	return out, nil
+}
+
+// Receive takes up to max messages, the oldest offers first, and makes them active before anybody processes
+// them. by is the node that will: when it dies, the next Sweep takes them back at once; a zero Node is
+// somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
+// what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
+func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
+	err = c.s.run(ctx, func(t *txn) error {
+		list = nil
+		var rows []*messageRow
+		w := &messageChange{channel: c.id}
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectMessages(&rows))
+		c.s.readNow(b, &w.now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return t.rollback(ctx)
+		}
+		for _, m := range rows {
+			step, err := leader.NextMessage(m.state, leader.MessageReceived, leader.MessageFacts{})
+			if err != nil {
+				return err
+			}
+			h, bad := heldOf[P](m)
+			h.Fence++
+			if bad == nil {
+				if list = append(list, h); by.ID != 0 {
+					m.node, m.epoch = &by.ID, &by.Epoch
+				}
+			} else {
+				m.state, m.err, m.fence = step.To, bad.Error(), m.fence+1
+				if step, err = leader.NextMessage(m.state, leader.MessageErr, leader.MessageFacts{}); err != nil {
+					return err
+				}
+			}
+			w.apply(m, step, "")
+		}
+		b = &pgx.Batch{}
+		w.queue(b)
+		return t.commit(ctx, b)
+	})
+	return list, err
+}
+
+// Ack ends a message: it was processed. It may be repeated. Conflict "stale_fence": it is no longer held
+// under that fence, and somebody else has it, or will.
+func (c *Conduit[P]) Ack(ctx context.Context, id string, fence int64) error {
+	return c.judge(ctx, id, fence, leader.MessageOk, "")
+}
+
+// Nack gives a message back: it could not be processed, for that reason. Another receiver gets it, or it is
+// dropped if that was the last try. Conflict as with Ack.
+func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason string) error {
+	return c.judge(ctx, id, fence, leader.MessageErr, reason)
+}
+
+// judge compares the fence behind the lock of the message's row: between this and its commit nobody can take
+// the message back.
+func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
+	return c.s.run(ctx, func(t *txn) error {
+		var rows []*messageRow
+		acked := false
+		w := &messageChange{channel: c.id}
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectMessages(&rows))
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
+			c.id, id, fence).QueryRow(func(row pgx.Row) error { return row.Scan(&acked) })
+		c.s.readNow(b, &w.now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if acked && event == leader.MessageOk {
+			return t.rollback(ctx)
+		}
+		if len(rows) == 0 || rows[0].fence != fence || rows[0].state != leader.MessageActive {
+			return fault.New(fault.Conflict, "stale_fence", "message %q is not held under fence %d: it was taken back, or has ended", fault.Clip(id), fence)
+		}
+		m := rows[0]
+		step, err := leader.NextMessage(m.state, event, leader.MessageFacts{})
+		if err != nil {
+			return err
+		}
+		if event == leader.MessageErr {
+			m.err = reason
+		}
+		b = &pgx.Batch{}
+		w.apply(m, step, reason)
+		w.queue(b)
+		return t.commit(ctx, b)
+	})
+}
