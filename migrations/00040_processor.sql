@@ -1,7 +1,6 @@
 -- Processors: what each is to execute, in two lines of batches that wait in front of the core.
 -- +goose Up
--- Every change of a processor's batches locks its row first, so that its changes are serial (S4.4). The row
--- itself says only what is configured, and is not written by ticks.
+-- Every change of a processor's batches locks its row first, so that its changes are serial (S4.4).
 CREATE TABLE postern.processor (
     processor_id  int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id    int NOT NULL,
@@ -11,11 +10,12 @@ CREATE TABLE postern.processor (
     tick_interval interval NOT NULL DEFAULT '1 s' CONSTRAINT tick_interval_is_not_negative CHECK (tick_interval >= '0'),
     paused        boolean NOT NULL DEFAULT false,
     height        bigint NOT NULL DEFAULT 0 CONSTRAINT height_is_not_negative CHECK (height >= 0),
+    ticked_at     timestamptz,
     removed_at    timestamptz,
     version       bigint NOT NULL DEFAULT 1,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_processor_per_name UNIQUE (context_id, name)
-);
+) WITH (fillfactor = 50);
 
 -- A line of a processor: how many batches wait in it, and between which places they stand. The bounds may be
 -- wider than what is there, and never narrower: a read that starts at the lower one meets few of the index
@@ -43,6 +43,110 @@ CREATE TABLE postern.batch_place (
 -- Batches are numbered over all processors of this database (S4.1).
 CREATE SEQUENCE postern.batch_id;
 
+-- Who may send batches of which shape to which processor (S4.11). What is counted of one is changed under the
+-- lock of its processor and then of its row.
+CREATE TABLE postern.batch_authorization (
+    authorization_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id       int NOT NULL,
+    label            text NOT NULL,
+    domain           text NOT NULL,              -- the name of the processor of all its functions
+    settings         jsonb NOT NULL,
+    enabled          boolean NOT NULL DEFAULT true,
+    ends_at          timestamptz,
+    ends_at_height   bigint,
+    running          int NOT NULL DEFAULT 0 CONSTRAINT running_is_not_negative CHECK (running >= 0),
+    removed_at       timestamptz,
+    version          bigint NOT NULL DEFAULT 1,
+    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_authorization_per_label UNIQUE (context_id, label)
+) WITH (fillfactor = 50);
+
+-- How many calls of an actor are held by batches that run, or burned by those that ended (S4.13).
+CREATE TABLE postern.batch_call (
+    authorization_id int NOT NULL,
+    actor            text NOT NULL,
+    spent            bigint NOT NULL CONSTRAINT spent_is_not_negative CHECK (spent >= 0),
+    CONSTRAINT one_count_of_calls_per_actor PRIMARY KEY (authorization_id, actor)
+) WITH (fillfactor = 50);
+
+-- A batch, and the record of its execution: whoever sent it, how far it has come, how it ended.
+CREATE TABLE postern.batch (
+    batch_id         bigint NOT NULL CONSTRAINT one_row_per_batch PRIMARY KEY,
+    context_id       int NOT NULL,
+    processor_id     int NOT NULL,
+    authorization_id int,                        -- NULL: none, it is the owner's
+    label            text NOT NULL DEFAULT '',
+    initiator        text NOT NULL,
+    by_owner         boolean NOT NULL,
+    call_held        boolean NOT NULL DEFAULT false,
+    priority         smallint NOT NULL CONSTRAINT batch_is_high_or_med CHECK (priority IN (0, 1)),
+    actions          jsonb NOT NULL,
+    messages         json NOT NULL,              -- as they were sent
+    expiration_time  timestamptz,
+    was              text NOT NULL DEFAULT '',
+    state            text NOT NULL,
+    position         int NOT NULL DEFAULT 0,     -- the action that is next
+    retries          int NOT NULL DEFAULT 0,     -- of that action
+    cooldown_until   timestamptz,
+    cooldown_height  bigint,
+    run              int NOT NULL DEFAULT 0,     -- executions that have begun; the last is in the uid of its transaction
+    steps            int NOT NULL DEFAULT 0,
+    result           text,
+    result_n         int NOT NULL DEFAULT 0,
+    result_reason    text NOT NULL DEFAULT '',
+    result_retriable boolean NOT NULL DEFAULT false,
+    created_at       timestamptz NOT NULL,
+    updated_at       timestamptz NOT NULL,
+    CONSTRAINT result_comes_with_the_end CHECK ((state = 'Done') = (result IS NOT NULL)),
+    CONSTRAINT result_is_known CHECK (result IN ('executed', 'rejected', 'partially_executed', 'removed_by_owner', 'expired', 'timeout', 'unexpected_error')),
+    CONSTRAINT batch_follows_the_machine CHECK (
+CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END),
+    CONSTRAINT what_was_executed_is_counted CHECK (result IS DISTINCT FROM 'partially_executed' OR result_n = position AND position > 0)
+) WITH (fillfactor = 70);
+CREATE INDEX batch_by_processor ON postern.batch (processor_id, batch_id);
+-- A tick while another batch is being executed waits for it; this says so whatever the ticks do.
+CREATE UNIQUE INDEX one_execution_per_processor ON postern.batch (processor_id) WHERE state = 'Executing';
+CREATE INDEX batch_that_waits ON postern.batch (processor_id) WHERE state = 'Waiting_Callback';
+
+-- Each execution of a batch: of one action, or of an atomic batch as a whole. Its verdict is that of the action:
+-- one that is to be confirmed has none before its callback.
+CREATE TABLE postern.batch_action (
+    batch_id   bigint NOT NULL,
+    run        int NOT NULL,
+    position   int NOT NULL,
+    started_at timestamptz NOT NULL,
+    ended_at   timestamptz,
+    ok         boolean,
+    error      text NOT NULL DEFAULT '',
+    CONSTRAINT one_row_per_run PRIMARY KEY (batch_id, run),
+    CONSTRAINT a_verdict_has_a_time CHECK ((ok IS NULL) = (ended_at IS NULL))
+) WITH (fillfactor = 70);
+-- No action is executed again after it has succeeded.
+CREATE UNIQUE INDEX one_success_per_action ON postern.batch_action (batch_id, position) WHERE ok;
+
+-- The callback that a batch waits for, or will wait for: it is there before the worker is called (S4.5).
+CREATE TABLE postern.batch_callback (
+    batch_id bigint NOT NULL CONSTRAINT one_callback_per_batch PRIMARY KEY,
+    address  text NOT NULL,
+    payload  jsonb NOT NULL,
+    deadline timestamptz,                        -- once the action was executed
+    received jsonb                               -- it came before the execution was known to have ended
+);
+CREATE INDEX batch_callback_by_deadline ON postern.batch_callback (deadline) WHERE deadline IS NOT NULL;
+
+-- What happened to a batch, but for its rotations.
+CREATE TABLE postern.batch_step (
+    batch_id   bigint NOT NULL,
+    step       int NOT NULL,
+    at         timestamptz NOT NULL,
+    event      text NOT NULL,
+    from_state text NOT NULL,
+    to_state   text NOT NULL,
+    actor      text NOT NULL DEFAULT '',
+    reason     text NOT NULL DEFAULT '',
+    CONSTRAINT one_row_per_step PRIMARY KEY (batch_id, step)
+);
+
 -- Contexts are kept apart here as everywhere; see the migration that makes the roles.
 ALTER TABLE postern.processor ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.processor USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
@@ -50,6 +154,18 @@ ALTER TABLE postern.batch_line ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.batch_line USING (EXISTS (SELECT FROM postern.processor p WHERE p.processor_id = batch_line.processor_id));
 ALTER TABLE postern.batch_place ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.batch_place USING (EXISTS (SELECT FROM postern.processor p WHERE p.processor_id = batch_place.processor_id));
+ALTER TABLE postern.batch_authorization ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch_authorization USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.batch_call ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch_call USING (EXISTS (SELECT FROM postern.batch_authorization a WHERE a.authorization_id = batch_call.authorization_id));
+ALTER TABLE postern.batch ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.batch_action ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch_action USING (EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = batch_action.batch_id));
+ALTER TABLE postern.batch_callback ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch_callback USING (EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = batch_callback.batch_id));
+ALTER TABLE postern.batch_step ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.batch_step USING (EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = batch_step.batch_id));
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -61,6 +177,12 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE postern.batch_step;
+DROP TABLE postern.batch_callback;
+DROP TABLE postern.batch_action;
+DROP TABLE postern.batch;
+DROP TABLE postern.batch_call;
+DROP TABLE postern.batch_authorization;
 DROP SEQUENCE postern.batch_id;
 DROP TABLE postern.batch_place;
 DROP TABLE postern.batch_line;

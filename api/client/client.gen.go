@@ -24,6 +24,16 @@ const (
 	DeliveryViewStatePending   DeliveryViewState = "pending"
 )
 
+// Defines values for DispatcherSettingsCapabilities.
+const (
+	DispatcherSettingsCapabilitiesAtomic DispatcherSettingsCapabilities = "atomic"
+)
+
+// Defines values for DispatcherViewCapabilities.
+const (
+	DispatcherViewCapabilitiesAtomic DispatcherViewCapabilities = "atomic"
+)
+
 // Defines values for EdgeKind.
 const (
 	EdgeKindBreak   EdgeKind = "break"
@@ -589,6 +599,9 @@ type DeliveryViewState string
 
 // DispatcherSettings defines model for DispatcherSettings.
 type DispatcherSettings struct {
+	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
+	Capabilities []DispatcherSettingsCapabilities `json:"capabilities,omitempty"`
+
 	// Exclusive none, type, or field:<JSON pointer into data>.
 	Exclusive *string      `json:"exclusive,omitempty"`
 	Fee       *FeeSettings `json:"fee,omitempty"`
@@ -617,9 +630,14 @@ type DispatcherSettings struct {
 	WorkerURL string `json:"worker_url"`
 }
 
+// DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
+type DispatcherSettingsCapabilities string
+
 // DispatcherView defines model for DispatcherView.
 type DispatcherView struct {
-	CreatedAt time.Time `json:"created_at"`
+	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
+	Capabilities []DispatcherViewCapabilities `json:"capabilities,omitempty"`
+	CreatedAt    time.Time                    `json:"created_at"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>.
 	Exclusive *string      `json:"exclusive,omitempty"`
@@ -652,6 +670,9 @@ type DispatcherView struct {
 	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
 	WorkerURL string `json:"worker_url"`
 }
+
+// DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
+type DispatcherViewCapabilities string
 
 // DispatchersOutputBody defines model for DispatchersOutputBody.
 type DispatchersOutputBody struct {

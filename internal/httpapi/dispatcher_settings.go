@@ -24,6 +24,8 @@ type DispatcherSettings struct {
 	Inclusion   *inclusionSettings `json:"inclusion,omitempty"`
 	Idempotent  *bool              `json:"idempotent,omitempty" doc:"The same token may be sent again unasked."`
 	Replaceable *bool              `json:"replaceable,omitempty" doc:"A retry may replace what is in the pool."`
+
+	Capabilities []string `json:"capabilities,omitempty" enum:"atomic" maxItems:"8" uniqueItems:"true" doc:"What its worker promises besides. atomic: data that is a list of messages is executed all or not at all."`
 }
 
 type timeoutSettings struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,7 +55,12 @@ type Dispatcher struct {
 	Inclusion   Inclusion `json:"inclusion"`
 	Idempotent  bool      `json:"idempotent"`  // the same token may be sent again unasked (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
+	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
+	Capabilities []string `json:"capabilities,omitempty"`
 }
+
+// Atomic says whether the worker executes a list of messages all or not at all.
+func (d *Dispatcher) Atomic() bool { return slices.Contains(d.Capabilities, "atomic") }
 
 // Timeouts of calls to the worker.
 type Timeouts struct {

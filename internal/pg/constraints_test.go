@@ -27,6 +27,8 @@ var nameless = map[string]string{
 	"channel_pkey":          "its id is generated: nobody names one",
 	"subscription_pkey":     "its id is generated: nobody names one",
 	"sender_pkey":           "its id is generated: nobody names one",
+
+	"batch_authorization_pkey": "its id is generated: nobody names one",
 }
 
 var automatic = regexp.MustCompile(`_(pkey|check\d*|excl|fkey)$`)

@@ -106,6 +106,22 @@ var constraints = map[string]fault.Kind{
 	"one_message_per_id":            fault.Internal,
 	"message_end_is_known":          fault.Internal,
 	"one_end_per_life":              fault.Internal,
+	"running_is_not_negative":       fault.Internal,
+	"one_authorization_per_label":   fault.Conflict,
+	"spent_is_not_negative":         fault.Internal,
+	"one_count_of_calls_per_actor":  fault.Internal,
+	"one_row_per_batch":             fault.Internal,
+	"batch_is_high_or_med":          fault.Internal,
+	"result_comes_with_the_end":     fault.Internal,
+	"result_is_known":               fault.Internal,
+	"batch_follows_the_machine":     fault.Internal,
+	"what_was_executed_is_counted":  fault.Internal,
+	"one_execution_per_processor":   fault.Internal,
+	"one_row_per_run":               fault.Internal,
+	"a_verdict_has_a_time":          fault.Internal,
+	"one_success_per_action":        fault.Internal,
+	"one_callback_per_batch":        fault.Internal,
+	"one_row_per_step":              fault.Internal,
 }
 
 // partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated

@@ -175,6 +175,10 @@ func (h *heldProcessor) middle(ctx context.Context, t *txn, b *pgx.Batch, prio p
 // It begins with 32 on each side and looks at eight times as many until there is room: the whole line in the end.
 func (h *heldProcessor) deal(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
+	if err := t.send(ctx, b); err != nil { // what is queued may take away what would be read here
+		return 0, err
+	}
+	b.QueuedQueries = nil
 	for reach := int64(32); ; reach *= 8 {
 		down, err := h.look(ctx, t, prio, placesDown, l.Lowest, before, 0, reach+1)
 		if err != nil {

@@ -22,12 +22,13 @@ type Processor struct {
 	Length       [2]int64 // of its lines, by priority
 	Version      int64
 	CreatedAt    time.Time
+	tickedAt     *time.Time
 }
 
-const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.paused, p.height, p.version, p.created_at`
+const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.paused, p.height, p.version, p.created_at, p.ticked_at`
 
 func (p *Processor) fields() []any {
-	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.Paused, &p.Height, &p.Version, &p.CreatedAt}
+	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
 }
 
 const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length FROM postern.processor p
@@ -93,10 +94,24 @@ func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version in
 }
 
 // PauseProcessor refuses ticks of a processor, or allows them again. All but ticks work on (S4.9), and what is
-// being executed ends.
-func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/processors/"+name, `UPDATE postern.processor SET paused = $3, version = version + 1
-		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND paused <> $3`, processorLock, name, paused)
+// being executed ends. Its owner's call, and idempotent.
+func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused bool) (r LeverResult, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+		if err := h.owned(by); err != nil {
+			return err
+		}
+		if err := by.seen(h.Version); err != nil {
+			return err
+		}
+		r.Changed = h.Paused != paused
+		b := &pgx.Batch{}
+		if r.Changed {
+			b.Queue(`UPDATE postern.processor SET paused = $2, version = version + 1 WHERE processor_id = $1`, h.ID, paused)
+		}
+		s.audit(b, by, verb(paused), "/processors/"+name)
+		return t.commit(ctx, b)
+	})
+	return r, err
 }
 
 // SetHeight raises the height of the domain that a processor serves. It never falls (S0.3): a lower one is
@@ -119,10 +134,18 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 		if err := by.seen(h.Version); err != nil {
 			return err
 		}
-		if n := h.lines[processor.High].Length + h.lines[processor.Med].Length; n > 0 {
+		var n int64
+		b := &pgx.Batch{}
+		b.Queue(`SELECT (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Executing')
+			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Waiting_Callback')`, h.ID).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if n += h.lines[processor.High].Length + h.lines[processor.Med].Length; n > 0 {
 			return fault.New(fault.Conflict, "in_use", "processor %q has %d batches: evict them first, or wait for their ends", fault.Clip(name), n)
 		}
-		b := &pgx.Batch{}
+		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)
 		s.audit(b, by, "delete", "/processors/"+name)
 		return t.commit(ctx, b)

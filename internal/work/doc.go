@@ -9,6 +9,7 @@
 //   - a flight per leased queue: call, decide, settle, go on with what the settle hands back;
 //   - timers: delays that ended, outcomes to ask about, inclusion to poll;
 //   - drain: moves what applications submitted by SQL into its queues;
+//   - tick: ticks the processors whose time has come, and brings on what they execute;
 //   - heartbeat: renews the node's leases, and buries and releases dead nodes;
 //   - River's workers, which ring the doorbell across processes and sweep periodically. Losing, doubling
 //     or delaying any River job costs latency, never correctness.

@@ -103,6 +103,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(e.deliverLoop)
 	background(e.Store.KeepFresh)
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
+	background(e.tickLoop)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	<-ctx.Done()

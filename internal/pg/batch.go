@@ -1,0 +1,248 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// Batch is one with who sent it and when (S4.12): the record of its execution, whose id is the batch's.
+type Batch struct {
+	processor.Batch
+	Processor string
+	Label     string // of the authorization that it counts for, "" for none
+	Initiator string
+	ByOwner   bool
+	Runs      int // executions that have begun
+	CreatedAt time.Time
+	UpdatedAt time.Time
+
+	processorID     int32
+	authorizationID int32
+	held            bool // a call of the initiator is held for it
+	steps           int
+	place           *int64 // where it stands, if it does and that has been read
+}
+
+const batchSelect = `SELECT b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
+		b.actions, b.messages, b.expiration_time, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
+		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at
+	FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
+
+func scanBatch(row pgx.CollectableRow) (*Batch, error) {
+	v := &Batch{}
+	var r processor.Result
+	err := row.Scan(&v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
+		&v.Actions, &v.Messages, &v.Expiration, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
+		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)
+	if r.Kind != "" {
+		v.Result = &r
+	}
+	return v, err
+}
+
+func (s *Store) batches(ctx context.Context, sql string, args ...any) ([]*Batch, error) {
+	rows, err := s.db(ctx).Query(ctx, batchSelect+sql, args...)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanBatch)
+	return list, known(err)
+}
+
+// Batch returns one batch of a processor, or NotFound.
+func (s *Store) Batch(ctx context.Context, contextID int32, name string, id int64) (*Batch, error) {
+	list, err := s.batches(ctx, ` WHERE b.batch_id = $1 AND p.context_id = $2 AND p.name = $3`, id, contextID, name)
+	if err == nil && len(list) == 0 {
+		err = noBatch(id, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func noBatch(id int64, name string) error {
+	return fault.New(fault.NotFound, "not_found", "processor %q has no batch %d", fault.Clip(name), id)
+}
+
+// BatchFilter narrows a list of batches. Empty fields do not narrow.
+type BatchFilter struct {
+	Result  processor.ResultKind // InProcess: those that have not ended
+	Waiting bool                 // for a callback
+	After   int64                // the id of the last one
+	Limit   int
+}
+
+// Batches lists batches of a processor by their ids.
+func (s *Store) Batches(ctx context.Context, contextID int32, name string, f BatchFilter) ([]*Batch, error) {
+	p, err := s.Processor(ctx, contextID, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.batches(ctx, ` WHERE b.processor_id = $1 AND b.batch_id > $2
+		AND ($3 = '' OR $3 = 'in_process' AND b.result IS NULL OR b.result = $3) AND (NOT $4 OR b.state = 'Waiting_Callback')
+		ORDER BY b.batch_id LIMIT $5`, p.ID, f.After, string(f.Result), f.Waiting, f.Limit)
+}
+
+// BatchesInLine returns the batches of a part of a line in their order, and how long the line is.
+func (s *Store) BatchesInLine(ctx context.Context, contextID int32, name string, prio processor.Priority, r processor.Range) ([]*Batch, int64, error) {
+	ids, length, err := s.Standing(ctx, contextID, name, prio, r)
+	if err != nil || len(ids) == 0 {
+		return nil, length, err
+	}
+	list, err := s.batches(ctx, ` JOIN unnest($1::bigint[]) WITH ORDINALITY n(id, nth) ON n.id = b.batch_id ORDER BY n.nth`, ids)
+	return list, length, err
+}
+
+// load reads batches behind the lock of their processor.
+func (h *heldProcessor) load(ctx context.Context, t *txn, where string, args ...any) (list []*Batch, err error) {
+	b := &pgx.Batch{}
+	b.Queue(batchSelect+` WHERE b.processor_id = $1 AND `+where, append([]any{h.ID}, args...)...).Query(func(rows pgx.Rows) (err error) {
+		list, err = pgx.CollectRows(rows, scanBatch)
+		return err
+	})
+	err = t.send(ctx, b)
+	return list, err
+}
+
+// one reads the batch of an id behind the lock of its processor, or refuses.
+func (h *heldProcessor) one(ctx context.Context, t *txn, id int64) (*Batch, error) {
+	list, err := h.load(ctx, t, `b.batch_id = $2`, id)
+	if err == nil && len(list) == 0 {
+		err = noBatch(id, h.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (h *heldProcessor) facts() processor.Facts { return processor.Facts{Now: h.now, Height: h.Height} }
+
+// change is a decision about a batch that is to be stored.
+type change struct {
+	step   processor.Step
+	spot   processor.Spot // where Move is AtSpot
+	actor  string
+	reason string
+}
+
+// store queues in b what a decision makes of a batch: its row, its place, its history, and with its end what was held
+// for it. The processor is locked, and nobody writes a batch without that lock. If somebody did, the number of
+// the step would be taken, and nothing of this is committed.
+func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, c change) error {
+	st := c.step
+	if st.From == processor.Queued {
+		if v.place == nil {
+			prio, place, found, err := h.whereIs(ctx, t, v.ID)
+			if err != nil {
+				return err
+			}
+			if !found || prio != v.Priority {
+				return fault.New(fault.Internal, "internal", "batch %d is Queued, and stands in no line", v.ID)
+			}
+			v.place = &place
+		}
+		h.take(b, v.Priority, *v.place)
+		v.place = nil
+	}
+	var err error
+	switch st.Move {
+	case processor.Back:
+		err = h.putBack(ctx, t, b, v.Priority, v.ID)
+	case processor.AtSpot:
+		err = h.put(ctx, t, b, v.Priority, c.spot, v.ID)
+	}
+	if err != nil {
+		return err
+	}
+	rotated := st.From == processor.Queued && st.State == processor.Queued
+	if !rotated {
+		v.steps++
+	}
+	v.Batch, v.UpdatedAt = st.Batch, h.now
+	if st.From == "" {
+		h.insertBatch(b, v)
+	} else if !rotated {
+		h.updateBatch(b, v, st.From)
+	}
+	if !rotated {
+		b.Queue(`INSERT INTO postern.batch_step (batch_id, step, at, event, from_state, to_state, actor, reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			v.ID, v.steps, h.now, string(st.On), string(st.From), string(st.State), c.actor, c.reason)
+	}
+	switch {
+	case st.State == processor.Done:
+		h.end(b, v)
+	case st.State == processor.Queued && !rotated && st.From != "": // a callback that comes late finds nobody (S4.5)
+		b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
+	}
+	return nil
+}
+
+func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
+	actions, _ := json.Marshal(v.Actions)
+	messages, _ := json.Marshal(v.Messages)
+	r := v.result()
+	b.Queue(`INSERT INTO postern.batch (batch_id, context_id, processor_id, authorization_id, label, initiator, by_owner, call_held, priority, actions, messages,
+			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at)
+		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17
+		FROM postern.processor p WHERE p.processor_id = $2`,
+		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now)
+}
+
+func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {
+	r := v.result()
+	b.Queue(`UPDATE postern.batch SET was = $2, state = $3, position = $4, retries = $5, cooldown_until = $6, cooldown_height = $7, run = $8, steps = $9,
+			result = nullif($10, ''), result_n = $11, result_reason = $12, result_retriable = $13, updated_at = $14
+		WHERE batch_id = $1 AND state = $2`,
+		v.ID, string(from), string(v.State), v.Index, v.Retries, v.CooldownUntil, v.CooldownHeight, v.Runs, v.steps,
+		string(r.Kind), r.N, r.Reason, r.Retriable, h.now)
+}
+
+func (v *Batch) result() processor.Result {
+	if v.Result == nil {
+		return processor.Result{}
+	}
+	return *v.Result
+}
+
+// end queues in b what comes with the end of a batch: nobody waits for its callback any more, its authorization has
+// room for another one, and the call that was held is given back unless the result burns it (S4.13).
+func (h *heldProcessor) end(b *pgx.Batch, v *Batch) {
+	b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
+	if v.authorizationID == 0 {
+		return
+	}
+	b.Queue(`UPDATE postern.batch_authorization SET running = running - 1 WHERE authorization_id = $1`, v.authorizationID)
+	if v.held && !v.Result.Burns() {
+		b.Queue(`UPDATE postern.batch_call SET spent = spent - 1 WHERE authorization_id = $1 AND actor = $2`, v.authorizationID, v.Initiator)
+	}
+}
+
+// BatchStep is one thing that happened to a batch.
+type BatchStep struct {
+	At            time.Time
+	Event         processor.Event
+	From, To      processor.State
+	Actor, Reason string
+}
+
+// BatchHistory tells what happened to a batch, but for its rotations, in the order in which it did.
+func (s *Store) BatchHistory(ctx context.Context, contextID int32, name string, id int64) ([]BatchStep, error) {
+	if _, err := s.Batch(ctx, contextID, name, id); err != nil {
+		return nil, err
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT at, event, from_state, to_state, actor, reason FROM postern.batch_step WHERE batch_id = $1 ORDER BY step`, id)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[BatchStep])
+	return list, known(err)
+}

@@ -1,0 +1,201 @@
+package pg
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// submission is the core transaction of a batch's execution (S4.6): of the type that its function names, in a queue of
+// its own, and never retried, since that is the processor's. Its uid names the run.
+func (v *Batch) submission(contextID int32) *Submission {
+	f, none := v.Actions.Functions()[v.Index], 0
+	data := v.Payload()
+	hash := sha256.Sum256(append([]byte("processor\x00"+f.ContractAddress+"\x00"), data...))
+	return &Submission{ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: fmt.Sprintf("processor:%d:%d", v.ID, v.Runs),
+		Hash: hash[:], Actor: v.Initiator, Type: f.ContractAddress, Data: data, MaxRetries: &none}
+}
+
+// submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
+// what it cannot take now is brought on by Advance.
+func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
+	err := s.executesAtomically(ctx, contextID, v.Actions)
+	if err == nil {
+		err = s.post(ctx, v.submission(contextID))
+	}
+	switch fault.KindOf(err) {
+	case "":
+		s.ring()
+		return nil
+	case fault.Retry, fault.Internal:
+		s.log.Warn("post the execution of a batch", "processor", v.Processor, "batch", v.ID, "error", err)
+		return nil
+	}
+	return s.finish(ctx, contextID, v, false, fault.As(err).Detail)
+}
+
+func (s *Store) post(ctx context.Context, sub *Submission) error {
+	out, err := s.Ingest(ctx, []*Submission{sub}, false)
+	if err != nil {
+		return err
+	}
+	return out[0].Err
+}
+
+// executesAtomically refuses a type whose worker does not promise all or nothing.
+func (s *Store) executesAtomically(ctx context.Context, contextID int32, a processor.Actions) error {
+	if a.Atomic == nil {
+		return nil
+	}
+	typ := a.Functions()[0].ContractAddress
+	promised := func() bool {
+		d := s.DispatcherOf(contextID, typ)
+		return d != nil && !d.Removed && d.Atomic()
+	}
+	if promised() {
+		return nil
+	}
+	if err := s.Refresh(ctx); err != nil { // we may not have heard of it yet
+		return err
+	}
+	if !promised() {
+		return fault.At("/actions_config/atomic/functions/0/contract_address",
+			"type %q executes nothing atomically: want one whose dispatcher has the capability atomic", fault.Clip(typ))
+	}
+	return nil
+}
+
+// Advance brings on what needs no tick: an execution whose transaction has ended or was never posted, callbacks that
+// did not come in time, batches that expire while they wait for one. It works while the processor is paused, and in
+// any number of processes at once: each change looks again behind the lock of the processor.
+func (s *Store) Advance(ctx context.Context, contextID int32, name string) error {
+	running, err := s.batches(ctx, ` WHERE p.context_id = $1 AND p.name = $2 AND b.state = 'Executing'`, contextID, name)
+	if err != nil {
+		return err
+	}
+	for _, v := range running {
+		if err := s.look(ctx, contextID, v); err != nil {
+			return err
+		}
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT b.batch_id FROM postern.processor p JOIN postern.batch b ON b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'
+		JOIN postern.batch_callback c ON c.batch_id = b.batch_id CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
+		WHERE p.context_id = $1 AND p.name = $2 AND (c.deadline < n.now OR b.expiration_time < n.now) ORDER BY b.batch_id LIMIT 100`, contextID, name, s.now())
+	if err != nil {
+		return known(err)
+	}
+	overdue, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return known(err)
+	}
+	for _, id := range overdue {
+		if err := s.overdue(ctx, contextID, name, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look asks what became of an execution's transaction. An outcome does not change, so that what is read here holds
+// behind the lock as well.
+func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
+	sub := v.submission(contextID)
+	var state, text string
+	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), '')
+		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
+		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3`, contextID, sub.UID, sub.Hash).Scan(&state, &text)
+	switch {
+	case err == pgx.ErrNoRows: // whoever ticked died before it was posted
+		return s.submit(ctx, contextID, v)
+	case err != nil:
+		return known(err)
+	case state == "":
+		return nil
+	}
+	return s.finish(ctx, contextID, v, state == "DONE", text)
+}
+
+// callbackTimeout is how long an action waits for its callback (S4.5).
+const callbackTimeout = 24 * time.Hour
+
+// finish ends the execution of a run, unless that has been done. It is the only place where an execution ends, and
+// compares state and run behind the lock: two that know of the same outcome count it once.
+func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, good bool, text string) error {
+	return s.onProcessor(ctx, contextID, seen.Processor, func(t *txn, h *heldProcessor) error {
+		v, err := h.one(ctx, t, seen.ID)
+		if err != nil {
+			return err
+		}
+		if v.State != processor.Executing || v.Runs != seen.Runs {
+			return t.rollback(ctx)
+		}
+		facts, on := h.facts(), processor.Succeeded
+		if !good {
+			facts.Error, on = text, processor.Failed
+		} else {
+			text = ""
+		}
+		st, err := v.Decide(on, facts)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if st.State != processor.WaitingCallback {
+			h.verdict(b, v, good, text)
+		} else {
+			b.Queue(`UPDATE postern.batch_callback SET deadline = $2 WHERE batch_id = $1`, v.ID, h.now.Add(callbackTimeout))
+		}
+		if err := h.store(ctx, t, b, v, change{step: st, reason: text}); err != nil {
+			return err
+		}
+		if st.State == processor.WaitingCallback {
+			if err := h.early(ctx, t, b, v); err != nil {
+				return err
+			}
+		}
+		h.saveLines(b)
+		return t.commit(ctx, b)
+	})
+}
+
+// overdue ends the wait of a batch for a callback that did not come, or that came too late for its expiration.
+func (s *Store) overdue(ctx context.Context, contextID int32, name string, id int64) error {
+	return s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
+		v, err := h.one(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		c, err := h.callback(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		on := processor.CallbackDeadline
+		switch {
+		case v.State != processor.WaitingCallback || c == nil: // it has come meanwhile
+			return t.rollback(ctx)
+		case v.Expiration != nil && v.Expiration.Before(h.now):
+			on = processor.Expiry
+		case !c.deadline.Before(h.now):
+			return t.rollback(ctx)
+		}
+		st, err := v.Decide(on, h.facts())
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if on == processor.CallbackDeadline {
+			h.verdict(b, v, false, "callback timed out")
+		}
+		if err := h.store(ctx, t, b, v, change{step: st}); err != nil {
+			return err
+		}
+		h.saveLines(b)
+		return t.commit(ctx, b)
+	})
+}

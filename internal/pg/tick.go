@@ -1,0 +1,160 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// Outcomes of a tick, of a callback, and of what brings an execution on.
+const (
+	TickRotated   = "rotated"   // it cools, and stands at the back now
+	TickExecuting = "executing" // the worker is being called
+	TickRequeued  = "requeued"  // its next action, or its next try, waits at the back
+	TickWaiting   = "waiting"   // for its callback
+	TickFinished  = "finished"  // with a result
+)
+
+// Ticked is what a tick did with the batch it looked at.
+type Ticked struct {
+	Outcome string
+	Batch   *Batch
+}
+
+// outcomeOf names what a decision about a batch led to.
+func outcomeOf(st processor.Step) string {
+	switch {
+	case st.State == processor.Done:
+		return TickFinished
+	case st.State == processor.Executing:
+		return TickExecuting
+	case st.State == processor.WaitingCallback:
+		return TickWaiting
+	case st.From == processor.Queued:
+		return TickRotated
+	}
+	return TickRequeued
+}
+
+// Tick looks at one batch (S4.4), in this order: Conflict "processor_paused"; Conflict "busy" while another one is
+// being executed; the head of High, else of Med, else Conflict "nothing_to_process"; expired, it ends; in its cooldown,
+// it goes to the back; else it is executed, and this returns once that has begun.
+//
+// Two ticks at once come one after the other by the lock of the processor, and the second finds the batch of the first
+// Executing (one_execution_per_processor says so too). That commit is the intent. What is then posted has a uid made of
+// batch and run: a tick that dies after it, or two processes that bring it on, post one transaction.
+func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
+	if err := s.Advance(ctx, by.Context, name); err != nil {
+		return Ticked{}, err
+	}
+	return s.tick(ctx, by, name, false)
+}
+
+// TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
+// be done, which is compared behind the lock.
+func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error) {
+	out, err := s.tick(ctx, by, name, true)
+	switch fault.CodeOf(err) {
+	case "processor_paused", "nothing_to_process", "busy", "not_found":
+		return Ticked{}, nil
+	}
+	return out, err
+}
+
+func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Ticked, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+		out = Ticked{}
+		if due && (h.TickInterval == 0 || h.tickedAt != nil && h.now.Before(h.tickedAt.Add(h.TickInterval))) {
+			return t.rollback(ctx)
+		}
+		v, err := h.next(ctx, t)
+		if err != nil {
+			return err
+		}
+		st, err := v.Decide(processor.Ticked, h.facts())
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if st.State == processor.Executing {
+			h.execute(b, v)
+		}
+		if err := h.store(ctx, t, b, v, change{step: st, actor: by.Actor, reason: by.Reason}); err != nil {
+			return err
+		}
+		h.saveLines(b)
+		b.Queue(`UPDATE postern.processor SET ticked_at = $2 WHERE processor_id = $1`, h.ID, h.now)
+		out = Ticked{outcomeOf(st), v}
+		return t.commit(ctx, b)
+	})
+	if err == nil && out.Outcome == TickExecuting {
+		err = s.submit(ctx, by.Context, out.Batch)
+	}
+	return out, err
+}
+
+// next is the batch that a tick looks at.
+func (h *heldProcessor) next(ctx context.Context, t *txn) (*Batch, error) {
+	if h.Paused {
+		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
+	}
+	running, err := h.load(ctx, t, `b.state = 'Executing'`)
+	if err != nil {
+		return nil, err
+	}
+	if len(running) > 0 {
+		return nil, fault.New(fault.Conflict, "busy", "batch %d is being executed", running[0].ID).With("batch", running[0].ID)
+	}
+	for _, prio := range processor.Priorities {
+		head, ok, err := h.head(ctx, t, prio)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		v, err := h.one(ctx, t, head.Batch)
+		if err != nil {
+			return nil, err
+		}
+		if prio == processor.High && h.Fair && h.lines[processor.Med].Length > 0 && v.Cools(h.facts()) {
+			if all, err := h.allCool(ctx, t, prio); err != nil {
+				return nil, err
+			} else if all {
+				continue
+			}
+		}
+		v.place = &head.Place
+		return v, nil
+	}
+	return nil, fault.New(fault.Conflict, "nothing_to_process", "There is currently nothing to process")
+}
+
+// allCool says whether every batch of a line is in its cooldown: then a fair processor looks at the other (S4.10).
+// Its cost is the length of the line, while its head cools.
+func (h *heldProcessor) allCool(ctx context.Context, t *txn, prio processor.Priority) (all bool, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT NOT EXISTS (SELECT FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
+		WHERE l.processor_id = $1 AND l.priority = $2 AND (coalesce(b.expiration_time < $3, false)
+			OR NOT coalesce(b.cooldown_until > $3, b.cooldown_height > $4, false)))`, h.ID, prio, h.now, h.Height).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&all) })
+	err = t.send(ctx, b)
+	return all, err
+}
+
+// execute queues in b that an execution begins: its number, and the callback that will be waited for.
+func (h *heldProcessor) execute(b *pgx.Batch, v *Batch) {
+	v.Runs++
+	b.Queue(`INSERT INTO postern.batch_action (batch_id, run, position, started_at) VALUES ($1, $2, $3, $4)`, v.ID, v.Runs, v.Index, h.now)
+	if c := v.Actions.Confirmation(v.Index); c != nil {
+		b.Queue(`INSERT INTO postern.batch_callback (batch_id, address, payload) VALUES ($1, $2, $3)`, v.ID, c.ContractAddress, string(c.CallbackMessage))
+	}
+}
+
+// verdict queues in b how the last execution of a batch ended.
+func (h *heldProcessor) verdict(b *pgx.Batch, v *Batch, ok bool, text string) {
+	b.Queue(`UPDATE postern.batch_action SET ended_at = $3, ok = $4, error = $5 WHERE batch_id = $1 AND run = $2`, v.ID, v.Runs, h.now, ok, text)
+}

@@ -1,0 +1,357 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+func refusing(text string) outbox.Answer {
+	return outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: text}
+}
+
+// work lets the core execute what waits there, answers each call, and brings the processor on. It returns the data of
+// the calls.
+func (p *plant) work(answer outbox.Answer) (data []string) {
+	p.t.Helper()
+	for _, l := range p.claim(p.node, everything()) {
+		var v any // the database spells it in its own way
+		p.must(json.Unmarshal(l.Task.Data, &v))
+		text, err := json.Marshal(v)
+		p.must(err)
+		data = append(data, string(text))
+		a := p.answer(l, answer)
+		a.Step = sequencer.Dispatched(l.Flight(*l.Task.MaxRetries), answer, l.Dispatcher.Dispatcher, 0.5)
+		p.settle(a)
+	}
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	return data
+}
+
+// tick ticks, lets the core answer, and says what the tick did.
+func (p *plant) tick(answer outbox.Answer) string {
+	p.t.Helper()
+	out, err := p.s.Tick(p.ctx, p.by, "main")
+	if err != nil {
+		return fault.As(err).Detail
+	}
+	if out.Outcome != pg.TickExecuting {
+		return fmt.Sprint(out.Outcome, " ", out.Batch.ID)
+	}
+	data := p.work(answer)
+	return fmt.Sprint("executed ", out.Batch.ID, " ", strings.Join(data, " "))
+}
+
+func (p *plant) ticks(answer outbox.Answer, want ...string) {
+	p.t.Helper()
+	for _, w := range want {
+		if got := p.tick(answer); got != w {
+			p.t.Fatalf("tick: %s, want %s", got, w)
+		}
+	}
+}
+
+// S4.4: two High and two Med batches go H, H, M, M; each action needs a tick of its own, and goes to the back between.
+func TestATickLooksAtHighBeforeMed(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	m := p.enqueue(processor.Med, 1, true, nil)
+	h := p.enqueue(processor.High, 2, false, nil)
+	k := p.enqueue(processor.High, 1, false, nil)
+	n := p.enqueue(processor.Med, 2, true, nil)
+	p.ticks(done(), `executed 2 {"add":{"i":0}}`, `executed 3 {"add":{"i":0}}`, `executed 2 {"add":{"i":1}}`,
+		`executed 1 [{"add":{"i":0}}]`, `executed 4 [{"add":{"i":0}},{"add":{"i":1}}]`, "There is currently nothing to process")
+	for _, v := range []*pg.Batch{m, h, k, n} {
+		p.ended(v, processor.Result{Kind: processor.Executed})
+	}
+	list, _, err := p.s.List(p.ctx, p.id, pg.ListFilter{Limit: 10})
+	p.must(err)
+	if len(list) != 5 {
+		t.Errorf("%d transactions, want 5", len(list))
+	}
+}
+
+// S4: Amount(5), atomic: exactly six ticks, then Rejected.
+func TestAnAtomicBatchIsRetriedAsAWhole(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 3, true, retries(5, time.Second))
+	for range 6 {
+		p.ticks(refusing("no room"), `executed 1 [{"add":{"i":0}},{"add":{"i":1}},{"add":{"i":2}}]`)
+		p.later(time.Second)
+	}
+	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: "no room"})
+	p.ticks(done(), "There is currently nothing to process")
+}
+
+// S4: Amount(5) on the second function: exactly seven ticks, PartiallyExecuted(1, error).
+func TestAnActionIsRetriedByItself(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.authorize("pay", func(a *processor.Authorization) {
+		a.Mode = processor.Mode{Limits: map[string]int64{"ann": 1}}
+		a.Actions, _ = adding(2, false, retries(5, time.Second))
+	})
+	_, m := adding(2, false, nil)
+	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m)
+	p.must(err)
+	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	for range 6 {
+		p.ticks(refusing("no"), `executed 1 {"add":{"i":1}}`)
+		p.later(time.Second)
+	}
+	p.ended(v, processor.Result{Kind: processor.PartiallyExecuted, N: 1, Reason: "no"})
+	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
+		t.Errorf("%d run, %d spent: want the call burned", running, spent)
+	}
+}
+
+// S4.4, S4.10: what cools goes to the back, one per tick, and keeps Med waiting unless the processor is fair.
+func TestWhatCoolsIsRotated(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.enqueue(processor.High, 1, false, retries(1, time.Minute))
+	p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
+	p.enqueue(processor.High, 1, true, nil)
+	p.enqueue(processor.Med, 1, true, nil)
+	p.ticks(done(), "rotated 1", `executed 2 [{"add":{"i":0}}]`, "rotated 1", "rotated 1")
+	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", Fair: true}, 0)
+	p.must(err)
+	p.ticks(done(), `executed 3 [{"add":{"i":0}}]`, "rotated 1")
+	p.later(time.Minute)
+	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	if got := p.line(processor.High); got != "[]" {
+		t.Errorf("High is %s", got)
+	}
+}
+
+func TestACooldownOfBlocksEndsWithTheHeight(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.enqueue(processor.Med, 1, true, &processor.RetryLogic{Interval: processor.Interval{Blocks: amount(3)}})
+	p.must(p.s.SetHeight(p.ctx, p.by, "main", 10))
+	p.ticks(refusing("no"), `executed 1 [{"add":{"i":0}}]`)
+	p.later(time.Hour)
+	p.must(p.s.SetHeight(p.ctx, p.by, "main", 12))
+	p.ticks(done(), "rotated 1")
+	if err := p.s.SetHeight(p.ctx, p.by, "main", 11); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("a height fell: %v", err)
+	}
+	p.must(p.s.SetHeight(p.ctx, p.by, "main", 13))
+	p.ticks(done(), `executed 1 [{"add":{"i":0}}]`)
+}
+
+// S4: after one executed function Expired(1), of an atomic batch Expired(0).
+func TestWhatExpiresIsRemovedByATick(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	until := p.now.Add(time.Minute)
+	var list []*pg.Batch
+	for _, atomic := range []bool{false, true} {
+		a, m := adding(2, atomic, nil)
+		v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &until})
+		p.must(err)
+		list = append(list, v)
+	}
+	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	p.later(time.Minute + time.Microsecond)
+	p.ticks(done(), "finished 2", "finished 1")
+	p.ended(list[0], processor.Result{Kind: processor.Expired, N: 1})
+	p.ended(list[1], processor.Result{Kind: processor.Expired})
+}
+
+// S4: the two texts.
+func TestAPausedProcessorIsNotTicked(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	for _, paused := range []bool{true, true, false, false} {
+		_, err := p.s.PauseProcessor(p.ctx, p.by, "main", paused)
+		p.must(err)
+		p.ticks(done(), map[bool]string{true: "Processor is currently paused", false: "There is currently nothing to process"}[paused])
+	}
+}
+
+// S4.5: what the core refuses at once is a failure of the execution.
+func TestATypeThatIsGoneIsARejection(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v, w := p.enqueue(processor.Med, 1, false, nil), p.enqueue(processor.Med, 1, true, nil)
+	p.must(p.s.RemoveDispatcher(p.ctx, p.by, "ADD", true))
+	p.ticks(done(), "executed 1 ", "executed 2 ")
+	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: `type "ADD" has no dispatcher: PUT /dispatchers/ADD first`})
+	p.ended(w, processor.Result{Kind: processor.Rejected, Reason: `type "ADD" executes nothing atomically: want one whose dispatcher has the capability atomic`})
+}
+
+// confirmed is a batch of two actions of which the first is confirmed by the oracle.
+func (p *plant) confirmed(logic *processor.RetryLogic) *pg.Batch {
+	p.t.Helper()
+	a, m := adding(2, false, logic)
+	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`{"ok":true}`)}
+	v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	p.must(err)
+	return v
+}
+
+func (p *plant) confirm(actor string, id int64, payload string) string {
+	out, err := p.s.Confirm(p.ctx, p.as(actor), "main", id, json.RawMessage(payload))
+	if err != nil {
+		return fault.As(err).Detail
+	}
+	return out.Outcome
+}
+
+// S4.8: the waiting batch is in no queue; a wrong callback re-queues; the right one lets it go on.
+func TestAnActionWaitsForItsCallback(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.confirmed(retries(1, 0))
+	p.ticks(done(), `executed 1 {"add":{"execution_id":1,"i":0}}`, "There is currently nothing to process")
+	if got := p.batch(1); got.State != processor.WaitingCallback {
+		t.Errorf("it is %s", got.State)
+	}
+	for _, c := range []struct{ actor, payload, want string }{
+		{"eve", `{"ok":true}`, "Invalid callback sender"},
+		{"oracle", `{"ok":false}`, pg.TickRequeued},
+		{"oracle", `{"ok":true}`, "Pending callback not found"},
+	} {
+		if got := p.confirm(c.actor, v.ID, c.payload); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.actor, c.payload, got, c.want)
+		}
+	}
+	p.ticks(done(), `executed 1 {"add":{"execution_id":1,"i":0}}`)
+	if got := p.confirm("oracle", 1, `{ "ok": true }`); got != pg.TickRequeued {
+		t.Error(got)
+	}
+	p.ticks(done(), `executed 1 {"add":{"i":1}}`)
+	p.ended(v, processor.Result{Kind: processor.Executed})
+}
+
+// S4.5: what is confirmed while its execution is not known to have ended, too late, or never.
+func TestACallbackComesEarlyOrNever(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.confirmed(nil)
+	_, err := p.s.Tick(p.ctx, p.by, "main")
+	p.must(err)
+	if got := p.confirm("oracle", v.ID, `{"ok":true}`); got != pg.TickWaiting {
+		t.Error(got)
+	}
+	p.work(done())
+	if got := p.line(processor.Med); got != "[1]" {
+		t.Errorf("confirmed early, and Med is %s", got)
+	}
+	p.ticks(done(), `executed 1 {"add":{"i":1}}`)
+	p.ended(v, processor.Result{Kind: processor.Executed})
+
+	never := p.confirmed(nil)
+	p.ticks(done(), `executed 2 {"add":{"execution_id":2,"i":0}}`)
+	p.later(24 * time.Hour)
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	if got := p.batch(never.ID); got.State != processor.WaitingCallback {
+		t.Errorf("it is %s before its time", got.State)
+	}
+	p.later(time.Microsecond)
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.ended(never, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
+	if got := p.confirm("oracle", never.ID, `{"ok":true}`); got != "Pending callback not found" {
+		t.Error(got)
+	}
+
+	gone := p.confirmed(nil)
+	p.ticks(done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
+	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: gone.ID})
+	p.must(err)
+	p.ended(gone, processor.Result{Kind: processor.RemovedByOwner})
+	if got := p.confirm("oracle", gone.ID, `{"ok":true}`); got != "Pending callback not found" {
+		t.Error(got)
+	}
+}
+
+// S4.15: whoever ticked dies between the commit of the tick and the post of the transaction, or after both.
+func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 1, false, nil)
+	dead := fmt.Errorf("the process is gone")
+	held, finish := hold(p.s, 2) // the first commit is the tick's, the second the core's
+	said := make(chan error, 1)
+	go func() { _, err := p.s.Tick(p.ctx, p.by, "main"); said <- err }()
+	<-held
+	finish(dead)
+	ok(t, <-said)
+	if got := p.batch(v.ID); got.State != processor.Executing || got.Runs != 1 {
+		t.Fatalf("it is %s after %d runs", got.State, got.Runs)
+	}
+	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: v.ID}); fault.CodeOf(err) != "wrong_state" {
+		t.Errorf("evicted while it is executed: %v", err)
+	}
+	if err := p.s.RemoveProcessor(p.ctx, p.by, "main"); fault.CodeOf(err) != "in_use" {
+		t.Errorf("removed while it executes: %v", err)
+	}
+	o := p.other()
+	p.must(o.s.Advance(p.ctx, p.id, "main"))
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	if got := p.tick(done()); got != "batch 1 is being executed" {
+		t.Error(got)
+	}
+	if data := p.work(done()); len(data) != 1 {
+		t.Errorf("%d calls, want 1", len(data))
+	}
+	p.ended(v, processor.Result{Kind: processor.Executed})
+}
+
+// S4.4: two ticks at once look at two batches, one after the other; two that learn of an end count it once.
+func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	o := p.other()
+	p.enqueue(processor.Med, 1, false, nil)
+	p.enqueue(processor.Med, 1, false, nil)
+	both := func(a, b func(s *pg.Store) error) (error, error) {
+		held, finish := hold(p.s, 1)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- a(p.s) }()
+		<-held
+		go func() { second <- b(o.s) }()
+		p.awaitBlocked(o.pid)
+		finish(nil)
+		return <-first, <-second
+	}
+	tick := func(s *pg.Store) error { _, err := s.TickDue(p.ctx, p.by, "main"); return err }
+	byHand := func(s *pg.Store) error { _, err := s.Tick(p.ctx, p.by, "main"); return err }
+	advance := func(s *pg.Store) error { return s.Advance(p.ctx, p.id, "main") }
+	a, b := both(tick, byHand)
+	ok(t, a)
+	if fault.CodeOf(b) != "busy" {
+		t.Errorf("the second tick said %v", b)
+	}
+	for _, l := range p.claim(p.node, everything()) {
+		p.settle(p.answer(l, done()))
+	}
+	a, b = both(advance, advance)
+	ok(t, a)
+	ok(t, b)
+	p.ended(p.batch(1), processor.Result{Kind: processor.Executed})
+	history, err := p.s.BatchHistory(p.ctx, p.id, "main", 1)
+	p.must(err)
+	if len(history) != 3 {
+		t.Errorf("%d steps, want Enqueued, Tick, Succeeded: %+v", len(history), history)
+	}
+	p.must(tick(p.s)) // not due
+	if got := p.line(processor.Med); got != "[2]" {
+		t.Errorf("Med is %s", got)
+	}
+	p.later(time.Second)
+	p.must(tick(p.s))
+	if got := p.line(processor.Med); got != "[]" {
+		t.Errorf("Med is %s", got)
+	}
+}

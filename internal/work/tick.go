@@ -1,0 +1,72 @@
+package work
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// How often a node looks for processors that have something to do; where there are none, less often.
+const (
+	tickEvery     = 50 * time.Millisecond
+	tickEveryIdle = 500 * time.Millisecond
+	ticksAtOnce   = 16
+)
+
+// tickLoop ticks the processors whose time has come, and brings on what they execute (S4.4), until ctx ends. Nodes do
+// not share them out: whoever comes second finds that nothing is due.
+func (e *Engine) tickLoop(ctx context.Context) {
+	failures := 0
+	for {
+		n, err := e.TickOnce(ctx)
+		wait := tickEveryIdle
+		switch {
+		case err != nil && ctx.Err() == nil:
+			failures++
+			e.Log.Warn("tick processors", "error", err)
+			wait = backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)
+		case n > 0:
+			failures, wait = 0, tickEvery
+		}
+		if !pause(ctx, nil, wait) {
+			return
+		}
+	}
+}
+
+// TickOnce ticks and brings on every processor that has something to do, several at a time, and returns how many have
+// batches.
+func (e *Engine) TickOnce(ctx context.Context) (int, error) {
+	list, busy, err := e.Store.ProcessorsDue(ctx)
+	if err != nil {
+		return 0, err
+	}
+	errs := make(chan error, len(list))
+	slots := make(chan struct{}, ticksAtOnce)
+	for _, p := range list {
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			errs <- e.tick(ctx, p)
+		}()
+	}
+	for range list {
+		if one := <-errs; one != nil {
+			err = one
+		}
+	}
+	return busy, err
+}
+
+func (e *Engine) tick(ctx context.Context, p pg.DueProcessor) error {
+	if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil || !p.Tick {
+		return err
+	}
+	out, err := e.Store.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
+	if err == nil && out.Outcome != "" {
+		e.Log.Debug("ticked", "processor", p.Name, "outcome", out.Outcome, "batch", out.Batch.ID)
+	}
+	return err
+}

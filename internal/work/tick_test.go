@@ -1,0 +1,54 @@
+package work_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+// S4.4: two nodes tick several processors at once; each action is called once, in order, and each batch has its result.
+func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("ADD", func(d *outbox.Dispatcher) { d.Capabilities = []string{"atomic"} })
+	h.fake.Script(dispatches, remotetest.Done("ok"))
+	const processors, each = 3, 4
+	for i := range processors {
+		name := fmt.Sprint("p", i)
+		_, err := h.s.PutProcessor(h.ctx, h.by, pg.Processor{Name: name, TickInterval: 10 * time.Millisecond}, 0)
+		h.must(err)
+		f := processor.Function{Domain: name, ContractAddress: "ADD", MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}}
+		for j := range each {
+			a := processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f, f}}}
+			if j%2 == 1 {
+				a = processor.Actions{Atomic: a.NonAtomic}
+			}
+			m := processor.Message{Msg: json.RawMessage(`{"add":{}}`)}
+			_, err := h.s.Enqueue(h.ctx, h.by, name, pg.NewBatch{Actions: a, Messages: []processor.Message{m, m}, Priority: processor.Med})
+			h.must(err)
+		}
+	}
+	h.engine("n1", nil)
+	h.engine("n2", nil)
+	open := func() (n int) {
+		h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FROM postern.batch WHERE state <> 'Done'`).Scan(&n))
+		return n
+	}
+	for until := time.Now().Add(time.Minute); open() > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d batches have not ended", open())
+		}
+	}
+	var executed, runs, calls, again int
+	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT (SELECT count(*) FROM postern.batch WHERE result = 'executed'), (SELECT count(*) FROM postern.batch_action WHERE ok),
+		(SELECT count(*) FROM postern.outcome), (SELECT count(*) FROM postern.batch_action a JOIN postern.batch_action b USING (batch_id)
+			WHERE a.run < b.run AND (a.position > b.position OR a.ended_at > b.started_at))`).Scan(&executed, &runs, &calls, &again))
+	if want := processors * each; executed != want || runs != want*3/2 || calls != runs || again != 0 {
+		t.Errorf("%d executed, %d runs, %d transactions, %d out of order; want %d, %d, as many, 0", executed, runs, calls, again, want, want*3/2)
+	}
+}
