@@ -108,8 +108,10 @@ SELECT c.name AS context, n.name AS queue,
        -- exact: what a node has settled since it last wrote the row, and what is cancelled, is not counted
        q.tail_seq - q.head_seq + 1 - (SELECT count(*) FROM postern.outcome o
             WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) AS depth,
-       q.head_seq, q.tail_seq, q.entered_at AS head_since,
-       s.account AS sender, w.name AS node, q.fence, q.attempt, q.retries,
+       -- seconds since what is out, or goes out next, was received
+       extract(epoch FROM clock_timestamp() - h.created_at)::numeric(20, 3) AS lag,
+       h.id AS head_id, CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END AS head_since,
+       s.account AS sender, w.name AS node, q.attempt,
        CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before END AS next_at,
        q.paused, q.draining, CASE q.prio WHEN 0 THEN 'High' ELSE 'Med' END AS priority
 FROM postern.queue q
@@ -117,6 +119,11 @@ JOIN postern.context c ON c.context_id = q.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id
 LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
 LEFT JOIN postern.node w ON w.node_id = q.node_id
+LEFT JOIN LATERAL (SELECT t.created_at, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id FROM postern.task t
+    WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.day >= q.head_day
+        AND t.seq >= CASE WHEN q.marks > 0 THEN coalesce(q.cur_seq, q.next_seq, q.head_seq) ELSE q.head_seq END
+        AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+    ORDER BY t.seq LIMIT 1) h ON true
 WHERE q.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 CREATE VIEW postern.senders WITH (security_barrier) AS
