@@ -218,6 +218,22 @@ const (
 	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
 )
 
+// Defines values for ListQueuesParamsState.
+const (
+	ListQueuesParamsStateBLOCKED          ListQueuesParamsState = "BLOCKED"
+	ListQueuesParamsStateDELAY            ListQueuesParamsState = "DELAY"
+	ListQueuesParamsStateFREE             ListQueuesParamsState = "FREE"
+	ListQueuesParamsStateINCLUSION        ListQueuesParamsState = "INCLUSION"
+	ListQueuesParamsStateRETRY            ListQueuesParamsState = "RETRY"
+	ListQueuesParamsStateWAITINGINCLUSION ListQueuesParamsState = "WAITING_INCLUSION"
+)
+
+// Defines values for ListQueuesParamsPaused.
+const (
+	ListQueuesParamsPausedFalse ListQueuesParamsPaused = "false"
+	ListQueuesParamsPausedTrue  ListQueuesParamsPaused = "true"
+)
+
 // Defines values for ListTransactionsParamsSuspended.
 const (
 	ListTransactionsParamsSuspendedFalse ListTransactionsParamsSuspended = "false"
@@ -1156,7 +1172,9 @@ type QueueViewState string
 // QueuesOutputBody defines model for QueuesOutputBody.
 type QueuesOutputBody struct {
 	Items []QueueView `json:"items"`
-	Next  *string     `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // ReadyzOutputBody defines model for ReadyzOutputBody.
@@ -1942,10 +1960,20 @@ type ResumePoolParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListQueuesParamsState is a part of ListQueues.
+type ListQueuesParamsState string
+
+// ListQueuesParamsPaused is a part of ListQueues.
+type ListQueuesParamsPaused string
+
 // ListQueuesParams are the parameters of ListQueues; what is zero is not sent.
 type ListQueuesParams struct {
-	Prefix string `query:"prefix"`
-	Limit  int64  `query:"limit"`
+	Prefix string                   `query:"prefix"`
+	State  []ListQueuesParamsState  `query:"state"`
+	Paused []ListQueuesParamsPaused `query:"paused"`
+	// Those that hold at least so many.
+	MinDepth int64 `query:"min_depth"`
+	Limit    int64 `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
 }
@@ -2762,7 +2790,7 @@ var Operations = []Operation{
 	{Name: "PutPool", Method: "PUT", Path: "/pools/{name}", Summary: "Create a pool or replace its settings", Query: []string{"dry_run"}},
 	{Name: "PausePool", Method: "POST", Path: "/pools/{name}/pause", Summary: "Let none of its senders take another queue", Query: []string{"dry_run"}},
 	{Name: "ResumePool", Method: "POST", Path: "/pools/{name}/resume", Summary: "Let its senders work again", Query: []string{"dry_run"}},
-	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "limit", "cursor"}},
+	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
 	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
 	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"dry_run"}},

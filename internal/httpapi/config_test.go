@@ -3,6 +3,8 @@ package httpapi_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/internal/httpapi"
 )
 
 func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
@@ -115,7 +117,63 @@ func TestQueuesAreConfigured(t *testing.T) {
 	d.want(204, "DELETE", "/queues/a.1", "")
 	d.refused(404, "not_found", "GET", "/queues/a.1", "")
 	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "a.1"}`)
-	d.refused(404, "not_found", "POST", "/queues/nowhere/pause", "")
+	if r := d.refused(404, "not_found", "POST", "/queues/nowhere/pause", ""); !strings.Contains(r.str("detail"), "PUT /queues/nowhere with {}") {
+		t.Error(r.raw)
+	}
+	d.want(201, "PUT", "/queues/nowhere", `{}`)
+	d.want(200, "POST", "/queues/nowhere/pause", "")
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "nowhere"}`)
+	if q := d.want(200, "GET", "/queues/nowhere", ""); q.body["paused"] != true || q.body["depth"] != 1.0 {
+		t.Error(q.raw)
+	}
+}
+
+func TestQueuesAreListedByWhatTheyDo(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Examined = 2 })
+	d.dispatcher("pay")
+	for i, name := range []string{"a", "b", "c", "d"} {
+		d.want(201, "PUT", "/queues/"+name, `{}`)
+		if ids := d.post(name, i); name == "d" {
+			d.want(200, "POST", "/transactions/"+ids[1]+"/cancel", "") // of three, two are left
+		}
+	}
+	d.want(200, "POST", "/queues/b/pause", "")
+	for _, c := range []struct{ query, want string }{
+		{"", "abcd"},
+		{"limit=2", "ab cd"},
+		{"limit=3", "abc d"},
+		{"state=FREE", "ab cd"}, // a page looks at two
+		{"state=BLOCKED&state=RETRY", " "},
+		{"paused=true", "b "},
+		{"paused=false", "a cd"},
+		{"paused=false&paused=true", "abcd"},
+		{"min_depth=0", "abcd"},
+		{"min_depth=1", "b cd"},
+		{"min_depth=2", " cd"},
+		{"min_depth=2&limit=1", " c d"},
+		{"min_depth=3", " "},
+		{"min_depth=1&paused=false&prefix=c", "c"},
+	} {
+		got, cursor := "", ""
+		for {
+			r := d.want(200, "GET", "/queues?"+c.query+cursor, "")
+			for _, q := range r.body["items"].([]any) {
+				got += q.(map[string]any)["name"].(string)
+			}
+			if r.body["next"] == nil {
+				break
+			}
+			got, cursor = got+" ", "&cursor="+r.str("next")
+		}
+		got = strings.TrimRight(got, " ") // the last page may be empty
+		if got != strings.TrimRight(c.want, " ") {
+			t.Errorf("%s lists %q, want %q", c.query, got, c.want)
+		}
+	}
+	d.refused(422, "invalid", "GET", "/queues?state=WAITING", "")
+	d.refused(422, "invalid", "GET", "/queues?min_depth=-1", "")
+	next := d.want(200, "GET", "/queues?min_depth=2", "").str("next")
+	d.refused(400, "bad_cursor", "GET", "/queues?min_depth=1&cursor="+next, "")
 }
 
 func TestTheServiceDescribesItself(t *testing.T) {

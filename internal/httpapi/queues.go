@@ -75,27 +75,32 @@ type queuesOutput struct {
 	Link string `header:"Link"`
 	Body struct {
 		Items []queueView `json:"items"`
-		Next  *string     `json:"next"`
+		Next  *string     `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 	}
 }
 
 type listQueuesInput struct {
-	Prefix string `query:"prefix" maxLength:"200"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
-	Cursor string `query:"cursor" doc:"next of the page before."`
+	Prefix   string              `query:"prefix" maxLength:"200"`
+	State    []outbox.QueueState `query:"state,explode" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION"`
+	Paused   []string            `query:"paused,explode" enum:"true,false"`
+	MinDepth int64               `query:"min_depth" minimum:"0" doc:"Those that hold at least so many."`
+	Limit    int                 `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor   string              `query:"cursor" doc:"next of the page before."`
 }
 
+// listQueues lists by name; the other filters only thin a page.
 func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutput, error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)
 	if err != nil {
 		return nil, err
 	}
-	filters, after := []any{"queues", in.Prefix}, ""
-	if err := p.read(filters, &after); err != nil {
+	f := pg.QueueFilter{Prefix: in.Prefix, States: in.State, Paused: oneOf(in.Paused), MinDepth: in.MinDepth, Limit: limit, Examined: a.Limits.Examined}
+	filters := []any{"queues", in.Prefix, in.State, in.Paused, in.MinDepth}
+	if err := p.read(filters, &f.After); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Queues(ctx, contextID(ctx), in.Prefix, after, limit+1)
+	found, next, err := a.Store.Queues(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +110,11 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 	}
 	out := &queuesOutput{}
 	out.Body.Items = []queueView{}
-	for i, q := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
-			break
-		}
+	for _, q := range found {
 		out.Body.Items = append(out.Body.Items, viewQueue(q, now))
+	}
+	if next != "" {
+		out.Body.Next, out.Link = p.next(ctx, filters, next)
 	}
 	return out, nil
 }

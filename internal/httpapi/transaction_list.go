@@ -136,14 +136,18 @@ func (in *listInput) filter(a *API) (pg.ListFilter, error) {
 			}
 		}
 	}
-	var suspended *bool
-	if len(in.Suspended) > 0 && !slices.ContainsFunc(in.Suspended, func(s string) bool { return s != in.Suspended[0] }) { // both is no filter
-		is := in.Suspended[0] == "true"
-		suspended = &is
-	}
-	return pg.ListFilter{Suspended: suspended, Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
+	return pg.ListFilter{Suspended: oneOf(in.Suspended), Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
 		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
 		Ascending: in.Order == "asc", Limit: limit, Examined: a.Limits.Examined, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
+}
+
+// oneOf is a filter of true or false; nil for none, and for both.
+func oneOf(values []string) *bool {
+	if len(values) == 0 || slices.ContainsFunc(values, func(s string) bool { return s != values[0] }) {
+		return nil
+	}
+	is := values[0] == "true"
+	return &is
 }
 
 // byNames reads the transactions that the request names by id or uid, and applies the other filters.

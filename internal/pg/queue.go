@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,17 +73,54 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 	return v, err
 }
 
-const queuesSQL = queueSQL + ` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)
-	ORDER BY n.context_id, n.name LIMIT $4`
+// QueueFilter narrows a list of queues. Empty fields do not narrow.
+type QueueFilter struct {
+	Prefix   string
+	States   []outbox.QueueState
+	Paused   *bool
+	MinDepth int64
+	After    string // the cursor: the last name that the page before looked at
+	Limit    int
+	Examined int // how many queues the page may look at, 0 for 50,000
+}
 
-// Queues lists up to limit queues of a context by name: those after a name, with a prefix.
-func (s *Store) Queues(ctx context.Context, contextID int32, prefix, after string, limit int) ([]*Queue, error) {
-	rows, err := s.db(ctx).Query(ctx, queuesSQL, contextID, after, prefix, limit)
-	if err != nil {
-		return nil, known(err)
+const afterSQL = ` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)`
+
+// By the names' key up to the last one that the page may look at; outcomes are counted only of queues that
+// can be deep enough.
+const queuesSQL = queueSQL + afterSQL + ` AND ($4 = '' OR n.name <= $4)
+		AND (cardinality($5::text[]) = 0 OR coalesce(q.phase, 'IDLE') = ANY ($5)) AND ($6::bool IS NULL OR coalesce(q.paused, false) = $6)
+		AND ($7::bigint = 0 OR q.tail_seq - q.head_seq + 1 >= $7 AND q.tail_seq - q.head_seq + 1 - d.settled >= $7)
+	ORDER BY n.context_id, n.name LIMIT $8`
+
+// Queues lists queues of a context by name, and after which name the next page begins, "" at the end. A page
+// looks at a bounded number of queues, so that it may be short, even empty, before the end.
+func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (list []*Queue, next string, err error) {
+	if f.Examined == 0 {
+		f.Examined = 50000
 	}
-	list, err := pgx.CollectRows(rows, scanQueue)
-	return list, known(err)
+	phases := []string{}
+	for _, p := range outbox.Phases {
+		if slices.Contains(f.States, p.Queue()) {
+			phases = append(phases, string(p))
+		}
+	}
+	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 { // else the page is full before
+		err = s.db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
+			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
+		if err != nil && err != pgx.ErrNoRows {
+			return nil, "", known(err)
+		}
+	}
+	rows, err := s.db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1)
+	if err != nil {
+		return nil, "", known(err)
+	}
+	list, err = pgx.CollectRows(rows, scanQueue)
+	if len(list) > f.Limit {
+		return list[:f.Limit], list[f.Limit-1].Name, nil
+	}
+	return list, next, known(err)
 }
 
 // Queue returns one queue, or NotFound.
@@ -96,7 +134,7 @@ func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue
 		return nil, known(err)
 	}
 	if len(list) == 0 {
-		return nil, fault.New(fault.NotFound, "not_found", "no queue %q", fault.Clip(name))
+		return nil, fault.New(fault.NotFound, "not_found", "no queue %q: the first post to it makes it, and so does PUT /queues/%[1]s with {}", fault.Clip(name))
 	}
 	return list[0], nil
 }
