@@ -157,14 +157,16 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 		}
 		var busy bool
 		b := &pgx.Batch{}
-		b.Queue(`SELECT EXISTS (SELECT FROM postern.ready r JOIN postern.lane l ON l.lane_id = r.lane
-			JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id WHERE d.context_id = $1 AND d.type = $2)`, by.Context, typ).
+		// A queue keeps the lane of its head whatever the phase, also where nothing stands in the lane: paused,
+		// suspended, held by a dependency or until a time, in flight. One pass over the queues, for a rare call.
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.queue q WHERE q.phase <> 'IDLE' AND q.context_id = $1 AND q.lane = ANY (ARRAY(SELECT l.lane_id
+			FROM postern.lane l JOIN postern.dispatcher d USING (dispatcher_id) WHERE d.context_id = $1 AND d.type = $2)))`, by.Context, typ).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		if busy && !force {
-			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
+			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait or are out: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, version = version + 1
