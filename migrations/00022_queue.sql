@@ -54,8 +54,6 @@ CREATE TABLE postern.queue (
     node_epoch    int,
     entered_at    timestamptz NOT NULL,      -- into this phase; rises along a queue
     not_before    timestamptz,               -- what the timer was first set to
-    CONSTRAINT phase_is_known CHECK (phase IN
-        ('IDLE', 'READY', 'HELD', 'DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION', 'RETRY', 'DELAY')),
     CONSTRAINT in_flight_has_a_position CHECK (
         (cur_seq IS NOT NULL) = (phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION', 'RETRY', 'DELAY'))),
     CONSTRAINT idle_is_empty CHECK ((phase = 'IDLE') = (head_seq > tail_seq)),

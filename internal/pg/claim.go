@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -104,9 +105,11 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 
 // claimOnce is Claim; unsure says that there was something to claim and the node's row was locked or dead.
 func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*Lease, more, unsure bool, err error) {
+	var c *claim
+	var load *loader
 	err = s.run(ctx, func(t *txn) error {
-		leases, more, unsure = nil, false, false
-		c := &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
+		more, unsure, load = false, false, nil
+		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
 		if err := c.openLanes(ctx); err != nil {
 			return err
 		}
@@ -120,10 +123,12 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 		if unsure = len(c.picks) > 0 && !c.alive; len(c.picks) == 0 || unsure {
 			return t.rollback(ctx)
 		}
-		var err error
-		leases, err = c.take(ctx)
-		return err
+		load = newLoader(s, nil)
+		return c.take(ctx, load)
 	})
+	if err == nil && load != nil {
+		leases, err = c.leases(ctx, load)
+	}
 	return leases, more, unsure, err
 }
 
@@ -232,6 +237,7 @@ func (c *claim) lock(ctx context.Context) error {
 			return err
 		})
 	}
+	c.s.readNow(b, &c.e.now)
 	if err := c.t.send(ctx, b); err != nil {
 		return err
 	}
@@ -265,6 +271,9 @@ func (c *claim) lockSenders(ctx context.Context) error {
 		b.Queue(freeSendersSQL, 0, pin, 1, c.s.now()).Query(func(rows pgx.Rows) error {
 			return scanSenders(rows, func(f *freeSender) { c.pinned[pin] = f })
 		})
+	}
+	if b.Len() == 0 {
+		return nil
 	}
 	c.s.readNow(b, &c.e.now)
 	return c.t.send(ctx, b)
@@ -349,11 +358,10 @@ func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSend
 	return nil
 }
 
-// take writes the leases, commits, and returns them with their bodies. The bodies are read by a
-// statement behind the locks: the head may be newer than the snapshot that locked it.
-func (c *claim) take(ctx context.Context) ([]*Lease, error) {
+// take writes the leases and commits. The bodies are read by a statement behind the locks: the head may be
+// newer than the snapshot that locked it. All of it is one round trip.
+func (c *claim) take(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
-	var rows []*queueRow
 	for _, p := range c.picks {
 		q := p.q
 		c.e.leave(q)
@@ -375,22 +383,39 @@ func (c *claim) take(ctx context.Context) ([]*Lease, error) {
 			}
 		}
 		c.e.saved = append(c.e.saved, q)
-		rows = append(rows, q)
+		load.rows = append(load.rows, q)
 	}
 	c.e.write(b)
-	load := newLoader(c.s, rows)
 	load.queue(b)
-	if err := c.t.send(ctx, b); err != nil {
-		return nil, err
-	}
-	leases, err := load.done(c.e.now)
-	if err != nil {
-		return nil, err
-	}
-	for i, l := range leases {
-		p := c.picks[i]
+	return c.t.commit(ctx, b)
+}
+
+// leases makes what was taken into leases. One that cannot be made, which takes rows that were deleted by hand,
+// is given up again.
+func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err error) {
+	var left []int64
+	for _, p := range c.picks {
+		l, err := load.lease(p.q, c.e.now)
+		var typ *dispatcherMissing
+		if errors.As(err, &typ) { // another process has just made it
+			if err = c.s.Refresh(ctx); err == nil {
+				l, err = load.lease(p.q, c.e.now)
+			}
+		}
+		if err != nil {
+			if body := (*bodyMissing)(nil); errors.As(err, &body) {
+				c.s.leaveOut(body)
+			}
+			left = append(left, p.q.ID)
+			continue
+		}
 		l.Resume = p.lane.kind == "resume"
 		l.Probe = p.lane.probe || p.sender != nil && p.sender.probe
+		leases = append(leases, l)
 	}
-	return leases, c.t.commit(ctx, &pgx.Batch{})
+	if len(left) > 0 {
+		_, err := c.s.GiveUp(ctx, c.node, left)
+		return leases, err
+	}
+	return leases, nil
 }

@@ -50,7 +50,6 @@ var constraints = map[string]fault.Kind{
 	"when_full_is_known":            fault.Invalid,
 	"on_failure_is_known":           fault.Invalid,
 	"one_row_per_queue":             fault.Internal,
-	"phase_is_known":                fault.Internal,
 	"phase_follows_the_machine":     fault.Internal,
 	"in_flight_has_a_position":      fault.Internal,
 	"idle_is_empty":                 fault.Internal,

@@ -90,27 +90,35 @@ func (l *loader) queue(b *pgx.Batch) {
 func (l *loader) done(now time.Time) ([]*Lease, error) {
 	out := make([]*Lease, 0, len(l.rows))
 	for _, q := range l.rows {
-		t := l.tasks[place{q.ID, q.Cur}]
-		if t == nil {
-			return nil, &bodyMissing{queue: q.ID, seq: q.Cur}
-		}
-		d := l.s.DispatcherOf(q.Context, t.Type)
-		if d == nil {
-			return nil, &dispatcherMissing{t.Type}
-		}
-		lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
-			Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
-			tail: q.Tail, ahead: l.tasks.run(t.ID)}
-		if f := l.senders[q.Sender]; f != nil {
-			lease.Account, lease.SenderURL = f.account, f.url
-			lease.Blames = l.s.blames(q.Sender)
-		}
-		if lease.Fee == "" {
-			lease.Fee = d.Fee.Initial
+		lease, err := l.lease(q, now)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, lease)
 	}
 	return out, nil
+}
+
+func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
+	t := l.tasks[place{q.ID, q.Cur}]
+	if t == nil {
+		return nil, &bodyMissing{queue: q.ID, seq: q.Cur}
+	}
+	d := l.s.DispatcherOf(q.Context, t.Type)
+	if d == nil {
+		return nil, &dispatcherMissing{t.Type}
+	}
+	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
+		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
+		tail: q.Tail, ahead: l.tasks.run(t.ID)}
+	if f := l.senders[q.Sender]; f != nil {
+		lease.Account, lease.SenderURL = f.account, f.url
+		lease.Blames = l.s.blames(q.Sender)
+	}
+	if lease.Fee == "" {
+		lease.Fee = d.Fee.Initial
+	}
+	return lease, nil
 }
 
 // bodyMissing asks run to begin again without a queue whose head has no body. That cannot happen as long as

@@ -21,7 +21,6 @@ func TestTheSchemaItselfRefuses(t *testing.T) {
 		{"in_flight_has_a_position", "a transaction in flight of a queue whose phase is none of those", `UPDATE postern.queue SET cur_seq = head_seq WHERE phase = 'READY'`},
 		{"in_flight_has_a_position", "a phase in flight without its transaction", `UPDATE postern.queue SET cur_seq = NULL WHERE phase = 'WAITING_INCLUSION'`},
 		{"position_lies_in_queue", "one in flight that is not in the queue", `UPDATE postern.queue SET cur_seq = tail_seq + 1 WHERE phase = 'DISPATCHING'`},
-		{"phase_is_known", "a phase that nobody knows", `UPDATE postern.queue SET was = phase, phase = 'FREE' WHERE phase = 'READY'`},
 		{"phase_follows_the_machine", "an edge that is not in the table", `UPDATE postern.queue SET was = 'READY', phase = 'DELAY' WHERE phase = 'WAITING_INCLUSION'`},
 		{"idle_is_empty", "IDLE with work", `UPDATE postern.queue SET was = phase, phase = 'IDLE' WHERE phase = 'READY'`},
 		{"head_follows_tail_by_one", "a head beyond the tail", `UPDATE postern.queue SET head_seq = head_seq + 1 WHERE phase = 'IDLE'`},
