@@ -17,6 +17,10 @@ type group[T, R any] struct {
 	flights int // commits in flight at most
 }
 
+// worthAFlight is how many have to wait before a second commit goes beside one in flight: fewer cost a commit of
+// their own, and are served as soon by the next.
+const worthAFlight = 64
+
 type waiter[T, R any] struct {
 	item T
 	done chan result[R]
@@ -33,7 +37,7 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	w := waiter[T, R]{item, make(chan result[R], 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, w)
-	if g.flying < g.flights {
+	if g.flying == 0 || g.flying < g.flights && len(g.waiting) >= worthAFlight {
 		g.flying++
 		go g.fly(context.WithoutCancel(ctx))
 	}
@@ -51,7 +55,7 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 func (g *group[T, R]) fly(ctx context.Context) {
 	for {
 		g.mu.Lock()
-		if len(g.waiting) == 0 {
+		if len(g.waiting) == 0 || g.flying > 1 && len(g.waiting) < worthAFlight {
 			g.flying--
 			g.mu.Unlock()
 			return

@@ -22,6 +22,12 @@ func (e *Engine) claimLoop(ctx, calls context.Context) {
 	failures := 0
 	for {
 		room := e.room()
+		if room.Total < e.Concurrency/4 && e.more.Load() { // busy: what ends together ends within moments
+			if !pause(ctx, nil, time.Millisecond) {
+				return
+			}
+			room = e.room()
+		}
 		if room.Total > 0 && e.trusted() {
 			began := time.Now()
 			leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
