@@ -88,10 +88,10 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 }
 
 var (
-	outcomeInsert = insertMany("outcome", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "was text", "state text",
-		"result jsonb", "error_class text", "error_code text", "error text", "attempt int", "retries int", "fence bigint",
-		"sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
-		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz")
+	outcomeInsert = insertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
+		"result jsonb", "error_class text", "error_code text", "error text", "attempt int =", "retries int =", "fence bigint",
+		"sender_id int", "node_id bigint =", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
+		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz =")
 	// the same answer recorded twice (a resend after a lost commit) is one attempt
 	attemptInsert = insertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
@@ -108,26 +108,35 @@ var (
 	markInsert       = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
 	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date")
 	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
-	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "epoch int", "uid text", "actor text",
+	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "epoch int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
-		"redrive_of uuid", "callback jsonb", "created_at timestamptz")
+		"redrive_of uuid", "callback jsonb", "created_at timestamptz =")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )
 
 // insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
-// are: an array costs as much to take apart as the column does to store. jsonb travels as text, since an array
-// of text needs no escaping of our own.
+// are, and where all columns that are likely to be the same in all rows are, each of them is one value: an
+// array costs as much to take apart as the column does to store. jsonb travels as text, since an array of
+// text needs no escaping of our own.
 type insertion struct {
 	table, suffix string
 	names, types  []string
-	texts         sync.Map // the columns that are there, as bits -> SQL
+	likely        uint64   // columns that are likely to be the same in all rows, as bits
+	texts         sync.Map // the columns that are there, as bits, and allSame -> SQL
 }
 
-// insertMany makes an insertion into columns, each "name type"; suffix comes behind its SELECT.
+// allSame is the bit that says that likely columns are values.
+const allSame = 1 << 63
+
+// insertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
+// in all rows; suffix comes behind its SELECT.
 func insertMany(table, suffix string, cols ...string) *insertion {
 	in := &insertion{table: table, suffix: suffix}
-	for _, c := range cols {
+	for i, c := range cols {
 		name, typ, _ := strings.Cut(c, " ")
+		if t, same := strings.CutSuffix(typ, " ="); same {
+			typ, in.likely = t, in.likely|1<<i
+		}
 		in.names, in.types = append(in.names, name), append(in.types, typ)
 	}
 	return in
@@ -135,11 +144,22 @@ func insertMany(table, suffix string, cols ...string) *insertion {
 
 // queue adds the INSERT of rows to b.
 func (in *insertion) queue(b *pgx.Batch, rows columns) {
-	var there uint64
-	args := make([]any, 0, len(rows.cols))
+	there := uint64(allSame)
 	for i, col := range rows.cols {
 		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
 			there |= 1 << i
+		}
+		if in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+			there &^= allSame
+		}
+	}
+	args := make([]any, 0, len(rows.cols))
+	for i, col := range rows.cols {
+		switch {
+		case there&(1<<i) == 0:
+		case in.value(there, i):
+			args = append(args, col[0])
+		default:
 			args = append(args, col)
 		}
 	}
@@ -150,22 +170,33 @@ func (in *insertion) queue(b *pgx.Batch, rows columns) {
 	b.Queue(text.(string), args...)
 }
 
+// value says whether a column is one value for all rows.
+func (in *insertion) value(there uint64, i int) bool {
+	return there&allSame != 0 && in.likely&(1<<i) != 0
+}
+
 func (in *insertion) text(there uint64) string {
-	var names, args, reads []string
+	var names, arrays, args, reads []string
+	n := 0
 	for i, name := range in.names {
 		if there&(1<<i) == 0 {
 			continue
 		}
+		n++
+		names = append(names, name)
 		typ, read := in.types[i], "n."+name
+		if in.value(there, i) {
+			reads = append(reads, fmt.Sprintf("$%d::%s", n, typ))
+			continue
+		}
 		if typ == "jsonb" || typ == "uuid" {
 			read, typ = read+"::"+typ, "text"
 		}
-		names, reads = append(names, name), append(reads, read)
-		args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, typ))
+		arrays, reads = append(arrays, name), append(reads, read)
+		args = append(args, fmt.Sprintf("unnest($%d::%s[])", n, typ))
 	}
-	list := strings.Join(names, ", ")
 	return fmt.Sprintf("INSERT INTO postern.%s (%s) SELECT %s FROM ROWS FROM (%s) n(%s) %s",
-		in.table, list, strings.Join(reads, ", "), strings.Join(args, ", "), list, in.suffix)
+		in.table, strings.Join(names, ", "), strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "), in.suffix)
 }
 
 // columns turns rows into one array per column.

@@ -130,8 +130,18 @@ var queueInsert = func() string {
 		strings.Join(names, ", "), strings.Join(names, ", n."), strings.Join(args, ", "), strings.Join(names, ", "), n+1, n+2)
 }()
 
-// updates are the texts of queueUpdate by the columns that they write, as bits.
+// updates are the texts of queueUpdate by the columns that they write, as bits, and allSame.
 var updates sync.Map
+
+// likelySame are the columns of a queue that a batch is likely to set to one value, as bits.
+var likelySame = func() (bits uint64) {
+	for i, c := range stored {
+		if slices.Contains([]string{"was", "phase", "lane", "node_id", "node_epoch", "entered_at", "attempt", "retries"}, c.name) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}()
 
 // queueUpdate writes what has changed of rows: each column that has in any of them. Whoever calls it holds
 // their locks, so it cannot wait and cannot overwrite anybody; each queue occurs once, since a join with a
@@ -146,24 +156,66 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 			}
 		}
 	}
-	text, ok := updates.Load(changed)
-	if !ok {
-		args, names := unnested(changed)
-		sets := make([]string, 0, len(names))
-		for _, name := range names[1:] {
-			sets = append(sets, name+" = n."+name)
-		}
-		text, _ = updates.LoadOrStore(changed, fmt.Sprintf("UPDATE postern.queue q SET %s FROM ROWS FROM (%s) n(%s) WHERE q.queue_id = n.queue_id",
-			strings.Join(sets, ", "), strings.Join(args, ", "), strings.Join(names, ", ")))
-	}
 	if changed > 1 {
-		b.Queue(text.(string), queueArgs(rows, changed)...)
+		args := queueArgs(rows, changed)
+		values := changed & likelySame
+		n := 0
+		for i := range stored {
+			if changed&(1<<i) == 0 {
+				continue
+			}
+			if col := args[n].([]any); values&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+				values = 0 // all of them or none, so that there are few texts
+			}
+			n++
+		}
+		n = 0
+		for i := range stored {
+			if changed&(1<<i) == 0 {
+				continue
+			}
+			if values&(1<<i) != 0 {
+				args[n] = args[n].([]any)[0]
+			}
+			n++
+		}
+		key := changed
+		if values != 0 {
+			key |= allSame
+		}
+		text, ok := updates.Load(key)
+		if !ok {
+			text, _ = updates.LoadOrStore(key, updateText(changed, values))
+		}
+		b.Queue(text.(string), args...)
 	}
 	for _, q := range rows {
 		if q.before != nil {
 			*q.before = *q
 		}
 	}
+}
+
+// updateText writes the columns of changed, of which values have one value for all rows.
+func updateText(changed, values uint64) string {
+	var sets, args, names []string
+	n := 0
+	for i, c := range stored {
+		if changed&(1<<i) == 0 {
+			continue
+		}
+		n++
+		if values&(1<<i) != 0 {
+			sets = append(sets, fmt.Sprintf("%s = $%d::%s", c.name, n, c.typ))
+			continue
+		}
+		args, names = append(args, fmt.Sprintf("unnest($%d::%s[])", n, c.typ)), append(names, c.name)
+		if i > 0 {
+			sets = append(sets, c.name+" = n."+c.name)
+		}
+	}
+	return fmt.Sprintf("UPDATE postern.queue q SET %s FROM ROWS FROM (%s) n(%s) WHERE q.queue_id = n.queue_id",
+		strings.Join(sets, ", "), strings.Join(args, ", "), strings.Join(names, ", "))
 }
 
 func unnested(which uint64) (args, names []string) {
