@@ -31,7 +31,7 @@ var layouts = map[string][]column{
 		{head: "pool", cell: field("pool")}, {head: "slots", cell: field("slots"), firm: true}, {head: "exclusive", cell: field("exclusive")},
 		{head: "again", cell: since("gate.until"), firm: true}, {head: "why", cell: field("gate.reason"), tail: true}},
 	"contexts": {
-		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "max depth", cell: field("max_depth"), firm: true},
+		{head: "name", cell: field("name")}, {head: "state", cell: stateOf, firm: true}, {head: "max depth", cell: field("max_depth"), firm: true},
 		{head: "require key", cell: field("require_key"), firm: true}, {head: "declared queues", cell: field("declared_queues"), firm: true}},
 	"api-keys": {
 		{head: "id", cell: field("id"), firm: true}, {head: "name", cell: field("name")}, {head: "role", cell: field("role"), firm: true},
