@@ -17,6 +17,55 @@ const (
 	APIKeyViewRoleReader   APIKeyViewRole = "reader"
 )
 
+// Defines values for AuthorizationSettingsPriority.
+const (
+	AuthorizationSettingsPriorityHigh AuthorizationSettingsPriority = "High"
+	AuthorizationSettingsPriorityMed  AuthorizationSettingsPriority = "Med"
+)
+
+// Defines values for AuthorizationViewPriority.
+const (
+	AuthorizationViewPriorityHigh AuthorizationViewPriority = "High"
+	AuthorizationViewPriorityMed  AuthorizationViewPriority = "Med"
+)
+
+// Defines values for AuthorizationViewState.
+const (
+	AuthorizationViewStateDisabled AuthorizationViewState = "Disabled"
+	AuthorizationViewStateEnabled  AuthorizationViewState = "Enabled"
+)
+
+// Defines values for BatchResultKind.
+const (
+	BatchResultKindExecuted          BatchResultKind = "executed"
+	BatchResultKindExpired           BatchResultKind = "expired"
+	BatchResultKindPartiallyExecuted BatchResultKind = "partially_executed"
+	BatchResultKindRejected          BatchResultKind = "rejected"
+	BatchResultKindRemovedByOwner    BatchResultKind = "removed_by_owner"
+	BatchResultKindTimeout           BatchResultKind = "timeout"
+	BatchResultKindUnexpectedError   BatchResultKind = "unexpected_error"
+)
+
+// Defines values for BatchViewBy.
+const (
+	BatchViewByOwner BatchViewBy = "Owner"
+	BatchViewByUser  BatchViewBy = "User"
+)
+
+// Defines values for BatchViewPriority.
+const (
+	BatchViewPriorityHigh BatchViewPriority = "High"
+	BatchViewPriorityMed  BatchViewPriority = "Med"
+)
+
+// Defines values for BatchViewState.
+const (
+	BatchViewStateDone            BatchViewState = "Done"
+	BatchViewStateExecuting       BatchViewState = "Executing"
+	BatchViewStateQueued          BatchViewState = "Queued"
+	BatchViewStateWaitingCallback BatchViewState = "Waiting_Callback"
+)
+
 // Defines values for DeliveryViewState.
 const (
 	DeliveryViewStateDelivered DeliveryViewState = "delivered"
@@ -44,11 +93,23 @@ const (
 	EdgeKindStatic  EdgeKind = "static"
 )
 
+// Defines values for EvictBatchInputBodyPriority.
+const (
+	EvictBatchInputBodyPriorityHigh EvictBatchInputBodyPriority = "High"
+	EvictBatchInputBodyPriorityMed  EvictBatchInputBodyPriority = "Med"
+)
+
 // Defines values for FeeSettingsKind.
 const (
 	FeeSettingsKindNone    FeeSettingsKind = "none"
 	FeeSettingsKindPercent FeeSettingsKind = "percent"
 	FeeSettingsKindStep    FeeSettingsKind = "step"
+)
+
+// Defines values for InsertBatchInputBodyPriority.
+const (
+	InsertBatchInputBodyPriorityHigh InsertBatchInputBodyPriority = "High"
+	InsertBatchInputBodyPriorityMed  InsertBatchInputBodyPriority = "Med"
 )
 
 // Defines values for LaneViewKind.
@@ -79,6 +140,12 @@ const (
 	NewAPIKeyRoleReader   NewAPIKeyRole = "reader"
 )
 
+// Defines values for NewBatchPriority.
+const (
+	NewBatchPriorityHigh NewBatchPriority = "High"
+	NewBatchPriorityMed  NewBatchPriority = "Med"
+)
+
 // Defines values for PoolSettingsAfterFailure.
 const (
 	PoolSettingsAfterFailureBlock PoolSettingsAfterFailure = "block"
@@ -89,6 +156,12 @@ const (
 const (
 	PoolViewAfterFailureBlock PoolViewAfterFailure = "block"
 	PoolViewAfterFailureKeep  PoolViewAfterFailure = "keep"
+)
+
+// Defines values for ProcessorViewState.
+const (
+	ProcessorViewStateActive ProcessorViewState = "Active"
+	ProcessorViewStatePaused ProcessorViewState = "Paused"
 )
 
 // Defines values for PurgeOutputBodyResult.
@@ -158,6 +231,11 @@ const (
 	SenderViewStateWAITINGINCLUSION SenderViewState = "WAITING_INCLUSION"
 )
 
+// Defines values for StarvingLineQueue.
+const (
+	StarvingLineQueueMed StarvingLineQueue = "Med"
+)
+
 // Defines values for SubscriptionSettingsKind.
 const (
 	SubscriptionSettingsKindPull    SubscriptionSettingsKind = "pull"
@@ -185,6 +263,15 @@ const (
 // Defines values for TestOutputBodyResult.
 const (
 	TestOutputBodyResultPending TestOutputBodyResult = "pending"
+)
+
+// Defines values for TickOutputBodyOutcome.
+const (
+	TickOutputBodyOutcomeExecuting TickOutputBodyOutcome = "executing"
+	TickOutputBodyOutcomeFinished  TickOutputBodyOutcome = "finished"
+	TickOutputBodyOutcomeRequeued  TickOutputBodyOutcome = "requeued"
+	TickOutputBodyOutcomeRotated   TickOutputBodyOutcome = "rotated"
+	TickOutputBodyOutcomeWaiting   TickOutputBodyOutcome = "waiting"
 )
 
 // Defines values for TransactionViewState.
@@ -216,6 +303,35 @@ const (
 const (
 	ListDeliveriesParamsOrderAsc  ListDeliveriesParamsOrder = "asc"
 	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
+)
+
+// Defines values for ListBatchesParamsPriority.
+const (
+	ListBatchesParamsPriorityHigh ListBatchesParamsPriority = "High"
+	ListBatchesParamsPriorityMed  ListBatchesParamsPriority = "Med"
+)
+
+// Defines values for ListBatchesParamsOrder.
+const (
+	ListBatchesParamsOrderAsc  ListBatchesParamsOrder = "asc"
+	ListBatchesParamsOrderDesc ListBatchesParamsOrder = "desc"
+)
+
+// Defines values for ListBatchesParamsWaiting.
+const (
+	ListBatchesParamsWaitingCallback ListBatchesParamsWaiting = "callback"
+)
+
+// Defines values for ListBatchesParamsResult.
+const (
+	ListBatchesParamsResultExecuted          ListBatchesParamsResult = "executed"
+	ListBatchesParamsResultExpired           ListBatchesParamsResult = "expired"
+	ListBatchesParamsResultInProcess         ListBatchesParamsResult = "in_process"
+	ListBatchesParamsResultPartiallyExecuted ListBatchesParamsResult = "partially_executed"
+	ListBatchesParamsResultRejected          ListBatchesParamsResult = "rejected"
+	ListBatchesParamsResultRemovedByOwner    ListBatchesParamsResult = "removed_by_owner"
+	ListBatchesParamsResultTimeout           ListBatchesParamsResult = "timeout"
+	ListBatchesParamsResultUnexpectedError   ListBatchesParamsResult = "unexpected_error"
 )
 
 // Defines values for ListQueuesParamsState.
@@ -368,11 +484,78 @@ type AuditView struct {
 	Via string `json:"via"`
 }
 
+// AuthorizationSettings defines model for AuthorizationSettings.
+type AuthorizationSettings struct {
+	// ActionsConfig As that of a batch.
+	ActionsConfig json.RawMessage `json:"actions_config"`
+
+	// Duration "forever" unless said, {"seconds": n} or {"blocks": n}, from now on.
+	Duration json.RawMessage `json:"duration,omitempty"`
+
+	// Label Up to 44 characters; if given beside a path, that of the path.
+	Label *string `json:"label,omitempty"`
+
+	// MaxConcurrentExecutions 1 unless said.
+	MaxConcurrentExecutions *int64 `json:"max_concurrent_executions,omitempty"`
+
+	// Mode "permissionless", or {"permissioned": {"with_call_limit": {actor: n}}}, or {"permissioned": {"without_call_limit": [actor]}}.
+	Mode      json.RawMessage `json:"mode"`
+	NotBefore *time.Time      `json:"not_before,omitempty"`
+
+	// Priority Med unless said.
+	Priority *AuthorizationSettingsPriority `json:"priority,omitempty"`
+}
+
+// AuthorizationSettingsPriority Med unless said.
+type AuthorizationSettingsPriority string
+
+// AuthorizationView defines model for AuthorizationView.
+type AuthorizationView struct {
+	ActionsConfig json.RawMessage `json:"actions_config"`
+	CreatedAt     time.Time       `json:"created_at"`
+	Duration      json.RawMessage `json:"duration"`
+
+	// EndsAt from its duration
+	EndsAt                  *time.Time                `json:"ends_at"`
+	EndsAtHeight            *int64                    `json:"ends_at_height"`
+	Label                   string                    `json:"label"`
+	MaxConcurrentExecutions int64                     `json:"max_concurrent_executions"`
+	Mode                    json.RawMessage           `json:"mode"`
+	NotBefore               *time.Time                `json:"not_before"`
+	Priority                AuthorizationViewPriority `json:"priority"`
+
+	// Running batches that have not ended
+	Running int64 `json:"running"`
+
+	// Spent calls of whoever asks that are held or burned, where calls are limited
+	Spent   int64                  `json:"spent"`
+	State   AuthorizationViewState `json:"state"`
+	Version int64                  `json:"version"`
+}
+
+// AuthorizationViewPriority defines model for AuthorizationView.Priority.
+type AuthorizationViewPriority string
+
+// AuthorizationViewState defines model for AuthorizationView.State.
+type AuthorizationViewState string
+
+// AuthorizationsOutputBody defines model for AuthorizationsOutputBody.
+type AuthorizationsOutputBody struct {
+	Items []AuthorizationView `json:"items"`
+	Next  *string             `json:"next"`
+}
+
 // BatchBody defines model for BatchBody.
 type BatchBody struct {
 	// Atomic All are accepted or none.
 	Atomic *bool              `json:"atomic,omitempty"`
 	Items  []TransactionInput `json:"items"`
+}
+
+// BatchHistoryOutputBody defines model for BatchHistoryOutputBody.
+type BatchHistoryOutputBody struct {
+	Items []BatchStepView `json:"items"`
+	Next  *string         `json:"next"`
 }
 
 // BatchItem defines model for BatchItem.
@@ -382,9 +565,96 @@ type BatchItem struct {
 	Transaction *TransactionView `json:"transaction,omitempty"`
 }
 
+// BatchMessage defines model for BatchMessage.
+type BatchMessage struct {
+	// Msg An object with one key, the name of what is called, and beneath it the arguments.
+	Msg json.RawMessage `json:"msg"`
+
+	// Type What its function calls message_type.
+	Type *string `json:"type,omitempty"`
+}
+
 // BatchOutputBody defines model for BatchOutputBody.
 type BatchOutputBody struct {
 	Items []BatchItem `json:"items"`
+}
+
+// BatchResult defines model for BatchResult.
+type BatchResult struct {
+	Kind BatchResultKind `json:"kind"`
+
+	// N of partially_executed and expired: how many actions were executed
+	N      int64  `json:"n"`
+	Reason string `json:"reason"`
+
+	// Retriable of timeout
+	Retriable bool `json:"retriable"`
+}
+
+// BatchResultKind defines model for BatchResult.Kind.
+type BatchResultKind string
+
+// BatchStepView defines model for BatchStepView.
+type BatchStepView struct {
+	// Actor empty: it happened by itself
+	Actor string    `json:"actor"`
+	At    time.Time `json:"at"`
+	Event string    `json:"event"`
+
+	// From empty: there was nothing yet
+	From   string `json:"from"`
+	Reason string `json:"reason"`
+	To     string `json:"to"`
+}
+
+// BatchView defines model for BatchView.
+type BatchView struct {
+	ActionsConfig  json.RawMessage `json:"actions_config"`
+	By             BatchViewBy     `json:"by"`
+	CooldownHeight *int64          `json:"cooldown_height"`
+	CooldownUntil  *time.Time      `json:"cooldown_until"`
+	CreatedAt      time.Time       `json:"created_at"`
+	ExpirationTime *time.Time      `json:"expiration_time"`
+
+	// ID the execution_id: unique, and rising, over the whole installation
+	ID int64 `json:"id"`
+
+	// Index the action that is next, counted from 0
+	Index int64 `json:"index"`
+
+	// Initiator the actor
+	Initiator     string            `json:"initiator"`
+	Label         *string           `json:"label"`
+	LastUpdatedAt time.Time         `json:"last_updated_at"`
+	Msgs          []BatchMessage    `json:"msgs"`
+	Priority      BatchViewPriority `json:"priority"`
+	Processor     string            `json:"processor"`
+	Result        *BatchResult      `json:"result"`
+
+	// Retries of that action
+	Retries int64 `json:"retries"`
+
+	// Runs executions that have begun
+	Runs  int64          `json:"runs"`
+	State BatchViewState `json:"state"`
+}
+
+// BatchViewBy defines model for BatchView.By.
+type BatchViewBy string
+
+// BatchViewPriority defines model for BatchView.Priority.
+type BatchViewPriority string
+
+// BatchViewState defines model for BatchView.State.
+type BatchViewState string
+
+// BatchesOutputBody defines model for BatchesOutputBody.
+type BatchesOutputBody struct {
+	Items []BatchView `json:"items"`
+
+	// Length with priority: how many stand in the line
+	Length *int64  `json:"length,omitempty"`
+	Next   *string `json:"next"`
 }
 
 // BlockBody defines model for BlockBody.
@@ -520,6 +790,12 @@ type ClockBody struct {
 type ClockOutputBody struct {
 	// Now by which this process decides; it goes on from here
 	Now time.Time `json:"now"`
+}
+
+// ConfirmInputBody defines model for ConfirmInputBody.
+type ConfirmInputBody struct {
+	// Payload What the function's callback_confirmation says; another one is a failure of the action.
+	Payload json.RawMessage `json:"payload"`
 }
 
 // ContextSettings defines model for ContextSettings.
@@ -734,6 +1010,22 @@ type EventView struct {
 	Type string `json:"type"`
 }
 
+// EvictBatchInputBody defines model for EvictBatchInputBody.
+type EvictBatchInputBody struct {
+	// ID Of the batch, also one that waits for a callback.
+	ID *int64 `json:"id,omitempty"`
+
+	// Position and its position there.
+	Position *int64 `json:"position,omitempty"`
+
+	// Priority Instead of an id: its line, Med unless said,
+	Priority *EvictBatchInputBodyPriority `json:"priority,omitempty"`
+	Reason   *string                      `json:"reason,omitempty"`
+}
+
+// EvictBatchInputBodyPriority Instead of an id: its line, Med unless said,
+type EvictBatchInputBodyPriority string
+
 // FeeSettings defines model for FeeSettings.
 type FeeSettings struct {
 	BumpPercent *int64 `json:"bump_percent,omitempty"`
@@ -795,6 +1087,11 @@ type HeadView struct {
 	State string     `json:"state"`
 }
 
+// HeightInputBody defines model for HeightInputBody.
+type HeightInputBody struct {
+	Height int64 `json:"height"`
+}
+
 // HistoryOutputBody defines model for HistoryOutputBody.
 type HistoryOutputBody struct {
 	Items []HistoryView `json:"items"`
@@ -834,6 +1131,25 @@ type InclusionSettings struct {
 	// UnknownGrace Examples: 5m
 	UnknownGrace *string `json:"unknown_grace,omitempty"`
 }
+
+// InsertBatchInputBody defines model for InsertBatchInputBody.
+type InsertBatchInputBody struct {
+	// After Instead of a position: directly after this batch.
+	After *int64   `json:"after,omitempty"`
+	Batch NewBatch `json:"batch"`
+
+	// Before Instead of a position: directly before this batch.
+	Before *int64 `json:"before,omitempty"`
+
+	// Position 0 is the head, the length of the line its end.
+	Position *int64 `json:"position,omitempty"`
+
+	// Priority The line; else that of the batch.
+	Priority *InsertBatchInputBodyPriority `json:"priority,omitempty"`
+}
+
+// InsertBatchInputBodyPriority The line; else that of the batch.
+type InsertBatchInputBodyPriority string
 
 // LaneView defines model for LaneView.
 type LaneView struct {
@@ -988,6 +1304,25 @@ type NewActor struct {
 	PublicKeys []string `json:"public_keys,omitempty"`
 }
 
+// NewBatch defines model for NewBatch.
+type NewBatch struct {
+	// ActionsConfig {"atomic": {functions, retry_logic, expiration_time}} or {"non_atomic": {functions, expiration_time}}; a function is {domain, message_details: {message_type, message: {name, params_restrictions}}, contract_address, retry_logic, callback_confirmation: {contract_address, callback_message}}; retry_logic is {times: "indefinitely" or {amount: n}, interval: {seconds: n} or {blocks: n}}.
+	ActionsConfig  json.RawMessage `json:"actions_config"`
+	ExpirationTime *time.Time      `json:"expiration_time,omitempty"`
+
+	// Label The authorization that it counts for.
+	Label *string `json:"label,omitempty"`
+
+	// Msgs One for each function, in their order.
+	Msgs []BatchMessage `json:"msgs"`
+
+	// Priority Med unless said.
+	Priority *NewBatchPriority `json:"priority,omitempty"`
+}
+
+// NewBatchPriority Med unless said.
+type NewBatchPriority string
+
 // NextView defines model for NextView.
 type NextView struct {
 	At   time.Time `json:"at"`
@@ -1079,6 +1414,61 @@ type Problem struct {
 	// Type urn:postern:problem: and the code
 	Type                 string                 `json:"type"`
 	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// ProcessorSettings defines model for ProcessorSettings.
+type ProcessorSettings struct {
+	// Fair While every High batch is in its cooldown, Med is looked at.
+	Fair *bool `json:"fair,omitempty"`
+
+	// Name If given, the name in the path; it is the domain that functions name.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// Owner The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said.
+	Owner *string `json:"owner,omitempty"`
+
+	// TickInterval 1s unless said; 0s: it is ticked by hand.
+	//
+	// Examples: 1s
+	TickInterval *string `json:"tick_interval,omitempty"`
+}
+
+// ProcessorView defines model for ProcessorView.
+type ProcessorView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Executing the batch that is being executed
+	Executing *int64 `json:"executing"`
+	Fair      bool   `json:"fair"`
+
+	// Height the block height of its domain
+	Height int64 `json:"height"`
+
+	// High batches that stand in the line High
+	High int64 `json:"high"`
+
+	// Med batches that stand in the line Med
+	Med   int64  `json:"med"`
+	Name  string `json:"name"`
+	Owner string `json:"owner"`
+
+	// PendingCallbacks batches that wait for a callback
+	PendingCallbacks int64              `json:"pending_callbacks"`
+	Starving         *StarvingLine      `json:"starving"`
+	State            ProcessorViewState `json:"state"`
+	TickInterval     string             `json:"tick_interval"`
+	Version          int64              `json:"version"`
+}
+
+// ProcessorViewState defines model for ProcessorView.State.
+type ProcessorViewState string
+
+// ProcessorsOutputBody defines model for ProcessorsOutputBody.
+type ProcessorsOutputBody struct {
+	Items []ProcessorView `json:"items"`
+	Next  *string         `json:"next"`
 }
 
 // PurgeInputBody defines model for PurgeInputBody.
@@ -1308,6 +1698,12 @@ type SecretOutputBody struct {
 	Secret string `json:"secret"`
 }
 
+// SendInputBody defines model for SendInputBody.
+type SendInputBody struct {
+	// Messages One for each function, in their order.
+	Messages []BatchMessage `json:"messages"`
+}
+
 // SenderSettings defines model for SenderSettings.
 type SenderSettings struct {
 	// Account If given, the name in the path.
@@ -1359,6 +1755,19 @@ type SendersOutputBody struct {
 	Items []SenderView `json:"items"`
 	Next  *string      `json:"next"`
 }
+
+// StarvingLine defines model for StarvingLine.
+type StarvingLine struct {
+	// By the batch at the head of High
+	By    int64             `json:"by"`
+	Queue StarvingLineQueue `json:"queue"`
+
+	// Since when it failed last
+	Since time.Time `json:"since"`
+}
+
+// StarvingLineQueue defines model for StarvingLine.Queue.
+type StarvingLineQueue string
 
 // StateView defines model for StateView.
 type StateView struct {
@@ -1471,6 +1880,18 @@ type TestOutputBody struct {
 
 // TestOutputBodyResult defines model for TestOutputBody.Result.
 type TestOutputBodyResult string
+
+// TickOutputBody defines model for TickOutputBody.
+type TickOutputBody struct {
+	Batch BatchView `json:"batch"`
+
+	// Outcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result
+	Outcome TickOutputBodyOutcome `json:"outcome"`
+	Result  *BatchResult          `json:"result"`
+}
+
+// TickOutputBodyOutcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result
+type TickOutputBodyOutcome string
 
 // TimeoutSettings defines model for TimeoutSettings.
 type TimeoutSettings struct {
@@ -1746,6 +2167,65 @@ type ListAuditParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// ListAuthorizationsParams are the parameters of ListAuthorizations; what is zero is not sent.
+type ListAuthorizationsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// PostAuthorizationParams are the parameters of PostAuthorization; what is zero is not sent.
+type PostAuthorizationParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// DeleteAuthorizationParams are the parameters of DeleteAuthorization; what is zero is not sent.
+type DeleteAuthorizationParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutAuthorizationParams are the parameters of PutAuthorization; what is zero is not sent.
+type PutAuthorizationParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// DisableAuthorizationParams are the parameters of DisableAuthorization; what is zero is not sent.
+type DisableAuthorizationParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// EnableAuthorizationParams are the parameters of EnableAuthorization; what is zero is not sent.
+type EnableAuthorizationParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// SendBatchParams are the parameters of SendBatch; what is zero is not sent.
+type SendBatchParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListContextsParams are the parameters of ListContexts; what is zero is not sent.
 type ListContextsParams struct {
 	Limit int64 `query:"limit"`
@@ -1958,6 +2438,130 @@ type ResumePoolParams struct {
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
+}
+
+// ListProcessorsParams are the parameters of ListProcessors; what is zero is not sent.
+type ListProcessorsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteProcessorParams are the parameters of DeleteProcessor; what is zero is not sent.
+type DeleteProcessorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchProcessorJSONBody is a part of PatchProcessor.
+type PatchProcessorJSONBody map[string]interface{}
+
+// PatchProcessorParams are the parameters of PatchProcessor; what is zero is not sent.
+type PatchProcessorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutProcessorParams are the parameters of PutProcessor; what is zero is not sent.
+type PutProcessorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// ListBatchesParamsPriority is a part of ListBatches.
+type ListBatchesParamsPriority string
+
+// ListBatchesParamsOrder is a part of ListBatches.
+type ListBatchesParamsOrder string
+
+// ListBatchesParamsWaiting is a part of ListBatches.
+type ListBatchesParamsWaiting string
+
+// ListBatchesParamsResult is a part of ListBatches.
+type ListBatchesParamsResult string
+
+// ListBatchesParams are the parameters of ListBatches; what is zero is not sent.
+type ListBatchesParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+	// The batches of this line in its order, from the head, instead of all by their ids.
+	Priority ListBatchesParamsPriority `query:"priority"`
+	// With priority: the first position.
+	From int64 `query:"from"`
+	// With priority: the position after the last; -1 is the end of the line. At most 250 come at once.
+	To int64 `query:"to"`
+	// With priority: from the head (asc) or from the tail.
+	Order ListBatchesParamsOrder `query:"order"`
+	// Those that wait for a callback.
+	Waiting ListBatchesParamsWaiting `query:"waiting"`
+	Result  ListBatchesParamsResult  `query:"result"`
+}
+
+// EnqueueBatchParams are the parameters of EnqueueBatch; what is zero is not sent.
+type EnqueueBatchParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// EvictBatchParams are the parameters of EvictBatch; what is zero is not sent.
+type EvictBatchParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PutHeightParams are the parameters of PutHeight; what is zero is not sent.
+type PutHeightParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// InsertBatchParams are the parameters of InsertBatch; what is zero is not sent.
+type InsertBatchParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PauseProcessorParams are the parameters of PauseProcessor; what is zero is not sent.
+type PauseProcessorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeProcessorParams are the parameters of ResumeProcessor; what is zero is not sent.
+type ResumeProcessorParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// TickProcessorParams are the parameters of TickProcessor; what is zero is not sent.
+type TickProcessorParams struct {
+	// How long to wait for the end of the execution that it begins, at most 60s.
+	Wait string `query:"wait"`
 }
 
 // ListQueuesParamsState is a part of ListQueues.
@@ -2417,6 +3021,21 @@ type PostAPIKeyJSONRequestBody = NewAPIKey
 // RotateAPIKeyJSONRequestBody defines body for RotateAPIKey for application/json ContentType.
 type RotateAPIKeyJSONRequestBody = RotateInputBody
 
+// PostAuthorizationJSONRequestBody defines body for PostAuthorization for application/json ContentType.
+type PostAuthorizationJSONRequestBody = AuthorizationSettings
+
+// PutAuthorizationJSONRequestBody defines body for PutAuthorization for application/json ContentType.
+type PutAuthorizationJSONRequestBody = AuthorizationSettings
+
+// DisableAuthorizationJSONRequestBody defines body for DisableAuthorization for application/json ContentType.
+type DisableAuthorizationJSONRequestBody = ReasonBody
+
+// EnableAuthorizationJSONRequestBody defines body for EnableAuthorization for application/json ContentType.
+type EnableAuthorizationJSONRequestBody = ReasonBody
+
+// SendBatchJSONRequestBody defines body for SendBatch for application/json ContentType.
+type SendBatchJSONRequestBody = SendInputBody
+
 // PatchContextJSONRequestBody defines body for PatchContext for application/json ContentType.
 type PatchContextJSONRequestBody PatchContextJSONBody
 
@@ -2461,6 +3080,33 @@ type PausePoolJSONRequestBody = ReasonBody
 
 // ResumePoolJSONRequestBody defines body for ResumePool for application/json ContentType.
 type ResumePoolJSONRequestBody = ReasonBody
+
+// PatchProcessorJSONRequestBody defines body for PatchProcessor for application/json ContentType.
+type PatchProcessorJSONRequestBody PatchProcessorJSONBody
+
+// PutProcessorJSONRequestBody defines body for PutProcessor for application/json ContentType.
+type PutProcessorJSONRequestBody = ProcessorSettings
+
+// EnqueueBatchJSONRequestBody defines body for EnqueueBatch for application/json ContentType.
+type EnqueueBatchJSONRequestBody = NewBatch
+
+// PostCallbackJSONRequestBody defines body for PostCallback for application/json ContentType.
+type PostCallbackJSONRequestBody = ConfirmInputBody
+
+// EvictBatchJSONRequestBody defines body for EvictBatch for application/json ContentType.
+type EvictBatchJSONRequestBody = EvictBatchInputBody
+
+// PutHeightJSONRequestBody defines body for PutHeight for application/json ContentType.
+type PutHeightJSONRequestBody = HeightInputBody
+
+// InsertBatchJSONRequestBody defines body for InsertBatch for application/json ContentType.
+type InsertBatchJSONRequestBody = InsertBatchInputBody
+
+// PauseProcessorJSONRequestBody defines body for PauseProcessor for application/json ContentType.
+type PauseProcessorJSONRequestBody = ReasonBody
+
+// ResumeProcessorJSONRequestBody defines body for ResumeProcessor for application/json ContentType.
+type ResumeProcessorJSONRequestBody = ReasonBody
 
 // PatchQueueJSONRequestBody defines body for PatchQueue for application/json ContentType.
 type PatchQueueJSONRequestBody PatchQueueJSONBody
@@ -2759,6 +3405,14 @@ var Operations = []Operation{
 	{Name: "GetAPIKey", Method: "GET", Path: "/api-keys/{id}", Summary: "Read one API key"},
 	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"dry_run"}},
 	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "cursor"}},
+	{Name: "ListAuthorizations", Method: "GET", Path: "/authorizations", Summary: "List authorizations", Query: []string{"limit", "cursor"}},
+	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"dry_run"}},
+	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"dry_run"}},
+	{Name: "GetAuthorization", Method: "GET", Path: "/authorizations/{label}", Summary: "Read one authorization"},
+	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"dry_run"}},
+	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"dry_run"}},
+	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"dry_run"}},
+	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"dry_run"}},
 	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
@@ -2790,6 +3444,22 @@ var Operations = []Operation{
 	{Name: "PutPool", Method: "PUT", Path: "/pools/{name}", Summary: "Create a pool or replace its settings", Query: []string{"dry_run"}},
 	{Name: "PausePool", Method: "POST", Path: "/pools/{name}/pause", Summary: "Let none of its senders take another queue", Query: []string{"dry_run"}},
 	{Name: "ResumePool", Method: "POST", Path: "/pools/{name}/resume", Summary: "Let its senders work again", Query: []string{"dry_run"}},
+	{Name: "ListProcessors", Method: "GET", Path: "/processors", Summary: "List processors", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteProcessor", Method: "DELETE", Path: "/processors/{name}", Summary: "Remove a processor without batches", Query: []string{"dry_run"}},
+	{Name: "GetProcessor", Method: "GET", Path: "/processors/{name}", Summary: "Read one processor"},
+	{Name: "PatchProcessor", Method: "PATCH", Path: "/processors/{name}", Summary: "Change the settings of a processor", Query: []string{"dry_run"}},
+	{Name: "PutProcessor", Method: "PUT", Path: "/processors/{name}", Summary: "Create a processor or replace its settings", Query: []string{"dry_run"}},
+	{Name: "ListBatches", Method: "GET", Path: "/processors/{name}/batches", Summary: "List batches, or those of a line in its order", Query: []string{"limit", "cursor", "priority", "from", "to", "order", "waiting", "result"}},
+	{Name: "EnqueueBatch", Method: "POST", Path: "/processors/{name}/batches", Summary: "Put a batch at the back of its line", Query: []string{"dry_run"}},
+	{Name: "GetBatch", Method: "GET", Path: "/processors/{name}/batches/{id}", Summary: "Read one batch"},
+	{Name: "GetBatchHistory", Method: "GET", Path: "/processors/{name}/batches/{id}/history", Summary: "What happened to it, oldest first"},
+	{Name: "PostCallback", Method: "POST", Path: "/processors/{name}/callbacks/{id}", Summary: "Confirm the action that a batch waits for"},
+	{Name: "EvictBatch", Method: "POST", Path: "/processors/{name}/evict", Summary: "End a batch that is not being executed", Query: []string{"dry_run"}},
+	{Name: "PutHeight", Method: "PUT", Path: "/processors/{name}/height", Summary: "Raise the block height of its domain", Query: []string{"dry_run"}},
+	{Name: "InsertBatch", Method: "POST", Path: "/processors/{name}/insert", Summary: "Put a batch anywhere into its line", Query: []string{"dry_run"}},
+	{Name: "PauseProcessor", Method: "POST", Path: "/processors/{name}/pause", Summary: "Refuse ticks", Query: []string{"dry_run"}},
+	{Name: "ResumeProcessor", Method: "POST", Path: "/processors/{name}/resume", Summary: "Allow ticks again", Query: []string{"dry_run"}},
+	{Name: "TickProcessor", Method: "POST", Path: "/processors/{name}/tick", Summary: "Look at one batch", Query: []string{"wait"}},
 	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
 	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
@@ -2913,6 +3583,54 @@ func (c *Client) RotateAPIKey(ctx context.Context, id string, params *RotateAPIK
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams) (*Answer[AuditOutputBody], error) {
 	path := "/audit"
 	return ask[AuditOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// ListAuthorizations: List authorizations. GET /authorizations
+func (c *Client) ListAuthorizations(ctx context.Context, params *ListAuthorizationsParams) (*Answer[AuthorizationsOutputBody], error) {
+	path := "/authorizations"
+	return ask[AuthorizationsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostAuthorization: Create an authorization. POST /authorizations
+func (c *Client) PostAuthorization(ctx context.Context, params *PostAuthorizationParams, body *PostAuthorizationJSONRequestBody) (*Answer[AuthorizationView], error) {
+	path := "/authorizations"
+	return ask[AuthorizationView](ctx, c, "POST", path, params, body)
+}
+
+// DeleteAuthorization: Remove an authorization of which nothing runs. DELETE /authorizations/{label}
+func (c *Client) DeleteAuthorization(ctx context.Context, label string, params *DeleteAuthorizationParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/authorizations/%s", segment(label))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetAuthorization: Read one authorization. GET /authorizations/{label}
+func (c *Client) GetAuthorization(ctx context.Context, label string) (*Answer[AuthorizationView], error) {
+	path := fmt.Sprintf("/authorizations/%s", segment(label))
+	return ask[AuthorizationView](ctx, c, "GET", path, nil, nil)
+}
+
+// PutAuthorization: Create or replace an authorization. PUT /authorizations/{label}
+func (c *Client) PutAuthorization(ctx context.Context, label string, params *PutAuthorizationParams, body *PutAuthorizationJSONRequestBody) (*Answer[AuthorizationView], error) {
+	path := fmt.Sprintf("/authorizations/%s", segment(label))
+	return ask[AuthorizationView](ctx, c, "PUT", path, params, body)
+}
+
+// DisableAuthorization: Let no more batches be sent. POST /authorizations/{label}/disable
+func (c *Client) DisableAuthorization(ctx context.Context, label string, params *DisableAuthorizationParams, body *DisableAuthorizationJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/authorizations/%s/disable", segment(label))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// EnableAuthorization: Let batches be sent. POST /authorizations/{label}/enable
+func (c *Client) EnableAuthorization(ctx context.Context, label string, params *EnableAuthorizationParams, body *EnableAuthorizationJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/authorizations/%s/enable", segment(label))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// SendBatch: Send a batch, or hear which rule forbids it. POST /authorizations/{label}/send
+func (c *Client) SendBatch(ctx context.Context, label string, params *SendBatchParams, body *SendBatchJSONRequestBody) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/authorizations/%s/send", segment(label))
+	return ask[BatchView](ctx, c, "POST", path, params, body)
 }
 
 // ListContexts: List the contexts in which one has a role. GET /contexts
@@ -3099,6 +3817,102 @@ func (c *Client) PausePool(ctx context.Context, name string, params *PausePoolPa
 func (c *Client) ResumePool(ctx context.Context, name string, params *ResumePoolParams, body *ResumePoolJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/pools/%s/resume", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListProcessors: List processors. GET /processors
+func (c *Client) ListProcessors(ctx context.Context, params *ListProcessorsParams) (*Answer[ProcessorsOutputBody], error) {
+	path := "/processors"
+	return ask[ProcessorsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteProcessor: Remove a processor without batches. DELETE /processors/{name}
+func (c *Client) DeleteProcessor(ctx context.Context, name string, params *DeleteProcessorParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/processors/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetProcessor: Read one processor. GET /processors/{name}
+func (c *Client) GetProcessor(ctx context.Context, name string) (*Answer[ProcessorView], error) {
+	path := fmt.Sprintf("/processors/%s", segment(name))
+	return ask[ProcessorView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchProcessor: Change the settings of a processor. PATCH /processors/{name}
+func (c *Client) PatchProcessor(ctx context.Context, name string, params *PatchProcessorParams, body *PatchProcessorJSONRequestBody) (*Answer[ProcessorView], error) {
+	path := fmt.Sprintf("/processors/%s", segment(name))
+	return ask[ProcessorView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutProcessor: Create a processor or replace its settings. PUT /processors/{name}
+func (c *Client) PutProcessor(ctx context.Context, name string, params *PutProcessorParams, body *PutProcessorJSONRequestBody) (*Answer[ProcessorView], error) {
+	path := fmt.Sprintf("/processors/%s", segment(name))
+	return ask[ProcessorView](ctx, c, "PUT", path, params, body)
+}
+
+// ListBatches: List batches, or those of a line in its order. GET /processors/{name}/batches
+func (c *Client) ListBatches(ctx context.Context, name string, params *ListBatchesParams) (*Answer[BatchesOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/batches", segment(name))
+	return ask[BatchesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// EnqueueBatch: Put a batch at the back of its line. POST /processors/{name}/batches
+func (c *Client) EnqueueBatch(ctx context.Context, name string, params *EnqueueBatchParams, body *EnqueueBatchJSONRequestBody) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/processors/%s/batches", segment(name))
+	return ask[BatchView](ctx, c, "POST", path, params, body)
+}
+
+// GetBatch: Read one batch. GET /processors/{name}/batches/{id}
+func (c *Client) GetBatch(ctx context.Context, name string, id string) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/processors/%s/batches/%s", segment(name), segment(id))
+	return ask[BatchView](ctx, c, "GET", path, nil, nil)
+}
+
+// GetBatchHistory: What happened to it, oldest first. GET /processors/{name}/batches/{id}/history
+func (c *Client) GetBatchHistory(ctx context.Context, name string, id string) (*Answer[BatchHistoryOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/batches/%s/history", segment(name), segment(id))
+	return ask[BatchHistoryOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// PostCallback: Confirm the action that a batch waits for. POST /processors/{name}/callbacks/{id}
+func (c *Client) PostCallback(ctx context.Context, name string, id string, body *PostCallbackJSONRequestBody) (*Answer[TickOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/callbacks/%s", segment(name), segment(id))
+	return ask[TickOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// EvictBatch: End a batch that is not being executed. POST /processors/{name}/evict
+func (c *Client) EvictBatch(ctx context.Context, name string, params *EvictBatchParams, body *EvictBatchJSONRequestBody) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/processors/%s/evict", segment(name))
+	return ask[BatchView](ctx, c, "POST", path, params, body)
+}
+
+// PutHeight: Raise the block height of its domain. PUT /processors/{name}/height
+func (c *Client) PutHeight(ctx context.Context, name string, params *PutHeightParams, body *PutHeightJSONRequestBody) (*Answer[ProcessorView], error) {
+	path := fmt.Sprintf("/processors/%s/height", segment(name))
+	return ask[ProcessorView](ctx, c, "PUT", path, params, body)
+}
+
+// InsertBatch: Put a batch anywhere into its line. POST /processors/{name}/insert
+func (c *Client) InsertBatch(ctx context.Context, name string, params *InsertBatchParams, body *InsertBatchJSONRequestBody) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/processors/%s/insert", segment(name))
+	return ask[BatchView](ctx, c, "POST", path, params, body)
+}
+
+// PauseProcessor: Refuse ticks. POST /processors/{name}/pause
+func (c *Client) PauseProcessor(ctx context.Context, name string, params *PauseProcessorParams, body *PauseProcessorJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeProcessor: Allow ticks again. POST /processors/{name}/resume
+func (c *Client) ResumeProcessor(ctx context.Context, name string, params *ResumeProcessorParams, body *ResumeProcessorJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// TickProcessor: Look at one batch. POST /processors/{name}/tick
+func (c *Client) TickProcessor(ctx context.Context, name string, params *TickProcessorParams) (*Answer[TickOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/tick", segment(name))
+	return ask[TickOutputBody](ctx, c, "POST", path, params, nil)
 }
 
 // ListQueues: List queues. GET /queues

@@ -119,6 +119,32 @@ var access = map[string]rule{
 	"get-delivery":           {least: readers},
 	"retry-delivery":         {least: admins},
 
+	"list-processors":   {least: readers},
+	"get-processor":     {least: readers},
+	"put-processor":     {least: admins},
+	"patch-processor":   {least: admins},
+	"delete-processor":  {least: admins},
+	"put-height":        {least: admins},
+	"tick-processor":    {least: readers}, // by anyone (S4.4)
+	"list-batches":      {least: readers},
+	"get-batch":         {least: readers},
+	"get-batch-history": {least: readers},
+	"pause-processor":   {least: executors}, // of these, the one who owns the processor (S4.9)
+	"resume-processor":  {least: executors},
+	"enqueue-batch":     {least: executors, post: true},
+	"insert-batch":      {least: executors, post: true},
+	"evict-batch":       {least: executors},
+	"post-callback":     {least: executors, post: true}, // whom the function names (S4.8)
+
+	"list-authorizations":   {least: readers},
+	"get-authorization":     {least: readers},
+	"post-authorization":    {least: admins},
+	"put-authorization":     {least: admins},
+	"delete-authorization":  {least: admins},
+	"enable-authorization":  {least: admins},
+	"disable-authorization": {least: admins},
+	"send-batch":            {least: executors, post: true}, // whom its mode names (S4.11)
+
 	"validate-walk": {least: anyone, where: nowhere},
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role

@@ -65,6 +65,9 @@ const (
 	system
 )
 
+// processorPosts hand work to a processor.
+var processorPosts = []string{"/processors/{name}/batches", "/processors/{name}/insert", "/processors/{name}/callbacks/{id}", "/authorizations/{label}/send"}
+
 // leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
 func leastFor(method, path string) (least int, own bool) {
 	switch {
@@ -80,7 +83,11 @@ func leastFor(method, path string) (least int, own bool) {
 		return administers, false
 	case method == "GET":
 		return reads, false
-	case path == "/transactions" || path == "/transactions:batch" || path == "/subscriptions/{name}/ack":
+	case path == "/processors/{name}/tick":
+		return reads, false
+	case path == "/transactions" || path == "/transactions:batch" || path == "/subscriptions/{name}/ack", slices.Contains(processorPosts, path):
+		return executes, false
+	case slices.Contains([]string{"/processors/{name}/evict", "/processors/{name}/pause", "/processors/{name}/resume"}, path):
 		return executes, false
 	case slices.Contains([]string{"/transactions/{id}/cancel", "/transactions/{id}/retry", "/transactions/{id}/redrive"}, path):
 		return executes, true
@@ -95,7 +102,7 @@ func (w who) wanted(method, path string) int {
 	verb := "operate"
 	if method == "GET" {
 		verb = "read"
-	} else if path == "/transactions" || path == "/transactions:batch" {
+	} else if path == "/transactions" || path == "/transactions:batch" || slices.Contains(processorPosts, path) && method == "POST" {
 		verb = "post"
 	}
 	switch {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -115,6 +113,8 @@ func (a *API) document() huma.Config {
 		{Name: "pools", Description: "Sets of senders."},
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
 		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
+		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
+		{Name: "authorizations", Description: "Who may send batches of which shape."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
 		{Name: "service", Description: "The service itself."},
@@ -210,6 +210,33 @@ func (a *API) routes() {
 	get(a, tag, "/deliveries", "list-deliveries", "List deliveries", a.listDeliveries)
 	get(a, tag, "/deliveries/{id}", "get-delivery", "Read one delivery, with its attempts", a.getDelivery)
 	post(a, tag, "/deliveries/{id}/retry", "retry-delivery", "Deliver now, or once more", a.retryDelivery, 200, 202)
+
+	tag = "processors"
+	get(a, tag, "/processors", "list-processors", "List processors", a.listProcessors)
+	get(a, tag, "/processors/{name}", "get-processor", "Read one processor", a.getProcessor)
+	put(a, tag, "/processors/{name}", "put-processor", "Create a processor or replace its settings", a.putProcessor, 200, 201)
+	patch(a, tag, "/processors/{name}", "patch-processor", "Change the settings of a processor", a.patchProcessor)
+	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", a.deleteProcessor)
+	put(a, tag, "/processors/{name}/height", "put-height", "Raise the block height of its domain", a.putHeight, 200)
+	post(a, tag, "/processors/{name}/pause", "pause-processor", "Refuse ticks", a.pauseProcessor, 200)
+	post(a, tag, "/processors/{name}/resume", "resume-processor", "Allow ticks again", a.resumeProcessor, 200)
+	post(a, tag, "/processors/{name}/tick", "tick-processor", "Look at one batch", a.tickProcessor, 200)
+	get(a, tag, "/processors/{name}/batches", "list-batches", "List batches, or those of a line in its order", a.listBatches)
+	post(a, tag, "/processors/{name}/batches", "enqueue-batch", "Put a batch at the back of its line", a.enqueueBatch, 201, 200)
+	post(a, tag, "/processors/{name}/insert", "insert-batch", "Put a batch anywhere into its line", a.insertBatch, 201, 200)
+	post(a, tag, "/processors/{name}/evict", "evict-batch", "End a batch that is not being executed", a.evictBatch, 200)
+	get(a, tag, "/processors/{name}/batches/{id}", "get-batch", "Read one batch", a.getBatch)
+	get(a, tag, "/processors/{name}/batches/{id}/history", "get-batch-history", "What happened to it, oldest first", a.getBatchHistory)
+	post(a, tag, "/processors/{name}/callbacks/{id}", "post-callback", "Confirm the action that a batch waits for", a.postCallback, 200)
+	tag = "authorizations"
+	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.listAuthorizations)
+	post(a, tag, "/authorizations", "post-authorization", "Create an authorization", a.postAuthorization, 201)
+	get(a, tag, "/authorizations/{label}", "get-authorization", "Read one authorization", a.getAuthorization)
+	put(a, tag, "/authorizations/{label}", "put-authorization", "Create or replace an authorization", a.putAuthorization, 200, 201)
+	remove(a, tag, "/authorizations/{label}", "delete-authorization", "Remove an authorization of which nothing runs", a.deleteAuthorization)
+	post(a, tag, "/authorizations/{label}/enable", "enable-authorization", "Let batches be sent", a.enableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/disable", "disable-authorization", "Let no more batches be sent", a.disableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/send", "send-batch", "Send a batch, or hear which rule forbids it", a.sendBatch, 201)
 	tag = "leader"
 	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
 	tag = "access"
@@ -243,83 +270,4 @@ func (a *API) routes() {
 	}
 	get(a, tag, "/livez", "get-livez", "Whether the process lives", a.livez)
 	get(a, tag, "/readyz", "get-readyz", "Whether it should get requests, and why not", a.readyz)
-}
-
-// operation is what all routes have in common.
-func operation(tag, method, path, id, summary string, statuses []int) huma.Operation {
-	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{tag},
-		MaxBodyBytes: -1, BodyReadTimeout: -1, // readBody has read it, within our limits
-		Errors: []int{400, 401, 403, 404, 422, 429, 503}}
-	if len(statuses) > 0 && method != http.MethodGet {
-		op.DefaultStatus = statuses[0]
-		statuses = statuses[1:]
-	}
-	for _, s := range statuses {
-		if op.Responses == nil {
-			op.Responses = map[string]*huma.Response{}
-		}
-		op.Responses[itoa(s)] = &huma.Response{Description: http.StatusText(s)}
-	}
-	return op
-}
-
-func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), also ...int) {
-	register(a, operation(tag, http.MethodGet, path, id, summary, also), h)
-}
-
-// stream adds a route that answers with server-sent events.
-func stream[I any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*huma.StreamResponse, error)) {
-	op := operation(tag, http.MethodGet, path, id, summary, nil)
-	op.Errors = append(op.Errors, 410)
-	op.Responses = map[string]*huma.Response{"200": {Description: "id: the cursor; event: the new state; data: the transaction, with from, event and at",
-		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
-	register(a, op, h)
-}
-
-func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
-	op := operation(tag, http.MethodPost, path, id, summary, statuses)
-	op.Errors = append(op.Errors, 409, 412, 413)
-	register(a, op, h)
-}
-
-func put[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
-	op := operation(tag, http.MethodPut, path, id, summary, statuses)
-	op.Errors = append(op.Errors, 412, 413)
-	register(a, op, h)
-}
-
-func patch[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
-	op := operation(tag, http.MethodPatch, path, id, summary, nil)
-	op.Errors = append(op.Errors, 412, 413)
-	register(a, op, h)
-}
-
-func remove[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
-	op := operation(tag, http.MethodDelete, path, id, summary, []int{204})
-	op.Errors = append(op.Errors, 409, 412)
-	register(a, op, h)
-}
-
-// register adds a route whose handler returns faults.
-func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
-	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		ctx, t, end := a.try(ctx, in)
-		defer end()
-		out, err := h(ctx, in)
-		if err != nil {
-			return nil, a.problem(ctx, err)
-		}
-		if l, ok := any(out).(*leverOutput); ok {
-			l.Body.DryRun = t.DryRun
-		}
-		return out, nil
-	})
-}
-
-// now is the deciding clock, or ours where the database does not answer.
-func (a *API) now(ctx context.Context) (time.Time, error) { return a.Store.Now(ctx) }
-
-// schemaOf is the schema of a type in the document.
-func schemaOf[T any](r huma.Registry) *huma.Schema {
-	return r.Schema(reflect.TypeFor[T](), true, reflect.TypeFor[T]().Name())
 }

@@ -86,6 +86,13 @@ func (g *drawer) world() {
 	d.want(201, "PUT", "/queues/ada", `{"max_depth": 1000}`)
 	d.want(201, "PUT", "/subscriptions/all", `{"kind": "pull"}`)
 	d.want(201, "PUT", "/contexts/shop", `{}`)
+	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
+	// of a type that nobody executes, so that no tick has to wait for its end
+	f := `{"non_atomic": {"functions": [{"domain": "main", "contract_address": "gone", "message_details": {"message": {"name": "add"}}}]}}`
+	for range 9 {
+		d.want(201, "POST", "/processors/main/batches", `{"actions_config": `+f+`, "msgs": [{"msg": {"add": {}}}]}`)
+	}
+	d.want(201, "PUT", "/authorizations/open", `{"mode": "permissionless", "actions_config": `+f+`}`)
 	var actors, keys []string
 	for range 3 {
 		actors = append(actors, d.want(201, "POST", "/actors", `{}`).str("id"))
@@ -101,7 +108,8 @@ func (g *drawer) world() {
 		"exclusive": {"none", "type", "field:/n"}, "cursor": {""}, "for": {"24h", "1s"}, "block_for": {"24h"}, "dispatch": {"10m"}, "initial": {"5s", "1"}, "cap": {"5m", "2"},
 		"poll_every": {"10s"}, "deadline": {"1h"}, "unknown_grace": {"5m"}, "ids": ids, "depends_on": ids, "url": {"https://127.0.0.1:1/hook"}, "subscription": {"all"}, "events": {"transaction.done", "transaction.failed"},
 		"/actors id": actors, "/api-keys id": keys, "/contexts name": {"shop", "new"}, "actor": actors, "admins": actors, "executors": actors, "readers": actors, "Postern-Context": {"default", "shop"},
-		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}}
+		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}, "/processors name": {"main"}, "/processors id": {"1", "2", "3", "4"},
+		"label": {"open"}, "owner": {"dev"}, "tick_interval": {"0s"}}
 }
 
 // odd are texts that nobody should send.

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -43,7 +44,9 @@ type machinesOutput struct {
 }
 
 // tables lists the machines of all seeds.
-func tables() []machine.Table { return slices.Concat(sequencer.Tables(), leader.Tables()) }
+func tables() []machine.Table {
+	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables())
+}
 
 func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) {
 	out := &machinesOutput{}
@@ -71,7 +74,7 @@ func (a *API) getMachine(_ context.Context, in *machineInput) (*machineOutput, e
 func viewMachine(t machine.Table) machineView {
 	v := machineView{Name: t.Name, Seed: t.Seed, Initial: t.Initial, Terminal: list(t.Terminal), Events: list(t.Events)}
 	for _, s := range t.States() {
-		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s])})
+		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s], processor.Meanings[t.Name+"."+s])})
 	}
 	for _, r := range t.Rules {
 		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})

@@ -20,9 +20,18 @@ type Processor struct {
 	Paused       bool
 	Height       int64
 	Length       [2]int64 // of its lines, by priority
+	Executing    int64    // the batch that is being executed, 0 for none
+	Waiting      int      // batches that wait for a callback
+	Starving     *Starving
 	Version      int64
 	CreatedAt    time.Time
 	tickedAt     *time.Time
+}
+
+// Starving says that Med waits because the batch at the head of High is in its cooldown (S4.10).
+type Starving struct {
+	By    int64
+	Since time.Time
 }
 
 const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.paused, p.height, p.version, p.created_at, p.ticked_at`
@@ -31,19 +40,29 @@ func (p *Processor) fields() []any {
 	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
 }
 
-const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length FROM postern.processor p
+const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
+		coalesce((SELECT b.batch_id FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing'), 0),
+		(SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'), coalesce(s.batch_id, 0), s.updated_at
+	FROM postern.processor p
 	JOIN postern.batch_line h ON h.processor_id = p.processor_id AND h.priority = 0
 	JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
+	LEFT JOIN LATERAL (SELECT b.batch_id, b.updated_at, b.cooldown_until, b.cooldown_height FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
+		WHERE l.processor_id = p.processor_id AND l.priority = 0 AND l.place >= h.lowest ORDER BY l.place LIMIT 1) s
+		ON m.length > 0 AND NOT p.fair AND coalesce(s.cooldown_until > coalesce($5::timestamptz, clock_timestamp()), s.cooldown_height > p.height, false)
 	WHERE p.context_id = $1 AND p.removed_at IS NULL AND ($2 = '' OR p.name = $2) AND p.name > $3 ORDER BY p.name LIMIT $4`
 
 func (s *Store) processors(ctx context.Context, contextID int32, name, after string, limit int) ([]*Processor, error) {
-	rows, err := s.db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit)
+	rows, err := s.db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit, s.now())
 	if err != nil {
 		return nil, known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
-		p := &Processor{}
-		return p, row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med])...)
+		p, by, since := &Processor{}, int64(0), (*time.Time)(nil)
+		err := row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med], &p.Executing, &p.Waiting, &by, &since)...)
+		if by != 0 {
+			p.Starving = &Starving{by, *since}
+		}
+		return p, err
 	})
 	return list, known(err)
 }

@@ -2,8 +2,10 @@ package processor
 
 import (
 	"encoding/json"
+	"flag"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +29,24 @@ func TestTheMachineIsSoundAndItsNamesAreBound(t *testing.T) {
 	}
 	named(Machine.Guards(), slices.Collect(maps.Keys(guards)))
 	named(Machine.Effects(), slices.Collect(maps.Keys(effects)))
+}
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func TestThePageBesideTheCodeIsRenderedFromTheTable(t *testing.T) {
+	page, err := machine.Markdown(Tables(), Meanings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile("machine.md")
+	if err != nil || string(stored) != page {
+		t.Errorf("machine.md is not what the table says (%v): run this test with -update and read the diff", err)
+	}
 }
 
 func TestTheSchemaAllowsTheEdgesOfTheMachineAndNoOther(t *testing.T) {

@@ -1,0 +1,219 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// authorizationSettings is what people write of an authorization.
+type authorizationSettings struct {
+	Label         string          `json:"label,omitempty" doc:"Up to 44 characters; if given beside a path, that of the path."`
+	Mode          json.RawMessage `json:"mode" doc:"\"permissionless\", or {\"permissioned\": {\"with_call_limit\": {actor: n}}}, or {\"permissioned\": {\"without_call_limit\": [actor]}}."`
+	NotBefore     *time.Time      `json:"not_before,omitempty"`
+	Duration      json.RawMessage `json:"duration,omitempty" doc:"\"forever\" unless said, {\"seconds\": n} or {\"blocks\": n}, from now on."`
+	MaxConcurrent int             `json:"max_concurrent_executions,omitempty" minimum:"1" maximum:"100000" doc:"1 unless said."`
+	Priority      string          `json:"priority,omitempty" enum:"High,Med" doc:"Med unless said."`
+	Actions       json.RawMessage `json:"actions_config" doc:"As that of a batch."`
+}
+
+func (s *authorizationSettings) read() (processor.Authorization, error) {
+	v := processor.DefaultAuthorization()
+	v.Label, v.NotBefore, v.Priority = s.Label, s.NotBefore, priorityOf(s.Priority)
+	if s.MaxConcurrent != 0 {
+		v.MaxConcurrent = s.MaxConcurrent
+	}
+	err := strictly("/mode", s.Mode, &v.Mode)
+	if err == nil && s.Duration != nil {
+		err = strictly("/duration", s.Duration, &v.Duration)
+	}
+	if err == nil {
+		err = strictly("/actions_config", s.Actions, &v.Actions)
+	}
+	return v, err
+}
+
+// authorizationView is an authorization as clients read it.
+type authorizationView struct {
+	Label         string          `json:"label"`
+	State         string          `json:"state" enum:"Enabled,Disabled"`
+	Mode          json.RawMessage `json:"mode"`
+	NotBefore     *time.Time      `json:"not_before"`
+	Duration      json.RawMessage `json:"duration"`
+	EndsAt        *time.Time      `json:"ends_at" doc:"from its duration"`
+	EndsAtHeight  *int64          `json:"ends_at_height"`
+	MaxConcurrent int             `json:"max_concurrent_executions"`
+	Priority      string          `json:"priority" enum:"High,Med"`
+	Actions       json.RawMessage `json:"actions_config"`
+	Running       int             `json:"running" doc:"batches that have not ended"`
+	Spent         int64           `json:"spent" doc:"calls of whoever asks that are held or burned, where calls are limited"`
+	Version       int64           `json:"version"`
+	CreatedAt     time.Time       `json:"created_at"`
+}
+
+func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
+	v := authorizationView{Label: a.Label, State: "Disabled", NotBefore: utc(a.NotBefore), EndsAt: utc(a.EndsAt), EndsAtHeight: a.EndsAtHeight,
+		MaxConcurrent: a.MaxConcurrent, Priority: a.Priority.String(), Running: a.Running, Spent: a.Spent, Version: a.Version, CreatedAt: a.CreatedAt.UTC()}
+	if a.Enabled {
+		v.State = "Enabled"
+	}
+	for _, part := range []struct {
+		into *json.RawMessage
+		of   any
+	}{{&v.Mode, a.Mode}, {&v.Duration, a.Duration}, {&v.Actions, a.Actions}} {
+		text, err := json.Marshal(part.of)
+		if err != nil {
+			return v, err
+		}
+		*part.into = text
+	}
+	return v, nil
+}
+
+type authorizationOutput struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     authorizationView
+}
+
+type authorizationsOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []authorizationView `json:"items"`
+		Next  *string             `json:"next"`
+	}
+}
+
+func (a *API) listAuthorizations(ctx context.Context, in *namedPage) (*authorizationsOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, after := []any{"authorizations"}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &authorizationsOutput{}
+	out.Body.Items = []authorizationView{}
+	for i, v := range found {
+		if i == limit {
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Label)
+			break
+		}
+		view, err := viewAuthorization(v)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Items = append(out.Body.Items, view)
+	}
+	return out, nil
+}
+
+type authorizationInput struct {
+	Label string `path:"label" maxLength:"200"`
+}
+
+func (a *API) getAuthorization(ctx context.Context, in *authorizationInput) (*authorizationOutput, error) {
+	v, err := a.Store.Authorization(ctx, contextID(ctx), in.Label, by(ctx, "").Actor)
+	if err != nil {
+		return nil, err
+	}
+	out := &authorizationOutput{Status: http.StatusOK, ETag: etag(v.Version)}
+	out.Body, err = viewAuthorization(v)
+	return out, err
+}
+
+type putAuthorizationInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Conditions
+	Body authorizationSettings
+}
+
+// putAuthorization creates an authorization, or replaces the one of that version: 201, 200; 409 without a version if
+// there is one.
+func (a *API) putAuthorization(ctx context.Context, in *putAuthorizationInput) (*authorizationOutput, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Label != "" && in.Body.Label != in.Label {
+		return nil, fault.At("/label", "label %q is not %q of the path: leave it out", fault.Clip(in.Body.Label), in.Label)
+	}
+	in.Body.Label = in.Label
+	return a.writeAuthorization(ctx, in.Body, version)
+}
+
+type postAuthorizationInput struct {
+	Trial
+	Body authorizationSettings
+}
+
+// postAuthorization creates an authorization: 201; 409 if there is one of its label.
+func (a *API) postAuthorization(ctx context.Context, in *postAuthorizationInput) (*authorizationOutput, error) {
+	return a.writeAuthorization(ctx, in.Body, 0)
+}
+
+func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, version int64) (*authorizationOutput, error) {
+	v, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	created, err := a.Store.PutAuthorization(ctx, by(ctx, ""), v, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.getAuthorization(ctx, &authorizationInput{v.Label})
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, "/authorizations/"+v.Label
+	}
+	return out, err
+}
+
+type deleteAuthorizationInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Conditions
+}
+
+// deleteAuthorization removes an authorization of which nothing runs; 409 in_use.
+func (a *API) deleteAuthorization(ctx context.Context, in *deleteAuthorizationInput) (*struct{}, error) {
+	return nil, a.Store.RemoveAuthorization(ctx, by(ctx, ""), in.Label)
+}
+
+type authorizationActionInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Trial
+	Body *reasonBody
+}
+
+func (a *API) enableAuthorization(ctx context.Context, in *authorizationActionInput) (*leverOutput, error) {
+	return lever(a.Store.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, true))
+}
+
+func (a *API) disableAuthorization(ctx context.Context, in *authorizationActionInput) (*leverOutput, error) {
+	return lever(a.Store.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, false))
+}
+
+type sendInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Trial
+	Body struct {
+		Messages []batchMessage `json:"messages" maxItems:"100" doc:"One for each function, in their order."`
+	}
+}
+
+// sendBatch sends a batch through an authorization: 201; else the rule that forbids it (S4.12).
+func (a *API) sendBatch(ctx context.Context, in *sendInput) (*oneBatchOutput, error) {
+	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages))
+	return a.answerBatch(b, err, http.StatusCreated)
+}

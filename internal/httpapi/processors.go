@@ -1,0 +1,212 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// processorSettings is what people write of a processor.
+type processorSettings struct {
+	Name         name   `json:"name,omitempty" doc:"If given, the name in the path; it is the domain that functions name."`
+	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said."`
+	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
+	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
+}
+
+// processorView is a processor as clients read it.
+type processorView struct {
+	Name             string        `json:"name"`
+	Owner            string        `json:"owner"`
+	Fair             bool          `json:"fair"`
+	TickInterval     string        `json:"tick_interval"`
+	State            string        `json:"state" enum:"Active,Paused"`
+	Height           int64         `json:"height" doc:"the block height of its domain"`
+	High             int64         `json:"high" doc:"batches that stand in the line High"`
+	Med              int64         `json:"med" doc:"batches that stand in the line Med"`
+	Executing        *int64        `json:"executing" doc:"the batch that is being executed"`
+	PendingCallbacks int           `json:"pending_callbacks" doc:"batches that wait for a callback"`
+	Starving         *starvingLine `json:"starving" doc:"what keeps the other line waiting"`
+	Version          int64         `json:"version"`
+	CreatedAt        time.Time     `json:"created_at"`
+}
+
+// starvingLine says that a line waits because of the cooldown at the head of the other.
+type starvingLine struct {
+	Queue string    `json:"queue" enum:"Med"`
+	By    int64     `json:"by" doc:"the batch at the head of High"`
+	Since time.Time `json:"since" doc:"when it failed last"`
+}
+
+func viewProcessor(p *pg.Processor) processorView {
+	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(), State: "Active", Height: p.Height,
+		High: p.Length[processor.High], Med: p.Length[processor.Med], Executing: ptr(p.Executing), PendingCallbacks: p.Waiting,
+		Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
+	if p.Paused {
+		v.State = "Paused"
+	}
+	if s := p.Starving; s != nil {
+		v.Starving = &starvingLine{Queue: "Med", By: s.By, Since: s.Since.UTC()}
+	}
+	return v
+}
+
+type processorOutput struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     processorView
+}
+
+type processorsOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []processorView `json:"items"`
+		Next  *string         `json:"next"`
+	}
+}
+
+func (a *API) listProcessors(ctx context.Context, in *namedPage) (*processorsOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, after := []any{"processors"}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Processors(ctx, contextID(ctx), after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &processorsOutput{}
+	out.Body.Items = []processorView{}
+	for i, v := range found {
+		if i == limit {
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
+			break
+		}
+		out.Body.Items = append(out.Body.Items, viewProcessor(v))
+	}
+	return out, nil
+}
+
+type processorInput struct {
+	Name name `path:"name"`
+}
+
+func (a *API) getProcessor(ctx context.Context, in *processorInput) (*processorOutput, error) {
+	p, err := a.Store.Processor(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &processorOutput{Status: http.StatusOK, ETag: etag(p.Version), Body: viewProcessor(p)}, nil
+}
+
+type putProcessorInput struct {
+	Name name `path:"name"`
+	Conditions
+	Body processorSettings
+}
+
+// putProcessor creates a processor or replaces its settings: 201, 200; 412 if it is not what If-Match says.
+func (a *API) putProcessor(ctx context.Context, in *putProcessorInput) (*processorOutput, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	return a.writeProcessor(ctx, string(in.Name), in.Body, version)
+}
+
+func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings, version int64) (*processorOutput, error) {
+	if s.Name != "" && string(s.Name) != id {
+		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), id)
+	}
+	or(&s.TickInterval, "1s")
+	or(&s.Owner, by(ctx, "").Actor)
+	every, err := time.ParseDuration(s.TickInterval)
+	if err != nil || every < 0 || every > 24*time.Hour {
+		return nil, fault.At("/tick_interval", "tick_interval %q: want a duration such as \"1s\", from 0s to 24h", fault.Clip(s.TickInterval))
+	}
+	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every}, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.getProcessor(ctx, &processorInput{name(id)})
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, "/processors/"+id
+	}
+	return out, err
+}
+
+type patchProcessorInput struct {
+	Name name `path:"name"`
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+func (a *API) patchProcessor(ctx context.Context, in *patchProcessorInput) (*processorOutput, error) {
+	p, err := a.Store.Processor(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(p.Version); err != nil {
+		return nil, err
+	}
+	raw, err := merged(processorSettings{Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String()}, in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	var next processorSettings
+	if err := a.decode(raw, &next, "processorSettings"); err != nil {
+		return nil, err
+	}
+	return a.writeProcessor(ctx, p.Name, next, p.Version)
+}
+
+type deleteProcessorInput struct {
+	Name name `path:"name"`
+	Conditions
+}
+
+// deleteProcessor removes a processor without batches; 409 in_use.
+func (a *API) deleteProcessor(ctx context.Context, in *deleteProcessorInput) (*struct{}, error) {
+	return nil, a.Store.RemoveProcessor(ctx, by(ctx, ""), string(in.Name))
+}
+
+type processorActionInput struct {
+	Name name `path:"name"`
+	Trial
+	Body *reasonBody
+}
+
+func (a *API) pauseProcessor(ctx context.Context, in *processorActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseProcessor(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
+}
+
+func (a *API) resumeProcessor(ctx context.Context, in *processorActionInput) (*leverOutput, error) {
+	return lever(a.Store.PauseProcessor(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
+}
+
+type heightInput struct {
+	Name name `path:"name"`
+	Trial
+	Body struct {
+		Height int64 `json:"height" minimum:"0"`
+	}
+}
+
+// putHeight raises the block height of the domain; 422 for one that is over.
+func (a *API) putHeight(ctx context.Context, in *heightInput) (*processorOutput, error) {
+	if err := a.Store.SetHeight(ctx, by(ctx, ""), string(in.Name), in.Body.Height); err != nil {
+		return nil, err
+	}
+	return a.getProcessor(ctx, &processorInput{in.Name})
+}

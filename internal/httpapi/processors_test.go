@@ -1,0 +1,214 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+const (
+	addFunction = `{"domain": "main", "contract_address": "ADD", "message_details": {"message": {"name": "add"}}}`
+	addOne      = `{"actions_config": {"non_atomic": {"functions": [` + addFunction + `]}}, "msgs": [{"msg": {"add": {"n": 1}}}]}`
+)
+
+// newPlant is a door with a processor and a type that nobody works on.
+func newPlant(t *testing.T, change ...func(*httpapi.Config)) *door {
+	d := newDoor(t, change...)
+	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/", "capabilities": ["atomic"]}`)
+	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
+	return d
+}
+
+// ids is which batches an answer lists.
+func (a answer) ids() string {
+	var list []any
+	for _, i := range a.items() {
+		list = append(list, i["id"])
+	}
+	return fmt.Sprint(list)
+}
+
+func TestAProcessorIsConfiguredPausedAndRemoved(t *testing.T) {
+	d := newPlant(t)
+	p := d.want(200, "GET", "/processors/main", "")
+	if p.str("owner") != "dev" || p.str("tick_interval") != "0s" || p.str("state") != "Active" || p.header.Get("ETag") != `"1"` {
+		t.Error(p.raw)
+	}
+	if p = d.want(200, "PATCH", "/processors/main", `{"fair": true, "tick_interval": null}`); p.body["fair"] != true || p.str("tick_interval") != "1s" {
+		t.Error(p.raw)
+	}
+	d.refused(412, "precondition_failed", "PUT", "/processors/main", `{}`, `If-Match: "1"`)
+	d.refused(422, "invalid", "PUT", "/processors/main", `{"tick_interval": "-1s"}`)
+	d.refused(422, "invalid", "PUT", "/processors/main", `{"name": "other"}`)
+	if p = d.want(200, "PUT", "/processors/main/height", `{"height": 10}`); p.body["height"] != 10.0 {
+		t.Error(p.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/processors/main/height", `{"height": 9}`)
+	if r := d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", ""); r.str("detail") != "There is currently nothing to process" || r.body["retryable"] != true {
+		t.Error(r.raw)
+	}
+	for _, changed := range []bool{true, false} {
+		if r := d.want(200, "POST", "/processors/main/pause", `{"reason": "audit"}`); r.body["changed"] != changed {
+			t.Error(r.raw)
+		}
+	}
+	if r := d.refused(409, "processor_paused", "POST", "/processors/main/tick", ""); r.str("detail") != "Processor is currently paused" {
+		t.Error(r.raw)
+	}
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	d.refused(409, "in_use", "DELETE", "/processors/main", "")
+	d.want(200, "POST", "/processors/main/evict", `{"position": 0}`)
+	d.want(200, "POST", "/processors/main/resume?dry_run=true", "")
+	if p = d.want(200, "GET", "/processors/main", ""); p.str("state") != "Paused" {
+		t.Error(p.raw)
+	}
+	d.want(204, "DELETE", "/processors/main", "")
+	d.refused(404, "not_found", "GET", "/processors/main", "")
+	d.refused(404, "not_found", "POST", "/processors/main/tick", "")
+}
+
+func TestBatchesArePutListedAndEvicted(t *testing.T) {
+	d := newPlant(t)
+	for range 3 {
+		if b := d.want(201, "POST", "/processors/main/batches", addOne); b.str("state") != "Queued" || b.str("priority") != "Med" ||
+			b.header.Get("Location") != fmt.Sprintf("/processors/main/batches/%v", b.body["id"]) {
+			t.Error(b.raw)
+		}
+	}
+	d.want(201, "POST", "/processors/main/insert", `{"position": 1, "batch": `+addOne+`}`)
+	d.want(201, "POST", "/processors/main/insert", `{"after": 4, "priority": "Med", "batch": `+addOne+`}`)
+	if r := d.refused(422, "invalid", "POST", "/processors/main/insert", `{"position": 6, "batch": `+addOne+`}`); r.str("detail") != "Index out of bounds" {
+		t.Error(r.raw)
+	}
+	d.refused(422, "invalid", "POST", "/processors/main/insert", `{"before": 1, "after": 4, "batch": `+addOne+`}`)
+	for query, want := range map[string]string{
+		"priority=Med": "[1 4 5 2 3]", "priority=Med&from=1&to=3": "[4 5]", "priority=Med&order=desc": "[3 2 5 4 1]", "priority=High": "[]",
+		"": "[1 2 3 4 5]", "result=in_process&limit=2": "[1 2]", "result=executed": "[]", "waiting=callback": "[]",
+	} {
+		if l := d.want(200, "GET", "/processors/main/batches?"+query, ""); l.ids() != want {
+			t.Errorf("%s: %s, want %s", query, l.ids(), want)
+		}
+	}
+	first := d.want(200, "GET", "/processors/main/batches?limit=3", "")
+	if next := d.want(200, "GET", "/processors/main/batches?limit=3&cursor="+first.str("next"), ""); next.ids() != "[4 5]" || next.body["next"] != nil {
+		t.Error(next.raw)
+	}
+	for _, query := range []string{"priority=Med&from=3&to=1", "priority=Med&to=6", "priority=High&from=1", "from=1", "priority=Med&result=executed"} {
+		d.refused(422, "invalid", "GET", "/processors/main/batches?"+query, "")
+	}
+	if b := d.want(200, "POST", "/processors/main/evict", `{"priority": "Med", "position": 2, "reason": "no"}`); b.body["id"] != 5.0 ||
+		b.body["result"].(map[string]any)["kind"] != "removed_by_owner" {
+		t.Error(b.raw)
+	}
+	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
+	d.refused(409, "wrong_state", "POST", "/processors/main/evict", `{"id": 1}`)
+	d.refused(404, "not_found", "POST", "/processors/main/evict", `{"id": 99}`)
+	d.refused(422, "invalid", "POST", "/processors/main/evict", `{"position": 3}`)
+	if b := d.want(200, "GET", "/processors/main/batches/5/history", ""); len(b.items()) != 2 || b.items()[1]["reason"] != "no" {
+		t.Error(b.raw)
+	}
+	d.refused(404, "not_found", "GET", "/processors/main/batches/x", "")
+	if b := d.want(200, "POST", "/processors/main/batches", strings.Replace(addOne, `"msgs"`, `"expiration_time": "2020-01-01T00:00:00Z", "msgs"`, 1)); b.body["result"].(map[string]any)["kind"] != "expired" {
+		t.Error(b.raw)
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{`"domain": "main"`, `"domain": "side"`, "/actions_config"},
+		{`"functions"`, `"functons"`, "/actions_config"},
+		{`"non_atomic"`, `"other"`, "/actions_config"},
+		{`{"add": {"n": 1}}`, `{"sub": 1}`, "/messages/0/msg"},
+		{`"domain": "main", `, `"domain": "main", "retry_logic": {"times": "often"}, `, "/actions_config"},
+	} {
+		if r := d.refused(422, "invalid", "POST", "/processors/main/batches", strings.Replace(addOne, c.from, c.to, 1)); !strings.Contains(r.raw, c.want) {
+			t.Errorf("%s: %s", c.to, r.raw)
+		}
+	}
+}
+
+func TestATickAnswersOnceTheExecutionHasBegun(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	r := d.want(200, "POST", "/processors/main/tick", "")
+	if r.str("outcome") != "executing" || r.body["batch"].(map[string]any)["state"] != "Executing" || r.body["result"] != nil {
+		t.Error(r.raw)
+	}
+	if p := d.want(200, "GET", "/processors/main", ""); p.body["executing"] != 1.0 || p.body["med"] != 0.0 {
+		t.Error(p.raw)
+	}
+	d.refused(409, "wrong_state", "POST", "/processors/main/evict", `{"id": 1}`)
+	tx := d.want(200, "GET", "/transactions/by-uid/processor:1:1", "")
+	if tx.str("queue") != "processor:main:1" || tx.str("type") != "ADD" || tx.body["max_retries"] != 0.0 {
+		t.Error(tx.raw)
+	}
+	d.want(200, "POST", "/transactions/"+tx.str("id")+"/cancel", "")
+	d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", "")
+	if b := d.want(200, "GET", "/processors/main/batches/1", ""); b.body["result"].(map[string]any)["reason"] != "cancelled" {
+		t.Error(b.raw)
+	}
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	if r = d.want(200, "POST", "/processors/main/tick?wait=100ms", ""); r.str("outcome") != "executing" {
+		t.Error(r.raw)
+	}
+	for _, id := range []string{"2", "x"} {
+		if r = d.refused(404, "not_found", "POST", "/processors/main/callbacks/"+id, `{"payload": 1}`); r.str("detail") != "Pending callback not found" {
+			t.Error(r.raw)
+		}
+	}
+}
+
+func TestAnAuthorizationSaysWhoMaySend(t *testing.T) {
+	d := newPlant(t)
+	pay := `{"label": "pay", "mode": {"permissioned": {"with_call_limit": {"dev": 1}}}, "duration": {"blocks": 5}, "actions_config": {"atomic": {"functions": [` + addFunction + `]}}}`
+	a := d.want(201, "POST", "/authorizations", pay)
+	if a.str("state") != "Enabled" || a.str("priority") != "Med" || a.body["max_concurrent_executions"] != 1.0 || a.body["ends_at_height"] != 5.0 || a.header.Get("ETag") != `"1"` {
+		t.Error(a.raw)
+	}
+	if r := d.refused(409, "in_use", "POST", "/authorizations", pay); r.str("detail") != "Authorization with label pay already exists" {
+		t.Error(r.raw)
+	}
+	d.refused(409, "in_use", "PUT", "/authorizations/pay", pay)
+	d.want(200, "PUT", "/authorizations/pay", strings.Replace(pay, `"label": "pay", `, "", 1), `If-Match: "1"`)
+	if r := d.refused(422, "invalid", "POST", "/authorizations", strings.Replace(pay, `"pay"`, `""`, 1)); r.str("detail") != "Authorization must have a label" {
+		t.Error(r.raw)
+	}
+	d.refused(422, "invalid", "POST", "/authorizations", strings.Replace(pay, `"permissioned"`, `"all"`, 1))
+	d.refused(422, "invalid", "PUT", "/authorizations/other", pay)
+	const send = `{"messages": [{"msg": {"add": {}}}]}`
+	if r := d.refused(422, "invalid", "POST", "/authorizations/pay/send", `{"messages": []}`); !strings.Contains(r.str("detail"), "must match the amount of functions") {
+		t.Error(r.raw)
+	}
+	if b := d.want(201, "POST", "/authorizations/pay/send", send); b.str("label") != "pay" || b.str("by") != "User" || b.str("initiator") != "dev" {
+		t.Error(b.raw)
+	}
+	d.refused(409, "call_limit", "POST", "/authorizations/pay/send", send)
+	d.refused(409, "in_use", "DELETE", "/authorizations/pay", "")
+	d.want(200, "POST", "/authorizations/pay/disable", "")
+	if r := d.refused(403, "forbidden", "POST", "/authorizations/pay/send", send); r.str("detail") != "The authorization is not enabled" {
+		t.Error(r.raw)
+	}
+	d.want(200, "POST", "/authorizations/pay/enable", "")
+	d.refused(404, "not_found", "POST", "/authorizations/none/send", send)
+	d.want(201, "POST", "/authorizations", strings.NewReplacer(`"pay"`, `"open"`, `{"permissioned": {"with_call_limit": {"dev": 1}}}`, `"permissionless"`).Replace(pay))
+	d.want(201, "POST", "/authorizations/open/send", send)
+	d.refused(409, "concurrency_limit", "POST", "/authorizations/open/send", send)
+	if l := d.want(200, "GET", "/authorizations?limit=1", ""); len(l.items()) != 1 || l.str("next") == "" || l.items()[0]["running"] != 1.0 {
+		t.Error(l.raw)
+	}
+	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
+	d.want(204, "DELETE", "/authorizations/pay", "")
+}
+
+func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "PUT", "/processors/theirs", `{"owner": "ann"}`)
+	for path, body := range map[string]string{"batches": strings.Replace(addOne, `"main"`, `"theirs"`, 1), "evict": `{}`, "pause": "", "resume": ""} {
+		if r := d.refused(403, "forbidden", "POST", "/processors/theirs/"+path, body); r.str("detail") != "Only authorization module can execute this action" {
+			t.Error(r.raw)
+		}
+	}
+	if _, err := d.store.PauseProcessor(t.Context(), pg.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// operation is what all routes have in common.
+func operation(tag, method, path, id, summary string, statuses []int) huma.Operation {
+	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{tag},
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // readBody has read it, within our limits
+		Errors: []int{400, 401, 403, 404, 422, 429, 503}}
+	if len(statuses) > 0 && method != http.MethodGet {
+		op.DefaultStatus = statuses[0]
+		statuses = statuses[1:]
+	}
+	for _, s := range statuses {
+		if op.Responses == nil {
+			op.Responses = map[string]*huma.Response{}
+		}
+		op.Responses[itoa(s)] = &huma.Response{Description: http.StatusText(s)}
+	}
+	return op
+}
+
+func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), also ...int) {
+	register(a, operation(tag, http.MethodGet, path, id, summary, also), h)
+}
+
+// stream adds a route that answers with server-sent events.
+func stream[I any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*huma.StreamResponse, error)) {
+	op := operation(tag, http.MethodGet, path, id, summary, nil)
+	op.Errors = append(op.Errors, 410)
+	op.Responses = map[string]*huma.Response{"200": {Description: "id: the cursor; event: the new state; data: the transaction, with from, event and at",
+		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	register(a, op, h)
+}
+
+func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
+	op := operation(tag, http.MethodPost, path, id, summary, statuses)
+	op.Errors = append(op.Errors, 409, 412, 413)
+	register(a, op, h)
+}
+
+func put[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
+	op := operation(tag, http.MethodPut, path, id, summary, statuses)
+	op.Errors = append(op.Errors, 412, 413)
+	register(a, op, h)
+}
+
+func patch[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
+	op := operation(tag, http.MethodPatch, path, id, summary, nil)
+	op.Errors = append(op.Errors, 412, 413)
+	register(a, op, h)
+}
+
+func remove[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
+	op := operation(tag, http.MethodDelete, path, id, summary, []int{204})
+	op.Errors = append(op.Errors, 409, 412)
+	register(a, op, h)
+}
+
+// register adds a route whose handler returns faults.
+func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		ctx, t, end := a.try(ctx, in)
+		defer end()
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		if l, ok := any(out).(*leverOutput); ok {
+			l.Body.DryRun = t.DryRun
+		}
+		return out, nil
+	})
+}
+
+// now is the deciding clock, or ours where the database does not answer.
+func (a *API) now(ctx context.Context) (time.Time, error) { return a.Store.Now(ctx) }
+
+// schemaOf is the schema of a type in the document.
+func schemaOf[T any](r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[T](), true, reflect.TypeFor[T]().Name())
+}

@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+type tickInput struct {
+	Name name   `path:"name"`
+	Wait string `query:"wait" example:"30s" doc:"How long to wait for the end of the execution that it begins, at most 60s."`
+}
+
+type tickOutput struct {
+	Body struct {
+		Outcome string       `json:"outcome" enum:"rotated,executing,requeued,waiting,finished" doc:"rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result"`
+		Batch   batchView    `json:"batch"`
+		Result  *batchResult `json:"result"`
+	}
+}
+
+func tickAnswer(t pg.Ticked) (*tickOutput, error) {
+	v, err := viewBatch(t.Batch)
+	out := &tickOutput{}
+	out.Body.Outcome, out.Body.Batch, out.Body.Result = t.Outcome, v, v.Result
+	return out, err
+}
+
+// busyFor is how long a tick waits for the execution of another batch (S4.4).
+const busyFor = 30 * time.Second
+
+// tickProcessor looks at one batch (S4.4): 200; 409 processor_paused, nothing_to_process, and busy when another batch
+// has been executed for 30 s.
+func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, error) {
+	spec, err := a.waitOf(&Waiting{Wait: in.Wait})
+	if err != nil {
+		return nil, err
+	}
+	who := by(ctx, "")
+	out, err := a.Store.Tick(ctx, who, string(in.Name))
+	if fault.CodeOf(err) == "busy" {
+		a.waits.often(ctx, busyFor, func() bool {
+			out, err = a.Store.Tick(ctx, who, string(in.Name))
+			return fault.CodeOf(err) != "busy"
+		})
+	}
+	if err == nil && out.Outcome == pg.TickExecuting {
+		begun := out.Batch
+		a.waits.often(ctx, spec.length, func() bool {
+			if err = a.Store.Advance(ctx, who.Context, begun.Processor); err == nil {
+				out.Batch, err = a.Store.Batch(ctx, who.Context, begun.Processor, begun.ID)
+			}
+			return err != nil || out.Batch.State != processor.Executing || out.Batch.Runs != begun.Runs
+		})
+		if err == nil {
+			out.Outcome = stateOutcome[out.Batch.State]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tickAnswer(out)
+}
+
+// stateOutcome is what an execution that has begun has led to.
+var stateOutcome = map[processor.State]string{
+	processor.Executing: pg.TickExecuting, processor.Queued: pg.TickRequeued, processor.WaitingCallback: pg.TickWaiting, processor.Done: pg.TickFinished,
+}
+
+type confirmInput struct {
+	Name name   `path:"name"`
+	ID   string `path:"id" maxLength:"20"`
+	Body struct {
+		Payload json.RawMessage `json:"payload" doc:"What the function's callback_confirmation says; another one is a failure of the action."`
+	}
+}
+
+// postCallback confirms the action that a batch waits for (S4.8): 200; 403 "Invalid callback sender"; 404.
+func (a *API) postCallback(ctx context.Context, in *confirmInput) (*tickOutput, error) {
+	id, err := (&oneBatchInput{in.Name, in.ID}).id()
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "not_found", "Pending callback not found")
+	}
+	out, err := a.Store.Confirm(ctx, by(ctx, ""), string(in.Name), id, in.Body.Payload)
+	if err != nil {
+		return nil, err
+	}
+	return tickAnswer(out)
+}
