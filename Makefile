@@ -23,6 +23,10 @@ test: ## every test, against a real PostgreSQL that is found or started
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 
+.PHONY: test-large
+test-large: ## the reports at ten million transactions: writes sql/report/large.md (some 12 GB and a quarter of an hour)
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v
+
 .PHONY: contract
 contract: ## render api/openapi.yaml from the routes, and api/client from it: after every change of an endpoint
 	$(GO) test ./internal/httpapi -run TestTheCommittedContract -count=1 -update

@@ -70,7 +70,7 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        CASE WHEN q.marks > 0 THEN (SELECT m.before_seq FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'placed')) END AS placed_before
 FROM postern.task t
 JOIN postern.context c ON c.context_id = t.context_id
-LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
+LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id AND n.context_id = t.context_id -- so that a name is found by its key
 LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 LEFT JOIN postern.queue q ON q.queue_id = t.queue_id AND o.queue_id IS NULL
 LEFT JOIN LATERAL (SELECT coalesce(t.seq = q.cur_seq OR (q.marks = 0 AND t.seq > q.cur_seq AND EXISTS (
@@ -116,7 +116,7 @@ SELECT c.name AS context, n.name AS queue,
        q.paused, q.draining, CASE q.prio WHEN 0 THEN 'High' ELSE 'Med' END AS priority
 FROM postern.queue q
 JOIN postern.context c ON c.context_id = q.context_id
-LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id
+LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id AND n.context_id = q.context_id
 LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
 LEFT JOIN postern.node w ON w.node_id = q.node_id
 LEFT JOIN LATERAL (SELECT t.created_at, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id FROM postern.task t

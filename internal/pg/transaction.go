@@ -117,7 +117,7 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 	if t := found[id]; t != nil {
 		return t, nil
 	}
-	return nil, fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	return nil, s.missing(ctx, id)
 }
 
 // ByUID returns the id of the transaction that a client named uid, or NotFound.

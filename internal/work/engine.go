@@ -29,6 +29,7 @@ type Config struct {
 	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
 	Concurrency int           // calls in flight at most (default 256)
 	Types       []string      // types to work on; empty = all
+	Retention   time.Duration // what has ended so long ago is dropped, by days; 0: never
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
 }
 

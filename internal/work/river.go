@@ -30,6 +30,8 @@ type (
 	channelArgs   struct{}
 	sweepArgs     struct{}
 	partitionArgs struct{}
+	rollupArgs    struct{}
+	sampleArgs    struct{}
 )
 
 func (dispatchArgs) Kind() string  { return "dispatch" }
@@ -39,6 +41,8 @@ func (callbackArgs) Kind() string  { return "callback" }
 func (channelArgs) Kind() string   { return "channel" }
 func (sweepArgs) Kind() string     { return "sweep" }
 func (partitionArgs) Kind() string { return "partition" }
+func (rollupArgs) Kind() string    { return "rollup" }
+func (sampleArgs) Kind() string    { return "sample" }
 
 // startRiver starts River's client with our workers and returns how to stop it.
 func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
@@ -53,6 +57,8 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	})
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
+	add(w, func(ctx context.Context, _ rollupArgs) error { _, err := e.Store.RollUp(ctx); return err })
+	add(w, func(ctx context.Context, _ sampleArgs) error { _, err := e.Store.SampleStuck(ctx); return err })
 	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
 	client, err := newRiver(e.Store.Pool(), &river.Config{
 		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}},
@@ -60,7 +66,8 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		PeriodicJobs: []*river.PeriodicJob{
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
 			every(5*time.Second, channelArgs{}),
-			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}),
+			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}), every(5*time.Minute, rollupArgs{}),
+			every(15*time.Second, sampleArgs{}),
 		},
 	}, e.Log, &e.stopping)
 	if err != nil {

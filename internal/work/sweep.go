@@ -41,11 +41,18 @@ func (e *Engine) TendOnce(ctx context.Context) error {
 	return err
 }
 
-// PartitionOnce creates the partitions of the coming days.
+// PartitionOnce creates the partitions of the coming days, and drops those that retention lets go.
 func (e *Engine) PartitionOnce(ctx context.Context) error {
 	n, err := e.Store.EnsureDays(ctx)
 	if n > 0 {
 		e.Log.Debug("created partitions", "partitions", n)
+	}
+	if err != nil || e.Retention == 0 {
+		return err
+	}
+	dropped, err := e.Store.Retain(ctx, e.Retention)
+	if dropped > 0 {
+		e.Log.Info("dropped days that ended", "days", dropped)
 	}
 	return err
 }

@@ -64,7 +64,7 @@ func TestUpAndDownAndUpAgain(t *testing.T) {
 		if again := up(t, db.URL); len(again) != 0 {
 			t.Errorf("a second up did %q, want nothing", again)
 		}
-		if got := schemas(t, db.Pool); got != "postern river" {
+		if got := schemas(t, db.Pool); got != "postern report river" {
 			t.Errorf("schemas after up: %q", got)
 		}
 		var down []string

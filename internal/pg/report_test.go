@@ -1,0 +1,177 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// finish fills the tables as if $2 transactions of five types had come in two days to $3 queues of the context $1 and gone out
+// through a hundred senders; one in a hundred FAILED, one in fifty was retried, the last of a thousand queues waits.
+var finish = []string{
+	`INSERT INTO postern.pool (context_id, name) VALUES ($1, 'p')`,
+	`INSERT INTO postern.sender (context_id, pool_id, account) SELECT $1, (SELECT max(pool_id) FROM postern.pool), 'acct-' || i FROM generate_series(1, 100) i`,
+	`INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, 'q' || i, 1000000 + i FROM generate_series(1, $3::bigint) i`,
+	`SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - 3, (now() AT TIME ZONE 'UTC')::date + 1)`,
+	`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
+		SELECT 1000001 + i % ($3::bigint), i / ($3::bigint) + 1, (at AT TIME ZONE 'UTC')::date, $1, 1, 'order-' || i, 'T' || i % 5, '{"amount": "5"}', at
+		FROM generate_series(0, $2::bigint - 1) i CROSS JOIN LATERAL (SELECT now() - interval '48 hours' * (($2::bigint - i) / $2::float8) AS at) a`,
+	`INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '\x00' FROM postern.task`,
+	`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_class, error_code, error, attempt, retries, fence, sender_id, hash,
+			started_at, submitted_at, done_at)
+		SELECT t.queue_id, t.seq, t.day, $1, 'REVISION', CASE WHEN t.queue_id % 100 = 0 THEN 'FAILED' ELSE 'DONE' END,
+			CASE WHEN t.queue_id % 100 = 0 THEN 'execution' END, CASE WHEN t.queue_id % 100 = 0 THEN 'reverted_' || t.queue_id % 3 END, NULL,
+			1 + (t.queue_id % 50 = 0)::int, (t.queue_id % 50 = 0)::int, 7, s.first + t.queue_id % 100, 'h' || t.seq,
+			t.created_at + interval '1 ms' * (t.queue_id % 977), t.created_at + interval '1 ms' * (t.queue_id % 977 + 50),
+			t.created_at + interval '1 ms' * (t.queue_id % 9977 + 1000)
+		FROM postern.task t CROSS JOIN (SELECT min(sender_id) AS first FROM postern.sender) s WHERE t.context_id = $1 AND (t.seq < $2 / $3::bigint OR t.queue_id > 1001000)`,
+	`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, phase, lane, entered_at)
+		SELECT n.queue_id, $1, CASE WHEN n.queue_id > 1001000 THEN $2::bigint / $3 + 1 ELSE $2 / $3 END, $2 / $3, d.day, d.day, 7, CASE WHEN n.queue_id > 1001000 THEN 'IDLE' ELSE 'READY' END,
+			CASE WHEN n.queue_id <= 1001000 THEN 1 END, now() - interval '1 day'
+		FROM postern.queue_name n CROSS JOIN (SELECT (now() AT TIME ZONE 'UTC')::date - 1 AS day) d`,
+	`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, class, code, error, started_at, answered_at)
+		SELECT queue_id, seq, day, 1, 6, 'dispatch', sender_id, 'execution', 'nonce', 'nonce too low', started_at, started_at FROM postern.outcome WHERE retries > 0`,
+	`INSERT INTO postern.audit (context_id, at, actor, via, action, object) SELECT $1, now() - interval '1 s' * i, 'op', 'http', 'pause', '/queues/q' || i
+		FROM generate_series(1, 100000) i`,
+	`VACUUM ANALYZE`,
+}
+
+// reads counts the rows that the session has read by scans of the tables that grow.
+const reads = `SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables WHERE schemaname = 'postern'
+	AND relname ~ '^(task|outcome|attempt|delivery|queue|queue_name|idempotency|audit)'`
+
+// reports reads sql/report: its files, with the variables of psql filled in.
+func reports(t *testing.T, values map[string]string) (names []string, sql map[string]string) {
+	t.Helper()
+	files, err := filepath.Glob("../../sql/report/*.sql")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	sql = map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		ok(t, err)
+		name := strings.TrimSuffix(filepath.Base(f), ".sql")
+		names = append(names, name)
+		sql[name] = regexp.MustCompile(`:'([a-z]+)'`).ReplaceAllStringFunc(string(text), func(v string) string {
+			value, known := values[v[2:len(v)-1]]
+			if !known {
+				t.Errorf("%s: no value for %s", f, v)
+			}
+			return "'" + value + "'"
+		})
+		if !strings.HasPrefix(string(text), "-- ") || !strings.Contains(strings.SplitN(string(text), "\n", 2)[0], "?") {
+			t.Errorf("%s does not begin with the question that it answers", f)
+		}
+	}
+	return names, sql
+}
+
+// scanned lists the tables that a plan reads from end to end though it expects more than a thousand rows there.
+// Roll-ups do not grow with the transactions.
+func scanned(node map[string]any) (tables []string) {
+	if rows, _ := node["Plan Rows"].(float64); node["Node Type"] == "Seq Scan" && rows > 1000 && !strings.HasPrefix(fmt.Sprint(node["Relation Name"]), "rollup") {
+		tables = append(tables, fmt.Sprint(node["Relation Name"]))
+	}
+	children, _ := node["Plans"].([]any)
+	for _, c := range children {
+		tables = append(tables, scanned(c.(map[string]any))...)
+	}
+	return tables
+}
+
+// Each report is served by indexes and by the partitions that it needs. With POSTERN_LARGE=10000000 (make
+// test-large) at that many rows, where each answers within 50 ms; what was measured is written to the file.
+func TestReportsUseIndexes(t *testing.T) {
+	t.Parallel()
+	n, large := 100000, os.Getenv("POSTERN_LARGE")
+	if large != "" {
+		var err error
+		n, err = strconv.Atoi(large)
+		ok(t, err)
+	}
+	queues := max(n/10, 50000)
+	w := newWorld(t)
+	w.s.SetNow(nil)
+	for i := range 5 {
+		w.dispatcher(fmt.Sprint("T", i), nil)
+	}
+	began := time.Now()
+	conn, err := pgx.Connect(w.ctx, w.url())
+	w.must(err)
+	t.Cleanup(func() { _ = conn.Close(w.ctx) })
+	for _, sql := range finish {
+		_, err := conn.Exec(w.ctx, strings.NewReplacer("$1", fmt.Sprint(w.id), "$2", fmt.Sprint(n), "$3", fmt.Sprint(queues)).Replace(sql))
+		w.must(err)
+	}
+	loaded := time.Since(began).Round(time.Second)
+	began = time.Now()
+	if hours, err := w.s.RollUp(w.ctx); err != nil || hours != 49 {
+		t.Fatalf("rolled up %d hours, %v", hours, err)
+	}
+	rolled := time.Since(began)
+	began = time.Now()
+	if found, err := w.s.SampleStuck(w.ctx); err != nil || found != 200 {
+		t.Fatalf("%d are stuck, %v", found, err)
+	}
+	sampled := time.Since(began)
+
+	_, err = conn.Exec(w.ctx, `SET max_parallel_workers_per_gather = 0`)
+	w.must(err)
+	object := "/queues/q77"
+	names, sql := reports(t, map[string]string{"ref": "order-" + strconv.Itoa(n/2+2049), "queue": "q77", "object": object})
+	report := "| report | rows | best of ten, ms | read without an index |\n|---|---|---|---|\n"
+	for _, name := range names {
+		var plan []map[string]any
+		var raw []byte
+		w.must(conn.QueryRow(w.ctx, "EXPLAIN (FORMAT JSON) "+sql[name]).Scan(&raw))
+		w.must(json.Unmarshal(raw, &plan))
+		if tables := scanned(plan[0]["Plan"].(map[string]any)); len(tables) > 0 {
+			t.Errorf("%s scans %v", name, tables)
+		}
+		var took []time.Duration
+		var rows, read, before int64
+		for range 10 {
+			tx, err := conn.Begin(w.ctx)
+			w.must(err)
+			w.must(tx.QueryRow(w.ctx, reads).Scan(&before))
+			began := time.Now()
+			tag, err := tx.Exec(w.ctx, sql[name])
+			w.must(err)
+			took, rows = append(took, time.Since(began)), tag.RowsAffected()
+			// also what functions read, whose plans EXPLAIN does not show
+			w.must(tx.QueryRow(w.ctx, reads).Scan(&read))
+			read -= before
+			w.must(tx.Rollback(w.ctx))
+		}
+		if read > 0 {
+			t.Errorf("%s reads %d rows without an index", name, read)
+		}
+		if empty := []string{"deliveries", "nodes"}; rows == 0 && !slices.Contains(empty, name) {
+			t.Errorf("%s shows nothing", name)
+		}
+		best := slices.Min(took)
+		report += fmt.Sprintf("| %s | %d | %.1f | %d |\n", name, rows, float64(best.Microseconds())/1000, read)
+		if large != "" && best > 50*time.Millisecond {
+			t.Errorf("%s takes %s", name, best)
+		}
+	}
+	if large == "" {
+		return
+	}
+	var size, version string
+	w.scan(`SELECT pg_size_pretty(pg_database_size(current_database()))`, &size)
+	w.scan(`SELECT current_setting('server_version')`, &version)
+	text := fmt.Sprintf("# The reports at %d finished transactions\n\n`make test-large` wrote this on %s: PostgreSQL %s, %s, %d queues. Loading took %s;\nrolling up 49 hours %.0f s (%.1f s each; the job does one in five minutes), the sample of what is stuck %.2f s.\n\n%s",
+		n, time.Now().UTC().Format(time.DateOnly), version, size, queues, loaded, rolled.Seconds(), rolled.Seconds()/49, sampled.Seconds(), report)
+	w.must(os.WriteFile("../../sql/report/large.md", []byte(text), 0o644))
+}

@@ -1,0 +1,112 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Retain drops the days of which everything ended at least keep ago, the oldest first, and returns how many.
+// A day that something holds ends it: report.retention says what. Survivors (what has not ended) keep their
+// ids, in partitions of their own; a uid is free again when its transaction is forgotten.
+//
+// The keys go first, in chunks, so that dropping the day is short; until then what has ended can still be read
+// by its id. Whoever posts a forgotten uid meanwhile gets a new transaction, as afterwards. Two processes at
+// once do the same, and the second one finds the day gone.
+func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, err error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	before := now.Add(-keep)
+	for {
+		var day *time.Time
+		err := s.pool.QueryRow(ctx, `SELECT min(to_date(right(k.relname, 8), 'YYYYMMDD')) FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
+			WHERE i.inhparent = 'postern.task'::regclass AND k.relname ~ '_[0-9]{8}$'
+				AND to_date(right(k.relname, 8), 'YYYYMMDD') < ($1::timestamptz AT TIME ZONE 'UTC')::date`, before).Scan(&day)
+		if err != nil {
+			return dropped, known(err)
+		}
+		held := ""
+		if day != nil {
+			if held, err = s.dropDay(ctx, *day, before); err != nil {
+				return dropped, err
+			}
+		}
+		if _, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2`, held, now); err != nil {
+			return dropped, known(err)
+		}
+		if day == nil || held != "" {
+			return dropped, s.tidyOld(ctx, before)
+		}
+		dropped++
+	}
+}
+
+// dropDay drops one day, or says what holds it.
+func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string, err error) {
+	var by *string
+	if err := s.pool.QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
+		return deref(by), known(err)
+	}
+	for queue, seq, more := int64(-1), int64(0), true; more; {
+		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
+				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+				ORDER BY t.queue_id, t.seq LIMIT 10000),
+			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq))
+			SELECT c.queue_id, c.seq FROM c ORDER BY c.queue_id DESC, c.seq DESC LIMIT 1`, day, queue, seq).Scan(&queue, &seq)
+		if more = err == nil; err != nil && !isNoRows(err) {
+			return "", known(err)
+		}
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue("SET LOCAL lock_timeout = '200ms'") // whoever comes behind us waits as long
+	b.Queue("SELECT postern.drop_day($1, $2)", day, before).QueryRow(func(row pgx.Row) error { return row.Scan(&by) })
+	b.Queue("COMMIT")
+	err = s.pool.SendBatch(ctx, b).Close()
+	if sqlState(err) == "55P03" {
+		return "the tables are in use: it is tried again in an hour", nil
+	}
+	return deref(by), known(err)
+}
+
+// tidyOld removes what survived its day and has ended since: few rows, in partitions of their own.
+func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
+	var exists bool
+	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
+		return known(err)
+	}
+	_, err := s.pool.Exec(ctx, `WITH gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
+				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
+			RETURNING o.queue_id, o.seq),
+		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
+		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
+		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid)
+		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key) = (t.context_id, t.uid)`, before)
+	return known(err)
+}
+
+// missing says that a transaction is not there: that its day was dropped, or that it never was.
+func (s *Store) missing(ctx context.Context, id outbox.ID) error {
+	var since time.Time
+	if err := s.pool.QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
+		return known(err)
+	}
+	if id.Day < outbox.DayOf(since) && id.Epoch <= s.epoch {
+		return fault.New(fault.NotFound, "expired", "transaction %s is of %s, which retention has dropped: everything before %s is gone", id,
+			id.Day.Time().Format(time.DateOnly), since.Format(time.DateOnly))
+	}
+	return fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,130 @@
+package pg_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+const aMonth = 30 * 24 * time.Hour
+
+// ahead moves the clock d on, and makes the days there.
+func (w *world) ahead(d time.Duration) {
+	w.t.Helper()
+	w.later(d)
+	_, err := w.s.EnsureDays(w.ctx)
+	w.must(err)
+}
+
+// retain drops what may go and returns how many days are left before the last thirty.
+func (w *world) retain() (left int) {
+	w.t.Helper()
+	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.delivery SET state = 'delivered', next_at = NULL WHERE state = 'pending'`) // the hooks
+	w.must(err)
+	_, err = w.s.Retain(w.ctx, aMonth)
+	w.must(err)
+	holdsTrue(w.t, w.ctx, w.s.Pool())
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM report.retention WHERE relation = 'task' AND day < $1`, w.now.Add(-aMonth).Truncate(24*time.Hour)).Scan(&left))
+	return left
+}
+
+func (w *world) heldBy() (held string) {
+	w.t.Helper()
+	w.scan(`SELECT DISTINCT held_by FROM report.retention`, &held)
+	return held
+}
+
+// What has ended goes with its day and frees its uid; what has not ended stays, keeps its id, and goes out.
+func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	ended := w.post("q", "T", "ended")[0]
+	n := w.node("n")
+	w.work(n)
+	late := w.sub("late", "T", "late")
+	late.NotBefore = w.now.Add(40 * 24 * time.Hour)
+	dependent := w.sub("r", "T", "dependent")
+	dependent.DependsOn = []string{"late"}
+	w.ingest(w.s, late, w.sub("late", "T", "late.2"), dependent)
+	w.ahead(29 * 24 * time.Hour)
+	if w.retain() != 0 || w.state(ended) != outbox.DONE || w.heldBy() != "" {
+		t.Errorf("%s after 29 days, held by %q", w.state(ended), w.heldBy())
+	}
+	w.ahead(3 * 24 * time.Hour)
+	if left := w.retain(); left != 0 || w.heldBy() != "" {
+		t.Errorf("%d days are left, held by %q", left, w.heldBy())
+	}
+	if _, err := w.s.Transaction(w.ctx, w.id, ended); fault.CodeOf(err) != "expired" || !strings.Contains(err.Error(), w.now.Add(-32*24*time.Hour).Format(time.DateOnly)) {
+		t.Errorf("what was dropped: %v", err)
+	}
+	if _, err := w.s.Transaction(w.ctx, w.id, outbox.ID{Queue: 1 << 30, Seq: 1, Day: outbox.DayOf(w.now), Epoch: 1}); fault.CodeOf(err) != "not_found" {
+		t.Errorf("what never was: %v", err)
+	}
+	if again := w.post("q", "T", "ended")[0]; again.Seq != 2 {
+		t.Errorf("a freed uid is posted as %+v", again)
+	}
+	lateID := w.byUID("late").ID
+	if w.state(lateID) != outbox.WAITING || len(w.byUID("dependent").DependsOn) != 1 {
+		t.Errorf("%+v", w.byUID("late"))
+	}
+	w.ahead(10 * 24 * time.Hour)
+	_, err := w.s.Wake(w.ctx, n, 100, 100)
+	w.must(err)
+	w.work(n)
+	for _, uid := range []string{"late", "late.2", "dependent", "ended"} {
+		if x := w.byUID(uid); x.State != outbox.DONE {
+			t.Errorf("%s is %s", uid, x.State)
+		}
+	}
+	if w.retain(); w.state(lateID) != outbox.DONE {
+		t.Error("what has just ended is gone")
+	}
+	w.ahead(40 * 24 * time.Hour)
+	w.retain()
+	if _, err := w.s.Transaction(w.ctx, w.id, lateID); fault.CodeOf(err) != "expired" {
+		t.Errorf("a survivor that ended long ago: %v", err)
+	}
+	if out := w.ingest(w.s, w.sub("late", "T", "late"))[0]; out.Err != nil || out.Replay || out.ID.Seq != 3 {
+		t.Errorf("its uid is free again, and its queue goes on: %+v", out)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// A day of which something ended late waits, and so do the days behind it; report.retention says why.
+func TestADayIsHeldByWhatEndedLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	w.post("q", "T", "a")
+	w.ahead(20 * 24 * time.Hour)
+	w.work(w.node("n"))
+	w.ahead(15 * 24 * time.Hour)
+	if left := w.retain(); left == 0 || !strings.Contains(w.heldBy(), "ended later") {
+		t.Errorf("held by %q", w.heldBy())
+	}
+	w.ahead(15*24*time.Hour + time.Hour)
+	if left := w.retain(); left != 0 || w.heldBy() != "" {
+		t.Errorf("%d days are left, held by %q", left, w.heldBy())
+	}
+}
+
+// A reader that has the tables open puts a drop off; it waits for a fifth of a second, not longer.
+func TestRetentionGivesWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ahead(40 * 24 * time.Hour)
+	tx := w.begin(w.s.Pool())
+	_, err := tx.Exec(w.ctx, `SELECT count(*) FROM postern.task`)
+	w.must(err)
+	if left := w.retain(); left == 0 || !strings.Contains(w.heldBy(), "in use") {
+		t.Errorf("held by %q", w.heldBy())
+	}
+	w.must(tx.Rollback(w.ctx))
+	if left := w.retain(); left != 0 {
+		t.Errorf("%d days are left", left)
+	}
+}

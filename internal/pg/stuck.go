@@ -1,0 +1,104 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
+// what it is doing, whichever is more; the sample holds the oldest stuckMost.
+const stuckAfter, stuckMost = 10 * time.Minute, 200
+
+// SampleStuck writes anew what report.stuck shows: heads that stand still, with the root of their blockers and a
+// lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs a scan of queue, from which idle
+// queues go after a day, and locks nothing that others wait for.
+func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := s.pool.Query(ctx, `SELECT q.queue_id, q.context_id FROM postern.queue q LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
+		WHERE q.phase <> 'IDLE' AND greatest(q.entered_at, t.due_at) < $1 ORDER BY q.entered_at LIMIT $2`, now.Add(-stuckAfter), stuckMost)
+	if err != nil {
+		return 0, known(err)
+	}
+	type candidate struct {
+		queue   int64
+		context int32
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+		return c, row.Scan(&c.queue, &c.context)
+	})
+	if err != nil {
+		return 0, known(err)
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue("DELETE FROM postern.stuck")
+	for _, c := range found {
+		x := &explain{s: s, ctx: ctx, context: c.context}
+		if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
+			return 0, err
+		}
+		if x.head == nil || now.Sub(x.since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
+			continue
+		}
+		w, err := s.Why(ctx, c.context, x.head.ID)
+		if err != nil || len(w.Blockers) == 0 {
+			continue // it moved meanwhile
+		}
+		root := w.Blockers[len(w.Blockers)-1]
+		for _, b := range w.Blockers {
+			if len(b.Levers) > 0 {
+				root = b
+			}
+		}
+		var nextAt *time.Time
+		var next, lever *string
+		if root.Next != nil {
+			nextAt, next = &root.Next.At, &root.Next.What
+		}
+		if len(root.Levers) > 0 {
+			l := root.Levers[0].Method + " " + root.Levers[0].Path
+			lever = &l
+		}
+		var by *string
+		if id := root.Object; len(id) > len("/transactions/") && id[:len("/transactions/")] == "/transactions/" && id != txPath(x.head.ID) {
+			if id, err := outbox.ParseID(id[len("/transactions/"):]); err == nil {
+				text := id.String()
+				by = &text
+			}
+		}
+		uid := x.head.UID
+		if uid == "" {
+			uid = x.head.ID.String()
+		}
+		b.Queue(`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, blocker_detail, blocked_by_id, next_at,
+				next_action, lever) VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+			ON CONFLICT ON CONSTRAINT one_row_per_stuck_queue DO NOTHING`,
+			c.queue, c.context, now, x.name, x.head.ID.String(), uid, x.head.Type, w.State, x.since, root.Kind, root.Detail, by, nextAt, next, lever)
+		n++
+	}
+	b.Queue("COMMIT")
+	return n, known(s.pool.SendBatch(ctx, b).Close())
+}
+
+// patience is how long a head may stay in a phase before it is called stuck; d may be nil.
+func patience(phase outbox.Phase, d *Dispatcher) time.Duration {
+	wait := outbox.Duration(0)
+	switch {
+	case d == nil:
+	case phase == outbox.PhaseDispatching:
+		wait = d.Timeouts.Dispatch
+	case phase == outbox.PhaseInclusion, phase == outbox.PhaseWaitingInclusion:
+		wait = d.Inclusion.Deadline
+	case phase == outbox.PhaseRetry, phase == outbox.PhaseDelay:
+		wait = d.Retry.Cap
+	}
+	return max(stuckAfter, 2*time.Duration(wait))
+}

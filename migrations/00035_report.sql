@@ -1,0 +1,400 @@
+-- Reports for psql. What is asked by name or id is read live; figures by the hour come from roll-ups that the
+-- job rollup writes, and what stands still from a sample that the job sample takes; these say as_of.
+-- +goose Up
+CREATE SCHEMA report;
+
+-- When things ended, for the roll-up: an end goes to the partition of its transaction's day, and a block range
+-- index over what is written in the order of time is small and costs an insert next to nothing.
+CREATE INDEX outcome_by_end ON postern.outcome USING brin (done_at) WITH (pages_per_range = 32, autosummarize = on);
+
+-- What came and what ended in an hour, by type.
+CREATE TABLE postern.rollup (
+    context_id int NOT NULL,
+    hour       timestamptz NOT NULL,
+    type       text NOT NULL,
+    accepted   bigint NOT NULL,
+    done       bigint NOT NULL,
+    failed     bigint NOT NULL,
+    unresolved bigint NOT NULL,
+    cancelled  bigint NOT NULL,
+    retries    bigint NOT NULL,
+    as_of      timestamptz NOT NULL,
+    CONSTRAINT one_rollup_per_hour PRIMARY KEY (hour, context_id, type)
+);
+
+-- How long transactions that ended in an hour were in a state; type '' is all of them, state '' the whole life.
+-- buckets[b + 1] counts what took more than 2 ^ ((b - 1) / 4) and up to 2 ^ (b / 4) milliseconds, so that hours
+-- can be added up; p50 and p95 are upper ends of buckets, at most 19 % too long.
+CREATE TABLE postern.rollup_time (
+    context_id int NOT NULL,
+    hour       timestamptz NOT NULL,
+    type       text NOT NULL,
+    state      text NOT NULL,
+    n          bigint NOT NULL,
+    p50        interval NOT NULL,
+    p95        interval NOT NULL,
+    most       interval NOT NULL,
+    buckets    bigint[] NOT NULL,
+    as_of      timestamptz NOT NULL,
+    CONSTRAINT one_rollup_of_times PRIMARY KEY (hour, context_id, type, state)
+);
+
+-- Why what did not end DONE ended so.
+CREATE TABLE postern.rollup_failure (
+    context_id  int NOT NULL,
+    hour        timestamptz NOT NULL,
+    type        text NOT NULL,
+    error_class text NOT NULL,
+    error_code  text NOT NULL,
+    n           bigint NOT NULL,
+    first_at    timestamptz NOT NULL,
+    last_at     timestamptz NOT NULL,
+    sample_id   uuid NOT NULL,
+    as_of       timestamptz NOT NULL,
+    CONSTRAINT one_rollup_of_failures PRIMARY KEY (hour, context_id, type, error_class, error_code)
+);
+
+-- What went out through a sender, by the hour of its end. busy is from the start of the last attempt to the end.
+CREATE TABLE postern.rollup_sender (
+    context_id int NOT NULL,
+    hour       timestamptz NOT NULL,
+    sender_id  int NOT NULL,
+    n          bigint NOT NULL,
+    failed     bigint NOT NULL,
+    busy       interval NOT NULL,
+    as_of      timestamptz NOT NULL,
+    CONSTRAINT one_rollup_per_sender PRIMARY KEY (hour, context_id, sender_id)
+);
+
+-- Heads that have not moved for ten minutes, or for twice the wait that their dispatcher configures for what they
+-- are doing; the oldest 200, written anew by each run of the job sample.
+CREATE TABLE postern.stuck (
+    queue_id       bigint CONSTRAINT one_row_per_stuck_queue PRIMARY KEY,
+    context_id     int NOT NULL,
+    as_of          timestamptz NOT NULL,
+    queue          text,
+    id             uuid NOT NULL,
+    uid            text NOT NULL,
+    type           text NOT NULL,
+    state          text NOT NULL,
+    since          timestamptz NOT NULL,
+    blocker        text NOT NULL,
+    blocker_detail text NOT NULL,
+    blocked_by_id  uuid,
+    next_at        timestamptz,
+    next_action    text,
+    lever          text
+);
+
+-- The hour's part of each measure, written anew: run twice, or late, it says the same. It takes whole hours, of
+-- which the last is asked for again a while after its end, since what is committed late carries the time of
+-- its decision. Two at once write the same rows in the same order.
+-- +goose StatementBegin
+CREATE FUNCTION postern.roll_up(of_hour timestamptz) RETURNS bigint LANGUAGE sql AS $$
+    WITH ended AS MATERIALIZED (
+        SELECT o.context_id, t.type, o.state, o.retries, o.error_class, o.error_code, o.sender_id, o.done_at, o.started_at, o.submitted_at, t.created_at,
+            o.queue_id, o.seq, o.day, t.epoch
+        FROM postern.outcome o JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
+        WHERE o.done_at >= $1 AND o.done_at < $1 + interval '1 hour'
+    ), counts AS (
+        INSERT INTO postern.rollup AS r (context_id, hour, type, accepted, done, failed, unresolved, cancelled, retries, as_of)
+        SELECT context_id, $1, type, sum(accepted), sum(done), sum(failed), sum(unresolved), sum(cancelled), sum(retries), clock_timestamp()
+        FROM (SELECT t.context_id, t.type, count(*) AS accepted, 0 AS done, 0 AS failed, 0 AS unresolved, 0 AS cancelled, 0 AS retries
+                FROM postern.context c JOIN postern.task t ON t.context_id = c.context_id
+                WHERE t.created_at >= $1 AND t.created_at < $1 + interval '1 hour' GROUP BY 1, 2
+            UNION ALL
+            SELECT context_id, type, 0, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAILED'),
+                count(*) FILTER (WHERE state = 'UNRESOLVED'), count(*) FILTER (WHERE state = 'CANCELLED'), sum(retries)
+            FROM ended GROUP BY 1, 2) x
+        GROUP BY context_id, type ORDER BY context_id, type
+        ON CONFLICT ON CONSTRAINT one_rollup_per_hour DO UPDATE SET accepted = excluded.accepted, done = excluded.done, failed = excluded.failed,
+            unresolved = excluded.unresolved, cancelled = excluded.cancelled, retries = excluded.retries, as_of = excluded.as_of
+    ), spans AS (
+        SELECT e.context_id, e.type, s.state, greatest(extract(epoch FROM s.till - s.since)::float8 * 1000, 0) AS ms
+        FROM ended e CROSS JOIN LATERAL (VALUES ('WAITING', e.created_at, e.started_at), ('DISPATCHING', e.started_at, coalesce(e.submitted_at, e.done_at)),
+            ('REVISION', e.submitted_at, e.done_at), ('', e.created_at, e.done_at)) s (state, since, till)
+        WHERE s.since IS NOT NULL AND s.till IS NOT NULL
+    ), bucketed AS (
+        SELECT context_id, coalesce(type, '') AS type, state, least(127, ceil(4 * ln(greatest(ms, 1)) / ln(2::float8))::int) AS bucket, count(*) AS n, max(ms) AS most
+        FROM spans GROUP BY GROUPING SETS ((1, spans.type, 3, 4), (1, 3, 4))
+    ), summed AS (
+        SELECT context_id, type, state, bucket, n, sum(n) OVER (PARTITION BY context_id, type, state ORDER BY bucket) AS upto,
+            sum(n) OVER (PARTITION BY context_id, type, state) AS total, max(most) OVER (PARTITION BY context_id, type, state) AS most
+        FROM (SELECT context_id, type, state, bucket, sum(n) AS n, max(most) AS most FROM bucketed GROUP BY 1, 2, 3, 4) b
+    ), times AS (
+        INSERT INTO postern.rollup_time AS r (context_id, hour, type, state, n, p50, p95, most, buckets, as_of)
+        SELECT context_id, $1, type, state, max(total),
+            make_interval(secs => least(power(2, min(bucket) FILTER (WHERE upto >= total * 0.50) / 4.0::float8), max(most)) / 1000),
+            make_interval(secs => least(power(2, min(bucket) FILTER (WHERE upto >= total * 0.95) / 4.0::float8), max(most)) / 1000),
+            make_interval(secs => max(most) / 1000),
+            ARRAY(SELECT coalesce(sum(z.n), 0)::bigint FROM generate_series(0, 127) g LEFT JOIN summed z
+                ON z.bucket = g AND (z.context_id, z.type, z.state) = (summed.context_id, summed.type, summed.state) GROUP BY g ORDER BY g),
+            clock_timestamp()
+        FROM summed GROUP BY context_id, type, state ORDER BY context_id, type, state
+        ON CONFLICT ON CONSTRAINT one_rollup_of_times DO UPDATE SET n = excluded.n, p50 = excluded.p50, p95 = excluded.p95, most = excluded.most,
+            buckets = excluded.buckets, as_of = excluded.as_of
+    ), failures AS (
+        INSERT INTO postern.rollup_failure AS r (context_id, hour, type, error_class, error_code, n, first_at, last_at, sample_id, as_of)
+        SELECT context_id, $1, type, coalesce(error_class, ''), coalesce(error_code, ''), count(*), min(done_at), max(done_at),
+            (array_agg(postern.public_id(queue_id, seq, day, epoch) ORDER BY done_at DESC))[1], clock_timestamp()
+        FROM ended WHERE state <> 'DONE' GROUP BY 1, 3, 4, 5 ORDER BY 1, 3, 4, 5
+        ON CONFLICT ON CONSTRAINT one_rollup_of_failures DO UPDATE SET n = excluded.n, first_at = excluded.first_at, last_at = excluded.last_at,
+            sample_id = excluded.sample_id, as_of = excluded.as_of
+    ), senders AS (
+        INSERT INTO postern.rollup_sender AS r (context_id, hour, sender_id, n, failed, busy, as_of)
+        SELECT context_id, $1, sender_id, count(*), count(*) FILTER (WHERE state <> 'DONE'),
+            coalesce(sum(done_at - greatest(started_at, $1)), '0'), clock_timestamp()
+        FROM ended WHERE sender_id IS NOT NULL GROUP BY 1, 3 ORDER BY 1, 3
+        ON CONFLICT ON CONSTRAINT one_rollup_per_sender DO UPDATE SET n = excluded.n, failed = excluded.failed, busy = excluded.busy, as_of = excluded.as_of
+    )
+    SELECT count(*) FROM ended
+$$;
+-- +goose StatementEnd
+
+-- Every attempt that has ended, the last one of what ended included.
+CREATE VIEW report.attempts WITH (security_barrier) AS
+SELECT c.name AS context, n.name AS queue, t.seq AS position, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS transaction_id, x.attempt,
+    s.account AS sender, w.name AS node, x.fence, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) || '.' || x.attempt AS token,
+    x.fee, x.nonce, x.hash, x.started_at, x.answered_at, x.class, x.error, x.queue_id, x.day
+FROM (SELECT a.queue_id, a.seq, a.day, a.attempt, a.sender_id, a.node_id, a.fence, a.fee, a.nonce, a.hash, a.started_at, a.answered_at, a.class, a.error
+        FROM postern.attempt a
+    UNION ALL
+    SELECT o.queue_id, o.seq, o.day, o.attempt, o.sender_id, o.node_id, o.fence, o.fee, o.nonce, o.hash, o.started_at, o.done_at,
+        coalesce(o.error_class, lower(o.state)), o.error FROM postern.outcome o WHERE o.attempt > 0) x
+JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (x.queue_id, x.seq, x.day)
+JOIN postern.context c ON c.context_id = t.context_id
+LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
+LEFT JOIN postern.sender s ON s.sender_id = x.sender_id
+LEFT JOIN postern.node w ON w.node_id = x.node_id
+WHERE t.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- Where a transaction lies: by its uid, by the time of its receipt, by itself.
+CREATE VIEW postern.places WITH (security_barrier) AS
+SELECT c.name AS context, i.context_id, i.key AS uid, i.queue_id, i.seq, i.day
+FROM postern.idempotency i JOIN postern.context c ON c.context_id = i.context_id
+WHERE i.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW postern.arrivals WITH (security_barrier) AS
+SELECT t.context_id, t.created_at AS received_at, t.queue_id, t.seq, t.day
+FROM postern.task t
+WHERE t.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW postern.contexts WITH (security_barrier) AS
+SELECT c.name AS context, c.context_id
+FROM postern.context c
+WHERE c.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW postern.located WITH (security_barrier) AS
+SELECT context, queue, seq AS position, placed_before, id, uid, actor, type, state, queue_state, retries, attempt, sender, received_at,
+    not_before, submitted_at, retried_at, done_at, next_at, hash, error_class, error_code, error, suspended, redrive_of, tags, queue_id, day
+FROM postern.tx
+WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- One transaction by its id or uid, everything that was tried of it, and what came in last: functions, since
+-- PostgreSQL finds no index for an id or a uid that a view puts together, nor an order over all contexts. Each
+-- looks up constants first, so that the plan is one read by key. They see what the views show their caller.
+-- +goose StatementBegin
+CREATE FUNCTION postern.place_seen(ref text, context text) RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT p.queue_id, p.seq, p.day FROM postern.places p WHERE p.context = place_seen.context AND p.uid = ref;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT p.queue_id, p.seq, p.day FROM postern.id_place(ref) p;
+    END IF;
+END $$;
+
+CREATE FUNCTION postern.transaction(ref text, context text DEFAULT 'default') RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    p record;
+BEGIN
+    FOR p IN SELECT x.* FROM postern.place_seen(ref, context) x LOOP
+        RETURN QUERY SELECT v.context, v.queue, v.position, v.placed_before, v.id, v.uid, v.actor, v.type, v.state, v.queue_state, v.retries, v.attempt, v.sender,
+            v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, v.next_at, v.hash, v.error_class, v.error_code, v.error,
+            v.suspended, v.redrive_of, v.tags
+        FROM postern.located v WHERE v.queue_id = p.queue_id AND v.position = p.seq AND v.day = p.day AND v.context = transaction.context;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION postern.attempts(ref text, context text DEFAULT 'default') RETURNS SETOF report.attempts LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    p record;
+BEGIN
+    FOR p IN SELECT x.* FROM postern.place_seen(ref, context) x LOOP
+        RETURN QUERY SELECT a.* FROM report.attempts a WHERE a.queue_id = p.queue_id AND a.position = p.seq AND a.day = p.day AND a.context = attempts.context
+        ORDER BY a.attempt, a.answered_at;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION postern.recent(most int DEFAULT 50, until timestamptz DEFAULT NULL, context text DEFAULT 'default')
+RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_sort = off AS $$
+DECLARE
+    upto CONSTANT timestamptz := coalesce(until, clock_timestamp());
+    of_context CONSTANT int := (SELECT c.context_id FROM postern.contexts c WHERE c.context = recent.context);
+BEGIN
+    RETURN QUERY SELECT v.context, v.queue, v.position, v.placed_before, v.id, v.uid, v.actor, v.type, v.state, v.queue_state, v.retries, v.attempt, v.sender,
+        v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, v.next_at, v.hash, v.error_class, v.error_code, v.error,
+        v.suspended, v.redrive_of, v.tags
+    FROM (SELECT a.queue_id, a.seq, a.day, a.received_at FROM postern.arrivals a
+        WHERE a.context_id = of_context AND a.received_at <= upto ORDER BY a.received_at DESC LIMIT most) x
+    CROSS JOIN LATERAL (SELECT l.* FROM postern.located l WHERE (l.queue_id, l.position, l.day) = (x.queue_id, x.seq, x.day) LIMIT 1) v
+    ORDER BY x.received_at DESC;
+END $$;
+-- +goose StatementEnd
+
+CREATE VIEW report.stuck WITH (security_barrier) AS
+SELECT c.name AS context, s.as_of, s.queue, s.id, s.uid, s.type, s.state, s.since, s.as_of - s.since AS age, s.blocker, s.blocker_detail,
+    s.blocked_by_id, s.next_at, s.next_action, s.lever
+FROM postern.stuck s JOIN postern.context c ON c.context_id = s.context_id
+WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.throughput_hourly WITH (security_barrier) AS
+SELECT c.name AS context, r.hour, r.type, r.accepted, r.done, r.failed, r.unresolved, r.cancelled, r.retries, r.as_of
+FROM postern.rollup r JOIN postern.context c ON c.context_id = r.context_id
+WHERE r.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.latency_hourly WITH (security_barrier) AS
+SELECT c.name AS context, l.hour, l.type, l.n, w.p50 AS wait_p50, w.p95 AS wait_p95, d.p50 AS dispatch_p50, d.p95 AS dispatch_p95,
+    i.p50 AS inclusion_p50, i.p95 AS inclusion_p95, l.p50 AS total_p50, l.p95 AS total_p95, l.most AS total_max, l.as_of
+FROM postern.rollup_time l
+JOIN postern.context c ON c.context_id = l.context_id
+LEFT JOIN postern.rollup_time w ON (w.context_id, w.hour, w.type, w.state) = (l.context_id, l.hour, l.type, 'WAITING')
+LEFT JOIN postern.rollup_time d ON (d.context_id, d.hour, d.type, d.state) = (l.context_id, l.hour, l.type, 'DISPATCHING')
+LEFT JOIN postern.rollup_time i ON (i.context_id, i.hour, i.type, i.state) = (l.context_id, l.hour, l.type, 'REVISION')
+WHERE l.state = '' AND l.type <> '' AND l.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.time_in_state WITH (security_barrier) AS
+SELECT c.name AS context, 'transaction' AS machine, t.state, t.hour, t.n, t.p50, t.p95, t.most AS max, t.as_of
+FROM postern.rollup_time t JOIN postern.context c ON c.context_id = t.context_id
+WHERE t.type = '' AND t.state <> '' AND t.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.failures WITH (security_barrier) AS
+SELECT c.name AS context, f.hour, f.type, f.error_class, f.error_code, f.n, f.first_at, f.last_at, f.sample_id, f.as_of
+FROM postern.rollup_failure f JOIN postern.context c ON c.context_id = f.context_id
+WHERE f.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.sender_use WITH (security_barrier) AS
+SELECT v.context, v.pool, v.sender, v.state, v.queue,
+    least(1, round((extract(epoch FROM h.busy) / 3600)::numeric, 3)) AS busy_share_1h,
+    coalesce(u.n, 0) AS transactions_24h, coalesce(u.failed, 0) AS failures_24h, v.blocked_until, u.as_of
+FROM postern.senders v
+JOIN postern.context c ON c.name = v.context
+JOIN postern.sender s ON (s.context_id, s.account) = (c.context_id, v.sender)
+LEFT JOIN (SELECT r.context_id, r.sender_id, sum(r.n) AS n, sum(r.failed) AS failed, max(r.as_of) AS as_of FROM postern.rollup_sender r
+    WHERE r.hour > statement_timestamp() - interval '24 hours' GROUP BY 1, 2) u ON (u.context_id, u.sender_id) = (s.context_id, s.sender_id)
+LEFT JOIN postern.rollup_sender h ON (h.context_id, h.sender_id) = (s.context_id, s.sender_id)
+    AND h.hour = date_trunc('hour', statement_timestamp(), 'UTC') - interval '1 hour'
+WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.deliveries WITH (security_barrier) AS
+SELECT c.name AS context, s.name AS subscription, s.url AS endpoint, p.pending, p.oldest_pending, s.failing_since, l.error AS last_error
+FROM postern.subscription s
+JOIN postern.context c ON c.context_id = s.context_id
+CROSS JOIN LATERAL (SELECT count(*) AS pending, min(d.at) AS oldest_pending FROM (SELECT d.at FROM postern.delivery d
+    WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.subscription_id > 0 LIMIT 10000) d) p
+LEFT JOIN LATERAL (SELECT d.error FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.error IS NOT NULL
+    ORDER BY d.next_at LIMIT 1) l ON true
+WHERE s.removed_at IS NULL AND s.kind = 'webhook' AND s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.audit WITH (security_barrier) AS
+SELECT c.name AS context, a.at, a.actor, a.via, a.action, a.object, a.reason
+FROM postern.audit a JOIN postern.context c ON c.context_id = a.context_id
+WHERE a.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+CREATE VIEW report.nodes WITH (security_barrier) AS
+SELECT n.name AS node, n.version, n.epoch, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl AS live,
+    clock_timestamp() - n.heartbeat_at AS heartbeat_age
+FROM postern.node n
+WHERE cardinality((SELECT postern.contexts_of(current_user))::int[]) > 0;
+
+-- How far retention has come, and what held it when it was looked at last (internal/pg/retention.go).
+CREATE TABLE postern.retained (
+    since     date NOT NULL,                 -- days before it have been dropped
+    held_by   text NOT NULL,
+    looked_at timestamptz NOT NULL,
+    one       boolean NOT NULL DEFAULT true CONSTRAINT one_retention PRIMARY KEY CONSTRAINT one_retention_only CHECK (one)
+);
+INSERT INTO postern.retained (since, held_by, looked_at) VALUES ('1970-01-01', 'no retention is set: everything is kept', clock_timestamp());
+
+-- What keeps a day from being dropped, whose ends must all lie before a moment; null if nothing does.
+-- +goose StatementBegin
+CREATE FUNCTION postern.day_held_by(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    open bigint;
+BEGIN
+    IF EXISTS (SELECT FROM postern.outcome o WHERE o.day = of_day AND o.done_at >= before) THEN
+        RETURN 'a transaction of this day ended later than retention allows to forget';
+    ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state IN ('pending', 'queued')) THEN
+        RETURN 'deliveries of this day are still to be made';
+    END IF;
+    SELECT count(*) INTO open FROM (SELECT FROM postern.task t WHERE t.day = of_day AND NOT EXISTS (SELECT FROM postern.outcome o
+        WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) LIMIT 10001) t;
+    IF open > 10000 THEN
+        RETURN 'more than 10000 transactions of this day have not ended';
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Drops a day, the oldest one: null, or what held it. What has not ended moves to the partitions _old, which reach
+-- up to the last day that was dropped: its ids stay, and so do the days in them. The parents are locked for a
+-- moment, for which the caller sets lock_timeout. The check runs again behind the lock: nothing changes any more.
+CREATE FUNCTION postern.drop_day(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    parent text;
+    part text;
+    held text;
+BEGIN
+    LOCK TABLE postern.task, postern.outcome, postern.attempt, postern.delivery IN ACCESS EXCLUSIVE MODE;
+    held := postern.day_held_by(of_day, before);
+    IF held IS NOT NULL THEN
+        RETURN held;
+    END IF;
+    CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT t.queue_id, t.seq FROM postern.task t WHERE t.day = of_day
+        AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day));
+    DELETE FROM postern.dependency d WHERE d.day = of_day AND NOT EXISTS (SELECT FROM survivor s WHERE (s.queue_id, s.seq) = (d.queue_id, d.seq));
+    DELETE FROM postern.redrive r USING postern.task t WHERE t.day = of_day AND (t.queue_id, t.seq) = (r.queue_id, r.seq);
+    FOREACH parent IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
+        part := parent || '_' || to_char(of_day, 'YYYYMMDD');
+        EXECUTE format('ALTER TABLE postern.%I DETACH PARTITION postern.%I', parent, part);
+        IF to_regclass(format('postern.%I', parent || '_old')) IS NULL THEN
+            EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL)', parent || '_old', parent);
+        ELSE
+            EXECUTE format('ALTER TABLE postern.%I DETACH PARTITION postern.%I', parent, parent || '_old');
+        END IF;
+        EXECUTE format('INSERT INTO postern.%I SELECT p.* FROM postern.%I p JOIN survivor s ON (s.queue_id, s.seq) = (p.queue_id, p.seq)', parent || '_old', part);
+        EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (MINVALUE) TO (%L)', parent, parent || '_old', of_day + 1);
+        EXECUTE format('DROP TABLE postern.%I', part);
+    END LOOP;
+    UPDATE postern.retained SET since = of_day + 1, looked_at = clock_timestamp();
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+REVOKE EXECUTE ON FUNCTION postern.drop_day FROM PUBLIC; -- it is the service's, which may make no tables itself
+
+-- The days that are stored. A day is dropped as a whole, the oldest first.
+CREATE VIEW report.retention WITH (security_barrier) AS
+SELECT p.relname AS relation, to_date(right(k.relname, 8), 'YYYYMMDD') AS day, greatest(k.reltuples, 0)::bigint AS rows_estimate,
+    pg_total_relation_size(k.oid) AS bytes, r.held_by, r.looked_at
+FROM postern.retained r CROSS JOIN pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace s ON s.oid = p.relnamespace
+WHERE s.nspname = 'postern' AND p.relname IN ('task', 'outcome', 'attempt', 'delivery') AND k.relname ~ '_[0-9]{8}$'
+    AND cardinality((SELECT postern.contexts_of(current_user))::int[]) > 0;
+
+-- +goose Down
+DROP FUNCTION postern.recent;
+DROP FUNCTION postern.attempts;
+DROP FUNCTION postern.transaction;
+DROP FUNCTION postern.place_seen;
+DROP SCHEMA report CASCADE;
+DROP VIEW postern.located;
+DROP VIEW postern.contexts;
+DROP VIEW postern.arrivals;
+DROP VIEW postern.places;
+DROP FUNCTION postern.drop_day;
+DROP FUNCTION postern.day_held_by;
+DROP TABLE postern.retained;
+DROP FUNCTION postern.roll_up;
+DROP TABLE postern.stuck;
+DROP TABLE postern.rollup_sender;
+DROP TABLE postern.rollup_failure;
+DROP TABLE postern.rollup_time;
+DROP TABLE postern.rollup;
+DROP INDEX postern.outcome_by_end;

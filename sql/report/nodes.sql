@@ -1,0 +1,2 @@
+-- Which processes are alive?
+SELECT node, version, epoch, live, heartbeat_age FROM report.nodes ORDER BY node;
