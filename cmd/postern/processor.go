@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func processorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "processor",
+		Short: "Look at processors, tick them, put batches into their lines",
+		Long: trim(`
+			A processor executes batches of messages, one tick at a time: High before Med, each batch at once or
+			action by action, with retries, cooldowns and callbacks. Its owner puts batches anywhere into a line
+			and takes them from anywhere; others send through an authorization.
+
+			  postern api PUT /processors/main -d '{"tick_interval": "1s"}'
+			  postern processor insert main @batch.json --position 0
+			  postern processor show main
+			  postern processor tick main --wait 30s`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage(cmd, errors.New("want ls, show, tick, pause, resume, insert or evict"))
+		},
+	}
+	cmd.AddCommand(listOf("processors", "List processors"), processorShowCommand(), processorTickCommand(), processorInsertCommand(), processorEvictCommand(),
+		processorLever("pause", "Refuse ticks; batches are put and evicted all the same"), processorLever("resume", "Allow ticks again"))
+	return cmd
+}
+
+// askedOf sends one request about a processor, nil for no body, and shows the object that is answered.
+func askedOf(cmd *cobra.Command, method, name, what string, in any) error {
+	d, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	var body []byte
+	if in != nil {
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	_, _, b, err := d.raw(method, objectPath("processors/"+name)+what, body)
+	if err != nil {
+		return err
+	}
+	return printed(cmd, b)
+}
+
+func processorShowCommand() *cobra.Command {
+	var line string
+	cmd := asClient(&cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a processor, or the batches of one of its lines",
+		Long: trim(`
+			Show how many batches stand in its lines, what is being executed, who waits for a callback, and
+			whether a cooldown in High keeps Med waiting; or, with --line, who stands in a line, from the head.
+
+			  postern processor show main
+			  postern processor show main --line Med`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			path := objectPath("processors/" + args[0])
+			if line == "" {
+				b, _, err := d.get(path)
+				if err != nil {
+					return err
+				}
+				return printed(cmd, b)
+			}
+			asked, err := asJSON(cmd, true)
+			if err != nil {
+				return err
+			}
+			return d.list(cmd, cmd.OutOrStdout(), path[1:]+"/batches", url.Values{"priority": {line}}, asked)
+		},
+	})
+	cmd.Flags().StringVar(&line, "line", "", "High or Med")
+	return cmd
+}
+
+func processorTickCommand() *cobra.Command {
+	var wait time.Duration
+	cmd := asClient(&cobra.Command{
+		Use:   "tick NAME",
+		Short: "Let a processor look at one batch",
+		Long: trim(`
+			Look at the batch at the head of High, or of Med if nobody stands in High: end it if it has expired,
+			put it to the back while it is in its cooldown, else execute it, or its next action.
+
+			  postern processor tick main
+			  postern processor tick main --wait 30s`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return askedOf(cmd, http.MethodPost, args[0], "/tick?"+url.Values{"wait": {wait.String()}}.Encode(), nil)
+		},
+	})
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for the end of the execution that begins, at most 60s")
+	return cmd
+}
+
+func processorLever(verb, short string) *cobra.Command {
+	var reason string
+	cmd := asClient(&cobra.Command{
+		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return askedOf(cmd, http.MethodPost, args[0], "/"+verb, map[string]string{"reason": reason})
+		},
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
+	return cmd
+}
+
+func processorInsertCommand() *cobra.Command {
+	var position, before, after int64
+	var priority string
+	cmd := asClient(&cobra.Command{
+		Use:   "insert NAME BATCH",
+		Short: "Put a batch into a line: at the back, at a position, or beside another",
+		Long: trim(`
+			Put BATCH (JSON, @FILE, or - for standard input: actions_config, msgs, priority, expiration_time) at
+			the back of its line, or where a flag says. Position 0 is the head.
+
+			  postern processor insert main @batch.json
+			  postern processor insert main @batch.json --position 0 --priority High
+			  postern processor insert main - --after 17`),
+		Args: cobra.ExactArgs(2),
+	})
+	cmd.Flags().Int64Var(&position, "position", 0, "from the head; without it the back")
+	cmd.Flags().Int64Var(&before, "before", 0, "id of a batch of the same line")
+	cmd.Flags().Int64Var(&after, "after", 0, "id of a batch of the same line")
+	cmd.Flags().StringVar(&priority, "priority", "", "High or Med; else what the batch says, or Med")
+	cmd.MarkFlagsMutuallyExclusive("position", "before", "after")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		b, err := content(cmd, args[1])
+		if err != nil {
+			return usage(cmd, err)
+		}
+		var batch map[string]json.RawMessage
+		if json.Unmarshal(b, &batch) != nil {
+			return usage(cmd, errors.New("BATCH: want a JSON object with actions_config and msgs"))
+		}
+		if priority != "" {
+			batch["priority"], _ = json.Marshal(priority)
+		}
+		spot := map[string]any{"batch": batch}
+		for flag, value := range map[string]int64{"position": position, "before": before, "after": after} {
+			if cmd.Flags().Changed(flag) {
+				spot[flag] = value
+			}
+		}
+		if len(spot) == 1 {
+			return askedOf(cmd, http.MethodPost, args[0], "/batches", batch)
+		}
+		return askedOf(cmd, http.MethodPost, args[0], "/insert", spot)
+	}
+	return cmd
+}
+
+func processorEvictCommand() *cobra.Command {
+	var position int64
+	var priority, reason string
+	cmd := asClient(&cobra.Command{
+		Use:   "evict NAME [ID]",
+		Short: "End a batch that is not being executed: removed_by_owner",
+		Long: trim(`
+			End a batch by its id, also one that waits for a callback, or the one at a position of a line.
+
+			  postern processor evict main 17
+			  postern processor evict main --priority High --position 0`),
+		Args: cobra.RangeArgs(1, 2),
+	})
+	cmd.Flags().Int64Var(&position, "position", 0, "from the head")
+	cmd.Flags().StringVar(&priority, "priority", "", "High or Med, which is meant unless said")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with the batch")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in := map[string]any{"reason": reason}
+		switch byPosition := cmd.Flags().Changed("position"); {
+		case byPosition == (len(args) == 2):
+			return usage(cmd, errors.New("want an ID, or --position"))
+		case byPosition:
+			in["position"] = position
+			if priority != "" {
+				in["priority"] = priority
+			}
+		default:
+			id, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil || id < 1 {
+				return usage(cmd, errors.New("ID: want the number of a batch"))
+			}
+			in["id"] = id
+		}
+		return askedOf(cmd, http.MethodPost, args[0], "/evict", in)
+	}
+	return cmd
+}

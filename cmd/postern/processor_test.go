@@ -1,0 +1,35 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+// What an owner does with a processor, against real processes and a worker that is built in.
+func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none"), "serve", "--work")
+	env := []string{at, "POSTERN_OUTPUT=table"}
+	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "noop:"}`).want(t, 0)
+	postern(t, env, "api", "PUT", "/processors/main", "-d", `{"tick_interval": "0s"}`).want(t, 0)
+	const batch = `{"actions_config": {"non_atomic": {"functions": [{"domain": "main", "contract_address": "ADD", "message_details": {"message": {"name": "add"}}}]}}, "msgs": [{"msg": {"add": {}}}]}`
+	postern(t, env, "processor", "insert", "main", batch).want(t, 0, "Queued", "Med")
+	postern(t, env, "processor", "insert", "main", batch, "--position", "0").want(t, 0, "Queued")
+	postern(t, env, "processor", "insert", "main", batch, "--after", "2").want(t, 0, "Queued")
+	postern(t, env, "processor", "insert", "main", batch, "--position", "9").want(t, 1, "Index out of bounds")
+	postern(t, env, "processor", "insert", "main", "[]").want(t, 2, "want a JSON object")
+	postern(t, []string{at}, "processor", "show", "main", "--line", "Med").want(t, 0, `"length":3`)
+	postern(t, env, "processor", "ls").want(t, 0, "main", "Active", "3")
+	postern(t, env, "processor", "pause", "main", "--reason", "audit").want(t, 0, "done")
+	postern(t, env, "processor", "tick", "main").want(t, 1, "Processor is currently paused")
+	postern(t, env, "processor", "resume", "main").want(t, 0, "done")
+	postern(t, env, "processor", "evict", "main", "--position", "1").want(t, 0, "removed_by_owner")
+	postern(t, env, "processor", "evict", "main", "3").want(t, 1, "batch 3 is Done")
+	postern(t, env, "processor", "evict", "main").want(t, 2, "want an ID")
+	for range 2 {
+		postern(t, env, "processor", "tick", "main", "--wait", "30s").want(t, 0, "finished", "executed")
+	}
+	postern(t, env, "processor", "tick", "main").want(t, 1, "There is currently nothing to process")
+	postern(t, env, "processor", "show", "main").want(t, 0, "Active")
+}
