@@ -147,6 +147,25 @@ CREATE TABLE postern.batch_step (
     CONSTRAINT one_row_per_step PRIMARY KEY (batch_id, step)
 );
 
+CREATE VIEW report.processors WITH (security_barrier) AS
+SELECT c.name AS context, p.name AS processor, p.paused, h.length AS high, m.length AS med, x.batch_id AS executing,
+    (SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback') AS waiting_callbacks
+FROM postern.processor p JOIN postern.context c ON c.context_id = p.context_id
+JOIN postern.batch_line h ON h.processor_id = p.processor_id AND h.priority = 0
+JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
+LEFT JOIN postern.batch x ON x.processor_id = p.processor_id AND x.state = 'Executing'
+WHERE p.removed_at IS NULL AND p.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- place rises from the head of a line on, and is null for whoever stands in none; it is no position, which would
+-- have to be counted.
+CREATE VIEW report.batches WITH (security_barrier) AS
+SELECT c.name AS context, p.name AS processor, CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END AS priority, l.place, b.batch_id AS id, b.label, b.state,
+    json_array_length(b.messages) AS functions, b.position AS done, b.retries, b.cooldown_until, b.cooldown_height, b.expiration_time,
+    b.result, b.result_n, b.result_reason, b.created_at, b.updated_at
+FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id JOIN postern.context c ON c.context_id = b.context_id
+LEFT JOIN postern.batch_place l ON l.batch_id = b.batch_id
+WHERE b.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
 -- Contexts are kept apart here as everywhere; see the migration that makes the roles.
 ALTER TABLE postern.processor ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.processor USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
@@ -177,6 +196,8 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
+DROP VIEW report.batches;
+DROP VIEW report.processors;
 DROP TABLE postern.batch_step;
 DROP TABLE postern.batch_callback;
 DROP TABLE postern.batch_action;
