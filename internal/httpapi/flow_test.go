@@ -19,15 +19,38 @@ import (
 // answerOne claims whatever is ready and settles it as the worker answers.
 func (d *door) answerOne(node pg.Node, a outbox.Answer) {
 	d.t.Helper()
-	leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
-	if err != nil || len(leases) != 1 {
-		d.t.Errorf("claimed %d: %v", len(leases), err)
+	l := d.claimOne(node)
+	if l == nil {
 		return
 	}
-	l := leases[0]
 	step := sequencer.Dispatched(l.Flight(outbox.DefaultMaxRetries), a, l.Dispatcher.Dispatcher, 0.5)
 	if _, err := d.store.Settle(context.Background(), []*pg.Answer{{Lease: l, Result: a.Result, Step: step, StartedAt: time.Now(), Reachable: true}}); err != nil {
 		d.t.Error(err)
+	}
+}
+
+// claimOne takes whatever is ready, or fails and returns nil.
+func (d *door) claimOne(node pg.Node) *pg.Lease {
+	d.t.Helper()
+	leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
+	if err != nil || len(leases) != 1 {
+		d.t.Errorf("claimed %d: %v", len(leases), err)
+		return nil
+	}
+	return leases[0]
+}
+
+// claimAll takes everything that is ready.
+func (d *door) claimAll(node pg.Node) {
+	d.t.Helper()
+	for {
+		leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 100, Slots: func(*pg.Dispatcher) int { return 100 }, Takes: func(string) bool { return true }})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if len(leases) == 0 {
+			return
+		}
 	}
 }
 

@@ -203,7 +203,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, before.ID)
 		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
 		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, version = version + 1 WHERE context_id = $1`, before.ID)
-		by.Context = before.ID
+		by.Context = s.Context(System).ID // nobody reads the rows of the one that is gone
 		s.auditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
 		return t.commit(ctx, b)
 	})

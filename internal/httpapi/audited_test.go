@@ -1,0 +1,271 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// noLever are the operations that are not pulled here, with the reason.
+var noLever = map[string]string{
+	"POST /transactions":             "a transaction keeps who posted it",
+	"POST /transactions:batch":       "so do these",
+	"POST /subscriptions/{name}/ack": "a consumer's checkpoint, moved all the time",
+	"POST /walks:validate":           "it changes nothing",
+
+	"POST /processors/{name}/batches":        "a post: the batch keeps who sent it",
+	"POST /processors/{name}/insert":         "so does this one",
+	"POST /authorizations/{label}/send":      "and this one",
+	"POST /processors/{name}/tick":           "anybody may, all the time; the batch keeps what came of it",
+	"POST /processors/{name}/callbacks/{id}": "the answer to a batch, which keeps it",
+	"PUT /processors/{name}/height":          "a reading of the chain",
+}
+
+// pulled is one lever: what is there when it is pulled, and what it leaves behind.
+type pulled struct {
+	arrange func() (path string)       // the object, or where it is made
+	body    string                     // without the reason
+	object  string                     // of the audit row, below what arrange returns
+	action  string                     // in the audit row, else the last word of the path, or the method
+	tells   func(path string) []string // what must name who and why besides the audit: history, why
+}
+
+// TestEveryLeverLeavesWhoWhenAndWhy pulls every lever of the contract: an operation that is added fails here until it
+// is pulled too.
+func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
+	d := newDoor(t)
+	node, n := d.node(), 0
+	d.dispatcher("pay")
+	d.want(201, "PUT", "/senders/acct", `{"pool": "crew"}`)
+	name := func() string { n++; return fmt.Sprintf("q-%d", n) }
+	waiting := func() string { return "/transactions/" + d.post(name(), 1)[0] }
+	alone := func() string { d.claimAll(node); return waiting() } // it is what is claimed next
+	retrying := func() string { at := alone(); d.answerOne(node, failing); return at }
+	failed := func() string { at := alone(); d.answerOne(node, rejected); return at }
+	suspended := func() string { at := waiting(); d.want(200, "POST", at+"/suspend", ""); return at }
+	behind := func() string {
+		ids := d.post(name(), 3)
+		d.want(200, "POST", "/queues/q-"+fmt.Sprint(n)+"/pause", "")
+		return "/transactions/" + ids[2]
+	}
+	made := func(path, body string, also ...string) func() string {
+		return func() string {
+			if a := d.call("PUT", path, body); a.status != 200 && a.status != 201 {
+				t.Fatalf("PUT %s: %s", path, a.raw)
+			}
+			for _, verb := range also {
+				d.want(200, "POST", path+"/"+verb, "")
+			}
+			return path
+		}
+	}
+	queue := func() string { at := "/queues/" + name(); d.want(201, "PUT", at, `{}`); return at }
+	actor := func() string { return "/actors/" + d.want(201, "POST", "/actors", `{}`).str("id") }
+	key := func() string {
+		return "/api-keys/" + d.want(201, "POST", "/api-keys", `{"name": "k", "role": "reader"}`).str("id")
+	}
+	const hook = `{"kind": "webhook", "url": "http://127.0.0.1:1/", "events": ["transaction.done"]}`
+	history := func(at string) []string { return []string{at + "/history"} }
+	its := func(at string) []string { return []string{at + "/why"} }
+	last := func(string) []string { return []string{fmt.Sprintf("/queues/q-%d/why", n)} }
+	waits := func(path string) func() string { return func() string { waiting(); return path } }
+	const plant = "/processors/main"
+	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/"}`)
+	made(plant, `{}`)()
+	allowed := func(label string) string {
+		return `{"label": "` + label + `", "mode": {"permissioned": {"with_call_limit": {"dev": 1}}}, "duration": {"blocks": 5}, "actions_config": {"non_atomic": {"functions": [` + addFunction + `]}}}`
+	}
+	sender, pool, pay, shop, hooked := "/senders/acct", "/pools/crew", "/dispatchers/pay", "/contexts/shop", "/subscriptions/hook"
+	made("/dispatchers/sign", `{"worker_url": "http://127.0.0.1:1/", "pool": "crew"}`)()
+	made(shop, `{}`)()
+
+	table := map[string]pulled{
+		"POST /transactions/{id}/cancel":  {arrange: waiting, tells: history},
+		"POST /transactions/{id}/retry":   {arrange: retrying, tells: history},
+		"POST /transactions/{id}/suspend": {arrange: waiting, tells: func(at string) []string { return append(history(at), its(at)...) }},
+		"POST /transactions/{id}/resume":  {arrange: suspended, tells: history},
+		"POST /transactions/{id}/move":    {arrange: behind, body: `{"place": "head"}`, tells: history},
+		"POST /transactions/{id}/abandon": {arrange: func() string { at := alone(); d.claimOne(node); return at }, tells: history},
+		"POST /transactions/{id}/redrive": {arrange: failed, tells: history},
+
+		"PUT /queues/{name}":         {arrange: func() string { return "/queues/" + name() }},
+		"PATCH /queues/{name}":       {arrange: queue, action: "put"},
+		"DELETE /queues/{name}":      {arrange: queue},
+		"POST /queues/{name}/pause":  {arrange: func() string { waiting(); return fmt.Sprintf("/queues/q-%d", n) }, tells: its},
+		"POST /queues/{name}/resume": {arrange: func() string { at := queue(); d.want(200, "POST", at+"/pause", ""); return at }},
+		"POST /queues/{name}/drain":  {arrange: queue},
+		"POST /queues/{name}/purge":  {arrange: func() string { waiting(); return fmt.Sprintf("/queues/q-%d", n) }},
+
+		"PUT /senders/{account}":          {arrange: func() string { return "/senders/two" }, body: `{"pool": "crew"}`},
+		"PATCH /senders/{account}":        {arrange: made(sender, `{"pool": "crew"}`), action: "put"},
+		"DELETE /senders/{account}":       {arrange: made("/senders/three", `{"pool": "crew"}`)},
+		"POST /senders/{account}/pause":   {arrange: made(sender, `{"pool": "crew"}`)},
+		"POST /senders/{account}/resume":  {arrange: made(sender, `{"pool": "crew"}`, "pause")},
+		"POST /senders/{account}/block":   {arrange: made(sender, `{"pool": "crew"}`), body: `{"for": "1h"}`},
+		"POST /senders/{account}/unblock": {arrange: made(sender, `{"pool": "crew"}`)},
+
+		"PUT /pools/{name}":    {arrange: func() string { return pool }},
+		"PATCH /pools/{name}":  {arrange: func() string { return pool }, action: "put"},
+		"DELETE /pools/{name}": {arrange: made("/pools/empty", `{}`)},
+		"POST /pools/{name}/pause": {arrange: func() string {
+			d.want(201, "POST", "/transactions", `{"type": "sign", "queue": "`+name()+`"}`)
+			return pool
+		}, tells: last},
+		"POST /pools/{name}/resume": {arrange: func() string { return pool }},
+
+		"PUT /dispatchers/{type}":         {arrange: func() string { return "/dispatchers/new" }, body: `{"worker_url": "http://127.0.0.1:1/"}`},
+		"PATCH /dispatchers/{type}":       {arrange: func() string { return pay }, action: "put"},
+		"DELETE /dispatchers/{type}":      {arrange: made("/dispatchers/old", `{"worker_url": "http://127.0.0.1:1/"}`)},
+		"POST /dispatchers/{type}/pause":  {arrange: waits(pay), tells: last},
+		"POST /dispatchers/{type}/resume": {arrange: func() string { return pay }},
+
+		"PUT /subscriptions/{name}":                {arrange: func() string { return "/subscriptions/new" }, body: hook},
+		"PATCH /subscriptions/{name}":              {arrange: made(hooked, hook), action: "put"},
+		"DELETE /subscriptions/{name}":             {arrange: made("/subscriptions/old", hook)},
+		"POST /subscriptions/{name}/enable":        {arrange: made(hooked, hook)},
+		"POST /subscriptions/{name}/disable":       {arrange: made(hooked, hook)},
+		"POST /subscriptions/{name}/test":          {arrange: made(hooked, hook)},
+		"POST /subscriptions/{name}/rotate-secret": {arrange: made(hooked, hook), action: "rotate_secret"},
+		"POST /subscriptions/{name}/redeliver":     {arrange: made(hooked, hook), body: `{"since": "2026-01-01T00:00:00Z"}`},
+		"POST /deliveries/{id}/retry": {arrange: func() string {
+			id := d.want(202, "POST", made(hooked, hook)()+"/test", "").str("delivery")
+			d.number()
+			return "/deliveries/" + id
+		}},
+
+		"PUT /processors/{name}":               {arrange: func() string { return "/processors/new" }},
+		"PATCH /processors/{name}":             {arrange: made(plant, `{}`), action: "put"},
+		"DELETE /processors/{name}":            {arrange: made("/processors/old", `{}`)},
+		"POST /processors/{name}/pause":        {arrange: made(plant, `{}`)},
+		"POST /processors/{name}/resume":       {arrange: made(plant, `{}`)},
+		"POST /processors/{name}/evict":        {arrange: func() string { d.want(201, "POST", made(plant, `{}`)()+"/batches", addOne); return plant }, body: `{"position": 0}`, object: "/batches"},
+		"PUT /authorizations/{label}":          {arrange: func() string { return "/authorizations/new" }, body: allowed("new")},
+		"POST /authorizations":                 {arrange: func() string { return "/authorizations" }, body: allowed("posted"), object: "/posted", action: "put"},
+		"DELETE /authorizations/{label}":       {arrange: made("/authorizations/old", allowed("old"))},
+		"POST /authorizations/{label}/disable": {arrange: made("/authorizations/one", allowed("one"))},
+		"POST /authorizations/{label}/enable":  {arrange: made("/authorizations/two", allowed("two"), "disable")},
+
+		"PUT /contexts/{name}":                 {arrange: func() string { return "/contexts/new" }},
+		"PATCH /contexts/{name}":               {arrange: made(shop, `{}`), action: "put"},
+		"DELETE /contexts/{name}":              {arrange: made("/contexts/old", `{}`)},
+		"POST /contexts/{name}/pause":          {arrange: waits("/contexts/default"), tells: last},
+		"POST /contexts/{name}/resume":         {arrange: func() string { return "/contexts/default" }},
+		"PUT /contexts/{name}/members/{actor}": {arrange: func() string { return shop + "/members" + strings.TrimPrefix(actor(), "/actors") }, body: `{"roles": ["reader"]}`, action: "member"},
+		"DELETE /contexts/{name}/members/{actor}": {arrange: func() string {
+			return made(shop+"/members"+strings.TrimPrefix(actor(), "/actors"), `{"roles": ["reader"]}`)()
+		}, action: "member"},
+		"POST /actors":               {arrange: func() string { return "/actors" }, action: "create"},
+		"PATCH /actors/{id}":         {arrange: actor},
+		"DELETE /actors/{id}":        {arrange: actor},
+		"POST /api-keys":             {arrange: func() string { return "/api-keys" }, body: `{"name": "k", "role": "reader"}`, action: "create"},
+		"DELETE /api-keys/{id}":      {arrange: key},
+		"POST /api-keys/{id}/rotate": {arrange: key},
+	}
+	many := map[string]func() string{"cancel": waiting, "retry": retrying, "redrive": failed, "suspend": waiting, "resume": suspended, "move": behind}
+
+	doc := d.want(200, "GET", "/openapi.json", "").body
+	for _, op := range operations(t, d) {
+		method, path, _ := strings.Cut(op, " ")
+		if method == "GET" || noLever[op] != "" {
+			continue
+		}
+		p, ok := table[op]
+		verb, bulk := strings.CutPrefix(path, "/transactions:")
+		if arrange := many[verb]; bulk && arrange != nil {
+			p = pulled{arrange: arrange, action: verb, tells: history}
+		} else if !ok {
+			t.Errorf("%s is not pulled here: say how, or why it leaves nothing", op)
+			continue
+		}
+		at := p.arrange()
+		body := map[string]any{}
+		if p.body != "" {
+			if err := json.Unmarshal([]byte(p.body), &body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send, object, reason := at, at+p.object, ""
+		if bulk {
+			send, body["ids"] = path, []string{strings.TrimPrefix(at, "/transactions/")}
+			if verb == "move" {
+				body["place"] = "head"
+			}
+		} else if method == "POST" && strings.Contains(path, "{") {
+			send += path[strings.LastIndex(path, "/"):]
+		}
+		takes := takesReason(doc, method, path)
+		if method == "POST" && (bulk || strings.Contains(path, "{")) && !takes {
+			t.Errorf("%s takes no reason", op)
+		}
+		if takes {
+			reason = "because of " + op
+			body["reason"] = reason
+		}
+		raw, _ := json.Marshal(body)
+		begun := time.Now()
+		headers := []string{"Postern-Context: default"}
+		switch method {
+		case "DELETE":
+			raw = nil
+		case "PATCH":
+			headers = append(headers, "If-Match: "+d.want(200, "GET", at, "").header.Get("ETag"))
+		}
+		a := d.call(method, send, string(raw), headers...)
+		if a.status >= 300 || a.body["changed"] == false && !slices.Contains([]string{"/senders/acct", hooked}, at) || bulk && a.body["changed"] != 1.0 {
+			t.Errorf("%s answered %d: %s", op, a.status, a.raw)
+			continue
+		}
+		if id := a.str("id"); object == "/actors" || object == "/api-keys" {
+			object += "/" + id
+		}
+		action := p.action
+		if action == "" {
+			if action = strings.ToLower(method); method == "POST" {
+				action = path[strings.LastIndex(path, "/")+1:]
+			}
+		}
+		var rows []any
+		for _, in := range []string{"default", "system", "shop", "new"} { // what is nobody's is kept in system
+			if in == "new" && object != "/contexts/new" {
+				continue
+			}
+			rows = append(rows, d.want(200, "GET", "/audit?limit=1&object="+object+"&action="+action, "", "Postern-Context: "+in).body["items"].([]any)...)
+		}
+		found := slices.ContainsFunc(rows, func(r any) bool {
+			v := r.(map[string]any)
+			when, err := time.Parse(time.RFC3339, v["at"].(string))
+			return v["actor"] == "dev" && v["via"] == "http" && v["reason"] == reason && v["request_id"] == a.header.Get("Postern-Request-Id") &&
+				err == nil && when.Sub(begun).Abs() < time.Minute
+		})
+		if !found {
+			t.Errorf("%s leaves no row of audit with action %q, object %q, reason %q and its request: %v", op, action, object, reason, rows)
+		}
+		if p.tells == nil {
+			continue
+		}
+		for _, page := range p.tells(at) {
+			if told := d.want(200, "GET", page, "").raw; !strings.Contains(told, "dev") || !strings.Contains(told, reason) {
+				t.Errorf("after %s, %s names neither who nor why: %s", op, page, told)
+			}
+		}
+	}
+}
+
+// takesReason says whether the body of an operation has a reason.
+func takesReason(doc map[string]any, method, path string) bool {
+	at := func(v any, keys ...string) any {
+		for _, k := range keys {
+			m, _ := v.(map[string]any)
+			v = m[k]
+		}
+		return v
+	}
+	schema := at(doc, "paths", path, strings.ToLower(method), "requestBody", "content", "application/json", "schema")
+	if ref, ok := at(schema, "$ref").(string); ok {
+		schema = at(doc, "components", "schemas", ref[strings.LastIndex(ref, "/")+1:])
+	}
+	return at(schema, "properties", "reason") != nil
+}
