@@ -180,6 +180,8 @@ func TestTablesFit80Columns(t *testing.T) {
 		"contexts": {"name": long, "state": "removed", "paused": true, "max_depth": json.Number("1000000000"), "require_key": true, "declared_queues": false},
 		"api-keys": {"id": "0123456789abcdef", "name": long, "role": "executor", "only": map[string]any{"queues": []any{long}}, "expires_at": "2050-01-01T00:00:00Z",
 			"last_used_at": "2020-01-01T00:00:00Z"},
+		"processors": {"name": long, "state": "running", "high": json.Number("100000"), "med": json.Number("100000"), "executing": true,
+			"pending_callbacks": json.Number("10000"), "starving": map[string]any{"queue": "Med"}, "tick_interval": "1m30s", "owner": long},
 		"machines": {"name": long, "seed": long},
 		"others":   {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}

@@ -37,7 +37,7 @@ var layouts = map[string][]column{
 		{head: "id", cell: field("id"), firm: true}, {head: "name", cell: field("name")}, {head: "role", cell: field("role"), firm: true},
 		{head: "only", cell: field("only")}, {head: "expires", cell: since("expires_at"), firm: true}, {head: "used", cell: since("last_used_at"), firm: true}},
 	"processors": {
-		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: field("state"), firm: true}, {head: "high", cell: field("high"), firm: true},
+		{head: "name", cell: field("name")}, {head: "state", cell: field("state"), firm: true}, {head: "high", cell: field("high"), firm: true},
 		{head: "med", cell: field("med"), firm: true}, {head: "executing", cell: field("executing"), firm: true}, {head: "callbacks", cell: field("pending_callbacks"), firm: true},
 		{head: "starving", cell: field("starving.queue"), firm: true}, {head: "every", cell: field("tick_interval")}, {head: "owner", cell: field("owner")}},
 	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
