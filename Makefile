@@ -19,7 +19,7 @@ demo: ## run everything, post the samples, watch them go out (needs nothing but 
 .PHONY: test
 test: ## every test, against a real PostgreSQL that is found or started
 	@test -n "$(RACE)" || echo 'no C compiler: the tests run without the race detector'
-	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -json ./... | $(GO) run ./internal/pgtest/cmd/report
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -timeout 30m -json ./... | $(GO) run ./internal/pgtest/cmd/report
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 
