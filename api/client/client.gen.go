@@ -231,6 +231,59 @@ const (
 	SenderViewStateWAITINGINCLUSION SenderViewState = "WAITING_INCLUSION"
 )
 
+// Defines values for SourceEventViewStatus.
+const (
+	SourceEventViewStatusActive     SourceEventViewStatus = "Active"
+	SourceEventViewStatusDead       SourceEventViewStatus = "Dead"
+	SourceEventViewStatusQueued     SourceEventViewStatus = "Queued"
+	SourceEventViewStatusSuccessful SourceEventViewStatus = "Successful"
+)
+
+// Defines values for SourceSettingsKind.
+const (
+	SourceSettingsKindHTTPJSON SourceSettingsKind = "http_json"
+	SourceSettingsKindPush     SourceSettingsKind = "push"
+	SourceSettingsKindSui      SourceSettingsKind = "sui"
+)
+
+// Defines values for SourceSettingsOnUndecodable.
+const (
+	SourceSettingsOnUndecodableDead SourceSettingsOnUndecodable = "dead"
+	SourceSettingsOnUndecodableHalt SourceSettingsOnUndecodable = "halt"
+)
+
+// Defines values for SourceSettingsStart.
+const (
+	SourceSettingsStartEarliest SourceSettingsStart = "earliest"
+	SourceSettingsStartLatest   SourceSettingsStart = "latest"
+)
+
+// Defines values for SourceViewKind.
+const (
+	SourceViewKindHTTPJSON SourceViewKind = "http_json"
+	SourceViewKindPush     SourceViewKind = "push"
+	SourceViewKindSui      SourceViewKind = "sui"
+)
+
+// Defines values for SourceViewOnUndecodable.
+const (
+	SourceViewOnUndecodableDead SourceViewOnUndecodable = "dead"
+	SourceViewOnUndecodableHalt SourceViewOnUndecodable = "halt"
+)
+
+// Defines values for SourceViewStart.
+const (
+	SourceViewStartEarliest SourceViewStart = "earliest"
+	SourceViewStartLatest   SourceViewStart = "latest"
+)
+
+// Defines values for SourceViewState.
+const (
+	SourceViewStateFailed  SourceViewState = "failed"
+	SourceViewStatePaused  SourceViewState = "paused"
+	SourceViewStateRunning SourceViewState = "running"
+)
+
 // Defines values for StarvingLineQueue.
 const (
 	StarvingLineQueueMed StarvingLineQueue = "Med"
@@ -303,6 +356,20 @@ const (
 const (
 	ListDeliveriesParamsOrderAsc  ListDeliveriesParamsOrder = "asc"
 	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
+)
+
+// Defines values for ListEventsParamsStatus.
+const (
+	ListEventsParamsStatusActive     ListEventsParamsStatus = "Active"
+	ListEventsParamsStatusDead       ListEventsParamsStatus = "Dead"
+	ListEventsParamsStatusQueued     ListEventsParamsStatus = "Queued"
+	ListEventsParamsStatusSuccessful ListEventsParamsStatus = "Successful"
+)
+
+// Defines values for ListEventsParamsOrder.
+const (
+	ListEventsParamsOrderAsc  ListEventsParamsOrder = "asc"
+	ListEventsParamsOrderDesc ListEventsParamsOrder = "desc"
 )
 
 // Defines values for ListBatchesParamsPriority.
@@ -996,6 +1063,15 @@ type ErrorView struct {
 	Message string  `json:"message"`
 }
 
+// EventIdentity defines model for EventIdentity.
+type EventIdentity struct {
+	Checkpoint *string `json:"checkpoint,omitempty"`
+	Digest     string  `json:"digest"`
+
+	// Index of the event in what the digest is of
+	Index *int64 `json:"index,omitempty"`
+}
+
 // EventView defines model for EventView.
 type EventView struct {
 	Cursor string `json:"cursor"`
@@ -1008,6 +1084,12 @@ type EventView struct {
 
 	// Type Examples: transaction.done
 	Type string `json:"type"`
+}
+
+// EventsOutputBody defines model for EventsOutputBody.
+type EventsOutputBody struct {
+	Items []SourceEventView `json:"items"`
+	Next  *string           `json:"next"`
 }
 
 // EvictBatchInputBody defines model for EvictBatchInputBody.
@@ -1494,6 +1576,46 @@ type PurgeOutputBody struct {
 // PurgeOutputBodyResult defines model for PurgeOutputBody.Result.
 type PurgeOutputBodyResult string
 
+// PushInputBody defines model for PushInputBody.
+type PushInputBody struct {
+	// Cursor where whoever brings them goes on; stored with them
+	Cursor json.RawMessage `json:"cursor,omitempty"`
+
+	// Events several, instead of identity and json
+	Events []PushedEvent `json:"events,omitempty"`
+
+	// Identity of one event
+	Identity *EventIdentity `json:"identity,omitempty"`
+
+	// JSON of one event
+	JSON json.RawMessage `json:"json,omitempty"`
+
+	// Source of kind push
+	//
+	// Examples: claim-7f3
+	Source string `json:"source"`
+}
+
+// PushOutputBody defines model for PushOutputBody.
+type PushOutputBody struct {
+	// Items in the order of the request
+	Items []PushedView `json:"items"`
+}
+
+// PushedEvent defines model for PushedEvent.
+type PushedEvent struct {
+	Identity EventIdentity   `json:"identity"`
+	JSON     json.RawMessage `json:"json"`
+}
+
+// PushedView defines model for PushedView.
+type PushedView struct {
+	ID string `json:"id"`
+
+	// Known it was stored before
+	Known bool `json:"known"`
+}
+
 // QueueSettings defines model for QueueSettings.
 type QueueSettings struct {
 	// MaxDepth Else the context's.
@@ -1661,6 +1783,15 @@ type RetrySettings struct {
 // RetrySettingsKind defines model for RetrySettings.Kind.
 type RetrySettingsKind string
 
+// RewindInputBody defines model for RewindInputBody.
+type RewindInputBody struct {
+	// Cursor of the source, as it gave it; missing or null: its start
+	Cursor json.RawMessage `json:"cursor,omitempty"`
+
+	// Reason Kept in the audit row.
+	Reason *string `json:"reason,omitempty"`
+}
+
 // RolesBody defines model for RolesBody.
 type RolesBody struct {
 	Roles []RolesBodyRoles `json:"roles"`
@@ -1753,6 +1884,146 @@ type SenderViewState string
 // SendersOutputBody defines model for SendersOutputBody.
 type SendersOutputBody struct {
 	Items []SenderView `json:"items"`
+	Next  *string      `json:"next"`
+}
+
+// SourceEventView defines model for SourceEventView.
+type SourceEventView struct {
+	Checkpoint *string   `json:"checkpoint"`
+	CreatedAt  time.Time `json:"created_at"`
+	Digest     *string   `json:"digest"`
+	Error      *string   `json:"error"`
+	ID         string    `json:"id"`
+
+	// Identity how its source names it
+	Identity string `json:"identity"`
+
+	// JSON of one event only
+	JSON      json.RawMessage       `json:"json,omitempty"`
+	NotBefore *time.Time            `json:"not_before"`
+	Retried   int64                 `json:"retried"`
+	Source    string                `json:"source"`
+	Status    SourceEventViewStatus `json:"status"`
+
+	// Tool null if it could not be read
+	Tool      *string   `json:"tool"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// SourceEventViewStatus defines model for SourceEventView.Status.
+type SourceEventViewStatus string
+
+// SourceMap defines model for SourceMap.
+type SourceMap struct {
+	// Cursor /next_cursor unless said.
+	Cursor *string `json:"cursor,omitempty"`
+	Digest *string `json:"digest,omitempty"`
+
+	// Fqn The name of the tool that an event calls.
+	//
+	// Examples: /parsedJson/tool_fqn
+	Fqn string `json:"fqn"`
+
+	// ID /id unless said.
+	ID *string `json:"id,omitempty"`
+
+	// Items /events unless said.
+	Items *string `json:"items,omitempty"`
+
+	// More /has_more unless said.
+	More *string `json:"more,omitempty"`
+}
+
+// SourceSettings defines model for SourceSettings.
+type SourceSettings struct {
+	// Filter sui: which events to ask for.
+	Filter json.RawMessage `json:"filter,omitempty"`
+
+	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. push: POST /events.
+	Kind SourceSettingsKind `json:"kind"`
+
+	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui wants fqn alone.
+	Map SourceMap `json:"map"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// OnUndecodable An event that cannot be read: stop before it (default), or store it as Dead and go on.
+	OnUndecodable *SourceSettingsOnUndecodable `json:"on_undecodable,omitempty"`
+
+	// PageSize 50 unless said.
+	PageSize *int64 `json:"page_size,omitempty"`
+
+	// PollEvery After a page with nothing behind it; 1s unless said.
+	//
+	// Examples: 1s
+	PollEvery *string `json:"poll_every,omitempty"`
+
+	// Start Where a new source begins; earliest unless said.
+	Start *SourceSettingsStart `json:"start,omitempty"`
+
+	// URL Of what is fetched; where workers may live.
+	URL *string `json:"url,omitempty"`
+}
+
+// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. push: POST /events.
+type SourceSettingsKind string
+
+// SourceSettingsOnUndecodable An event that cannot be read: stop before it (default), or store it as Dead and go on.
+type SourceSettingsOnUndecodable string
+
+// SourceSettingsStart Where a new source begins; earliest unless said.
+type SourceSettingsStart string
+
+// SourceView defines model for SourceView.
+type SourceView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Cursor after what is stored; missing: from its start
+	Cursor json.RawMessage `json:"cursor,omitempty"`
+
+	// Failures since it last answered
+	Failures int64           `json:"failures"`
+	Filter   json.RawMessage `json:"filter,omitempty"`
+	Kind     SourceViewKind  `json:"kind"`
+
+	// LagSeconds for how long it has not been read to its end
+	LagSeconds float64   `json:"lag_seconds"`
+	LastError  *string   `json:"last_error"`
+	Map        SourceMap `json:"map"`
+	Name       string    `json:"name"`
+
+	// NextAt when it is asked next
+	NextAt        *time.Time              `json:"next_at"`
+	OnUndecodable SourceViewOnUndecodable `json:"on_undecodable"`
+	PageSize      int64                   `json:"page_size"`
+	PollEvery     string                  `json:"poll_every"`
+
+	// PolledAt when it last answered
+	PolledAt *time.Time      `json:"polled_at"`
+	Start    SourceViewStart `json:"start"`
+	State    SourceViewState `json:"state"`
+	URL      string          `json:"url"`
+	Version  int64           `json:"version"`
+}
+
+// SourceViewKind defines model for SourceView.Kind.
+type SourceViewKind string
+
+// SourceViewOnUndecodable defines model for SourceView.OnUndecodable.
+type SourceViewOnUndecodable string
+
+// SourceViewStart defines model for SourceView.Start.
+type SourceViewStart string
+
+// SourceViewState defines model for SourceView.State.
+type SourceViewState string
+
+// SourcesOutputBody defines model for SourcesOutputBody.
+type SourcesOutputBody struct {
+	Items []SourceView `json:"items"`
 	Next  *string      `json:"next"`
 }
 
@@ -2384,6 +2655,26 @@ type ResumeDispatcherParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListEventsParamsStatus is a part of ListEvents.
+type ListEventsParamsStatus string
+
+// ListEventsParamsOrder is a part of ListEvents.
+type ListEventsParamsOrder string
+
+// ListEventsParams are the parameters of ListEvents; what is zero is not sent.
+type ListEventsParams struct {
+	Source        []string                 `query:"source"`
+	Status        []ListEventsParamsStatus `query:"status"`
+	Tool          []string                 `query:"tool"`
+	Digest        []string                 `query:"digest"`
+	CreatedAfter  time.Time                `query:"created_after"`
+	CreatedBefore time.Time                `query:"created_before"`
+	Limit         int64                    `query:"limit"`
+	Order         ListEventsParamsOrder    `query:"order"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
 // ListPoolsParams are the parameters of ListPools; what is zero is not sent.
 type ListPoolsParams struct {
 	Limit int64 `query:"limit"`
@@ -2713,6 +3004,70 @@ type ResumeSenderParams struct {
 
 // UnblockSenderParams are the parameters of UnblockSender; what is zero is not sent.
 type UnblockSenderParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListSourcesParams are the parameters of ListSources; what is zero is not sent.
+type ListSourcesParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteSourceParams are the parameters of DeleteSource; what is zero is not sent.
+type DeleteSourceParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchSourceJSONBody is a part of PatchSource.
+type PatchSourceJSONBody map[string]interface{}
+
+// PatchSourceParams are the parameters of PatchSource; what is zero is not sent.
+type PatchSourceParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutSourceParams are the parameters of PutSource; what is zero is not sent.
+type PutSourceParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PauseSourceParams are the parameters of PauseSource; what is zero is not sent.
+type PauseSourceParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeSourceParams are the parameters of ResumeSource; what is zero is not sent.
+type ResumeSourceParams struct {
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// RewindSourceParams are the parameters of RewindSource; what is zero is not sent.
+type RewindSourceParams struct {
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3069,6 +3424,9 @@ type PauseDispatcherJSONRequestBody = ReasonBody
 // ResumeDispatcherJSONRequestBody defines body for ResumeDispatcher for application/json ContentType.
 type ResumeDispatcherJSONRequestBody = ReasonBody
 
+// PushEventsJSONRequestBody defines body for PushEvents for application/json ContentType.
+type PushEventsJSONRequestBody = PushInputBody
+
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
 
@@ -3143,6 +3501,21 @@ type ResumeSenderJSONRequestBody = ReasonBody
 
 // UnblockSenderJSONRequestBody defines body for UnblockSender for application/json ContentType.
 type UnblockSenderJSONRequestBody = ReasonBody
+
+// PatchSourceJSONRequestBody defines body for PatchSource for application/json ContentType.
+type PatchSourceJSONRequestBody PatchSourceJSONBody
+
+// PutSourceJSONRequestBody defines body for PutSource for application/json ContentType.
+type PutSourceJSONRequestBody = SourceSettings
+
+// PauseSourceJSONRequestBody defines body for PauseSource for application/json ContentType.
+type PauseSourceJSONRequestBody = ReasonBody
+
+// ResumeSourceJSONRequestBody defines body for ResumeSource for application/json ContentType.
+type ResumeSourceJSONRequestBody = ReasonBody
+
+// RewindSourceJSONRequestBody defines body for RewindSource for application/json ContentType.
+type RewindSourceJSONRequestBody = RewindInputBody
 
 // PatchSubscriptionJSONRequestBody defines body for PatchSubscription for application/json ContentType.
 type PatchSubscriptionJSONRequestBody PatchSubscriptionJSONBody
@@ -3433,6 +3806,9 @@ var Operations = []Operation{
 	{Name: "PutDispatcher", Method: "PUT", Path: "/dispatchers/{type}", Summary: "Create or replace a dispatcher", Query: []string{"dry_run"}},
 	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"dry_run"}},
 	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Let a paused type go on", Query: []string{"dry_run"}},
+	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
+	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
+	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
@@ -3480,6 +3856,14 @@ var Operations = []Operation{
 	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"dry_run"}},
 	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"dry_run"}},
 	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"dry_run"}},
+	{Name: "ListSources", Method: "GET", Path: "/sources", Summary: "List sources of events", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteSource", Method: "DELETE", Path: "/sources/{name}", Summary: "End a source; its events stay", Query: []string{"dry_run"}},
+	{Name: "GetSource", Method: "GET", Path: "/sources/{name}", Summary: "Read one source, with its cursor and lag"},
+	{Name: "PatchSource", Method: "PATCH", Path: "/sources/{name}", Summary: "Change a source", Query: []string{"dry_run"}},
+	{Name: "PutSource", Method: "PUT", Path: "/sources/{name}", Summary: "Create or replace a source", Query: []string{"dry_run"}},
+	{Name: "PauseSource", Method: "POST", Path: "/sources/{name}/pause", Summary: "Stop reading a source", Query: []string{"dry_run"}},
+	{Name: "ResumeSource", Method: "POST", Path: "/sources/{name}/resume", Summary: "Go on reading, also after a failure", Query: []string{"dry_run"}},
+	{Name: "RewindSource", Method: "POST", Path: "/sources/{name}/rewind", Summary: "Read again from a cursor; nothing is stored twice", Query: []string{"dry_run"}},
 	{Name: "ListSubscriptions", Method: "GET", Path: "/subscriptions", Summary: "List subscriptions", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteSubscription", Method: "DELETE", Path: "/subscriptions/{name}", Summary: "End a subscription", Query: []string{"dry_run"}},
 	{Name: "GetSubscription", Method: "GET", Path: "/subscriptions/{name}", Summary: "Read one subscription"},
@@ -3751,6 +4135,24 @@ func (c *Client) PauseDispatcher(ctx context.Context, pType string, params *Paus
 func (c *Client) ResumeDispatcher(ctx context.Context, pType string, params *ResumeDispatcherParams, body *ResumeDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/dispatchers/%s/resume", segment(pType))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListEvents: List events. GET /events
+func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams) (*Answer[EventsOutputBody], error) {
+	path := "/events"
+	return ask[EventsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PushEvents: Bring events to a source of kind push. POST /events
+func (c *Client) PushEvents(ctx context.Context, body *PushEventsJSONRequestBody) (*Answer[PushOutputBody], error) {
+	path := "/events"
+	return ask[PushOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// GetEvent: Read one event. GET /events/{id}
+func (c *Client) GetEvent(ctx context.Context, id string) (*Answer[SourceEventView], error) {
+	path := fmt.Sprintf("/events/%s", segment(id))
+	return ask[SourceEventView](ctx, c, "GET", path, nil, nil)
 }
 
 // GetLimits: The limits in force. GET /limits
@@ -4032,6 +4434,54 @@ func (c *Client) ResumeSender(ctx context.Context, account string, params *Resum
 // UnblockSender: Let a blocked sender work again. POST /senders/{account}/unblock
 func (c *Client) UnblockSender(ctx context.Context, account string, params *UnblockSenderParams, body *UnblockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/unblock", segment(account))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListSources: List sources of events. GET /sources
+func (c *Client) ListSources(ctx context.Context, params *ListSourcesParams) (*Answer[SourcesOutputBody], error) {
+	path := "/sources"
+	return ask[SourcesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteSource: End a source; its events stay. DELETE /sources/{name}
+func (c *Client) DeleteSource(ctx context.Context, name string, params *DeleteSourceParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/sources/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetSource: Read one source, with its cursor and lag. GET /sources/{name}
+func (c *Client) GetSource(ctx context.Context, name string) (*Answer[SourceView], error) {
+	path := fmt.Sprintf("/sources/%s", segment(name))
+	return ask[SourceView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchSource: Change a source. PATCH /sources/{name}
+func (c *Client) PatchSource(ctx context.Context, name string, params *PatchSourceParams, body *PatchSourceJSONRequestBody) (*Answer[SourceView], error) {
+	path := fmt.Sprintf("/sources/%s", segment(name))
+	return ask[SourceView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutSource: Create or replace a source. PUT /sources/{name}
+func (c *Client) PutSource(ctx context.Context, name string, params *PutSourceParams, body *PutSourceJSONRequestBody) (*Answer[SourceView], error) {
+	path := fmt.Sprintf("/sources/%s", segment(name))
+	return ask[SourceView](ctx, c, "PUT", path, params, body)
+}
+
+// PauseSource: Stop reading a source. POST /sources/{name}/pause
+func (c *Client) PauseSource(ctx context.Context, name string, params *PauseSourceParams, body *PauseSourceJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/sources/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeSource: Go on reading, also after a failure. POST /sources/{name}/resume
+func (c *Client) ResumeSource(ctx context.Context, name string, params *ResumeSourceParams, body *ResumeSourceJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/sources/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// RewindSource: Read again from a cursor; nothing is stored twice. POST /sources/{name}/rewind
+func (c *Client) RewindSource(ctx context.Context, name string, params *RewindSourceParams, body *RewindSourceJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/sources/%s/rewind", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 

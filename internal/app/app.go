@@ -76,7 +76,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace, Retention: time.Duration(cfg.Retention) * 24 * time.Hour})
 	}
 	if role.Serve && !role.Work {

@@ -145,6 +145,17 @@ var access = map[string]rule{
 	"disable-authorization": {least: admins},
 	"send-batch":            {least: executors, post: true}, // whom its mode names (S4.11)
 
+	"list-sources":  {least: readers},
+	"get-source":    {least: readers},
+	"put-source":    {least: admins},
+	"patch-source":  {least: admins},
+	"delete-source": {least: admins},
+	"pause-source":  {least: admins},
+	"resume-source": {least: admins},
+	"rewind-source": {least: admins},
+	"list-events":   {least: readers},
+	"get-event":     {least: readers},
+	"push-events":   {least: executors, post: true},
 	"validate-walk": {least: anyone, where: nowhere},
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role

@@ -238,6 +238,17 @@ func (a *API) routes() {
 	post(a, tag, "/authorizations/{label}/disable", "disable-authorization", "Let no more batches be sent", a.disableAuthorization, 200)
 	post(a, tag, "/authorizations/{label}/send", "send-batch", "Send a batch, or hear which rule forbids it", a.sendBatch, 201)
 	tag = "leader"
+	get(a, tag, "/sources", "list-sources", "List sources of events", a.listSources)
+	get(a, tag, "/sources/{name}", "get-source", "Read one source, with its cursor and lag", a.getSource)
+	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", a.putSource, 200, 201)
+	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", a.patchSource)
+	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", a.deleteSource)
+	post(a, tag, "/sources/{name}/pause", "pause-source", "Stop reading a source", a.pauseSource, 200)
+	post(a, tag, "/sources/{name}/resume", "resume-source", "Go on reading, also after a failure", a.resumeSource, 200)
+	post(a, tag, "/sources/{name}/rewind", "rewind-source", "Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
+	get(a, tag, "/events", "list-events", "List events", a.listEvents)
+	post(a, tag, "/events", "push-events", "Bring events to a source of kind push", a.pushEvents, 201, 200)
+	get(a, tag, "/events/{id}", "get-event", "Read one event", a.getEvent)
 	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
 	tag = "access"
 	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)

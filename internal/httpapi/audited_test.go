@@ -22,6 +22,8 @@ var noLever = map[string]string{
 	"POST /processors/{name}/tick":           "anybody may, all the time; the batch keeps what came of it",
 	"POST /processors/{name}/callbacks/{id}": "the answer to a batch, which keeps it",
 	"PUT /processors/{name}/height":          "a reading of the chain",
+
+	"POST /events": "a post: its source shows who reads it, and how far",
 }
 
 // pulled is one lever: what is there when it is pulled, and what it leaves behind.
@@ -68,6 +70,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		return "/api-keys/" + d.want(201, "POST", "/api-keys", `{"name": "k", "role": "reader"}`).str("id")
 	}
 	const hook = `{"kind": "webhook", "url": "http://127.0.0.1:1/", "events": ["transaction.done"]}`
+	const pushes = `{"kind": "push", "map": {"fqn": "/tool"}}`
 	history := func(at string) []string { return []string{at + "/history"} }
 	its := func(at string) []string { return []string{at + "/why"} }
 	last := func(string) []string { return []string{fmt.Sprintf("/queues/q-%d/why", n)} }
@@ -147,6 +150,13 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /authorizations/{label}":       {arrange: made("/authorizations/old", allowed("old"))},
 		"POST /authorizations/{label}/disable": {arrange: made("/authorizations/one", allowed("one"))},
 		"POST /authorizations/{label}/enable":  {arrange: made("/authorizations/two", allowed("two"), "disable")},
+
+		"PUT /sources/{name}":         {arrange: func() string { return "/sources/new" }, body: pushes},
+		"PATCH /sources/{name}":       {arrange: made("/sources/one", pushes), action: "put"},
+		"DELETE /sources/{name}":      {arrange: made("/sources/old", pushes)},
+		"POST /sources/{name}/pause":  {arrange: made("/sources/one", pushes)},
+		"POST /sources/{name}/resume": {arrange: made("/sources/one", pushes, "pause")},
+		"POST /sources/{name}/rewind": {arrange: made("/sources/one", pushes)},
 
 		"PUT /contexts/{name}":                 {arrange: func() string { return "/contexts/new" }},
 		"PATCH /contexts/{name}":               {arrange: made(shop, `{}`), action: "put"},

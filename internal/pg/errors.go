@@ -128,6 +128,14 @@ var constraints = map[string]fault.Kind{
 	"one_success_per_action":        fault.Internal,
 	"one_callback_per_batch":        fault.Internal,
 	"one_row_per_step":              fault.Internal,
+	"source_kind_is_known":          fault.Invalid,
+	"source_start_is_known":         fault.Invalid,
+	"on_undecodable_is_known":       fault.Invalid,
+	"source_state_is_known":         fault.Internal,
+	"one_source_per_name":           fault.Conflict,
+	"one_event_per_number":          fault.Internal,
+	"event_status_is_known":         fault.Internal,
+	"one_event_per_identity":        fault.Internal,
 }
 
 // partitioned names the keys of the tables that have a partition per day. PostgreSQL names the violated

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/telemetry"
@@ -19,8 +20,9 @@ import (
 type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
-	Webhook     func(context.Context, remote.Message) remote.Receipt // calls endpoints; nil: nobody does
-	SigningKey  ed25519.PrivateKey                                   // signs webhooks besides their secrets; nil: none
+	Webhook     func(context.Context, remote.Message) remote.Receipt        // calls endpoints; nil: nobody does
+	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble) // asks sources for pages; nil: nobody does
+	SigningKey  ed25519.PrivateKey                                          // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
 	Traces      *telemetry.Traces  // nil for none
@@ -102,6 +104,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
+	background(e.listenLoop)
 	background(e.Store.KeepFresh)
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	background(e.tickLoop)

@@ -1,0 +1,91 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+)
+
+const pushSource = `{"kind": "push", "map": {"fqn": "/tool"}}`
+
+func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
+	d := newDoor(t)
+	s := d.want(201, "PUT", "/sources/chain", `{"kind": "sui", "url": "http://127.0.0.1:1/", "filter": {"Package": "0x1"}, "map": {"fqn": "/parsedJson/tool"}, "poll_every": "90s"}`)
+	if s.str("state") != "running" || s.str("poll_every") != "1m30s" || s.body["page_size"] != 50.0 || s.str("start") != "earliest" || s.header.Get("Location") != "/sources/chain" ||
+		!strings.Contains(s.raw, `"filter":{"Package":`) {
+		t.Errorf("%s", s.raw)
+	}
+	if s := d.want(200, "PATCH", "/sources/chain", `{"page_size": 7, "start": "latest"}`); s.body["page_size"] != 7.0 || s.str("poll_every") != "1m30s" || s.str("start") != "latest" {
+		t.Errorf("%s", s.raw)
+	}
+	d.want(200, "POST", "/sources/chain/pause", "")
+	if l := d.want(200, "POST", "/sources/chain/pause", ""); l.body["changed"] != false {
+		t.Errorf("%s", l.raw)
+	}
+	d.want(200, "POST", "/sources/chain/rewind", `{"cursor": {"txDigest": "d", "eventSeq": "3"}, "reason": "the indexer lost a day"}`)
+	if s := d.want(200, "GET", "/sources/chain", ""); s.str("state") != "paused" || !strings.Contains(s.raw, `"eventSeq"`) || s.body["next_at"] != nil {
+		t.Errorf("%s", s.raw)
+	}
+	if a := d.want(200, "GET", "/audit?object=/sources/chain&action=rewind", ""); !strings.Contains(a.raw, "the indexer lost a day") {
+		t.Errorf("%s", a.raw)
+	}
+	if s := d.want(200, "GET", "/sources", ""); len(s.body["items"].([]any)) != 1 {
+		t.Errorf("%s", s.raw)
+	}
+	for field, body := range map[string]string{
+		"/filter":     `{"kind": "sui", "url": "http://127.0.0.1:1/", "map": {"fqn": "/t"}}`,
+		"/url":        `{"kind": "http_json", "url": "file:///etc/passwd", "map": {"fqn": "/t"}}`,
+		"/map/fqn":    `{"kind": "push", "map": {"fqn": ""}}`,
+		"/start":      `{"kind": "http_json", "url": "http://127.0.0.1:1/", "map": {"fqn": "/t"}, "start": "latest"}`,
+		"/poll_every": `{"kind": "push", "map": {"fqn": "/t"}, "poll_every": "soon"}`,
+	} {
+		if a := d.want(422, "PUT", "/sources/bad", body); !strings.Contains(a.raw, `"pointer":"`+field+`"`) {
+			t.Errorf("%s: %s", field, a.raw)
+		}
+	}
+	d.want(204, "DELETE", "/sources/chain", "")
+	d.refused(404, "not_found", "GET", "/sources/chain", "")
+	d.refused(404, "not_found", "POST", "/sources/chain/pause", "")
+}
+
+func TestEventsArePushedListedAndRead(t *testing.T) {
+	d := newDoor(t)
+	d.want(201, "PUT", "/sources/app", pushSource)
+	one := `{"source": "app", "identity": {"checkpoint": "7", "digest": "0xab", "index": 2}, "json": {"tool": "xyz.labs.add@1", "n": 1.50}}`
+	first := d.want(201, "POST", "/events", one)
+	again := d.want(200, "POST", "/events", one)
+	if !strings.Contains(first.raw, `"known":false`) || strings.Replace(first.raw, "false", "true", 1) != again.raw {
+		t.Errorf("%s %s", first.raw, again.raw)
+	}
+	d.refused(409, "idempotency_conflict", "POST", "/events", strings.Replace(one, "1.50", "2", 1))
+	d.want(201, "POST", "/events", `{"source": "app", "cursor": 9, "events": [{"identity": {"digest": "0xcd"}, "json": {"tool": "xyz.labs.sub@1"}},
+		{"identity": {"digest": "0xcd", "index": 1}, "json": {"tool": "xyz.labs.add@1"}}]}`)
+	for text, body := range map[string]string{
+		"it names no tool at /tool":        `{"source": "app", "identity": {"digest": "x"}, "json": {}}`,
+		"stands in this request twice":     `{"source": "app", "events": [{"identity": {"digest": "y"}, "json": {"tool": "xyz.labs.sub@1"}}, {"identity": {"digest": "y"}, "json": {"tool": "xyz.labs.add@1"}}]}`,
+		"identity is required":             `{"source": "app"}`,
+		"json is required":                 `{"source": "app", "identity": {"digest": "x"}}`,
+		"one event with identity and json": `{"source": "app", "identity": {"digest": "x"}, "json": {}, "events": [{"identity": {"digest": "y"}, "json": {}}]}`,
+	} {
+		if a := d.want(422, "POST", "/events", body); !strings.Contains(a.str("detail"), text) {
+			t.Errorf("%s, want %q", a.raw, text)
+		}
+	}
+	d.refused(404, "not_found", "POST", "/events", strings.Replace(one, "app", "nowhere", 1))
+	page := d.want(200, "GET", "/events?limit=2&order=asc", "")
+	if list := page.body["items"].([]any); len(list) != 2 || page.body["next"] == nil || list[0].(map[string]any)["status"] != "Queued" || strings.Contains(page.raw, `"json"`) {
+		t.Errorf("%s", page.raw)
+	}
+	if rest := d.want(200, "GET", "/events?limit=2&order=asc&cursor="+page.str("next"), ""); len(rest.body["items"].([]any)) != 1 || rest.body["next"] != nil {
+		t.Errorf("%s", rest.raw)
+	}
+	if list := d.want(200, "GET", "/events?tool=xyz.labs.add@1&digest=0xab&status=Queued&source=app", ""); len(list.body["items"].([]any)) != 1 {
+		t.Errorf("%s", list.raw)
+	}
+	id := first.body["items"].([]any)[0].(map[string]any)["id"].(string)
+	if e := d.want(200, "GET", "/events/"+id, ""); e.str("identity") != "0xab:2" || e.str("checkpoint") != "7" || !strings.Contains(e.raw, `1.50`) {
+		t.Errorf("%s", e.raw)
+	}
+	d.refused(404, "not_found", "GET", "/events/none", "")
+	d.want(201, "PUT", "/sources/pulled", `{"kind": "http_json", "url": "http://127.0.0.1:1/", "map": {"fqn": "/tool"}}`)
+	d.refused(409, "wrong_state", "POST", "/events", strings.Replace(one, "app", "pulled", 1))
+}

@@ -1,0 +1,180 @@
+package leader
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Source is where events come from (S1.1).
+type Source struct {
+	Name          string
+	Kind          string          // sui, http_json, push
+	URL           string          // "" for push
+	Filter        json.RawMessage // of sui: which events it is asked for
+	Map           SourceMap
+	Start         string // earliest, latest
+	PollEvery     time.Duration
+	PageSize      int
+	OnUndecodable string // halt, dead
+}
+
+// SourceMap says where things are, as JSON pointers: Items, Cursor and More from the root of a page, ID,
+// Digest and FQN from an item. sui has its own for all but FQN.
+type SourceMap struct {
+	Items  string `json:"items,omitempty" maxLength:"200" doc:"/events unless said."`
+	ID     string `json:"id,omitempty" maxLength:"200" doc:"/id unless said."`
+	Cursor string `json:"cursor,omitempty" maxLength:"200" doc:"/next_cursor unless said."`
+	More   string `json:"more,omitempty" maxLength:"200" doc:"/has_more unless said."`
+	Digest string `json:"digest,omitempty" maxLength:"200"`
+	FQN    string `json:"fqn" maxLength:"200" example:"/parsedJson/tool_fqn" doc:"The name of the tool that an event calls."`
+}
+
+// WithDefaults fills in what was not said.
+func (s Source) WithDefaults() Source {
+	set := func(v *string, d string) {
+		if *v == "" {
+			*v = d
+		}
+	}
+	set(&s.Start, "earliest")
+	set(&s.OnUndecodable, "halt")
+	if s.PollEvery == 0 {
+		s.PollEvery = time.Second
+	}
+	if s.PageSize == 0 {
+		s.PageSize = 50
+	}
+	if s.Kind == "http_json" {
+		set(&s.Map.Items, "/events")
+		set(&s.Map.ID, "/id")
+		set(&s.Map.Cursor, "/next_cursor")
+		set(&s.Map.More, "/has_more")
+	}
+	return s
+}
+
+// Validate refuses what cannot work, with the field.
+func (s Source) Validate() error {
+	pulled := s.Kind == "sui" || s.Kind == "http_json"
+	switch {
+	case !pulled && s.Kind != "push":
+		return fault.At("/kind", "kind %q: want sui, http_json or push", fault.Clip(s.Kind))
+	case s.Start != "earliest" && s.Start != "latest":
+		return fault.At("/start", "start %q: want earliest or latest", fault.Clip(s.Start))
+	case s.Start == "latest" && s.Kind != "sui":
+		return fault.At("/start", "start latest: a source of kind %s cannot be asked for its end; begin with earliest, or rewind it to a cursor that you know", s.Kind)
+	case s.OnUndecodable != "halt" && s.OnUndecodable != "dead":
+		return fault.At("/on_undecodable", "on_undecodable %q: want halt or dead", fault.Clip(s.OnUndecodable))
+	case s.PollEvery < 100*time.Millisecond || s.PollEvery > 24*time.Hour:
+		return fault.At("/poll_every", "poll_every %s: want 100ms to 24h", s.PollEvery)
+	case s.PageSize < 1 || s.PageSize > 1000:
+		return fault.At("/page_size", "page_size %d: want 1 to 1000", s.PageSize)
+	case !pulled && s.URL != "":
+		return fault.At("/url", "url: what is pushed is not fetched; leave it out")
+	case s.Kind != "sui" && len(s.Filter) > 0:
+		return fault.At("/filter", "filter: only a source of kind sui takes one")
+	case s.Kind == "sui" && len(s.Filter) == 0:
+		return fault.At("/filter", "filter is required: which events to ask for, such as {\"MoveEventModule\": ...}")
+	}
+	if pulled {
+		u, err := url.Parse(s.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "" {
+			return fault.At("/url", "url %q: want an absolute http or https URL", fault.Clip(s.URL))
+		}
+	}
+	if s.Map.FQN == "" {
+		return fault.At("/map/fqn", "map.fqn is required: an event without the name of a tool means nothing")
+	}
+	for field, p := range map[string]string{"items": s.Map.Items, "id": s.Map.ID, "cursor": s.Map.Cursor, "more": s.Map.More, "digest": s.Map.Digest, "fqn": s.Map.FQN} {
+		if p != "" && p[0] != '/' {
+			return fault.At("/map/"+field, "map.%s %q: want a JSON pointer, which begins with /", field, fault.Clip(p))
+		}
+	}
+	return nil
+}
+
+// Ask is the request for a page.
+type Ask struct {
+	Method, URL string
+	Body        []byte
+}
+
+// Page asks for what comes after a cursor, nil for the beginning. Of a sui source that is to start at its
+// end, and has no cursor yet, it asks for the last event.
+func (s Source) Page(cursor json.RawMessage) Ask {
+	if s.Kind == "sui" {
+		filter, last, limit := s.Filter, s.seeksEnd(cursor), s.PageSize
+		if len(cursor) == 0 {
+			cursor = json.RawMessage("null")
+		}
+		if last {
+			limit = 1
+		}
+		body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "suix_queryEvents", "params": []any{filter, cursor, limit, last}})
+		return Ask{"POST", s.URL, body}
+	}
+	u, _ := url.Parse(s.URL)
+	q := u.Query()
+	q.Set("limit", strconv.Itoa(s.PageSize))
+	if text, ok := scalar(cursor); ok {
+		q.Set("cursor", text)
+	}
+	u.RawQuery = q.Encode()
+	return Ask{"GET", u.String(), nil}
+}
+
+func (s Source) seeksEnd(cursor json.RawMessage) bool {
+	return s.Kind == "sui" && s.Start == "latest" && len(cursor) == 0
+}
+
+// scalar is a JSON string without its quotes, or a number; false for anything else.
+func scalar(raw json.RawMessage) (string, bool) {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) == 0:
+		return "", false
+	case raw[0] == '"':
+		var text string
+		err := json.Unmarshal(raw, &text)
+		return text, err == nil
+	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
+		return string(raw), true
+	}
+	return "", false
+}
+
+// at follows a JSON pointer (RFC 6901) and returns what it finds, nil for nothing.
+func at(raw json.RawMessage, pointer string) json.RawMessage {
+	for pointer != "" {
+		var step string
+		step, pointer, _ = strings.Cut(pointer[1:], "/")
+		if pointer != "" {
+			pointer = "/" + pointer
+		}
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		switch raw = bytes.TrimSpace(raw); {
+		case len(raw) > 0 && raw[0] == '{':
+			var object map[string]json.RawMessage
+			if json.Unmarshal(raw, &object) != nil {
+				return nil
+			}
+			raw = object[step]
+		case len(raw) > 0 && raw[0] == '[':
+			var list []json.RawMessage
+			i, err := strconv.Atoi(step)
+			if json.Unmarshal(raw, &list) != nil || err != nil || i < 0 || i >= len(list) {
+				return nil
+			}
+			raw = list[i]
+		default:
+			return nil
+		}
+	}
+	return raw
+}

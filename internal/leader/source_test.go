@@ -1,0 +1,153 @@
+package leader_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+func sui() leader.Source {
+	return leader.Source{Kind: "sui", URL: "http://127.0.0.1:9000", Filter: json.RawMessage(`{"Package": "0x1"}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}}.WithDefaults()
+}
+
+func paged() leader.Source {
+	return leader.Source{Kind: "http_json", URL: "http://127.0.0.1:9000/log?a=b", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults()
+}
+
+func items(p leader.Page) string {
+	var list []string
+	for _, it := range p.Items {
+		list = append(list, fmt.Sprintf("%s %s %s %q", it.Identity, it.Checkpoint, it.FQN, it.Undecoded))
+	}
+	return strings.Join(list, "; ")
+}
+
+// S1.1: what is asked, and what is read of the answer.
+func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
+	s := sui()
+	if a := s.Page(nil); a.Method != "POST" || string(a.Body) != `{"id":1,"jsonrpc":"2.0","method":"suix_queryEvents","params":[{"Package":"0x1"},null,50,false]}` {
+		t.Errorf("%s %s", a.Method, a.Body)
+	}
+	if a := s.Page(json.RawMessage(`{"txDigest":"d","eventSeq":"1"}`)); !strings.Contains(string(a.Body), `{"txDigest":"d","eventSeq":"1"},50,false`) {
+		t.Errorf("%s", a.Body)
+	}
+	p, trouble := s.Read([]byte(`{"jsonrpc":"2.0","id":1,"result":{"data":[
+		{"id":{"txDigest":"d1","eventSeq":"0"},"checkpoint":"77","parsedJson":{"tool":"xyz.labs.add@1","n":1.50}},
+		{"id":{"txDigest":"d1","eventSeq":"1"},"parsedJson":{"tool":"labs@1"}},
+		{"id":{"txDigest":"d2"},"parsedJson":{"tool":"xyz.labs.add@1"}},
+		{"id":{"txDigest":"d3","eventSeq":"0"},"parsedJson":{"tool":"xyz.labs.add@1","s":"\u0000"}},
+		{"id":{"txDigest":"d4","eventSeq":"0"}}],"nextCursor":{"txDigest":"d4","eventSeq":"0"},"hasNextPage":true}}`), nil)
+	if trouble != nil || !p.More || string(p.Cursor) != `{"txDigest":"d4","eventSeq":"0"}` || !strings.Contains(string(p.Items[0].JSON), "1.50") || string(p.Items[3].JSON) != "null" {
+		t.Errorf("%+v %v", p, trouble)
+	}
+	for _, part := range []string{`d1:0 77 xyz.labs.add@1 ""; `, `d1:1   "it names the tool \"labs@1\": Invalid tool FQN format"; `, `sha256:`, `"it has no id.txDigest and id.eventSeq"`,
+		`d3:0   "there is a NUL in it"; `, `d4:0   "it names no tool at /parsedJson/tool"`} {
+		if !strings.Contains(items(p), part) {
+			t.Errorf("%s lacks %s", items(p), part)
+		}
+	}
+	s.Start = "latest"
+	if a := s.Page(nil); !strings.Contains(string(a.Body), `null,1,true`) {
+		t.Errorf("%s", a.Body)
+	}
+	p, trouble = s.Read([]byte(`{"result":{"data":[{"id":{"txDigest":"last","eventSeq":"9"}}],"nextCursor":{"x":1},"hasNextPage":true}}`), nil)
+	if trouble != nil || len(p.Items) != 0 || string(p.Cursor) != `{"txDigest":"last","eventSeq":"9"}` {
+		t.Errorf("%+v %v", p, trouble)
+	}
+
+	h := paged()
+	if a := h.Page(nil); a.Method != "GET" || a.URL != "http://127.0.0.1:9000/log?a=b&limit=50" {
+		t.Error(a.URL)
+	}
+	if a := h.Page(json.RawMessage(`"a b"`)); a.URL != "http://127.0.0.1:9000/log?a=b&cursor=a+b&limit=50" {
+		t.Error(a.URL)
+	}
+	h.Map.Digest, h.Map.ID = "/meta/tx", "/meta/ids/1"
+	p, trouble = h.Read([]byte(`{"events": [{"meta": {"tx": "0xab", "ids": [1, 12345678901234567890]}, "tool": "xyz.labs.add@2"}], "next_cursor": 12345678901234567890, "has_more": false}`), nil)
+	if trouble != nil || p.More || string(p.Cursor) != "12345678901234567890" || p.Items[0].Identity != "12345678901234567890" || p.Items[0].Digest != "0xab" {
+		t.Errorf("%+v %v", p, trouble)
+	}
+}
+
+// S1.3.
+func TestTroubleIsRetryableOrTerminal(t *testing.T) {
+	for status, retry := range map[int]bool{0: true, 408: true, 425: true, 429: true, 500: true, 503: true, 599: true, 400: false, 401: false, 404: false, 302: false} {
+		if leader.Refused(status, "").Retryable != retry {
+			t.Errorf("HTTP %d", status)
+		}
+	}
+	for body, retry := range map[string]bool{
+		`{"error":{"code":-32603,"message":"m"}}`:                        true,
+		`{"error":{"code":-32000,"message":"m"}}`:                        true,
+		`{"error":{"code":-32099,"message":"m"}}`:                        true,
+		`{"error":{"code":-32100,"message":"m"}}`:                        false,
+		`{"error":{"code":-32602,"message":"m"}}`:                        false,
+		`{"error":{"code":1,"status":"DeadlineExceeded","message":"m"}}`: true,
+		`{"error":{"code":1,"status":"NotFound","message":"m"}}`:         false,
+		`{"error":"?"}`: false,
+		`{"result":{}}`: false,
+		`<html>`:        false,
+		``:              false,
+	} {
+		if _, trouble := sui().Read([]byte(body), nil); trouble == nil || trouble.Retryable != retry {
+			t.Errorf("%s: %+v", body, trouble)
+		}
+	}
+	for _, body := range []string{`{}`, `{"events": {}}`, `{"events": [], "next_cursor": {}}`, `[`} {
+		if _, trouble := paged().Read([]byte(body), nil); trouble == nil || trouble.Retryable {
+			t.Errorf("%s: %+v", body, trouble)
+		}
+	}
+}
+
+func TestSourcesThatCannotWorkAreRefused(t *testing.T) {
+	for _, s := range []leader.Source{sui(), paged(), {Kind: "push", Map: leader.SourceMap{FQN: "/t"}}} {
+		if err := s.WithDefaults().Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for field, change := range map[string]func(*leader.Source){
+		"/kind":           func(s *leader.Source) { s.Kind = "kafka" },
+		"/url":            func(s *leader.Source) { s.URL = "ftp://x" },
+		"/start":          func(s *leader.Source) { s.Start = "latest" },
+		"/on_undecodable": func(s *leader.Source) { s.OnUndecodable = "skip" },
+		"/poll_every":     func(s *leader.Source) { s.PollEvery = time.Millisecond },
+		"/page_size":      func(s *leader.Source) { s.PageSize = 1001 },
+		"/filter":         func(s *leader.Source) { s.Filter = json.RawMessage(`{}`) },
+		"/map/fqn":        func(s *leader.Source) { s.Map.FQN = "" },
+		"/map/items":      func(s *leader.Source) { s.Map.Items = "events" },
+	} {
+		s := paged()
+		change(&s)
+		if err := s.Validate(); fault.KindOf(err) != fault.Invalid || fault.As(err).Fields[0].Pointer != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	s := sui()
+	s.Filter = nil
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "filter is required") {
+		t.Error(err)
+	}
+}
+
+func FuzzReadPage(f *testing.F) {
+	f.Add([]byte(`{"result":{"data":[{"id":{"txDigest":"d1","eventSeq":"0"}}]}}`), true)
+	f.Add([]byte(`{"events":[{"id":1}]}`), false)
+	f.Fuzz(func(t *testing.T, body []byte, asSui bool) {
+		s := paged()
+		if asSui {
+			s = sui()
+		}
+		p, trouble := s.Read(body, nil)
+		for _, it := range p.Items {
+			if trouble != nil || it.Identity == "" || len(it.Identity) > 255 || !json.Valid(it.JSON) || (it.FQN == "") == (it.Undecoded == "") {
+				t.Errorf("%+v %v", it, trouble)
+			}
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// Event is one request to run a tool (S1.4).
+type Event struct {
+	ID         uuid.UUID
+	Source     string
+	Identity   string
+	Checkpoint string
+	Digest     string
+	JSON       json.RawMessage // of one event only
+	FQN        string
+	Status     string
+	Retried    int
+	Error      string
+	NotBefore  *time.Time
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+}
+
+const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried, e.error, e.not_before, e.created_at, e.updated_at`
+
+func scanEvent(row pgx.CollectableRow) (*Event, error) {
+	v, id := &Event{}, ""
+	if err := row.Scan(&id, &v.Source, &v.Identity, &v.Checkpoint, &v.Digest, &v.JSON, &v.FQN, &v.Status, &v.Retried, &v.Error, &v.NotBefore, &v.CreatedAt, &v.UpdatedAt); err != nil {
+		return nil, err
+	}
+	var err error
+	v.ID, err = uuid.Parse(id)
+	return v, err
+}
+
+// EventFilter narrows a list of events. Empty fields do not narrow.
+type EventFilter struct {
+	Source, Status, Tool, Digest []string
+	After, Before                time.Time // of their creation, half-open
+	FromAt                       time.Time // the cursor: time and id of the last one
+	FromID                       uuid.UUID
+	Ascending                    bool
+	Limit                        int
+}
+
+// Events lists events of a context by creation. Served by event_listed, along which it goes until the page is
+// full.
+func (s *Store) Events(ctx context.Context, contextID int32, f EventFilter) ([]*Event, error) {
+	way, order := `<`, `DESC`
+	if f.Ascending {
+		way, order = `>`, `ASC`
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+		WHERE e.context_id = $1 AND ($2::text[] IS NULL OR s.name = ANY ($2)) AND ($3::text[] IS NULL OR e.status = ANY ($3))
+			AND ($4::text[] IS NULL OR e.fqn = ANY ($4)) AND ($5::text[] IS NULL OR e.digest = ANY ($5))
+			AND ($6::timestamptz IS NULL OR e.created_at >= $6) AND ($7::timestamptz IS NULL OR e.created_at < $7)
+			AND ($8::timestamptz IS NULL OR (e.created_at, e.event_id) `+way+` ($8, $9::text::uuid))
+		ORDER BY e.created_at `+order+`, e.event_id `+order+` LIMIT $10`,
+		contextID, f.Source, f.Status, f.Tool, f.Digest, nullable(f.After), nullable(f.Before), nullable(f.FromAt), f.FromID.String(), f.Limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanEvent)
+	return list, known(err)
+}
+
+// Event returns one event, or NotFound.
+func (s *Store) Event(ctx context.Context, contextID int32, id uuid.UUID) (*Event, error) {
+	rows, err := s.db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+		WHERE e.event_id = $2::text::uuid AND e.context_id = $1`, contextID, id.String())
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanEvent)
+	if err != nil {
+		return nil, known(err)
+	}
+	if len(list) == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "no event %q", id)
+	}
+	return list[0], nil
+}
+
+// Pushed is an event that was pushed: its id, and whether it was stored before.
+type Pushed struct {
+	ID    uuid.UUID
+	Known bool
+}
+
+// PushEvents stores events that somebody brings to a source of kind push, with the cursor of the one who brings
+// them (nil: as it is), in one SQL transaction, all or none. One that is there with the same content is known;
+// Conflict "idempotency_conflict": with another. The source's row is locked, so that what is read of its events
+// is what the last one who pushed has committed.
+func (s *Store) PushEvents(ctx context.Context, contextID int32, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		var id int32
+		var kind string
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT source_id, kind FROM postern.source WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, contextID, source).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &kind}, func() error { return nil })
+			return err
+		})
+		var identities, bodies []string
+		for _, it := range items {
+			identities, bodies = append(identities, it.Identity), append(bodies, string(it.JSON))
+		}
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		switch {
+		case id == 0:
+			return noSource(source)
+		case kind != "push":
+			return fault.New(fault.Conflict, "wrong_state", "source %q is of kind %s: only into one of kind push can events be brought", fault.Clip(source), kind)
+		}
+		there := map[string]Pushed{}
+		other := ""
+		b = &pgx.Batch{}
+		b.Queue(`SELECT e.event_id::text, e.identity, e.json = n.json::jsonb FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(identity, json)
+			JOIN postern.event e ON (e.source_id, e.identity) = ($1, n.identity)`, id, identities, bodies).Query(func(rows pgx.Rows) error {
+			var text, identity string
+			var same bool
+			_, err := pgx.ForEachRow(rows, []any{&text, &identity, &same}, func() error {
+				was, err := uuid.Parse(text)
+				if there[identity] = (Pushed{was, true}); !same {
+					other = identity
+				}
+				return err
+			})
+			return err
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if other != "" {
+			return fault.New(fault.Conflict, "idempotency_conflict", "event %q of source %q is stored with another content", fault.Clip(other), fault.Clip(source)).
+				With("existing", map[string]string{"id": there[other].ID.String()})
+		}
+		out = make([]Pushed, len(items))
+		var rows columns
+		for i, it := range items {
+			if p, known := there[it.Identity]; known {
+				out[i] = p
+				continue
+			}
+			if err := addEvent(&rows, contextID, id, it, "Queued", "", now); err != nil {
+				return err
+			}
+			fresh, err := uuid.Parse(rows.cols[0][len(rows.cols[0])-1].(string))
+			if err != nil {
+				return err
+			}
+			out[i] = Pushed{ID: fresh}
+			there[it.Identity] = Pushed{fresh, true}
+		}
+		b = &pgx.Batch{}
+		if len(rows.cols) > 0 {
+			eventRowInsert.queue(b, rows)
+		}
+		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3 WHERE source_id = $1`, id, jsonText(cursor), now)
+		return t.commit(ctx, b)
+	})
+	return out, err
+}

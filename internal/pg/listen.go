@@ -1,0 +1,202 @@
+package pg
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// Look is the right to ask a source for one page, and to store it.
+type Look struct {
+	Source
+	ContextID int32
+	Fence     int64
+}
+
+// TakeLooks hands out sources that are to be looked at, and leases each for that long: for less, if its node
+// dies. It never waits: a source whose row is locked is being taken or stored, and skipped. next is when there
+// will be another, zero for nobody knows.
+func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Duration) (list []*Look, next time.Time, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		list, next = nil, time.Time{}
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+sourceColumns+`, s.context_id, s.fence FROM postern.source s
+			LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (s.node_id, s.node_epoch) AND n.dead_at IS NULL
+			JOIN postern.context c ON c.context_id = s.context_id AND NOT c.paused AND c.removed_at IS NULL
+			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
+				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
+			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				l := &Look{}
+				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
+					return err
+				}
+				list = append(list, l)
+			}
+			return rows.Err()
+		})
+		b.Queue(`SELECT coalesce(min(next_at), 'epoch') FROM postern.source WHERE removed_at IS NULL AND kind <> 'push' AND state = 'running' AND node_id IS NULL
+			AND next_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).QueryRow(func(row pgx.Row) error { return row.Scan(&next) })
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return t.rollback(ctx)
+		}
+		var c columns
+		for _, l := range list {
+			l.Fence++
+			c.add(l.ID, l.Fence)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.source s SET fence = x.fence, node_id = $3, node_epoch = $4, lease_until = $5
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) x(source_id, fence) WHERE s.source_id = x.source_id`, c.args(n.ID, n.Epoch, now.Add(lease))...)
+		return t.commit(ctx, b)
+	})
+	return list, next, err
+}
+
+// Stored is what became of a page.
+type Stored struct {
+	New     int
+	Known   int  // were stored before
+	Dead    int  // could not be read, and are stored as Dead
+	Fenced  bool // nothing was stored: the source is somebody else's by now, or was changed
+	More    bool // there is more, and it goes on at once
+	Stopped string
+}
+
+// StorePage stores the events of a page and moves the cursor, in one SQL transaction (S1.2): whoever dies before
+// its commit has stored nothing, and the same page is asked for again; after it, the next. An event that is
+// there already, as the last of a page is where cursors are inclusive, is not stored again.
+//
+// The source's row is locked and its fence compared first, so that of two who looked only the one whose lease
+// it still is stores anything. Who pauses, rewinds or replaces the source raises the fence.
+func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out Stored, err error) {
+	err = s.onLook(ctx, l, &out, func(b *pgx.Batch, now time.Time) error {
+		rows, n := columns{}, 0
+		for _, it := range page.Items {
+			status, why := "Queued", ""
+			if it.Undecoded != "" {
+				why = fmt.Sprintf("event %q cannot be read: %s", fault.Clip(it.Identity), it.Undecoded)
+				if l.OnUndecodable == "halt" {
+					out.Stopped = why
+					break
+				}
+				status = "Dead"
+				out.Dead++
+			}
+			n++
+			if err := addEvent(&rows, l.ContextID, l.ID, it, status, why, now); err != nil {
+				return err
+			}
+		}
+		if n > 0 {
+			eventRowInsert.queue(b, rows)
+			last := b.QueuedQueries[len(b.QueuedQueries)-1]
+			last.Query(func(rows pgx.Rows) error {
+				for rows.Next() {
+				}
+				out.New = int(rows.CommandTag().RowsAffected())
+				out.Known = n - out.New
+				return rows.Err()
+			})
+		}
+		cursor := page.Cursor
+		if cursor == nil {
+			cursor = l.Cursor
+		}
+		out.More = page.More && out.Stopped == "" && !sameJSON(cursor, l.Cursor)
+		next, state := now.Add(l.PollEvery), "running"
+		switch {
+		case out.Stopped != "":
+			cursor, state = l.Cursor, "failed"
+		case out.More:
+			next = now
+		}
+		b.Queue(`UPDATE postern.source SET cursor = $2::text::jsonb, next_at = $3, polled_at = $4, caught_up_at = CASE WHEN $5 THEN $4 ELSE caught_up_at END,
+				failures = 0, last_error = $6, state = $7, node_id = NULL, node_epoch = NULL, lease_until = NULL,
+				version = CASE WHEN state = $7 THEN version ELSE version + 1 END WHERE source_id = $1`,
+			l.ID, jsonText(cursor), next, now, !out.More && out.Stopped == "", out.Stopped, state)
+		return nil
+	})
+	return out, err
+}
+
+// sameJSON compares what a source said with what the database gave back of it, which spaces it in its own way.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y bytes.Buffer
+	if len(a) == 0 || len(b) == 0 || json.Compact(&x, a) != nil || json.Compact(&y, b) != nil {
+		return len(a) == len(b)
+	}
+	var v, w any
+	return x.String() == y.String() || json.Unmarshal(a, &v) == nil && json.Unmarshal(b, &w) == nil && reflect.DeepEqual(v, w)
+}
+
+// FailLook writes down that there was no page: the source is asked again after wait, or, where asking again
+// cannot help, stops until somebody resumes it.
+func (s *Store) FailLook(ctx context.Context, l *Look, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
+	err = s.onLook(ctx, l, &out, func(b *pgx.Batch, now time.Time) error {
+		state := "running"
+		if !trouble.Retryable {
+			state, out.Stopped = "failed", trouble.Text
+		}
+		b.Queue(`UPDATE postern.source SET next_at = $2, failures = failures + 1, last_error = $3, state = $4, node_id = NULL, node_epoch = NULL,
+			lease_until = NULL, version = CASE WHEN state = $4 THEN version ELSE version + 1 END WHERE source_id = $1`, l.ID, now.Add(wait), trouble.Text, state)
+		return nil
+	})
+	return out, err
+}
+
+// onLook runs write with the source locked, if the look is still good.
+func (s *Store) onLook(ctx context.Context, l *Look, out *Stored, write func(*pgx.Batch, time.Time) error) error {
+	return s.run(ctx, func(t *txn) error {
+		*out = Stored{Fenced: true}
+		var fence int64
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT fence FROM postern.source WHERE source_id = $1 AND state = 'running' AND removed_at IS NULL FOR UPDATE`, l.ID).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&fence}, func() error { return nil })
+			return err
+		})
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if fence != l.Fence {
+			return t.rollback(ctx)
+		}
+		out.Fenced = false
+		b = &pgx.Batch{}
+		if err := write(b, now); err != nil {
+			return err
+		}
+		return t.commit(ctx, b)
+	})
+}
+
+var eventRowInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING", "event_id uuid", "context_id int", "source_id int", "identity text",
+	"checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "created_at timestamptz", "updated_at timestamptz")
+
+func addEvent(rows *columns, contextID, source int32, it leader.Item, status, why string, now time.Time) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	if !json.Valid(it.JSON) {
+		return fault.New(fault.Internal, "internal", "event %q is no JSON", fault.Clip(it.Identity))
+	}
+	rows.add(id.String(), contextID, source, it.Identity, it.Checkpoint, it.Digest, string(it.JSON), it.FQN, status, why, now, now)
+	return nil
+}

@@ -1,0 +1,170 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// Source is one with how far it was read.
+type Source struct {
+	leader.Source
+	ID         int32
+	State      string          // running, paused, failed
+	Cursor     json.RawMessage // null: from its start
+	PolledAt   *time.Time      // the last look that was answered
+	CaughtUpAt *time.Time      // the last one after which there was no more
+	Lag        time.Duration   // for how long it has not been caught up
+	LastError  string
+	Failures   int // since the last answer
+	NextAt     time.Time
+	Version    int64
+	CreatedAt  time.Time
+}
+
+const sourceColumns = `s.source_id, s.name, s.kind, s.url, s.filter, s.map, s.start, s.poll_every, s.page_size, s.on_undecodable, s.state, s.cursor,
+	s.polled_at, s.caught_up_at, s.last_error, s.failures, s.next_at, s.version, s.created_at`
+
+func (v *Source) fields() []any {
+	return []any{&v.ID, &v.Name, &v.Kind, &v.URL, &v.Filter, &v.Map, &v.Start, &v.PollEvery, &v.PageSize, &v.OnUndecodable, &v.State, &v.Cursor,
+		&v.PolledAt, &v.CaughtUpAt, &v.LastError, &v.Failures, &v.NextAt, &v.Version, &v.CreatedAt}
+}
+
+const sourcesSQL = `SELECT ` + sourceColumns + `, coalesce($5::timestamptz, clock_timestamp()) FROM postern.source s
+	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.name = $2) AND s.name > $3 ORDER BY s.name LIMIT $4`
+
+func (s *Store) sources(ctx context.Context, contextID int32, name, after string, limit int) ([]*Source, error) {
+	rows, err := s.db(ctx).Query(ctx, sourcesSQL, contextID, name, after, limit, s.now())
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Source, error) {
+		v := &Source{}
+		var now time.Time
+		err := row.Scan(append(v.fields(), &now)...)
+		since := v.CreatedAt
+		if v.CaughtUpAt != nil {
+			since = *v.CaughtUpAt
+		}
+		if v.Kind != "push" && (v.CaughtUpAt == nil || v.PolledAt.After(since) || v.Failures > 0 || v.State != "running") {
+			v.Lag = max(0, now.Sub(since))
+		}
+		return v, err
+	})
+	return list, known(err)
+}
+
+// Sources lists up to limit sources of a context by name, those after a given one.
+func (s *Store) Sources(ctx context.Context, contextID int32, after string, limit int) ([]*Source, error) {
+	return s.sources(ctx, contextID, "", after, limit)
+}
+
+// Source returns one source, or NotFound.
+func (s *Store) Source(ctx context.Context, contextID int32, name string) (*Source, error) {
+	list, err := s.sources(ctx, contextID, name, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || name == "" {
+		return nil, noSource(name)
+	}
+	return list[0], nil
+}
+
+func noSource(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no source %q", fault.Clip(name))
+}
+
+const sourceVersion = `SELECT version, removed_at IS NOT NULL FROM postern.source WHERE context_id = $1 AND name = $2 FOR UPDATE`
+
+// PutSource creates a source or replaces its settings; version as in matchVersion. Its cursor and state stay, and
+// so does what it has brought, also where one of that name was removed. A look that is under way stores nothing.
+func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version int64) (created bool, err error) {
+	if err := v.Validate(); err != nil {
+		return false, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		if created, err = t.lockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, next_at, created_at)
+			SELECT $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, d.now, d.now FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) d
+			ON CONFLICT (context_id, name) DO UPDATE SET kind = excluded.kind, url = excluded.url, filter = excluded.filter, map = excluded.map,
+				start = excluded.start, poll_every = excluded.poll_every, page_size = excluded.page_size, on_undecodable = excluded.on_undecodable,
+				state = CASE WHEN s.removed_at IS NULL THEN s.state ELSE 'running' END, next_at = excluded.next_at, fence = s.fence + 1,
+				node_id = NULL, node_epoch = NULL, lease_until = NULL, removed_at = NULL, version = s.version + 1`,
+			by.Context, v.Name, v.Kind, v.URL, jsonText(v.Filter), v.Map, v.Start, v.PollEvery, v.PageSize, v.OnUndecodable, s.now())
+		s.audit(b, by, "put", "/sources/"+v.Name)
+		return t.commit(ctx, b)
+	})
+	return created, err
+}
+
+// jsonText is JSON as an argument that is cast, NULL for nothing.
+func jsonText(raw json.RawMessage) any {
+	if len(raw) == 0 {
+		return nil
+	}
+	return string(raw)
+}
+
+// changeSource changes what a look goes by: one that is under way finds another fence, and stores nothing.
+func (s *Store) changeSource(ctx context.Context, by By, name, action, set string, args ...any) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		missing, err := t.lockVersion(ctx, 0, sourceVersion, by.Context, name)
+		switch {
+		case err != nil:
+			return err
+		case missing:
+			return noSource(name)
+		}
+		if err := by.seen(t.version); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.source SET fence = fence + 1, node_id = NULL, node_epoch = NULL, lease_until = NULL, version = version + 1,
+				next_at = coalesce($3::timestamptz, clock_timestamp()), `+set+` WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`+changed[action],
+			append([]any{by.Context, name, s.now()}, args...)...).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+			}
+			r.Changed = rows.CommandTag().RowsAffected() > 0
+			return rows.Err()
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		s.audit(b, by, action, "/sources/"+name)
+		return t.commit(ctx, b)
+	})
+	return r, err
+}
+
+// changed says when an action changes anything.
+var changed = map[string]string{"pause": ` AND state <> 'paused'`, "resume": ` AND state <> 'running'`}
+
+// PauseSource stops reading a source, or goes on where it stopped, also after a failure.
+func (s *Store) PauseSource(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+	if paused {
+		return s.changeSource(ctx, by, name, "pause", `state = 'paused'`)
+	}
+	return s.changeSource(ctx, by, name, "resume", `state = 'running', failures = 0, last_error = ''`)
+}
+
+// RewindSource reads a source again from a cursor of its own, nil for its start. What is stored is not stored
+// twice.
+func (s *Store) RewindSource(ctx context.Context, by By, name string, cursor json.RawMessage) (LeverResult, error) {
+	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL`, jsonText(cursor))
+}
+
+// RemoveSource ends a source. Its events stay.
+func (s *Store) RemoveSource(ctx context.Context, by By, name string) error {
+	_, err := s.changeSource(ctx, by, name, "delete", `removed_at = coalesce($3::timestamptz, clock_timestamp())`)
+	return err
+}

@@ -1,0 +1,31 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// pageTimeout is for one page of a source.
+const pageTimeout = 20 * time.Second
+
+// Fetch asks a source for a page: its body, or why there is none. Nothing is sent twice that changes anything:
+// a source is only read.
+func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
+	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout})
+	switch {
+	case p.refused || p.code == "bad_worker_url":
+		return nil, &leader.Trouble{Text: p.message}
+	case p.status == 0:
+		return nil, leader.Refused(0, p.message)
+	case !ok2xx(p.status):
+		return nil, leader.Refused(p.status, http.StatusText(p.status))
+	case p.unread == "answer_too_large":
+		return nil, &leader.Trouble{Text: "the answer is larger than 1 MiB: ask for smaller pages with page_size"}
+	case p.body == nil:
+		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
+	}
+	return p.body, nil
+}

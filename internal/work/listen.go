@@ -1,0 +1,92 @@
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// How a node looks at sources: so many at once, and none for longer than that without its lease being gone.
+const (
+	looksAtOnce = 16
+	lookLease   = time.Minute
+	lookEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
+)
+
+// listenLoop looks at the sources whose time has come, until ctx ends.
+func (e *Engine) listenLoop(ctx context.Context) {
+	if e.Fetch == nil {
+		return
+	}
+	for {
+		next := lookEvery
+		if e.trusted() {
+			n, at, err := e.listen(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil:
+				e.Log.Warn("listen", "error", err)
+			case n > 0:
+				next = 0
+			case !at.IsZero() && at.Unix() > 0:
+				if now, err := e.Store.Now(ctx); err == nil {
+					next = min(next, max(at.Sub(now), time.Millisecond))
+				}
+			}
+		}
+		if next > 0 && !pause(ctx, nil, next) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// ListenOnce asks each source that is due for one page, and returns how many those were.
+func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
+	n, _, err := e.listen(ctx)
+	return n, err
+}
+
+func (e *Engine) listen(ctx context.Context) (n int, next time.Time, err error) {
+	looks, next, err := e.Store.TakeLooks(ctx, *e.node.Load(), looksAtOnce, lookLease)
+	if err != nil {
+		return 0, next, err
+	}
+	var all sync.WaitGroup
+	for _, l := range looks {
+		all.Go(func() { e.look(ctx, l) })
+	}
+	all.Wait()
+	return len(looks), next, nil
+}
+
+// look asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
+// somebody asks for the same page again.
+func (e *Engine) look(ctx context.Context, l *pg.Look) {
+	var out pg.Stored
+	var err error
+	body, trouble := e.Fetch(ctx, l.Page(l.Cursor))
+	if trouble == nil {
+		page, unreadable := l.Read(body, l.Cursor)
+		if trouble = unreadable; trouble == nil {
+			out, err = e.Store.StorePage(ctx, l, page)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if trouble != nil {
+		out, err = e.Store.FailLook(ctx, l, trouble, backoff.Doubling(l.Failures+1, time.Second, time.Minute))
+	}
+	switch {
+	case err != nil:
+		e.Log.Warn("a page could not be stored: it is asked for again", "source", l.Name, "error", err)
+	case out.Stopped != "":
+		e.Log.Error("a source has stopped: find out why, then resume it", "source", l.Name, "error", out.Stopped)
+	case trouble != nil && l.Failures == 0:
+		e.Log.Warn("a source does not answer: it is asked again", "source", l.Name, "error", trouble.Text)
+	case out.New > 0:
+		e.Log.Debug("events stored", "source", l.Name, "new", out.New, "known", out.Known, "dead", out.Dead)
+	}
+}

@@ -1,0 +1,300 @@
+package work_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/work"
+)
+
+// eventLog is a log of n events over HTTP, in both shapes, whose cursors are inclusive: a page begins with the
+// event at which the one before ended.
+type eventLog struct {
+	*httptest.Server
+	n      atomic.Int64
+	status atomic.Int64 // what it answers with, 0 for pages
+	body   atomic.Pointer[string]
+}
+
+func newEventLog(t *testing.T) *eventLog {
+	l := &eventLog{}
+	l.Server = httptest.NewServer(http.HandlerFunc(l.serve))
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (l *eventLog) serve(w http.ResponseWriter, r *http.Request) {
+	if s := l.status.Load(); s != 0 {
+		w.WriteHeader(int(s))
+		return
+	}
+	if b := l.body.Load(); b != nil {
+		_, _ = w.Write([]byte(*b))
+		return
+	}
+	from, limit := int64(0), int64(0)
+	var rpc struct {
+		Method string
+		Params []json.RawMessage
+	}
+	if r.Method == http.MethodPost {
+		var at struct{ EventSeq string }
+		if json.NewDecoder(r.Body).Decode(&rpc) != nil || rpc.Method != "suix_queryEvents" || len(rpc.Params) != 4 {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_ = json.Unmarshal(rpc.Params[1], &at)
+		from, _ = strconv.ParseInt(at.EventSeq, 10, 64)
+		_ = json.Unmarshal(rpc.Params[2], &limit)
+		if string(rpc.Params[3]) == "true" {
+			from = l.n.Load() - 1
+		}
+	} else {
+		from, _ = strconv.ParseInt(r.URL.Query().Get("cursor"), 10, 64)
+		limit, _ = strconv.ParseInt(r.URL.Query().Get("limit"), 10, 64)
+	}
+	to := min(from+limit, l.n.Load())
+	items := []any{}
+	for i := from; i < to; i++ {
+		if rpc.Method == "" {
+			items = append(items, map[string]any{"id": i, "tool": "xyz.labs.add@1"})
+		} else {
+			items = append(items, map[string]any{"id": map[string]string{"txDigest": "d", "eventSeq": strconv.FormatInt(i, 10)}, "parsedJson": map[string]any{"tool": "xyz.labs.add@1"}})
+		}
+	}
+	page := map[string]any{"events": items, "next_cursor": max(to-1, 0), "has_more": to < l.n.Load()}
+	if rpc.Method != "" {
+		page = map[string]any{"jsonrpc": "2.0", "id": 1, "result": map[string]any{"data": items, "hasNextPage": to < l.n.Load(),
+			"nextCursor": map[string]string{"txDigest": "d", "eventSeq": strconv.FormatInt(max(to-1, 0), 10)}}}
+	}
+	_ = json.NewEncoder(w).Encode(page)
+}
+
+func (h *house) source(v leader.Source) {
+	h.t.Helper()
+	_, err := h.s.PutSource(h.ctx, h.by, v.WithDefaults(), 0)
+	h.must(err)
+}
+
+// stored lists how often each event of a source is stored, in the order of their numbers.
+func (h *house) stored(source string) (list []string) {
+	h.t.Helper()
+	rows, err := h.s.Pool().Query(h.ctx, `SELECT regexp_replace(e.identity, '^d:', '') FROM postern.event e JOIN postern.source s USING (source_id)
+		WHERE s.name = $1 ORDER BY length(e.identity), e.identity`, source)
+	h.must(err)
+	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	h.must(err)
+	return list
+}
+
+func (h *house) manual(change func(*work.Config)) *work.Engine {
+	h.t.Helper()
+	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h.t.Cleanup(client.Close)
+	c := work.Config{Store: h.s, Worker: client, Fetch: client.Fetch, NodeName: "n", TTL: time.Hour}
+	if change != nil {
+		change(&c)
+	}
+	e := work.New(c)
+	h.must(e.Manual(h.ctx))
+	return e
+}
+
+func sources(l *eventLog) []leader.Source {
+	return []leader.Source{
+		{Name: "paged", Kind: "http_json", URL: l.URL, Map: leader.SourceMap{FQN: "/tool"}, PageSize: 7},
+		{Name: "sui", Kind: "sui", URL: l.URL, Filter: json.RawMessage(`{"Package": "0x1"}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, PageSize: 7},
+	}
+}
+
+// Pages go on to the end of the log without a gap, over inclusive cursors, and then with what is new.
+func TestASourceIsReadToItsEndAndOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	log.n.Store(40)
+	for _, v := range sources(log) {
+		h.source(v)
+	}
+	h.source(leader.Source{Name: "late", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, Start: "latest"})
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	h.s.SetNow(&now)
+	drain := func() {
+		t.Helper()
+		for {
+			n, err := e.ListenOnce(h.ctx)
+			if h.must(err); n == 0 {
+				return
+			}
+		}
+	}
+	check := func(source string, from, to int) {
+		t.Helper()
+		var want []string
+		for i := from; i < to; i++ {
+			want = append(want, strconv.Itoa(i))
+		}
+		if got := h.stored(source); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s has %v, want %v", source, got, want)
+		}
+	}
+	drain()
+	check("paged", 0, 40)
+	check("sui", 0, 40)
+	check("late", 39, 40) // its cursor is inclusive, so the last one comes once
+	log.n.Store(53)
+	now = now.Add(time.Second)
+	drain()
+	check("paged", 0, 53)
+	check("sui", 0, 53)
+	check("late", 39, 53)
+}
+
+// deathsWanted is how often the listener dies in the test below: -deaths=1000 is the promise, and takes minutes.
+var deathsWanted = flag.Int("deaths", 60, "how often a listener dies")
+
+// The loss that the seed admits, a cursor that was saved for a message that was not sent, does not happen: the
+// listener dies at random points, and every event is stored exactly once.
+func TestAListenerThatDiesAnywhereLosesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	log.n.Store(100)
+	for _, v := range sources(log) {
+		v.PageSize = 5
+		h.source(v)
+	}
+	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	t.Cleanup(client.Close)
+	deaths := 0
+	for tries := 0; ; tries++ {
+		if tries > 10**deathsWanted {
+			t.Fatalf("not done after %d tries and %d deaths", tries, deaths)
+		}
+		// Each life is a node of its own. It dies before it asks, with the answer in hand, or at any moment of
+		// storing it: then its connection breaks off, before the commit or with a commit that nobody hears of.
+		ctx, die := context.WithCancel(h.ctx)
+		point := rand.IntN(5)
+		e := h.manual(func(c *work.Config) {
+			c.Fetch = func(_ context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
+				if point == 0 {
+					die()
+				}
+				body, trouble := client.Fetch(h.ctx, ask)
+				switch point {
+				case 1:
+					die()
+				case 2, 3:
+					time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, die)
+				}
+				return body, trouble
+			}
+		})
+		looked, err := e.ListenOnce(ctx)
+		if ctx.Err() != nil {
+			deaths++
+			looked = 1
+			_, err = h.s.Pool().Exec(h.ctx, `UPDATE postern.node SET dead_at = clock_timestamp(), epoch = epoch + 1 WHERE dead_at IS NULL`)
+		}
+		die()
+		if h.must(err); looked == 0 && deaths >= *deathsWanted {
+			break
+		}
+		if looked == 0 {
+			log.n.Add(50)
+			_, err := h.s.Pool().Exec(h.ctx, `UPDATE postern.source SET next_at = clock_timestamp()`)
+			h.must(err)
+		}
+	}
+	_, err := h.s.Pool().Exec(h.ctx, `UPDATE postern.source SET next_at = clock_timestamp()`)
+	h.must(err)
+	for e := h.manual(nil); ; {
+		n, err := e.ListenOnce(h.ctx)
+		if h.must(err); n == 0 {
+			break
+		}
+	}
+	for _, v := range sources(log) {
+		got := h.stored(v.Name)
+		if int64(len(got)) != log.n.Load() || got[len(got)-1] != strconv.FormatInt(log.n.Load()-1, 10) {
+			t.Errorf("%s: %d events stored of %d, after %d deaths", v.Name, len(got), log.n.Load(), deaths)
+		}
+	}
+}
+
+// What a source answers when it is in trouble, and that an operator brings it back.
+func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	log.n.Store(3)
+	h.source(sources(log)[0])
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	h.s.SetNow(&now)
+	listen := func() *pg.Source {
+		t.Helper()
+		now = now.Add(time.Minute)
+		_, err := e.ListenOnce(h.ctx)
+		h.must(err)
+		v, err := h.s.Source(h.ctx, h.by.Context, "paged")
+		h.must(err)
+		return v
+	}
+	log.status.Store(503)
+	listen()
+	if v := listen(); v.State != "running" || v.Failures != 2 || v.LastError != "HTTP 503: Service Unavailable" {
+		t.Errorf("%+v", v)
+	}
+	log.status.Store(404)
+	if v := listen(); v.State != "failed" {
+		t.Errorf("%+v", v)
+	}
+	log.status.Store(0)
+	if v := listen(); v.State != "failed" || len(h.stored("paged")) != 0 {
+		t.Errorf("%+v", v)
+	}
+	_, err = h.s.PauseSource(h.ctx, h.by, "paged", false)
+	h.must(err)
+	if v := listen(); v.State != "running" || v.Failures != 0 || v.LastError != "" || len(h.stored("paged")) != 3 {
+		t.Errorf("%+v", v)
+	}
+	broken := `{"events": [{"id": 3, "tool": "xyz.labs.add@1"}, {"id": 4}], "next_cursor": 4, "has_more": false}`
+	log.body.Store(&broken)
+	if v := listen(); v.State != "failed" || v.LastError != `event "4" cannot be read: it names no tool at /tool` || len(h.stored("paged")) != 4 {
+		t.Errorf("%+v %v", v, h.stored("paged"))
+	}
+}
+
+// A node that runs listens by itself.
+func TestARunningNodeListens(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	log.n.Store(20)
+	h.source(sources(log)[0])
+	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	t.Cleanup(client.Close)
+	h.engine("n", func(c *work.Config) { c.Fetch = client.Fetch })
+	for len(h.stored("paged")) < 20 && h.ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
