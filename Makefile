@@ -12,9 +12,12 @@ TESTFLAGS ?=
 help: ## this list
 	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
 
+# Not by `go run`, which makes a failure of Ctrl-C. On a terminal it is a job of its own: Ctrl-C is for it alone, and
+# make, which would die of it, ends well.
 .PHONY: demo
 demo: ## run everything, post the samples, watch them go out (needs nothing but Go)
-	$(GO) run ./cmd/postern demo
+	$(GO) build -o bin/postern ./cmd/postern
+	@[ ! -t 0 ] || set -m; bin/postern demo $(ARGS); exit $$?
 
 .PHONY: test
 test: ## every test, against a real PostgreSQL that is found or started

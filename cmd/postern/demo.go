@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -32,11 +33,18 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := newDev(cmd, ephemeral)
+			var log *app.HeldLog
+			d, err := newDev(cmd, ephemeral, func(c app.Config, f *os.File) (l *slog.Logger) {
+				l, log = app.LoggerHeld(c, f)
+				return l
+			})
+			if log != nil {
+				defer log.Release("\nthe log:\n")
+			}
 			if err != nil {
 				return err
 			}
-			return runDemo(cmd, d, once, asked)
+			return runDemo(cmd, d, log, once, asked)
 		},
 	}
 	addDevSettings(cmd, &ephemeral)
@@ -50,8 +58,8 @@ var errServer = errors.New("the server ended")
 // errUnexpected is how the demo ends if the samples did not end well; what is there can be looked at.
 var errUnexpected = errors.New("samples did not end as testdata/transactions says")
 
-// runDemo runs an installation with samples on it.
-func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
+// runDemo runs an installation with samples on it. Its log appears when they have ended.
+func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, once, asJSON bool) error {
 	server, stopServer := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	ctx, fail := context.WithCancelCause(cmd.Context())
 	ended := make(chan error, 1)
@@ -64,6 +72,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, once, asJSON bool) error {
 	if err == nil {
 		defer net.stop() // after the sequencer, whose calls it answers
 		err = samples(ctx, cmd, d, net, once, asJSON)
+		log.Release("\nmeanwhile the log said (the samples want some of it):\n")
 	}
 	if !once && ctx.Err() == nil && (err == nil || errors.Is(err, errUnexpected)) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nserving at %s until Ctrl-C\n", d.URL())

@@ -18,8 +18,11 @@ import (
 func TestTheDemoEndsAsItsSamplesSay(t *testing.T) {
 	t.Parallel()
 	r := postern(t, nil, "demo", "--once", "--ephemeral", "-o", "json")
-	r.want(t, 0)
+	r.want(t, 0, "\nmeanwhile the log said")
 	summary(t, r.stdout)
+	if strings.Contains(r.stderr, `{"`) {
+		t.Errorf("the log is for people here:\n%s", r.stderr)
+	}
 }
 
 // summary reads the line of a demo and checks it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := newDev(cmd, ephemeral)
+			d, err := newDev(cmd, ephemeral, app.Logger)
 			if err != nil {
 				return err
 			}
@@ -87,7 +88,7 @@ func devDefaults() map[string]string {
 
 // newDev builds a whole installation. What happens is told on standard error; a port that nobody asked
 // for is given up where it is in use.
-func newDev(cmd *cobra.Command, ephemeral bool) (*app.Dev, error) {
+func newDev(cmd *cobra.Command, ephemeral bool, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
 	cfg, list, err := settings(cmd, devDefaults())
 	if err != nil {
 		return nil, err
@@ -97,5 +98,5 @@ func newDev(cmd *cobra.Command, ephemeral bool) (*app.Dev, error) {
 		move = move || s.Env == "POSTERN_LISTEN" && s.Origin == "default"
 	}
 	return app.NewDev(cmd.Context(), cfg, app.DevOptions{Ephemeral: ephemeral, Move: move, Version: version(),
-		Say: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }}, app.Logger(cfg, os.Stderr))
+		Say: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }}, logger(cfg, os.Stderr))
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// terminal opens a pair of a pseudo-terminal: ours, and the one that a process has.
+func terminal(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	var unlock, number int32
+	for _, c := range []struct {
+		request uintptr
+		arg     *int32
+	}{{syscall.TIOCSPTLCK, &unlock}, {syscall.TIOCGPTN, &number}} {
+		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, ours.Fd(), c.request, uintptr(unsafe.Pointer(c.arg))); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	if theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	return ours, theirs
+}
+
+func TestCtrlCEndsMakeDemoWellOnATerminal(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	ours, theirs := terminal(t)
+	cmd := exec.Command("make", "demo", "ARGS=--ephemeral")
+	cmd.Dir = "../.."
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "DATABASE_URL=") && !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "MAKE") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	deadline := time.AfterFunc(5*time.Minute, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); ours.Close() })
+	defer deadline.Stop()
+	var said bytes.Buffer
+	for chunk, pressed := make([]byte, 4096), false; ; {
+		n, err := ours.Read(chunk)
+		said.Write(chunk[:n])
+		if !pressed && bytes.Contains(said.Bytes(), []byte("\x1b[J")) { // the table stands
+			pressed = true
+			ours.Write([]byte{3})
+		}
+		if err != nil { // nobody holds the other side any more
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "***") {
+		t.Errorf("Ctrl-C ended make demo with %v:\n%s", err, said.String())
+	}
+}
