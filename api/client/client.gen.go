@@ -2367,12 +2367,16 @@ type ListActorsParams struct {
 
 // PostActorParams are the parameters of PostActor; what is zero is not sent.
 type PostActorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// The same key and body again: the same actor.
 	IdempotencyKey string `header:"Idempotency-Key"`
 }
 
 // DeleteActorParams are the parameters of DeleteActor; what is zero is not sent.
 type DeleteActorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2386,6 +2390,8 @@ type PatchActorJSONBody map[string]interface{}
 
 // PatchActorParams are the parameters of PatchActor; what is zero is not sent.
 type PatchActorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2403,12 +2409,16 @@ type ListAPIKeysParams struct {
 
 // PostAPIKeyParams are the parameters of PostAPIKey; what is zero is not sent.
 type PostAPIKeyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// The same key and body again: the same API key, without its secret.
 	IdempotencyKey string `header:"Idempotency-Key"`
 }
 
 // DeleteAPIKeyParams are the parameters of DeleteAPIKey; what is zero is not sent.
 type DeleteAPIKeyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2419,6 +2429,8 @@ type DeleteAPIKeyParams struct {
 
 // RotateAPIKeyParams are the parameters of RotateAPIKey; what is zero is not sent.
 type RotateAPIKeyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2447,6 +2459,8 @@ type ListAuthorizationsParams struct {
 
 // PostAuthorizationParams are the parameters of PostAuthorization; what is zero is not sent.
 type PostAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2455,6 +2469,8 @@ type PostAuthorizationParams struct {
 
 // DeleteAuthorizationParams are the parameters of DeleteAuthorization; what is zero is not sent.
 type DeleteAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2465,6 +2481,8 @@ type DeleteAuthorizationParams struct {
 
 // PutAuthorizationParams are the parameters of PutAuthorization; what is zero is not sent.
 type PutAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2475,6 +2493,8 @@ type PutAuthorizationParams struct {
 
 // DisableAuthorizationParams are the parameters of DisableAuthorization; what is zero is not sent.
 type DisableAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2483,6 +2503,8 @@ type DisableAuthorizationParams struct {
 
 // EnableAuthorizationParams are the parameters of EnableAuthorization; what is zero is not sent.
 type EnableAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2491,6 +2513,8 @@ type EnableAuthorizationParams struct {
 
 // SendBatchParams are the parameters of SendBatch; what is zero is not sent.
 type SendBatchParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2506,6 +2530,8 @@ type ListContextsParams struct {
 
 // DeleteContextParams are the parameters of DeleteContext; what is zero is not sent.
 type DeleteContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2519,6 +2545,8 @@ type PatchContextJSONBody map[string]interface{}
 
 // PatchContextParams are the parameters of PatchContext; what is zero is not sent.
 type PatchContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2529,6 +2557,8 @@ type PatchContextParams struct {
 
 // PutContextParams are the parameters of PutContext; what is zero is not sent.
 type PutContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2539,6 +2569,8 @@ type PutContextParams struct {
 
 // DeleteMemberParams are the parameters of DeleteMember; what is zero is not sent.
 type DeleteMemberParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2547,6 +2579,8 @@ type DeleteMemberParams struct {
 
 // PutMemberParams are the parameters of PutMember; what is zero is not sent.
 type PutMemberParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2555,6 +2589,8 @@ type PutMemberParams struct {
 
 // PauseContextParams are the parameters of PauseContext; what is zero is not sent.
 type PauseContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2563,6 +2599,8 @@ type PauseContextParams struct {
 
 // ResumeContextParams are the parameters of ResumeContext; what is zero is not sent.
 type ResumeContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2591,6 +2629,8 @@ type ListDeliveriesParams struct {
 
 // RetryDeliveryParams are the parameters of RetryDelivery; what is zero is not sent.
 type RetryDeliveryParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2606,6 +2646,8 @@ type ListDispatchersParams struct {
 
 // DeleteDispatcherParams are the parameters of DeleteDispatcher; what is zero is not sent.
 type DeleteDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// Even while transactions of the type wait: they wait until it comes back.
@@ -2621,6 +2663,8 @@ type PatchDispatcherJSONBody map[string]interface{}
 
 // PatchDispatcherParams are the parameters of PatchDispatcher; what is zero is not sent.
 type PatchDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2631,6 +2675,8 @@ type PatchDispatcherParams struct {
 
 // PutDispatcherParams are the parameters of PutDispatcher; what is zero is not sent.
 type PutDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2641,6 +2687,8 @@ type PutDispatcherParams struct {
 
 // PauseDispatcherParams are the parameters of PauseDispatcher; what is zero is not sent.
 type PauseDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2649,6 +2697,8 @@ type PauseDispatcherParams struct {
 
 // ResumeDispatcherParams are the parameters of ResumeDispatcher; what is zero is not sent.
 type ResumeDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2684,6 +2734,8 @@ type ListPoolsParams struct {
 
 // DeletePoolParams are the parameters of DeletePool; what is zero is not sent.
 type DeletePoolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2697,6 +2749,8 @@ type PatchPoolJSONBody map[string]interface{}
 
 // PatchPoolParams are the parameters of PatchPool; what is zero is not sent.
 type PatchPoolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2707,6 +2761,8 @@ type PatchPoolParams struct {
 
 // PutPoolParams are the parameters of PutPool; what is zero is not sent.
 type PutPoolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2717,6 +2773,8 @@ type PutPoolParams struct {
 
 // PausePoolParams are the parameters of PausePool; what is zero is not sent.
 type PausePoolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2725,6 +2783,8 @@ type PausePoolParams struct {
 
 // ResumePoolParams are the parameters of ResumePool; what is zero is not sent.
 type ResumePoolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2740,6 +2800,8 @@ type ListProcessorsParams struct {
 
 // DeleteProcessorParams are the parameters of DeleteProcessor; what is zero is not sent.
 type DeleteProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2753,6 +2815,8 @@ type PatchProcessorJSONBody map[string]interface{}
 
 // PatchProcessorParams are the parameters of PatchProcessor; what is zero is not sent.
 type PatchProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2763,6 +2827,8 @@ type PatchProcessorParams struct {
 
 // PutProcessorParams are the parameters of PutProcessor; what is zero is not sent.
 type PutProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2803,6 +2869,8 @@ type ListBatchesParams struct {
 
 // EnqueueBatchParams are the parameters of EnqueueBatch; what is zero is not sent.
 type EnqueueBatchParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2811,6 +2879,8 @@ type EnqueueBatchParams struct {
 
 // EvictBatchParams are the parameters of EvictBatch; what is zero is not sent.
 type EvictBatchParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2819,6 +2889,8 @@ type EvictBatchParams struct {
 
 // PutHeightParams are the parameters of PutHeight; what is zero is not sent.
 type PutHeightParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2827,6 +2899,8 @@ type PutHeightParams struct {
 
 // InsertBatchParams are the parameters of InsertBatch; what is zero is not sent.
 type InsertBatchParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2835,6 +2909,8 @@ type InsertBatchParams struct {
 
 // PauseProcessorParams are the parameters of PauseProcessor; what is zero is not sent.
 type PauseProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2843,6 +2919,8 @@ type PauseProcessorParams struct {
 
 // ResumeProcessorParams are the parameters of ResumeProcessor; what is zero is not sent.
 type ResumeProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2875,6 +2953,8 @@ type ListQueuesParams struct {
 
 // DeleteQueueParams are the parameters of DeleteQueue; what is zero is not sent.
 type DeleteQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2888,6 +2968,8 @@ type PatchQueueJSONBody map[string]interface{}
 
 // PatchQueueParams are the parameters of PatchQueue; what is zero is not sent.
 type PatchQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2898,6 +2980,8 @@ type PatchQueueParams struct {
 
 // PutQueueParams are the parameters of PutQueue; what is zero is not sent.
 type PutQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2908,6 +2992,8 @@ type PutQueueParams struct {
 
 // DrainQueueParams are the parameters of DrainQueue; what is zero is not sent.
 type DrainQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2916,6 +3002,8 @@ type DrainQueueParams struct {
 
 // PauseQueueParams are the parameters of PauseQueue; what is zero is not sent.
 type PauseQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2924,6 +3012,8 @@ type PauseQueueParams struct {
 
 // PurgeQueueParams are the parameters of PurgeQueue; what is zero is not sent.
 type PurgeQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2932,6 +3022,8 @@ type PurgeQueueParams struct {
 
 // ResumeQueueParams are the parameters of ResumeQueue; what is zero is not sent.
 type ResumeQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2947,6 +3039,8 @@ type ListSendersParams struct {
 
 // DeleteSenderParams are the parameters of DeleteSender; what is zero is not sent.
 type DeleteSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2960,6 +3054,8 @@ type PatchSenderJSONBody map[string]interface{}
 
 // PatchSenderParams are the parameters of PatchSender; what is zero is not sent.
 type PatchSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2970,6 +3066,8 @@ type PatchSenderParams struct {
 
 // PutSenderParams are the parameters of PutSender; what is zero is not sent.
 type PutSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2980,6 +3078,8 @@ type PutSenderParams struct {
 
 // BlockSenderParams are the parameters of BlockSender; what is zero is not sent.
 type BlockSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2988,6 +3088,8 @@ type BlockSenderParams struct {
 
 // PauseSenderParams are the parameters of PauseSender; what is zero is not sent.
 type PauseSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -2996,6 +3098,8 @@ type PauseSenderParams struct {
 
 // ResumeSenderParams are the parameters of ResumeSender; what is zero is not sent.
 type ResumeSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3004,6 +3108,8 @@ type ResumeSenderParams struct {
 
 // UnblockSenderParams are the parameters of UnblockSender; what is zero is not sent.
 type UnblockSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3019,6 +3125,8 @@ type ListSourcesParams struct {
 
 // DeleteSourceParams are the parameters of DeleteSource; what is zero is not sent.
 type DeleteSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3032,6 +3140,8 @@ type PatchSourceJSONBody map[string]interface{}
 
 // PatchSourceParams are the parameters of PatchSource; what is zero is not sent.
 type PatchSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3042,6 +3152,8 @@ type PatchSourceParams struct {
 
 // PutSourceParams are the parameters of PutSource; what is zero is not sent.
 type PutSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3052,6 +3164,8 @@ type PutSourceParams struct {
 
 // PauseSourceParams are the parameters of PauseSource; what is zero is not sent.
 type PauseSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3060,6 +3174,8 @@ type PauseSourceParams struct {
 
 // ResumeSourceParams are the parameters of ResumeSource; what is zero is not sent.
 type ResumeSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3068,6 +3184,8 @@ type ResumeSourceParams struct {
 
 // RewindSourceParams are the parameters of RewindSource; what is zero is not sent.
 type RewindSourceParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3083,6 +3201,8 @@ type ListSubscriptionsParams struct {
 
 // DeleteSubscriptionParams are the parameters of DeleteSubscription; what is zero is not sent.
 type DeleteSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3096,6 +3216,8 @@ type PatchSubscriptionJSONBody map[string]interface{}
 
 // PatchSubscriptionParams are the parameters of PatchSubscription; what is zero is not sent.
 type PatchSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3106,6 +3228,8 @@ type PatchSubscriptionParams struct {
 
 // PutSubscriptionParams are the parameters of PutSubscription; what is zero is not sent.
 type PutSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3116,6 +3240,8 @@ type PutSubscriptionParams struct {
 
 // AckSubscriptionParams are the parameters of AckSubscription; what is zero is not sent.
 type AckSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3124,6 +3250,8 @@ type AckSubscriptionParams struct {
 
 // DisableSubscriptionParams are the parameters of DisableSubscription; what is zero is not sent.
 type DisableSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3132,6 +3260,8 @@ type DisableSubscriptionParams struct {
 
 // EnableSubscriptionParams are the parameters of EnableSubscription; what is zero is not sent.
 type EnableSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3151,6 +3281,8 @@ type FeedSubscriptionParams struct {
 
 // RedeliverSubscriptionParams are the parameters of RedeliverSubscription; what is zero is not sent.
 type RedeliverSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3159,6 +3291,8 @@ type RedeliverSubscriptionParams struct {
 
 // RotateSecretParams are the parameters of RotateSecret; what is zero is not sent.
 type RotateSecretParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3173,6 +3307,8 @@ type StreamSubscriptionParams struct {
 
 // TestSubscriptionParams are the parameters of TestSubscription; what is zero is not sent.
 type TestSubscriptionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3254,6 +3390,8 @@ type GetTransactionParams struct {
 
 // AbandonTransactionParams are the parameters of AbandonTransaction; what is zero is not sent.
 type AbandonTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3262,6 +3400,8 @@ type AbandonTransactionParams struct {
 
 // CancelTransactionParams are the parameters of CancelTransaction; what is zero is not sent.
 type CancelTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3270,6 +3410,8 @@ type CancelTransactionParams struct {
 
 // MoveTransactionParams are the parameters of MoveTransaction; what is zero is not sent.
 type MoveTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3278,6 +3420,8 @@ type MoveTransactionParams struct {
 
 // RedriveTransactionParams are the parameters of RedriveTransaction; what is zero is not sent.
 type RedriveTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun         *bool  `query:"dry_run"`
 	IdempotencyKey string `header:"Idempotency-Key"`
@@ -3287,6 +3431,8 @@ type RedriveTransactionParams struct {
 
 // ResumeTransactionParams are the parameters of ResumeTransaction; what is zero is not sent.
 type ResumeTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3295,6 +3441,8 @@ type ResumeTransactionParams struct {
 
 // RetryTransactionParams are the parameters of RetryTransaction; what is zero is not sent.
 type RetryTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3303,6 +3451,8 @@ type RetryTransactionParams struct {
 
 // SuspendTransactionParams are the parameters of SuspendTransaction; what is zero is not sent.
 type SuspendTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
@@ -3768,44 +3918,44 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 // Operations lists every call of the contract, by path.
 var Operations = []Operation{
 	{Name: "ListActors", Method: "GET", Path: "/actors", Summary: "List actors", Query: []string{"limit", "cursor"}},
-	{Name: "PostActor", Method: "POST", Path: "/actors", Summary: "Make an actor"},
-	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"dry_run"}},
+	{Name: "PostActor", Method: "POST", Path: "/actors", Summary: "Make an actor", Query: []string{"reason"}},
+	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"reason", "dry_run"}},
 	{Name: "GetActor", Method: "GET", Path: "/actors/{id}", Summary: "Read one actor"},
-	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"dry_run"}},
+	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"reason", "dry_run"}},
 	{Name: "ListAPIKeys", Method: "GET", Path: "/api-keys", Summary: "List API keys", Query: []string{"limit", "cursor"}},
-	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once"},
-	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"dry_run"}},
+	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once", Query: []string{"reason"}},
+	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAPIKey", Method: "GET", Path: "/api-keys/{id}", Summary: "Read one API key"},
-	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"dry_run"}},
+	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"reason", "dry_run"}},
 	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "cursor"}},
 	{Name: "ListAuthorizations", Method: "GET", Path: "/authorizations", Summary: "List authorizations", Query: []string{"limit", "cursor"}},
-	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"dry_run"}},
-	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"dry_run"}},
+	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"reason", "dry_run"}},
+	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAuthorization", Method: "GET", Path: "/authorizations/{label}", Summary: "Read one authorization"},
-	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"dry_run"}},
-	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"dry_run"}},
-	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"dry_run"}},
-	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"dry_run"}},
+	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"reason", "dry_run"}},
+	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"reason", "dry_run"}},
+	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"reason", "dry_run"}},
+	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"dry_run"}},
+	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"reason", "dry_run"}},
 	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
-	{Name: "PatchContext", Method: "PATCH", Path: "/contexts/{name}", Summary: "Change a context", Query: []string{"dry_run"}},
-	{Name: "PutContext", Method: "PUT", Path: "/contexts/{name}", Summary: "Create or replace a context", Query: []string{"dry_run"}},
-	{Name: "DeleteMember", Method: "DELETE", Path: "/contexts/{name}/members/{actor}", Summary: "Take an actor out of a context", Query: []string{"dry_run"}},
-	{Name: "PutMember", Method: "PUT", Path: "/contexts/{name}/members/{actor}", Summary: "Give an actor exactly these roles", Query: []string{"dry_run"}},
-	{Name: "PauseContext", Method: "POST", Path: "/contexts/{name}/pause", Summary: "Send nothing more of a context", Query: []string{"dry_run"}},
-	{Name: "ResumeContext", Method: "POST", Path: "/contexts/{name}/resume", Summary: "Let a paused context go on", Query: []string{"dry_run"}},
+	{Name: "PatchContext", Method: "PATCH", Path: "/contexts/{name}", Summary: "Change a context", Query: []string{"reason", "dry_run"}},
+	{Name: "PutContext", Method: "PUT", Path: "/contexts/{name}", Summary: "Create or replace a context", Query: []string{"reason", "dry_run"}},
+	{Name: "DeleteMember", Method: "DELETE", Path: "/contexts/{name}/members/{actor}", Summary: "Take an actor out of a context", Query: []string{"reason", "dry_run"}},
+	{Name: "PutMember", Method: "PUT", Path: "/contexts/{name}/members/{actor}", Summary: "Give an actor exactly these roles", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseContext", Method: "POST", Path: "/contexts/{name}/pause", Summary: "Send nothing more of a context", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeContext", Method: "POST", Path: "/contexts/{name}/resume", Summary: "Let a paused context go on", Query: []string{"reason", "dry_run"}},
 	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (only with --debug-clock)"},
 	{Name: "ListDeliveries", Method: "GET", Path: "/deliveries", Summary: "List deliveries", Query: []string{"subscription", "transaction", "state", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "GetDelivery", Method: "GET", Path: "/deliveries/{id}", Summary: "Read one delivery, with its attempts"},
-	{Name: "RetryDelivery", Method: "POST", Path: "/deliveries/{id}/retry", Summary: "Deliver now, or once more", Query: []string{"dry_run"}},
+	{Name: "RetryDelivery", Method: "POST", Path: "/deliveries/{id}/retry", Summary: "Deliver now, or once more", Query: []string{"reason", "dry_run"}},
 	{Name: "ListDispatchers", Method: "GET", Path: "/dispatchers", Summary: "List dispatchers", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteDispatcher", Method: "DELETE", Path: "/dispatchers/{type}", Summary: "Remove a type", Query: []string{"dry_run", "force"}},
+	{Name: "DeleteDispatcher", Method: "DELETE", Path: "/dispatchers/{type}", Summary: "Remove a type", Query: []string{"reason", "dry_run", "force"}},
 	{Name: "GetDispatcher", Method: "GET", Path: "/dispatchers/{type}", Summary: "Read one dispatcher"},
-	{Name: "PatchDispatcher", Method: "PATCH", Path: "/dispatchers/{type}", Summary: "Change a dispatcher", Query: []string{"dry_run"}},
-	{Name: "PutDispatcher", Method: "PUT", Path: "/dispatchers/{type}", Summary: "Create or replace a dispatcher", Query: []string{"dry_run"}},
-	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"dry_run"}},
-	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Let a paused type go on", Query: []string{"dry_run"}},
+	{Name: "PatchDispatcher", Method: "PATCH", Path: "/dispatchers/{type}", Summary: "Change a dispatcher", Query: []string{"reason", "dry_run"}},
+	{Name: "PutDispatcher", Method: "PUT", Path: "/dispatchers/{type}", Summary: "Create or replace a dispatcher", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Let a paused type go on", Query: []string{"reason", "dry_run"}},
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
@@ -3814,83 +3964,83 @@ var Operations = []Operation{
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
-	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"dry_run"}},
+	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
-	{Name: "PatchPool", Method: "PATCH", Path: "/pools/{name}", Summary: "Change the settings of a pool", Query: []string{"dry_run"}},
-	{Name: "PutPool", Method: "PUT", Path: "/pools/{name}", Summary: "Create a pool or replace its settings", Query: []string{"dry_run"}},
-	{Name: "PausePool", Method: "POST", Path: "/pools/{name}/pause", Summary: "Let none of its senders take another queue", Query: []string{"dry_run"}},
-	{Name: "ResumePool", Method: "POST", Path: "/pools/{name}/resume", Summary: "Let its senders work again", Query: []string{"dry_run"}},
+	{Name: "PatchPool", Method: "PATCH", Path: "/pools/{name}", Summary: "Change the settings of a pool", Query: []string{"reason", "dry_run"}},
+	{Name: "PutPool", Method: "PUT", Path: "/pools/{name}", Summary: "Create a pool or replace its settings", Query: []string{"reason", "dry_run"}},
+	{Name: "PausePool", Method: "POST", Path: "/pools/{name}/pause", Summary: "Let none of its senders take another queue", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumePool", Method: "POST", Path: "/pools/{name}/resume", Summary: "Let its senders work again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListProcessors", Method: "GET", Path: "/processors", Summary: "List processors", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteProcessor", Method: "DELETE", Path: "/processors/{name}", Summary: "Remove a processor without batches", Query: []string{"dry_run"}},
+	{Name: "DeleteProcessor", Method: "DELETE", Path: "/processors/{name}", Summary: "Remove a processor without batches", Query: []string{"reason", "dry_run"}},
 	{Name: "GetProcessor", Method: "GET", Path: "/processors/{name}", Summary: "Read one processor"},
-	{Name: "PatchProcessor", Method: "PATCH", Path: "/processors/{name}", Summary: "Change the settings of a processor", Query: []string{"dry_run"}},
-	{Name: "PutProcessor", Method: "PUT", Path: "/processors/{name}", Summary: "Create a processor or replace its settings", Query: []string{"dry_run"}},
+	{Name: "PatchProcessor", Method: "PATCH", Path: "/processors/{name}", Summary: "Change the settings of a processor", Query: []string{"reason", "dry_run"}},
+	{Name: "PutProcessor", Method: "PUT", Path: "/processors/{name}", Summary: "Create a processor or replace its settings", Query: []string{"reason", "dry_run"}},
 	{Name: "ListBatches", Method: "GET", Path: "/processors/{name}/batches", Summary: "List batches, or those of a line in its order", Query: []string{"limit", "cursor", "priority", "from", "to", "order", "waiting", "result"}},
-	{Name: "EnqueueBatch", Method: "POST", Path: "/processors/{name}/batches", Summary: "Put a batch at the back of its line", Query: []string{"dry_run"}},
+	{Name: "EnqueueBatch", Method: "POST", Path: "/processors/{name}/batches", Summary: "Put a batch at the back of its line", Query: []string{"reason", "dry_run"}},
 	{Name: "GetBatch", Method: "GET", Path: "/processors/{name}/batches/{id}", Summary: "Read one batch"},
 	{Name: "GetBatchHistory", Method: "GET", Path: "/processors/{name}/batches/{id}/history", Summary: "What happened to it, oldest first"},
 	{Name: "PostCallback", Method: "POST", Path: "/processors/{name}/callbacks/{id}", Summary: "Confirm the action that a batch waits for"},
-	{Name: "EvictBatch", Method: "POST", Path: "/processors/{name}/evict", Summary: "End a batch that is not being executed", Query: []string{"dry_run"}},
-	{Name: "PutHeight", Method: "PUT", Path: "/processors/{name}/height", Summary: "Raise the block height of its domain", Query: []string{"dry_run"}},
-	{Name: "InsertBatch", Method: "POST", Path: "/processors/{name}/insert", Summary: "Put a batch anywhere into its line", Query: []string{"dry_run"}},
-	{Name: "PauseProcessor", Method: "POST", Path: "/processors/{name}/pause", Summary: "Refuse ticks", Query: []string{"dry_run"}},
-	{Name: "ResumeProcessor", Method: "POST", Path: "/processors/{name}/resume", Summary: "Allow ticks again", Query: []string{"dry_run"}},
+	{Name: "EvictBatch", Method: "POST", Path: "/processors/{name}/evict", Summary: "End a batch that is not being executed", Query: []string{"reason", "dry_run"}},
+	{Name: "PutHeight", Method: "PUT", Path: "/processors/{name}/height", Summary: "Raise the block height of its domain", Query: []string{"reason", "dry_run"}},
+	{Name: "InsertBatch", Method: "POST", Path: "/processors/{name}/insert", Summary: "Put a batch anywhere into its line", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseProcessor", Method: "POST", Path: "/processors/{name}/pause", Summary: "Refuse ticks", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeProcessor", Method: "POST", Path: "/processors/{name}/resume", Summary: "Allow ticks again", Query: []string{"reason", "dry_run"}},
 	{Name: "TickProcessor", Method: "POST", Path: "/processors/{name}/tick", Summary: "Look at one batch", Query: []string{"wait"}},
 	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
-	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"dry_run"}},
+	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
-	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"dry_run"}},
-	{Name: "PutQueue", Method: "PUT", Path: "/queues/{name}", Summary: "Create or replace the settings of a queue", Query: []string{"dry_run"}},
-	{Name: "DrainQueue", Method: "POST", Path: "/queues/{name}/drain", Summary: "Accept nothing more, work off the rest", Query: []string{"dry_run"}},
-	{Name: "PauseQueue", Method: "POST", Path: "/queues/{name}/pause", Summary: "Stop after what is in flight", Query: []string{"dry_run"}},
-	{Name: "PurgeQueue", Method: "POST", Path: "/queues/{name}/purge", Summary: "Cancel what waits", Query: []string{"dry_run"}},
-	{Name: "ResumeQueue", Method: "POST", Path: "/queues/{name}/resume", Summary: "Go on, and accept again", Query: []string{"dry_run"}},
+	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"reason", "dry_run"}},
+	{Name: "PutQueue", Method: "PUT", Path: "/queues/{name}", Summary: "Create or replace the settings of a queue", Query: []string{"reason", "dry_run"}},
+	{Name: "DrainQueue", Method: "POST", Path: "/queues/{name}/drain", Summary: "Accept nothing more, work off the rest", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseQueue", Method: "POST", Path: "/queues/{name}/pause", Summary: "Stop after what is in flight", Query: []string{"reason", "dry_run"}},
+	{Name: "PurgeQueue", Method: "POST", Path: "/queues/{name}/purge", Summary: "Cancel what waits", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeQueue", Method: "POST", Path: "/queues/{name}/resume", Summary: "Go on, and accept again", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueueWhy", Method: "GET", Path: "/queues/{name}/why", Summary: "Why its head does not move"},
 	{Name: "GetReadyz", Method: "GET", Path: "/readyz", Summary: "Whether it should get requests, and why not"},
 	{Name: "ListSenders", Method: "GET", Path: "/senders", Summary: "List senders", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteSender", Method: "DELETE", Path: "/senders/{account}", Summary: "Take a sender out of use", Query: []string{"dry_run"}},
+	{Name: "DeleteSender", Method: "DELETE", Path: "/senders/{account}", Summary: "Take a sender out of use", Query: []string{"reason", "dry_run"}},
 	{Name: "GetSender", Method: "GET", Path: "/senders/{account}", Summary: "Read one sender"},
-	{Name: "PatchSender", Method: "PATCH", Path: "/senders/{account}", Summary: "Change a sender", Query: []string{"dry_run"}},
-	{Name: "PutSender", Method: "PUT", Path: "/senders/{account}", Summary: "Create or replace a sender", Query: []string{"dry_run"}},
-	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Block a sender for a while", Query: []string{"dry_run"}},
-	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"dry_run"}},
-	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"dry_run"}},
-	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"dry_run"}},
+	{Name: "PatchSender", Method: "PATCH", Path: "/senders/{account}", Summary: "Change a sender", Query: []string{"reason", "dry_run"}},
+	{Name: "PutSender", Method: "PUT", Path: "/senders/{account}", Summary: "Create or replace a sender", Query: []string{"reason", "dry_run"}},
+	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Block a sender for a while", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"reason", "dry_run"}},
+	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListSources", Method: "GET", Path: "/sources", Summary: "List sources of events", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteSource", Method: "DELETE", Path: "/sources/{name}", Summary: "End a source; its events stay", Query: []string{"dry_run"}},
+	{Name: "DeleteSource", Method: "DELETE", Path: "/sources/{name}", Summary: "End a source; its events stay", Query: []string{"reason", "dry_run"}},
 	{Name: "GetSource", Method: "GET", Path: "/sources/{name}", Summary: "Read one source, with its cursor and lag"},
-	{Name: "PatchSource", Method: "PATCH", Path: "/sources/{name}", Summary: "Change a source", Query: []string{"dry_run"}},
-	{Name: "PutSource", Method: "PUT", Path: "/sources/{name}", Summary: "Create or replace a source", Query: []string{"dry_run"}},
-	{Name: "PauseSource", Method: "POST", Path: "/sources/{name}/pause", Summary: "Stop reading a source", Query: []string{"dry_run"}},
-	{Name: "ResumeSource", Method: "POST", Path: "/sources/{name}/resume", Summary: "Go on reading, also after a failure", Query: []string{"dry_run"}},
-	{Name: "RewindSource", Method: "POST", Path: "/sources/{name}/rewind", Summary: "Read again from a cursor; nothing is stored twice", Query: []string{"dry_run"}},
+	{Name: "PatchSource", Method: "PATCH", Path: "/sources/{name}", Summary: "Change a source", Query: []string{"reason", "dry_run"}},
+	{Name: "PutSource", Method: "PUT", Path: "/sources/{name}", Summary: "Create or replace a source", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseSource", Method: "POST", Path: "/sources/{name}/pause", Summary: "Stop reading a source", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeSource", Method: "POST", Path: "/sources/{name}/resume", Summary: "Go on reading, also after a failure", Query: []string{"reason", "dry_run"}},
+	{Name: "RewindSource", Method: "POST", Path: "/sources/{name}/rewind", Summary: "Read again from a cursor; nothing is stored twice", Query: []string{"reason", "dry_run"}},
 	{Name: "ListSubscriptions", Method: "GET", Path: "/subscriptions", Summary: "List subscriptions", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteSubscription", Method: "DELETE", Path: "/subscriptions/{name}", Summary: "End a subscription", Query: []string{"dry_run"}},
+	{Name: "DeleteSubscription", Method: "DELETE", Path: "/subscriptions/{name}", Summary: "End a subscription", Query: []string{"reason", "dry_run"}},
 	{Name: "GetSubscription", Method: "GET", Path: "/subscriptions/{name}", Summary: "Read one subscription"},
-	{Name: "PatchSubscription", Method: "PATCH", Path: "/subscriptions/{name}", Summary: "Change a subscription", Query: []string{"dry_run"}},
-	{Name: "PutSubscription", Method: "PUT", Path: "/subscriptions/{name}", Summary: "Create or replace a subscription", Query: []string{"dry_run"}},
-	{Name: "AckSubscription", Method: "POST", Path: "/subscriptions/{name}/ack", Summary: "Acknowledge up to a cursor", Query: []string{"dry_run"}},
-	{Name: "DisableSubscription", Method: "POST", Path: "/subscriptions/{name}/disable", Summary: "Stop calling a webhook, and keep its events", Query: []string{"dry_run"}},
-	{Name: "EnableSubscription", Method: "POST", Path: "/subscriptions/{name}/enable", Summary: "Call a webhook again, from where it stopped", Query: []string{"dry_run"}},
+	{Name: "PatchSubscription", Method: "PATCH", Path: "/subscriptions/{name}", Summary: "Change a subscription", Query: []string{"reason", "dry_run"}},
+	{Name: "PutSubscription", Method: "PUT", Path: "/subscriptions/{name}", Summary: "Create or replace a subscription", Query: []string{"reason", "dry_run"}},
+	{Name: "AckSubscription", Method: "POST", Path: "/subscriptions/{name}/ack", Summary: "Acknowledge up to a cursor", Query: []string{"reason", "dry_run"}},
+	{Name: "DisableSubscription", Method: "POST", Path: "/subscriptions/{name}/disable", Summary: "Stop calling a webhook, and keep its events", Query: []string{"reason", "dry_run"}},
+	{Name: "EnableSubscription", Method: "POST", Path: "/subscriptions/{name}/enable", Summary: "Call a webhook again, from where it stopped", Query: []string{"reason", "dry_run"}},
 	{Name: "FeedSubscription", Method: "GET", Path: "/subscriptions/{name}/feed", Summary: "Fetch what comes after a cursor, or wait for it", Query: []string{"after", "limit", "wait"}},
-	{Name: "RedeliverSubscription", Method: "POST", Path: "/subscriptions/{name}/redeliver", Summary: "Send what happened once more", Query: []string{"dry_run"}},
-	{Name: "RotateSecret", Method: "POST", Path: "/subscriptions/{name}/rotate-secret", Summary: "Draw a new secret; two are valid for a day", Query: []string{"dry_run"}},
+	{Name: "RedeliverSubscription", Method: "POST", Path: "/subscriptions/{name}/redeliver", Summary: "Send what happened once more", Query: []string{"reason", "dry_run"}},
+	{Name: "RotateSecret", Method: "POST", Path: "/subscriptions/{name}/rotate-secret", Summary: "Draw a new secret; two are valid for a day", Query: []string{"reason", "dry_run"}},
 	{Name: "StreamSubscription", Method: "GET", Path: "/subscriptions/{name}/stream", Summary: "The same as server-sent events"},
-	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"dry_run"}},
+	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"reason", "dry_run"}},
 	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
 	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
 	{Name: "GetTransaction", Method: "GET", Path: "/transactions/{id}", Summary: "Read one transaction, or wait for it", Query: []string{"wait", "until"}},
-	{Name: "AbandonTransaction", Method: "POST", Path: "/transactions/{id}/abandon", Summary: "End what an outage made immovable", Query: []string{"dry_run"}},
+	{Name: "AbandonTransaction", Method: "POST", Path: "/transactions/{id}/abandon", Summary: "End what an outage made immovable", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch"},
-	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"dry_run"}},
+	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionHistory", Method: "GET", Path: "/transactions/{id}/history", Summary: "Every transition, oldest first"},
-	{Name: "MoveTransaction", Method: "POST", Path: "/transactions/{id}/move", Summary: "Let it go out earlier or later in its queue", Query: []string{"dry_run"}},
-	{Name: "RedriveTransaction", Method: "POST", Path: "/transactions/{id}/redrive", Summary: "Post what ended badly once more", Query: []string{"dry_run"}},
-	{Name: "ResumeTransaction", Method: "POST", Path: "/transactions/{id}/resume", Summary: "Let a suspended one go out", Query: []string{"dry_run"}},
-	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"dry_run"}},
-	{Name: "SuspendTransaction", Method: "POST", Path: "/transactions/{id}/suspend", Summary: "Keep it from going out", Query: []string{"dry_run"}},
+	{Name: "MoveTransaction", Method: "POST", Path: "/transactions/{id}/move", Summary: "Let it go out earlier or later in its queue", Query: []string{"reason", "dry_run"}},
+	{Name: "RedriveTransaction", Method: "POST", Path: "/transactions/{id}/redrive", Summary: "Post what ended badly once more", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeTransaction", Method: "POST", Path: "/transactions/{id}/resume", Summary: "Let a suspended one go out", Query: []string{"reason", "dry_run"}},
+	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"reason", "dry_run"}},
+	{Name: "SuspendTransaction", Method: "POST", Path: "/transactions/{id}/suspend", Summary: "Keep it from going out", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
 	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func apiCommand() *cobra.Command {
-	var data, file string
+	var data, file, reason string
 	var headers []string
 	cmd := &cobra.Command{
 		Use:   "api METHOD PATH",
@@ -26,7 +27,7 @@ func apiCommand() *cobra.Command {
 			is the list of all calls.
 
 			  postern api GET /limits
-			  postern api PUT /dispatchers/PAY -d '{"worker_url": "http://127.0.0.1:9000"}'
+			  postern api PUT /dispatchers/PAY -d '{"worker_url": "http://127.0.0.1:9000"}' --reason "first type"
 			  postern api POST '/queues/claim-7f3/drain' -f body.json
 			  postern api GET '/transactions?state=FAILED' -H 'Postern-Context: shop'`),
 		Args:              cobra.ExactArgs(2),
@@ -60,12 +61,21 @@ func apiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return d.call(cmd, strings.ToUpper(args[0]), "/"+strings.TrimPrefix(args[1], "/"), header, body)
+			path := "/" + strings.TrimPrefix(args[1], "/")
+			if reason != "" {
+				join := "?"
+				if strings.Contains(path, "?") {
+					join = "&"
+				}
+				path += join + "reason=" + url.QueryEscape(reason)
+			}
+			return d.call(cmd, strings.ToUpper(args[0]), path, header, body)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&data, "data", "d", "", "the body: JSON, @FILE, or - for standard input")
 	f.StringVarP(&file, "file", "f", "", "the file with the body, or - for standard input")
+	f.StringVar(&reason, "reason", "", "of a change: why; kept with who and when")
 	f.StringArrayVarP(&headers, "header", "H", nil, "NAME: VALUE, may be repeated")
 	return asClient(cmd)
 }

@@ -127,6 +127,7 @@ func (a *API) getActor(ctx context.Context, in *actorInput) (*actorOutput, error
 }
 
 type postActorInput struct {
+	Why
 	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same actor."`
 	Body newActor
 }

@@ -112,6 +112,7 @@ func (a *API) getAPIKey(ctx context.Context, in *apiKeyInput) (*apiKeyOutput, er
 }
 
 type postAPIKeyInput struct {
+	Why
 	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same API key, without its secret."`
 	Body newAPIKey
 }

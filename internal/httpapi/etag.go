@@ -22,9 +22,17 @@ func matches(list, etag string) bool {
 
 func etag(version int64) string { return fmt.Sprintf(`"%d"`, version) }
 
-// Trial is what every action and every change takes: the condition under which it is done, and whether it
-// is only tried.
+// Why is what everything takes that somebody may be asked about: why it is done. Actions take it in the body, too.
+type Why struct {
+	Reason string `query:"reason" maxLength:"1000" doc:"Kept in the audit row, with who and when."`
+}
+
+func (w *Why) why() string { return w.Reason }
+
+// Trial is what every action and every change takes: the condition under which it is done, whether it is only
+// tried, and why.
 type Trial struct {
+	Why
 	IfMatch string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
 	DryRun  bool   `query:"dry_run" doc:"Answer what would change, and change nothing."`
 }
@@ -33,6 +41,9 @@ func (t *Trial) trial() *Trial { return t }
 
 // try prepares the context of a handler whose input has a Trial; end must be called after it.
 func (a *API) try(ctx context.Context, in any) (_ context.Context, t *Trial, end func()) {
+	if x, ok := in.(interface{ why() string }); ok {
+		scopeOf(ctx).reason = x.why()
+	}
 	x, ok := in.(interface{ trial() *Trial })
 	if !ok {
 		return ctx, &Trial{}, func() {}

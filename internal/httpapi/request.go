@@ -27,6 +27,8 @@ type scope struct {
 	named string                // the context that was asked for
 	match func(tag string) bool // what If-Match says, nil without
 	query url.Values            // of the request
+
+	reason string // of the query
 }
 
 type scopeKey struct{}
@@ -38,9 +40,10 @@ func scopeOf(ctx context.Context) *scope {
 	return &scope{}
 }
 
-// by says who pulls a lever.
+// by says who pulls a lever, and why: by the body, or else the query.
 func by(ctx context.Context, reason string) pg.By {
 	s := scopeOf(ctx)
+	or(&reason, s.reason)
 	who := pg.By{Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
 	if s.Context != nil {
 		who.Context = s.Context.ID
