@@ -132,7 +132,7 @@ BEGIN
         at := e.at;
         event := e.data->>'event';
         uid := e.data->>'uid';
-        transaction_id := (e.data->>'id')::uuid;
+        transaction_id := CASE WHEN e.data ? 'uid' THEN (e.data->>'id')::uuid END; -- a batch has none
         body := e.data;
         RETURN NEXT;
     END LOOP;

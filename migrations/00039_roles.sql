@@ -140,6 +140,9 @@ BEGIN
     GRANT SELECT (subscription_id, context_id, name, kind, include, newest, removed_at) ON postern.subscription TO postern_submit;
     GRANT SELECT, UPDATE (acked, acked_at) ON postern.checkpoint TO postern_submit;
     GRANT SELECT, INSERT, DELETE ON postern.outbox TO postern_submit;
+    IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again
+        GRANT SELECT ON postern.batch, postern.processor TO postern_submit;
+    END IF;
 END $$;
 -- +goose StatementEnd
 REVOKE EXECUTE ON FUNCTION postern.make_roles, postern.grant_context, postern.revoke_context FROM PUBLIC;

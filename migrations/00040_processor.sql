@@ -147,6 +147,25 @@ CREATE TABLE postern.batch_step (
     CONSTRAINT one_row_per_step PRIMARY KEY (batch_id, step)
 );
 
+-- What is told of the end of a batch: NULL once retention has forgotten it. A batch is no transaction, so that its
+-- function stands beside theirs.
+ALTER FUNCTION postern.event_data RENAME TO transaction_event;
+CREATE FUNCTION postern.batch_event(of_batch bigint, at timestamptz, include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('id', b.batch_id, 'context', c.name, 'processor', p.name, 'state', b.state,
+            'priority', CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END, 'label', nullif(b.label, ''), 'initiator', b.initiator,
+            'by', CASE WHEN b.by_owner THEN 'Owner' ELSE 'User' END, 'functions', json_array_length(b.messages), 'index', b.position, 'runs', b.run,
+            'result', jsonb_build_object('kind', b.result, 'n', b.result_n, 'reason', b.result_reason, 'retriable', b.result_retriable),
+            'expiration_time', postern.rfc3339(b.expiration_time), 'created_at', postern.rfc3339(b.created_at),
+            'last_updated_at', postern.rfc3339(b.updated_at), 'event', 'batch.result', 'at', postern.rfc3339($2))
+        || CASE WHEN 'data' = ANY ($3) THEN jsonb_build_object('msgs', b.messages) ELSE '{}' END
+    FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id JOIN postern.context c ON c.context_id = b.context_id
+    WHERE b.batch_id = $1
+$$;
+CREATE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz, include text[])
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN $4 = 'result' THEN postern.batch_event($2, $5, $6) ELSE postern.transaction_event($1, $2, $3, $4, $5, $6) END
+$$;
+
 CREATE VIEW report.processors WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS processor, p.paused, h.length AS high, m.length AS med, x.batch_id AS executing,
     (SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback') AS waiting_callbacks
@@ -198,6 +217,9 @@ END $$;
 -- +goose Down
 DROP VIEW report.batches;
 DROP VIEW report.processors;
+DROP FUNCTION postern.event_data;
+DROP FUNCTION postern.batch_event;
+ALTER FUNCTION postern.transaction_event RENAME TO event_data;
 DROP TABLE postern.batch_step;
 DROP TABLE postern.batch_callback;
 DROP TABLE postern.batch_action;

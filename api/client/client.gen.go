@@ -926,7 +926,10 @@ type DeliveryView struct {
 	At time.Time `json:"at"`
 
 	// Attempts the last 20, oldest first; of one delivery only
-	Attempts  []TryView  `json:"attempts,omitempty"`
+	Attempts []TryView `json:"attempts,omitempty"`
+
+	// Batch of batch.result
+	Batch     *int64     `json:"batch"`
 	CreatedAt time.Time  `json:"created_at"`
 	Cursor    *string    `json:"cursor"`
 	EndedAt   *time.Time `json:"ended_at"`
@@ -945,7 +948,7 @@ type DeliveryView struct {
 	// Subscription null for a worker's hook or a callback
 	Subscription *string `json:"subscription"`
 
-	// Transaction null for a test
+	// Transaction null for a test, and for a batch
 	Transaction *string `json:"transaction"`
 	Tries       int64   `json:"tries"`
 
@@ -1281,6 +1284,7 @@ type Limits struct {
 	PageItems     int64 `json:"page_items"`
 	Streams       int64 `json:"streams"`
 	Tags          int64 `json:"tags"`
+	TicksASecond  int64 `json:"ticks_a_second"`
 	WaitSeconds   int64 `json:"wait_seconds"`
 	Waits         int64 `json:"waits"`
 }

@@ -48,6 +48,7 @@ type API struct {
 	router  chi.Router
 	waits   *hub
 	news    *news
+	ticks   *pace
 	keys    cache[pg.UsedKey]
 	actors  cache[principal]
 	issuers issuers
@@ -73,6 +74,7 @@ func New(c Config) *API {
 	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
+	a.ticks = newPace(c.Limits.Ticks)
 	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })

@@ -14,7 +14,8 @@ import (
 type deliveryView struct {
 	ID           string     `json:"id"`
 	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
-	Transaction  *string    `json:"transaction" doc:"null for a test"`
+	Transaction  *string    `json:"transaction" doc:"null for a test, and for a batch"`
+	Batch        *int64     `json:"batch" doc:"of batch.result"`
 	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
 	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
 	Cursor       *string    `json:"cursor"`
@@ -43,7 +44,11 @@ func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
 	if d.Line != pg.HookLine {
 		v.Event = outbox.Event(d.Event).Name()
 	}
-	if d.Event != string(outbox.EventTest) {
+	switch outbox.Event(d.Event) {
+	case outbox.EventTest:
+	case outbox.EventResult:
+		v.Batch = ptr(d.ID.Seq)
+	default:
 		v.Transaction = ptr(d.ID.String())
 	}
 	if d.Position > 0 {

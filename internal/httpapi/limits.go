@@ -14,11 +14,12 @@ type Limits struct {
 	Page     int   `json:"page_items"`      // of one list
 	Examined int   `json:"page_examined"`   // rows that one page may look at
 	BodyRead int   `json:"body_in_seconds"` // for the whole body to arrive
+	Ticks    int   `json:"ticks_a_second"`  // of processors, by one actor, in this process
 }
 
 // DefaultLimits are the limits of a server that is told nothing.
 var DefaultLimits = Limits{Body: 1 << 20, Batch: 8 << 20, Items: 1000, Data: 256 << 10, Tags: 16, Depth: 64, Wait: 60, Waits: 2000,
-	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15}
+	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15, Ticks: 50}
 
 func (l Limits) orDefault() Limits {
 	d := DefaultLimits
@@ -34,6 +35,7 @@ func (l Limits) orDefault() Limits {
 	or(&l.Page, d.Page)
 	or(&l.Examined, d.Examined)
 	or(&l.BodyRead, d.BodyRead)
+	or(&l.Ticks, d.Ticks)
 	return l
 }
 

@@ -138,8 +138,8 @@ func TestATickAnswersOnceTheExecutionHasBegun(t *testing.T) {
 		t.Error(p.raw)
 	}
 	d.refused(409, "wrong_state", "POST", "/processors/main/evict", `{"id": 1}`)
-	tx := d.want(200, "GET", "/transactions/by-uid/processor:1:1", "")
-	if tx.str("queue") != "processor:main:1" || tx.str("type") != "ADD" || tx.body["max_retries"] != 0.0 {
+	tx := d.want(200, "GET", "/transactions/"+d.want(200, "GET", "/transactions?queue=processor:main:1", "").items()[0]["id"].(string), "")
+	if tx.str("queue") != "processor:main:1" || tx.str("type") != "ADD" || tx.body["max_retries"] != 0.0 || tx.str("uid") != ":processor:1:1" {
 		t.Error(tx.raw)
 	}
 	d.want(200, "POST", "/transactions/"+tx.str("id")+"/cancel", "")
@@ -211,4 +211,18 @@ func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 	if _, err := d.store.PauseProcessor(t.Context(), pg.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
 		t.Error(err)
 	}
+}
+
+// S4.4: anybody may tick, as often as the limit says.
+func TestTicksAreLimitedForEachActor(t *testing.T) {
+	d := newPlant(t, func(c *httpapi.Config) { c.Limits.Ticks = 2 })
+	for range 2 {
+		d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", "")
+	}
+	if r := d.refused(429, "rate_limited", "POST", "/processors/main/tick", ""); r.header.Get("Retry-After") != "1" {
+		t.Error(r.header)
+	}
+	key := d.want(201, "POST", "/api-keys", `{"name": "other", "role": "reader"}`).str("secret")
+	d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", "", "Authorization: Bearer "+key)
+	d.refused(422, "invalid", "POST", "/transactions", `{"type": "ADD", "uid": ":processor:1:1", "data": {}}`) // nobody gets in the way of a batch
 }

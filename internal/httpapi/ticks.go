@@ -34,13 +34,16 @@ func tickAnswer(t pg.Ticked) (*tickOutput, error) {
 const busyFor = 30 * time.Second
 
 // tickProcessor looks at one batch (S4.4): 200; 409 processor_paused, nothing_to_process, and busy when another batch
-// has been executed for 30 s.
+// has been executed for 30 s; 429 for an actor that ticks too often: anybody may tick, and each tick locks a row.
 func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, error) {
 	spec, err := a.waitOf(&Waiting{Wait: in.Wait})
 	if err != nil {
 		return nil, err
 	}
 	who := by(ctx, "")
+	if wait := a.ticks.take(who.Actor, time.Now()); wait > 0 {
+		return nil, fault.New(fault.Retry, "rate_limited", "actor %q ticks more than %d times a second", fault.Clip(who.Actor), a.Limits.Ticks).After(wait)
+	}
 	out, err := a.Store.Tick(ctx, who, string(in.Name))
 	if fault.CodeOf(err) == "busy" {
 		a.waits.often(ctx, busyFor, func() bool {

@@ -7,7 +7,7 @@ import (
 )
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
-// and its end; the states between are no events.
+// and its end; the states between are no events. Of a batch it is its result.
 type Event string
 
 const (
@@ -16,11 +16,15 @@ const (
 	EventFailed     Event = "failed"
 	EventUnresolved Event = "unresolved"
 	EventCancelled  Event = "cancelled"
-	EventTest       Event = "test" // asked for by a person, to try an endpoint
+	EventResult     Event = "result" // of a batch of a processor
+	EventTest       Event = "test"   // asked for by a person, to try an endpoint
 )
 
 // Events lists the events that can be subscribed to.
-var Events = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
+var Events = append(slices.Clone(TransactionEvents), EventResult)
+
+// TransactionEvents are those of transactions.
+var TransactionEvents = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
 
 // EventOf returns the event that a transaction in this state makes: accepted, or its end.
 func EventOf(s State) Event {
@@ -32,8 +36,11 @@ func EventOf(s State) Event {
 
 // Name is the event as people write it: transaction.done.
 func (e Event) Name() string {
-	if e == EventTest {
+	switch e {
+	case EventTest:
 		return "subscription.test"
+	case EventResult:
+		return "batch.result"
 	}
 	return "transaction." + string(e)
 }
@@ -43,7 +50,7 @@ func (e Event) State() State {
 	switch e {
 	case EventAccepted:
 		return WAITING
-	case EventTest:
+	case EventTest, EventResult:
 		return ""
 	}
 	return State(strings.ToUpper(string(e)))
@@ -60,7 +67,22 @@ func ParseEvent(s string) (Event, bool) {
 }
 
 // EventID is the id of the message about an event, the same however often it is delivered (S0.4).
-func (id ID) EventID(e Event) string { return fmt.Sprintf("%s.%s", id, e.State()) }
+func (id ID) EventID(e Event) string {
+	if e == EventResult {
+		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
+	}
+	return fmt.Sprintf("%s.%s", id, e.State())
+}
+
+// lineOfProcessor is what the events of a processor have instead of the id of a queue: in 44 bits, and beyond all that
+// queues are numbered with.
+const lineOfProcessor = 1 << 43
+
+// BatchEnd names the end of a batch, as an ID names a transaction in events and deliveries: those of a processor are
+// told in order, as those of a queue are.
+func BatchEnd(processor int32, batch int64, day Day) ID {
+	return ID{Queue: lineOfProcessor + int64(processor), Seq: batch, Day: day}
+}
 
 // Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do
 // not narrow.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -178,7 +179,7 @@ func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 	}
 	switch {
 	case st.State == processor.Done:
-		h.end(b, v)
+		return h.end(ctx, t, b, v)
 	case st.State == processor.Queued && !rotated && st.From != "": // a callback that comes late finds nobody (S4.5)
 		b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
 	}
@@ -214,16 +215,27 @@ func (v *Batch) result() processor.Result {
 }
 
 // end queues in b what comes with the end of a batch: nobody waits for its callback any more, its authorization has
-// room for another one, and the call that was held is given back unless the result burns it (S4.13).
-func (h *heldProcessor) end(b *pgx.Batch, v *Batch) {
+// room for another one, the call that was held is given back unless the result burns it (S4.13), and whoever subscribed
+// will be told, of this end once: what is stored here commits with it or not at all, and Done is left by no event (S4.7).
+func (h *heldProcessor) end(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) error {
+	l, err := t.s.listeners(ctx, t, h.now)
+	if err != nil {
+		return err
+	}
+	c := columns{}
+	if l.tell(&c, h.now, h.contextID, outbox.BatchEnd(h.ID, v.ID, outbox.DayOf(h.now)), outbox.EventResult); c.n > 0 {
+		h.told = true
+		fanoutInsert.queue(b, c)
+	}
 	b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
 	if v.authorizationID == 0 {
-		return
+		return nil
 	}
 	b.Queue(`UPDATE postern.batch_authorization SET running = running - 1 WHERE authorization_id = $1`, v.authorizationID)
 	if v.held && !v.Result.Burns() {
 		b.Queue(`UPDATE postern.batch_call SET spent = spent - 1 WHERE authorization_id = $1 AND actor = $2`, v.authorizationID, v.Initiator)
 	}
+	return nil
 }
 
 // BatchStep is one thing that happened to a batch.

@@ -138,10 +138,12 @@ func (p *pass) load(ctx context.Context, t *txn) error {
 		return err
 	}
 	b = &pgx.Batch{}
-	b.Queue(`SELECT f.at, f.queue_id, f.seq, f.day - '1970-01-01', f.event, coalesce(n.name, ''), coalesce(t.type, '')
+	b.Queue(`SELECT f.at, f.queue_id, f.seq, f.day - '1970-01-01', f.event, coalesce(n.name, 'processor:' || p.name, ''), coalesce(t.type, '')
 		FROM postern.fanout f
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
+		LEFT JOIN postern.batch e ON f.event = 'result' AND e.batch_id = f.seq
+		LEFT JOIN postern.processor p ON p.processor_id = e.processor_id
 		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.line, numberAtOnce).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n newsRow

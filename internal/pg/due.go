@@ -24,7 +24,7 @@ const dueSQL = `SELECT p.context_id, p.name, d.tick, d.tick OR d.moved
 	CROSS JOIN LATERAL (SELECT NOT p.paused AND p.tick_interval > '0' AND x.batch_id IS NULL AND w.line
 			AND coalesce(p.ticked_at + p.tick_interval <= n.now, true) AS tick,
 		x.batch_id IS NOT NULL AND coalesce((SELECT o.queue_id IS NOT NULL FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
-				WHERE i.context_id = p.context_id AND i.key = 'processor:' || x.batch_id || ':' || x.run), x.updated_at + interval '1 s' <= n.now)
+				WHERE i.context_id = p.context_id AND i.key = ':processor:' || x.batch_id || ':' || x.run), x.updated_at + interval '1 s' <= n.now)
 			OR w.waits AND EXISTS (SELECT FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
 				WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback' AND (c.deadline < n.now OR b.expiration_time < n.now)) AS moved) d
 	WHERE p.removed_at IS NULL AND (x.batch_id IS NOT NULL OR w.line OR w.waits)`

@@ -13,14 +13,16 @@ import (
 )
 
 // submission is the core transaction of a batch's execution (S4.6): of the type that its function names, in a queue of
-// its own, and never retried, since that is the processor's. Its uid names the run.
+// its own, and never retried, since that is the processor's. Its uid names the run, and begins as no client's may.
 func (v *Batch) submission(contextID int32) *Submission {
 	f, none := v.Actions.Functions()[v.Index], 0
 	data := v.Payload()
 	hash := sha256.Sum256(append([]byte("processor\x00"+f.ContractAddress+"\x00"), data...))
-	return &Submission{ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: fmt.Sprintf("processor:%d:%d", v.ID, v.Runs),
+	return &Submission{ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
 		Hash: hash[:], Actor: v.Initiator, Type: f.ContractAddress, Data: data, MaxRetries: &none}
 }
+
+func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
 
 // submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
 // what it cannot take now is brought on by Advance.

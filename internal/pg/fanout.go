@@ -75,35 +75,45 @@ func (s *Store) refreshListeners(ctx context.Context) error {
 	return known(err)
 }
 
+// listeners is who listens, of a reading that a SQL transaction whose events are of now may go by.
+func (s *Store) listeners(ctx context.Context, t *txn, now time.Time) (*listeners, error) {
+	l := s.conf.listeners.Load()
+	if now.Sub(l.readAt) < listenersMaxAge {
+		return l, nil
+	}
+	again := &pgx.Batch{}
+	again.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
+		l, err = scanListeners(rows, now)
+		return err
+	})
+	if err := t.send(ctx, again); err != nil {
+		return nil, err
+	}
+	s.conf.listeners.Store(l)
+	return l, nil
+}
+
+// tell adds to c a row for each subscription of a context that may want an event.
+func (l *listeners) tell(c *columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
+	for _, s := range l.of[of] {
+		if s.Wants(event) {
+			c.n++
+			c.add(s.id, now, id.Queue, id.Seq, string(event), id.Day.Time())
+		}
+	}
+}
+
 // fanOut adds to b what subscriptions are told of what e is about to write.
 func (e *effects) fanOut(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if len(e.accepted)+len(e.outcomes) == 0 {
 		return nil
 	}
-	l := e.s.conf.listeners.Load()
-	if e.now.Sub(l.readAt) >= listenersMaxAge {
-		again := &pgx.Batch{}
-		again.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
-			l, err = scanListeners(rows, e.now)
-			return err
-		})
-		if err := t.send(ctx, again); err != nil {
-			return err
-		}
-		e.s.conf.listeners.Store(l)
-	}
-	if l.of == nil {
-		return nil
+	l, err := e.s.listeners(ctx, t, e.now)
+	if err != nil || l.of == nil {
+		return err
 	}
 	c := columns{}
-	tell := func(of int32, id outbox.ID, event outbox.Event) {
-		for _, s := range l.of[of] {
-			if s.Wants(event) {
-				c.n++
-				c.add(s.id, e.now, id.Queue, id.Seq, string(event), id.Day.Time())
-			}
-		}
-	}
+	tell := func(of int32, id outbox.ID, event outbox.Event) { l.tell(&c, e.now, of, id, event) }
 	for _, task := range e.accepted {
 		tell(task.ContextID, task.ID, outbox.EventAccepted)
 	}

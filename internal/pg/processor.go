@@ -174,26 +174,35 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 // heldProcessor is a processor whose row is locked, with its lines and the time as they are behind that lock.
 type heldProcessor struct {
 	Processor
-	lines  [2]processor.Line
-	stored [2]processor.Line
-	now    time.Time
+	contextID int32
+	lines     [2]processor.Line
+	stored    [2]processor.Line
+	now       time.Time
+	told      bool // somebody hears of what is written
 }
 
 // onProcessor runs fn with a processor locked; fn ends the transaction.
 func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*txn, *heldProcessor) error) error {
-	return s.run(ctx, func(t *txn) error {
+	told := false
+	err := s.run(ctx, func(t *txn) error {
 		h, err := s.lockProcessor(ctx, t, contextID, name)
 		if err != nil {
 			return err
 		}
-		return fn(t, h)
+		err = fn(t, h)
+		told = h.told
+		return err
 	})
+	if err == nil && told {
+		s.ring()
+	}
+	return err
 }
 
 // lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last
 // holder of the lock committed. NotFound if there is none.
 func (s *Store) lockProcessor(ctx context.Context, t *txn, contextID int32, name string) (*heldProcessor, error) {
-	h := &heldProcessor{}
+	h := &heldProcessor{contextID: contextID}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+processorColumns+` FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL FOR UPDATE`,
 		contextID, name).Query(func(rows pgx.Rows) error {

@@ -158,7 +158,7 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 			r.State = "absent"
 		}
 	case d.Body == nil:
-		got.Message, r.State = "its transaction is gone", "failed"
+		got.Message, r.State = "what it tells of is gone", "failed"
 	default:
 		got = e.callEndpoint(ctx, d)
 	}

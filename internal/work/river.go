@@ -31,6 +31,7 @@ type (
 	sweepArgs     struct{}
 	partitionArgs struct{}
 	rollupArgs    struct{}
+	tickArgs      struct{}
 	sampleArgs    struct{}
 )
 
@@ -42,6 +43,7 @@ func (channelArgs) Kind() string   { return "channel" }
 func (sweepArgs) Kind() string     { return "sweep" }
 func (partitionArgs) Kind() string { return "partition" }
 func (rollupArgs) Kind() string    { return "rollup" }
+func (tickArgs) Kind() string      { return "tick" }
 func (sampleArgs) Kind() string    { return "sample" }
 
 // startRiver starts River's client with our workers and returns how to stop it.
@@ -58,6 +60,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
 	add(w, func(ctx context.Context, _ rollupArgs) error { _, err := e.Store.RollUp(ctx); return err })
+	add(w, func(ctx context.Context, _ tickArgs) error { _, err := e.TickOnce(ctx); return err })
 	add(w, func(ctx context.Context, _ sampleArgs) error { _, err := e.Store.SampleStuck(ctx); return err })
 	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
 	client, err := newRiver(e.Store.Pool(), &river.Config{
@@ -65,7 +68,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		Workers: w,
 		PeriodicJobs: []*river.PeriodicJob{
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
-			every(5*time.Second, channelArgs{}),
+			every(5*time.Second, channelArgs{}), every(5*time.Second, tickArgs{}),
 			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}), every(5*time.Minute, rollupArgs{}),
 			every(15*time.Second, sampleArgs{}),
 		},

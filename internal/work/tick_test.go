@@ -3,6 +3,8 @@ package work_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +35,15 @@ func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
 			h.must(err)
 		}
 	}
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	r := newReceiver(t, secret)
+	r.set(func(n int, _ told) (int, http.Header) { // the first messages do not arrive
+		if n < 3 {
+			return 503, nil
+		}
+		return 204, nil
+	})
+	h.subscribe(outbox.Subscription{Name: "results", Kind: "webhook", URL: r.URL, Events: []outbox.Event{outbox.EventResult}}, secret)
 	h.engine("n1", nil)
 	h.engine("n2", nil)
 	open := func() (n int) {
@@ -51,4 +62,19 @@ func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
 	if want := processors * each; executed != want || runs != want*3/2 || calls != runs || again != 0 {
 		t.Errorf("%d executed, %d runs, %d transactions, %d out of order; want %d, %d, as many, 0", executed, runs, calls, again, want, want*3/2)
 	}
+	results := map[string]bool{} // S4.7: of each batch, under one id, and signed, which the receiver sees to
+	h.until("the results", func() bool {
+		for _, m := range r.list() {
+			if m.Event != "batch.result" || !strings.Contains(m.Raw, `"kind": "executed"`) && !strings.Contains(m.Raw, `"kind":"executed"`) {
+				t.Fatal(m)
+			}
+			results[m.ID] = true
+		}
+		return len(results) == processors*each && len(r.list()) > len(results)
+	})
+	h.until("the receipts", func() bool {
+		list, err := h.s.Deliveries(h.ctx, h.by.Context, pg.DeliveryFilter{Subscription: []string{"results"}, State: []string{"delivered"}, Limit: 100})
+		h.must(err)
+		return len(list) == processors*each
+	})
 }

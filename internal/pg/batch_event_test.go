@@ -1,0 +1,84 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// told is what a subscription was told of the ends of batches, as a consumer fetches it.
+func (p *plant) told(name string) (list []string) {
+	p.t.Helper()
+	sub, err := p.s.Subscription(p.ctx, p.id, name)
+	p.must(err)
+	_, err = p.s.Deliver(p.ctx, sub.ID, nil, 10)
+	p.must(err)
+	events, _, err := p.s.Feed(p.ctx, sub.ID, sub.Include, 0, 100)
+	p.must(err)
+	for _, e := range events {
+		var body struct {
+			ID        int64
+			Processor string
+			State     processor.State
+			Result    processor.Result
+		}
+		p.must(json.Unmarshal(e.Body, &body))
+		if e.Event != outbox.EventResult || body.Processor != "main" || body.State != processor.Done || body.ID != e.ID.Seq {
+			p.t.Errorf("event %s: %s", e.Event, e.Body)
+		}
+		list = append(list, fmt.Sprint(body.ID, " ", body.Result.Kind))
+	}
+	return list
+}
+
+// S4.7: every end of a batch is one event, whatever led to it, in the order of the ends.
+func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	for name, v := range map[string]outbox.Subscription{"all": {}, "results": {Events: []outbox.Event{outbox.EventResult}},
+		"here":      {Events: []outbox.Event{outbox.EventResult}, Filter: outbox.Filter{QueuePrefix: []string{"processor:"}}},
+		"elsewhere": {Events: []outbox.Event{outbox.EventResult}, Filter: outbox.Filter{Queue: []string{"processor:other"}}},
+		"core":      {Events: outbox.TransactionEvents}} {
+		v.Name, v.Kind = name, "pull"
+		p.subscribe(v)
+	}
+	p.later(time.Minute)
+	a, m := adding(1, true, nil)
+	over := p.now.Add(-time.Second)
+	_, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Expiration: &over}) // 1: Expired at once
+	p.must(err)
+	p.enqueue(processor.Med, 1, true, nil)
+	p.enqueue(processor.Med, 2, false, nil)
+	p.enqueue(processor.Med, 2, false, nil)
+	p.ticks(done(), `executed 2 [{"add":{"i":0}}]`, `executed 3 {"add":{"i":0}}`)
+	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: 4})
+	p.must(err)
+	p.later(time.Second)
+	p.ticks(refusing("no"), `executed 3 {"add":{"i":1}}`)
+	p.must(p.s.Advance(p.ctx, p.id, "main")) // once more: what has ended is told of no more
+	for _, name := range []string{"results", "here"} {
+		p.same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
+	}
+	p.same(p.told("elsewhere"))
+	var fetched int // and where a consumer fetches it by SQL, a batch is no transaction
+	p.scan(`SELECT count(*) FROM postern.feed('results', 10) WHERE event = 'batch.result' AND transaction_id IS NULL AND uid IS NULL AND body ? 'result'`, &fetched)
+	if fetched != 4 {
+		t.Errorf("postern.feed fetches %d", fetched)
+	}
+	for name, want := range map[string]int{"all": 10, "core": 6} { // three transactions, accepted and ended, and four ends
+		sub, err := p.s.Subscription(p.ctx, p.id, name)
+		p.must(err)
+		_, err = p.s.Deliver(p.ctx, sub.ID, nil, 10)
+		p.must(err)
+		list, _, err := p.s.Feed(p.ctx, sub.ID, nil, 0, 100)
+		p.must(err)
+		if len(list) != want {
+			t.Errorf("%s hears of %d events, want %d", name, len(list), want)
+		}
+	}
+}
