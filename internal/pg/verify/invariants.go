@@ -1,12 +1,18 @@
 package verify
 
+// flying is what is in DISPATCHING, REVISION or RETRY, as the view tx says it, without what that view costs: while a
+// node works through a queue without marks, it is the first without an outcome from cur_seq on.
+const flying = `
+			SELECT t.queue_id, t.seq, t.day FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq
+			WHERE (t.seq = q.cur_seq OR q.marks = 0 AND EXISTS (SELECT FROM postern.outcome p WHERE (p.queue_id, p.seq) = (t.queue_id, t.seq - 1)))
+				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
+
 // Invariants are those of seed 2, and those of the reliability page that concern its tables. What differs
 // from the page is our schema: there is no phase between two transactions of a queue; a timer belongs to
 // a queue alone; and DISPATCHING without an owner either stands in the lane resume or waits to ask.
 var Invariants = []Invariant{
 	{"S2.4 queue", "a queue has at most one transaction in DISPATCHING, REVISION or RETRY", `
-		SELECT 'queue ' || queue_id || ' has ' || count(*) FROM postern.tx
-		WHERE state IN ('DISPATCHING', 'REVISION', 'RETRY') GROUP BY queue_id HAVING count(*) > 1`},
+		SELECT 'queue ' || queue_id || ' has ' || count(*) FROM (` + flying + `) f GROUP BY queue_id HAVING count(*) > 1`},
 
 	{"S2.4 sender", "a sender serves at most one queue", `
 		SELECT 'sender ' || sender_id || ' serves ' || count(*) FROM postern.queue
@@ -20,23 +26,21 @@ var Invariants = []Invariant{
 		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND l.holder IS DISTINCT FROM q.queue_id`},
 
 	{"S2.15", "what goes out has all its dependencies DONE, and what waits for one is held and will be told of its end", `
-		SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' is ' || t.state || ' before its dependency'
-		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
-		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
-		WHERE o.state IS DISTINCT FROM 'DONE' AND t.state NOT IN ('WAITING', 'FAILED', 'CANCELLED')
-		UNION ALL SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' waits for what ended ' || o.state
-		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
-		JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
-		WHERE t.state = 'WAITING' AND NOT EXISTS (SELECT FROM postern.ripple)
-			AND (o.state <> 'DONE' OR EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held'))
-				AND NOT EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome p ON (p.queue_id, p.seq, p.day) = (e.on_queue, e.on_seq, e.on_day)
-					WHERE (e.queue_id, e.seq) = (d.queue_id, d.seq) AND p.state IS DISTINCT FROM 'DONE'))
-		UNION ALL SELECT 'queue ' || t.queue_id || ' position ' || t.seq || ' is not held, or what it waits for is not watched'
-		FROM postern.dependency d JOIN postern.tx t USING (queue_id, seq, day)
-		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.on_queue, d.on_seq, d.on_day)
-		WHERE t.state = 'WAITING' AND o.state IS NULL AND NOT (
-			EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held'))
-			AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.on_queue, d.on_seq, 'watched')))`},
+		WITH d AS MATERIALIZED (
+			SELECT d.*, own.state AS state, other.state AS needed, f.seq IS NOT NULL AS flying,
+				EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')) AS held,
+				EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.on_queue, d.on_seq, 'watched')) AS watched
+			FROM postern.dependency d LEFT JOIN (` + flying + `) f USING (queue_id, seq, day)
+			LEFT JOIN postern.outcome own ON (own.queue_id, own.seq, own.day) = (d.queue_id, d.seq, d.day)
+			LEFT JOIN postern.outcome other ON (other.queue_id, other.seq, other.day) = (d.on_queue, d.on_seq, d.on_day))
+		SELECT 'queue ' || queue_id || ' position ' || seq || ' is ' || coalesce(state, 'in flight') || ' before its dependency' FROM d
+		WHERE needed IS DISTINCT FROM 'DONE' AND (flying OR state NOT IN ('FAILED', 'CANCELLED'))
+		UNION ALL SELECT 'queue ' || queue_id || ' position ' || seq || ' waits for what ended ' || needed FROM d
+		WHERE NOT flying AND state IS NULL AND NOT EXISTS (SELECT FROM postern.ripple)
+			AND (needed <> 'DONE' OR needed = 'DONE' AND held AND NOT EXISTS (
+				SELECT FROM d e WHERE (e.queue_id, e.seq) = (d.queue_id, d.seq) AND e.needed IS DISTINCT FROM 'DONE'))
+		UNION ALL SELECT 'queue ' || queue_id || ' position ' || seq || ' is not held, or what it waits for is not watched' FROM d
+		WHERE NOT flying AND state IS NULL AND needed IS NULL AND NOT (held AND watched)`},
 
 	{"I2", "a key names one transaction, which bears it, and no two bear the same", `
 		SELECT 'key ' || i.key || ' of context ' || i.context_id FROM postern.idempotency i LEFT JOIN postern.task t USING (queue_id, seq, day)
