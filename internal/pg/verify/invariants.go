@@ -30,7 +30,7 @@ var Invariants = []Invariant{
 			SELECT d.*, own.state AS state, other.state AS needed, f.seq IS NOT NULL AS flying,
 				EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')) AS held,
 				EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (d.on_queue, d.on_seq, 'watched')) AS watched
-			FROM postern.dependency d LEFT JOIN (` + flying + `) f USING (queue_id, seq, day)
+			FROM postern.dependency d JOIN postern.task t USING (queue_id, seq, day) LEFT JOIN (` + flying + `) f USING (queue_id, seq, day)
 			LEFT JOIN postern.outcome own ON (own.queue_id, own.seq, own.day) = (d.queue_id, d.seq, d.day)
 			LEFT JOIN postern.outcome other ON (other.queue_id, other.seq, other.day) = (d.on_queue, d.on_seq, d.on_day))
 		SELECT 'queue ' || queue_id || ' position ' || seq || ' is ' || coalesce(state, 'in flight') || ' before its dependency' FROM d
