@@ -97,6 +97,8 @@ CREATE TABLE postern.batch (
     result_retriable boolean NOT NULL DEFAULT false,
     created_at       timestamptz NOT NULL,
     updated_at       timestamptz NOT NULL,
+    request_key      text,                       -- of the request that made it
+    request_hash     bytea,
     CONSTRAINT result_comes_with_the_end CHECK ((state = 'Done') = (result IS NOT NULL)),
     CONSTRAINT result_is_known CHECK (result IN ('executed', 'rejected', 'partially_executed', 'removed_by_owner', 'expired', 'timeout', 'unexpected_error')),
     CONSTRAINT batch_follows_the_machine CHECK (
@@ -106,6 +108,8 @@ CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('
 CREATE INDEX batch_by_processor ON postern.batch (processor_id, batch_id);
 -- A tick while another batch is being executed waits for it; this says so whatever the ticks do.
 CREATE UNIQUE INDEX one_execution_per_processor ON postern.batch (processor_id) WHERE state = 'Executing';
+CREATE UNIQUE INDEX one_batch_per_request_key ON postern.batch (context_id, request_key) WHERE request_key IS NOT NULL;
+CREATE INDEX batch_by_end ON postern.batch (updated_at) WHERE state = 'Done'; -- what retention lets go
 CREATE INDEX batch_that_waits ON postern.batch (processor_id) WHERE state = 'Waiting_Callback';
 
 -- Each execution of a batch: of one action, or of an atomic batch as a whole. Its verdict is that of the action:

@@ -2483,6 +2483,21 @@ type DeleteAuthorizationParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
+// PatchAuthorizationJSONBody is a part of PatchAuthorization.
+type PatchAuthorizationJSONBody map[string]interface{}
+
+// PatchAuthorizationParams are the parameters of PatchAuthorization; what is zero is not sent.
+type PatchAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
 // PutAuthorizationParams are the parameters of PutAuthorization; what is zero is not sent.
 type PutAuthorizationParams struct {
 	// Kept in the audit row, with who and when.
@@ -2521,6 +2536,8 @@ type SendBatchParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The same key and body again: the same batch.
+	IdempotencyKey string `header:"Idempotency-Key"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 }
@@ -2877,6 +2894,8 @@ type EnqueueBatchParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The same key and body again: the same batch.
+	IdempotencyKey string `header:"Idempotency-Key"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 }
@@ -2907,6 +2926,8 @@ type InsertBatchParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The same key and body again: the same batch.
+	IdempotencyKey string `header:"Idempotency-Key"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
 }
@@ -3533,6 +3554,9 @@ type RotateAPIKeyJSONRequestBody = RotateInputBody
 // PostAuthorizationJSONRequestBody defines body for PostAuthorization for application/json ContentType.
 type PostAuthorizationJSONRequestBody = AuthorizationSettings
 
+// PatchAuthorizationJSONRequestBody defines body for PatchAuthorization for application/json ContentType.
+type PatchAuthorizationJSONRequestBody PatchAuthorizationJSONBody
+
 // PutAuthorizationJSONRequestBody defines body for PutAuthorization for application/json ContentType.
 type PutAuthorizationJSONRequestBody = AuthorizationSettings
 
@@ -3936,6 +3960,7 @@ var Operations = []Operation{
 	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAuthorization", Method: "GET", Path: "/authorizations/{label}", Summary: "Read one authorization"},
+	{Name: "PatchAuthorization", Method: "PATCH", Path: "/authorizations/{label}", Summary: "Change the settings of an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"reason", "dry_run"}},
@@ -3983,6 +4008,7 @@ var Operations = []Operation{
 	{Name: "EnqueueBatch", Method: "POST", Path: "/processors/{name}/batches", Summary: "Put a batch at the back of its line", Query: []string{"reason", "dry_run"}},
 	{Name: "GetBatch", Method: "GET", Path: "/processors/{name}/batches/{id}", Summary: "Read one batch"},
 	{Name: "GetBatchHistory", Method: "GET", Path: "/processors/{name}/batches/{id}/history", Summary: "What happened to it, oldest first"},
+	{Name: "GetBatchWhy", Method: "GET", Path: "/processors/{name}/batches/{id}/why", Summary: "What it waits for"},
 	{Name: "PostCallback", Method: "POST", Path: "/processors/{name}/callbacks/{id}", Summary: "Confirm the action that a batch waits for"},
 	{Name: "EvictBatch", Method: "POST", Path: "/processors/{name}/evict", Summary: "End a batch that is not being executed", Query: []string{"reason", "dry_run"}},
 	{Name: "PutHeight", Method: "PUT", Path: "/processors/{name}/height", Summary: "Raise the block height of its domain", Query: []string{"reason", "dry_run"}},
@@ -4145,6 +4171,12 @@ func (c *Client) DeleteAuthorization(ctx context.Context, label string, params *
 func (c *Client) GetAuthorization(ctx context.Context, label string) (*Answer[AuthorizationView], error) {
 	path := fmt.Sprintf("/authorizations/%s", segment(label))
 	return ask[AuthorizationView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchAuthorization: Change the settings of an authorization. PATCH /authorizations/{label}
+func (c *Client) PatchAuthorization(ctx context.Context, label string, params *PatchAuthorizationParams, body *PatchAuthorizationJSONRequestBody) (*Answer[AuthorizationView], error) {
+	path := fmt.Sprintf("/authorizations/%s", segment(label))
+	return ask[AuthorizationView](ctx, c, "PATCH", path, params, body)
 }
 
 // PutAuthorization: Create or replace an authorization. PUT /authorizations/{label}
@@ -4427,6 +4459,12 @@ func (c *Client) GetBatch(ctx context.Context, name string, id string) (*Answer[
 func (c *Client) GetBatchHistory(ctx context.Context, name string, id string) (*Answer[BatchHistoryOutputBody], error) {
 	path := fmt.Sprintf("/processors/%s/batches/%s/history", segment(name), segment(id))
 	return ask[BatchHistoryOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GetBatchWhy: What it waits for. GET /processors/{name}/batches/{id}/why
+func (c *Client) GetBatchWhy(ctx context.Context, name string, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/processors/%s/batches/%s/why", segment(name), segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
 }
 
 // PostCallback: Confirm the action that a batch waits for. POST /processors/{name}/callbacks/{id}

@@ -74,7 +74,7 @@ func objectPath(object string) string {
 	if !ok || plural(noun) == "transactions" {
 		return ""
 	}
-	return "/" + plural(noun) + "/" + url.PathEscape(name)
+	return "/" + plural(noun) + "/" + strings.ReplaceAll(url.PathEscape(name), "%2F", "/") // processors/main/batches/7
 }
 
 // transactionName is the id or uid in ID, UID or transactions/ID, which is how the API writes it.
@@ -123,6 +123,7 @@ func whyCommand() *cobra.Command {
 
 			  postern why order-4711
 			  postern why queues/claim-7f3
+			  postern why processors/main/batches/7
 			  postern why order-4711 -o json | jq -r .summary`),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeObjects("why"),

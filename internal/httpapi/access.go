@@ -129,6 +129,7 @@ var access = map[string]rule{
 	"list-batches":      {least: readers},
 	"get-batch":         {least: readers},
 	"get-batch-history": {least: readers},
+	"get-batch-why":     {least: readers},
 	"pause-processor":   {least: executors}, // of these, the one who owns the processor (S4.9)
 	"resume-processor":  {least: executors},
 	"enqueue-batch":     {least: executors, post: true},
@@ -140,6 +141,7 @@ var access = map[string]rule{
 	"get-authorization":     {least: readers},
 	"post-authorization":    {least: admins},
 	"put-authorization":     {least: admins},
+	"patch-authorization":   {least: admins},
 	"delete-authorization":  {least: admins},
 	"enable-authorization":  {least: admins},
 	"disable-authorization": {least: admins},

@@ -147,6 +147,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"POST /processors/{name}/resume":       {arrange: made(plant, `{}`)},
 		"POST /processors/{name}/evict":        {arrange: func() string { d.want(201, "POST", made(plant, `{}`)()+"/batches", addOne); return plant }, body: `{"position": 0}`, object: "/batches"},
 		"PUT /authorizations/{label}":          {arrange: func() string { return "/authorizations/new" }, body: allowed("new")},
+		"PATCH /authorizations/{label}":        {arrange: made("/authorizations/part", allowed("part")), body: `{"max_concurrent_executions": 2}`, action: "put"},
 		"POST /authorizations":                 {arrange: func() string { return "/authorizations" }, body: allowed("posted"), object: "/posted", action: "put"},
 		"DELETE /authorizations/{label}":       {arrange: made("/authorizations/old", allowed("old"))},
 		"POST /authorizations/{label}/disable": {arrange: made("/authorizations/one", allowed("one"))},

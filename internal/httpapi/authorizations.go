@@ -180,6 +180,49 @@ func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, v
 	return out, err
 }
 
+type patchAuthorizationInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+// patchAuthorization changes some settings: 200. How long it holds begins anew if its duration is changed.
+func (a *API) patchAuthorization(ctx context.Context, in *patchAuthorizationInput) (*authorizationOutput, error) {
+	v, err := a.getAuthorization(ctx, &authorizationInput{in.Label})
+	if err != nil {
+		return nil, err
+	}
+	have := v.Body
+	if err := in.check(have.Version); err != nil {
+		return nil, err
+	}
+	raw, err := merged(authorizationSettings{Mode: have.Mode, NotBefore: have.NotBefore, Duration: have.Duration, MaxConcurrent: have.MaxConcurrent,
+		Priority: have.Priority, Actions: have.Actions}, in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	var next authorizationSettings
+	if err := a.decode(raw, &next, "authorizationSettings"); err != nil {
+		return nil, err
+	}
+	if next.Label != "" && next.Label != in.Label {
+		return nil, fault.At("/label", "label %q is not %q of the path: a label does not change", fault.Clip(next.Label), in.Label)
+	}
+	next.Label = in.Label
+	if next.Duration != nil && !processor.Same(have.Duration, next.Duration) || next.Duration == nil && string(have.Duration) != `"forever"` {
+		return a.writeAuthorization(ctx, next, have.Version)
+	}
+	settings, err := next.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Store.ReviseAuthorization(ctx, by(ctx, ""), settings, have.Version); err != nil {
+		return nil, err
+	}
+	return a.getAuthorization(ctx, &authorizationInput{in.Label})
+}
+
 type deleteAuthorizationInput struct {
 	Label string `path:"label" maxLength:"200"`
 	Conditions
@@ -206,6 +249,7 @@ func (a *API) disableAuthorization(ctx context.Context, in *authorizationActionI
 
 type sendInput struct {
 	Label string `path:"label" maxLength:"200"`
+	Key   string `header:"Idempotency-Key" doc:"The same key and body again: the same batch."`
 	Trial
 	Body struct {
 		Messages []batchMessage `json:"messages" maxItems:"100" doc:"One for each function, in their order."`
@@ -214,6 +258,10 @@ type sendInput struct {
 
 // sendBatch sends a batch through an authorization: 201; else the rule that forbids it (S4.12).
 func (a *API) sendBatch(ctx context.Context, in *sendInput) (*oneBatchOutput, error) {
-	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages))
+	once, err := onceOf(in.Key, []any{in.Label, in.Body})
+	if err != nil {
+		return nil, err
+	}
+	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages), once)
 	return a.answerBatch(b, err, http.StatusCreated)
 }

@@ -120,6 +120,7 @@ func viewBatch(b *pg.Batch) (batchView, error) {
 type oneBatchOutput struct {
 	Status   int
 	Location string `header:"Location"`
+	Replay   string `header:"Idempotent-Replay" doc:"true when the key was known already"`
 	Body     batchView
 }
 
@@ -132,6 +133,9 @@ func (a *API) answerBatch(b *pg.Batch, err error, status int) (*oneBatchOutput, 
 		if b.Result != nil {
 			out.Status = http.StatusOK // it has expired already, and is not queued
 		}
+		if b.Replay {
+			out.Status, out.Replay = http.StatusOK, "true"
+		}
 		out.Location = "/processors/" + b.Processor + "/batches/" + strconv.FormatInt(b.ID, 10)
 	}
 	out.Body, err = viewBatch(b)
@@ -139,7 +143,8 @@ func (a *API) answerBatch(b *pg.Batch, err error, status int) (*oneBatchOutput, 
 }
 
 type postBatchInput struct {
-	Name name `path:"name"`
+	Name name   `path:"name"`
+	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same batch."`
 	Trial
 	Body newBatch
 }
@@ -150,12 +155,16 @@ func (a *API) enqueueBatch(ctx context.Context, in *postBatchInput) (*oneBatchOu
 	if err != nil {
 		return nil, err
 	}
+	if n.Once, err = onceOf(in.Key, []any{in.Name, in.Body}); err != nil {
+		return nil, err
+	}
 	b, err := a.Store.Enqueue(ctx, by(ctx, ""), string(in.Name), n)
 	return a.answerBatch(b, err, http.StatusCreated)
 }
 
 type insertBatchInput struct {
-	Name name `path:"name"`
+	Name name   `path:"name"`
+	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same batch."`
 	Trial
 	Body struct {
 		Position int64    `json:"position,omitempty" doc:"0 is the head, the length of the line its end."`
@@ -177,6 +186,9 @@ func (a *API) insertBatch(ctx context.Context, in *insertBatchInput) (*oneBatchO
 	or(&in.Body.Batch.Priority, in.Body.Priority)
 	n, err := a.readBatch(ctx, in.Body.Batch)
 	if err != nil {
+		return nil, err
+	}
+	if n.Once, err = onceOf(in.Key, []any{in.Name, in.Body}); err != nil {
 		return nil, err
 	}
 	b, err := a.Store.Insert(ctx, by(ctx, ""), string(in.Name), n, processor.Spot{Position: in.Body.Position, Before: in.Body.Before, After: in.Body.After})

@@ -104,3 +104,16 @@ func (a *API) whyQueue(ctx context.Context, in *queueInput) (*whyOutput, error) 
 	}
 	return &whyOutput{viewWhy(w)}, nil
 }
+
+// whyBatch says what a batch waits for, through the core where that carries it.
+func (a *API) whyBatch(ctx context.Context, in *oneBatchInput) (*whyOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.Store.WhyBatch(ctx, contextID(ctx), string(in.Name), id)
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}

@@ -72,6 +72,16 @@ const authorizationLock = `SELECT version, removed_at IS NOT NULL FROM postern.b
 // refused (Conflict "in_use"). What has been counted stays; its duration begins anew. The height is that of
 // its processor, read before: a height only rises, so that it ends no later than it says.
 func (s *Store) PutAuthorization(ctx context.Context, by By, a processor.Authorization, version int64) (created bool, err error) {
+	return s.writeAuthorization(ctx, by, a, version, true)
+}
+
+// ReviseAuthorization is PutAuthorization for a change that leaves alone how long it holds.
+func (s *Store) ReviseAuthorization(ctx context.Context, by By, a processor.Authorization, version int64) error {
+	_, err := s.writeAuthorization(ctx, by, a, version, false)
+	return err
+}
+
+func (s *Store) writeAuthorization(ctx context.Context, by By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
 	if err := a.Validate(); err != nil {
 		return false, err
 	}
@@ -104,10 +114,10 @@ func (s *Store) PutAuthorization(ctx context.Context, by By, a processor.Authori
 		}
 		b = &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.batch_authorization AS a (context_id, label, domain, settings, ends_at, ends_at_height, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
-			ON CONFLICT (context_id, label) DO UPDATE SET domain = excluded.domain, settings = excluded.settings, ends_at = excluded.ends_at,
-				ends_at_height = excluded.ends_at_height, enabled = a.enabled OR a.removed_at IS NOT NULL, removed_at = NULL, version = a.version + 1
+			ON CONFLICT (context_id, label) DO UPDATE SET domain = excluded.domain, settings = excluded.settings,
+				ends_at = CASE WHEN $9 THEN excluded.ends_at ELSE a.ends_at END, ends_at_height = CASE WHEN $9 THEN excluded.ends_at_height ELSE a.ends_at_height END, enabled = a.enabled OR a.removed_at IS NOT NULL, removed_at = NULL, version = a.version + 1
 			WHERE a.removed_at IS NOT NULL OR NOT $8 RETURNING authorization_id`,
-			by.Context, a.Label, p.Name, string(settings), at, height, now, created).Query(func(rows pgx.Rows) error {
+			by.Context, a.Label, p.Name, string(settings), at, height, now, created, anew || created).Query(func(rows pgx.Rows) error {
 			ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 			taken = len(ids) == 0
 			return err
@@ -186,8 +196,9 @@ func (h *heldProcessor) authorization(ctx context.Context, t *txn, contextID int
 
 // Send puts a batch of an authorization at the back of its line, or says which rule forbids it (S4.12). Everything is
 // one commit: the batch, the count of what runs, and the call that is held for it. Two that send at once come one
-// after the other by the processor's lock, and so the last place below a limit is given once.
-func (s *Store) Send(ctx context.Context, by By, label string, messages []processor.Message) (v *Batch, err error) {
+// after the other by the processor's lock, and so the last place below a limit is given once. The same request again is
+// answered with the batch that it made, and counts nothing.
+func (s *Store) Send(ctx context.Context, by By, label string, messages []processor.Message, once Once) (v *Batch, err error) {
 	seen, err := s.Authorization(ctx, by.Context, label, by.Actor)
 	if err != nil {
 		return nil, err
@@ -197,10 +208,13 @@ func (s *Store) Send(ctx context.Context, by By, label string, messages []proces
 		if err != nil {
 			return err
 		}
+		if v, err = t.batchOf(ctx, by.Context, once); err != nil || v != nil {
+			return err
+		}
 		if err := a.MaySend(by.Actor, messages, a.Use, h.facts()); err != nil {
 			return err
 		}
-		v = &Batch{Initiator: by.Actor, Label: label, authorizationID: a.id, held: a.Limited(),
+		v = &Batch{once: once, Initiator: by.Actor, Label: label, authorizationID: a.id, held: a.Limited(),
 			Batch: processor.Batch{Priority: a.Priority, Actions: a.Actions, Messages: messages}}
 		if n := a.Actions.Subroutine().ExpirationTime; n != nil {
 			at := h.now.Add(time.Duration(*n) * time.Second)

@@ -22,7 +22,9 @@ type Batch struct {
 	Runs      int // executions that have begun
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	Replay    bool // the same request had made it before
 
+	once            Once
 	processorID     int32
 	authorizationID int32
 	held            bool // a call of the initiator is held for it
@@ -191,11 +193,11 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 	messages, _ := json.Marshal(v.Messages)
 	r := v.result()
 	b.Queue(`INSERT INTO postern.batch (batch_id, context_id, processor_id, authorization_id, label, initiator, by_owner, call_held, priority, actions, messages,
-			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at)
-		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17
+			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at, request_key, request_hash)
+		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19
 		FROM postern.processor p WHERE p.processor_id = $2`,
 		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
-		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now)
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash)
 }
 
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {

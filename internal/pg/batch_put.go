@@ -17,6 +17,7 @@ type NewBatch struct {
 	Priority   processor.Priority
 	Expiration *time.Time
 	Label      string // the authorization that it counts for, "" for none
+	Once       Once
 }
 
 // owned refuses whoever is not the owner of a processor. One without an owner is whoever's the API lets so far.
@@ -55,7 +56,10 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		if err := h.owned(by); err != nil {
 			return err
 		}
-		v = &Batch{ByOwner: true, Initiator: by.Actor, Label: n.Label,
+		if v, err = t.batchOf(ctx, by.Context, n.Once); err != nil || v != nil {
+			return err
+		}
+		v = &Batch{once: n.Once, ByOwner: true, Initiator: by.Actor, Label: n.Label,
 			Batch: processor.Batch{Priority: n.Priority, Actions: n.Actions, Messages: n.Messages, Expiration: n.Expiration}}
 		if n.Label != "" { // it counts, whatever the limit says (S4.13)
 			a, err := h.authorization(ctx, t, by.Context, n.Label, by.Actor)
@@ -76,6 +80,28 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		return nil, err
 	}
 	return v, nil
+}
+
+// batchOf returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
+// at once to two processors, the index refuses one, which is run again and finds the other's.
+func (t *txn) batchOf(ctx context.Context, contextID int32, once Once) (v *Batch, err error) {
+	first, err := t.replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
+	if err != nil || first == "" {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(batchSelect+` WHERE b.batch_id = $1::bigint`, first).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, scanBatch)
+		if err == nil {
+			v = list[0]
+			v.Replay = true
+		}
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return nil, err
+	}
+	return v, t.rollback(ctx)
 }
 
 // begin gives a batch its id and queues in b how its life begins.

@@ -33,6 +33,7 @@ var constraints = map[string]fault.Kind{
 	"one_api_key_per_prefix":        fault.Conflict,
 	"role_of_a_key_is_known":        fault.Invalid,
 	"one_api_key_per_request_key":   fault.Conflict,
+	"one_batch_per_request_key":     fault.Conflict,
 	"one_pool_per_name":             fault.Conflict,
 	"after_failure_is_known":        fault.Invalid,
 	"one_dispatcher_per_type":       fault.Conflict,

@@ -39,7 +39,7 @@ func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 		s.log.Warn("post the execution of a batch", "processor", v.Processor, "batch", v.ID, "error", err)
 		return nil
 	}
-	return s.finish(ctx, contextID, v, false, fault.As(err).Detail)
+	return s.finish(ctx, contextID, v, processor.Failed, fault.As(err).Detail)
 }
 
 func (s *Store) post(ctx context.Context, sub *Submission) error {
@@ -113,14 +113,30 @@ func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
 		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3`, contextID, sub.UID, sub.Hash).Scan(&state, &text)
 	switch {
-	case err == pgx.ErrNoRows: // whoever ticked died before it was posted
-		return s.submit(ctx, contextID, v)
+	case err == pgx.ErrNoRows:
+		return s.repost(ctx, contextID, v)
 	case err != nil:
 		return known(err)
 	case state == "":
 		return nil
 	}
-	return s.finish(ctx, contextID, v, state == "DONE", text)
+	if state == "DONE" {
+		return s.finish(ctx, contextID, v, processor.Succeeded, "")
+	}
+	return s.finish(ctx, contextID, v, processor.Failed, text)
+}
+
+// repost posts the execution of whoever ticked and died before that. Where retention has dropped the day on which it
+// began, it may have been posted and have ended: then nobody knows how, and it is not executed again.
+func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
+	var since time.Time
+	if err := s.db(ctx).QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
+		return known(err)
+	}
+	if v.UpdatedAt.Before(since) {
+		return s.finish(ctx, contextID, v, processor.ResultLost, "its transaction was dropped by retention before anybody asked how it ended")
+	}
+	return s.submit(ctx, contextID, v)
 }
 
 // callbackTimeout is how long an action waits for its callback (S4.5).
@@ -128,7 +144,7 @@ const callbackTimeout = 24 * time.Hour
 
 // finish ends the execution of a run, unless that has been done. It is the only place where an execution ends, and
 // compares state and run behind the lock: two that know of the same outcome count it once.
-func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, good bool, text string) error {
+func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on processor.Event, text string) error {
 	return s.onProcessor(ctx, contextID, seen.Processor, func(t *txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, seen.ID)
 		if err != nil {
@@ -137,19 +153,15 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, good b
 		if v.State != processor.Executing || v.Runs != seen.Runs {
 			return t.rollback(ctx)
 		}
-		facts, on := h.facts(), processor.Succeeded
-		if !good {
-			facts.Error, on = text, processor.Failed
-		} else {
-			text = ""
-		}
+		facts := h.facts()
+		facts.Error = text
 		st, err := v.Decide(on, facts)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		if st.State != processor.WaitingCallback {
-			h.verdict(b, v, good, text)
+			h.verdict(b, v, on == processor.Succeeded, text)
 		} else {
 			b.Queue(`UPDATE postern.batch_callback SET deadline = $2 WHERE batch_id = $1`, v.ID, h.now.Add(callbackTimeout))
 		}

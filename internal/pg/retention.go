@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +42,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 			return dropped, known(err)
 		}
 		if day == nil || held != "" {
-			return dropped, s.tidyOld(ctx, before)
+			return dropped, errors.Join(s.tidyOld(ctx, before), s.forgetBatches(ctx, before))
 		}
 		dropped++
 	}

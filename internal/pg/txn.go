@@ -44,7 +44,7 @@ func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
 }
 
 // rerun names the keys whose violation means that somebody else did the same a moment before.
-var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_request_key": true, "one_actor_per_request_key": true}
+var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_request_key": true, "one_actor_per_request_key": true, "one_batch_per_request_key": true}
 
 // mend does what a transaction needs before it can run again, or returns why it cannot.
 func (s *Store) mend(ctx context.Context, err error) error {

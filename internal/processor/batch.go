@@ -28,6 +28,7 @@ const (
 	Ticked           Event = "Tick"
 	Succeeded        Event = "Succeeded"
 	Failed           Event = "Failed"
+	ResultLost       Event = "ResultLost"
 	CallbackReceived Event = "CallbackReceived"
 	CallbackDeadline Event = "CallbackDeadline"
 	Expiry           Event = "Expiry"
@@ -37,7 +38,7 @@ const (
 // Machine is the life of a batch as S4.5 tells it, row by row.
 var Machine = machine.Table{
 	Name: "batch", Seed: "4-processor.md", Initial: string(Queued), Terminal: []string{string(Done)},
-	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(CallbackReceived),
+	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(CallbackReceived),
 		string(CallbackDeadline), string(Expiry), string(Evicted)},
 	Rules: []machine.Rule{
 		rule(machine.Start, Enqueued, "expired", Done, "result_expired"),
@@ -52,6 +53,7 @@ var Machine = machine.Table{
 		rule(Executing, Succeeded, "", Done, "result_executed"),
 		rule(Executing, Failed, "retries_left", Queued, "count_retry", "to_back"),
 		rule(Executing, Failed, "", Done, "result_failed"),
+		rule(Executing, ResultLost, "", Done, "result_unexpected"),
 		rule(WaitingCallback, CallbackReceived, "wrong_with_retries_left", Queued, "count_retry", "to_back"),
 		rule(WaitingCallback, CallbackReceived, "wrong", Done, "result_failed"),
 		rule(WaitingCallback, CallbackReceived, "more_left", Queued, "next_action", "to_back"),
@@ -138,7 +140,10 @@ var effects = map[string]func(s *Step, f Facts){
 	"result_executed": func(s *Step, _ Facts) { s.end(Result{Kind: Executed}) },
 	"result_removed":  func(s *Step, _ Facts) { s.end(Result{Kind: RemovedByOwner}) },
 	"result_expired":  func(s *Step, _ Facts) { s.end(Result{Kind: Expired, N: s.done()}) },
-	"result_failed":   func(s *Step, f Facts) { s.fail(f) },
+	"result_unexpected": func(s *Step, f Facts) {
+		s.end(Result{Kind: UnexpectedError, N: s.done(), Reason: f.Error})
+	},
+	"result_failed": func(s *Step, f Facts) { s.fail(f) },
 }
 
 // Decide says what an event does to a batch. Outcomes: a step, to be stored with its move; a Conflict

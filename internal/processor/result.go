@@ -10,9 +10,9 @@ const (
 	Rejected          ResultKind = "rejected"           // nothing was executed: Reason
 	PartiallyExecuted ResultKind = "partially_executed" // N actions were executed: Reason
 	RemovedByOwner    ResultKind = "removed_by_owner"
-	Expired           ResultKind = "expired" // after N actions
-	Timeout           ResultKind = "timeout" // it could not be brought to its domain: Retriable
-	UnexpectedError   ResultKind = "unexpected_error"
+	Expired           ResultKind = "expired"          // after N actions
+	Timeout           ResultKind = "timeout"          // it could not be brought to its domain: Retriable
+	UnexpectedError   ResultKind = "unexpected_error" // nobody knows any more how its last execution ended: Reason
 )
 
 // ResultKinds lists all that a batch can end with.

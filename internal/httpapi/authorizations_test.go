@@ -1,0 +1,71 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const payOnce = `{"label": "pay", "mode": "permissionless", "duration": {"blocks": 5}, "max_concurrent_executions": 2, "actions_config": {"non_atomic": {"functions": [` + addFunction + `]}}}`
+
+func TestAnAuthorizationIsChangedInPart(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/authorizations", payOnce)
+	d.want(200, "PUT", "/processors/main/height", `{"height": 3}`)
+	a := d.want(200, "PATCH", "/authorizations/pay", `{"max_concurrent_executions": 7, "mode": {"permissioned": {"without_call_limit": ["ann"]}}}`)
+	if a.body["max_concurrent_executions"] != 7.0 || a.body["ends_at_height"] != 5.0 || !strings.Contains(a.raw, `"ann"`) || !strings.Contains(a.raw, `"ADD"`) || a.header.Get("ETag") != `"2"` {
+		t.Error(a.raw)
+	}
+	if a = d.want(200, "PATCH", "/authorizations/pay", `{"duration": {"blocks": 6}}`); a.body["ends_at_height"] != 9.0 {
+		t.Error(a.raw)
+	}
+	if a = d.want(200, "PATCH", "/authorizations/pay", `{"duration": null}`); a.body["ends_at_height"] != nil || a.body["duration"] != "forever" {
+		t.Error(a.raw)
+	}
+	d.refused(412, "precondition_failed", "PATCH", "/authorizations/pay", `{}`, `If-Match: "1"`)
+	d.refused(422, "invalid", "PATCH", "/authorizations/pay", `{"priority": "High", "mode": "permissionless"}`)
+	d.refused(422, "invalid", "PATCH", "/authorizations/pay", `{"label": "other"}`)
+	d.refused(422, "invalid", "PATCH", "/authorizations/pay", `{"actions": {}}`)
+	d.refused(404, "not_found", "PATCH", "/authorizations/none", `{}`)
+}
+
+// A request that is sent again makes no second batch, and answers with the first as it is by then.
+func TestABatchIsMadeOncePerKey(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/authorizations", payOnce)
+	const send = `{"messages": [{"msg": {"add": {}}}]}`
+	for i, c := range []struct{ path, body, other string }{
+		{"/processors/main/batches", addOne, strings.Replace(addOne, `"n": 1`, `"n": 2`, 1)},
+		{"/processors/main/insert", `{"batch": ` + addOne + `}`, `{"position": 1, "batch": ` + addOne + `}`},
+		{"/authorizations/pay/send", send, strings.Replace(send, `{}`, `{"n": 2}`, 1)},
+	} {
+		key := "Idempotency-Key: k" + c.path[len(c.path)-3:]
+		first := d.want(201, "POST", c.path, c.body, key)
+		d.want(200, "POST", "/processors/main/evict", fmt.Sprintf(`{"id": %v}`, first.body["id"]))
+		again := d.want(200, "POST", c.path, c.body, key)
+		if again.body["id"] != first.body["id"] || first.body["id"] != float64(i+1) || again.str("state") != "Done" || again.header.Get("Idempotent-Replay") != "true" {
+			t.Error(again.raw)
+		}
+		if r := d.refused(409, "idempotency_conflict", "POST", c.path, c.other, key); !strings.Contains(r.raw, `"existing"`) {
+			t.Error(r.raw)
+		}
+		d.refused(422, "invalid", "POST", c.path, c.body, "Idempotency-Key: :x")
+	}
+	if a := d.want(200, "GET", "/authorizations/pay", ""); a.body["running"] != 0.0 {
+		t.Error(a.raw)
+	}
+}
+
+func TestABatchSaysWhy(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	if w := d.want(200, "GET", "/processors/main/batches/1/why", ""); w.str("state") != "Queued" || !strings.Contains(w.raw, `"kind":"no_tick"`) || !strings.Contains(w.raw, `"/processors/main/tick"`) {
+		t.Error(w.raw)
+	}
+	d.want(200, "POST", "/processors/main/tick", "")
+	if w := d.want(200, "GET", "/processors/main/batches/1/why", ""); !strings.Contains(w.raw, `"kind":"batch_executing"`) || !strings.Contains(w.raw, `"kind":"no_live_node"`) {
+		t.Error(w.raw)
+	}
+	d.refused(404, "not_found", "GET", "/processors/main/batches/x/why", "")
+	d.refused(404, "not_found", "GET", "/processors/main/batches/9/why", "")
+}

@@ -1,0 +1,26 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// forgetBatches removes batches that ended before a time, with their histories, in chunks. One of which somebody is
+// still to be told stays, since what is told is read from its row.
+func (s *Store) forgetBatches(ctx context.Context, before time.Time) error {
+	for {
+		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT b.batch_id FROM postern.batch b WHERE b.state = 'Done' AND b.updated_at < $1
+				AND NOT EXISTS (SELECT FROM postern.fanout f WHERE f.event = 'result' AND f.seq = b.batch_id)
+				AND NOT EXISTS (SELECT FROM postern.delivery d WHERE d.queue_id = $2::bigint + b.processor_id AND d.seq = b.batch_id
+					AND d.event = 'result' AND d.state IN ('pending', 'queued'))
+				ORDER BY b.updated_at LIMIT 10000),
+			steps AS (DELETE FROM postern.batch_step x USING old WHERE x.batch_id = old.batch_id),
+			actions AS (DELETE FROM postern.batch_action x USING old WHERE x.batch_id = old.batch_id)
+			DELETE FROM postern.batch x USING old WHERE x.batch_id = old.batch_id`, before, outbox.BatchEnd(0, 0, 0).Queue)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// WhyBatch says what a batch waits for: the chain from itself to the root, which may lie in the core (S4.10). It locks
+// nothing: what it says was true a moment ago.
+func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*Why, error) {
+	v, err := s.Batch(ctx, contextID, name, id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Processor(ctx, contextID, name)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x := &whyBatch{s: s, ctx: ctx, context: contextID, p: p, v: v, facts: processor.Facts{Now: now, Height: p.Height},
+		w: &Why{State: string(v.State), Blockers: []Blocker{}}}
+	switch v.State {
+	case processor.Done:
+		x.ended()
+	case processor.Executing:
+		err = x.executing(v)
+	case processor.WaitingCallback:
+		err = x.awaiting()
+	default:
+		err = x.queued()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if x.w.Summary == "" && len(x.w.Blockers) > 0 {
+		x.w.Summary = fmt.Sprintf("batch %d is %s: %s", id, v.State, x.w.Blockers[0].Detail)
+	}
+	return x.w, nil
+}
+
+type whyBatch struct {
+	s       *Store
+	ctx     context.Context
+	context int32
+	p       *Processor
+	v       *Batch
+	facts   processor.Facts
+	w       *Why
+}
+
+func (x *whyBatch) path() string          { return "/processors/" + x.p.Name }
+func (x *whyBatch) batch(id int64) string { return fmt.Sprintf("%s/batches/%d", x.path(), id) }
+
+func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *NextStep, levers ...Lever) {
+	x.w.Blockers = append(x.w.Blockers, Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
+}
+
+func (x *whyBatch) ended() {
+	r := x.v.result()
+	detail := string(r.Kind)
+	if r.N > 0 {
+		detail += fmt.Sprintf(" after %d actions", r.N)
+	}
+	if r.Reason != "" {
+		detail += ": " + r.Reason
+	}
+	x.add("terminal", x.batch(x.v.ID), x.v.UpdatedAt, detail, nil)
+}
+
+// executing explains a batch by the transaction that carries its action.
+func (x *whyBatch) executing(v *Batch) error {
+	if v == x.v {
+		x.w.Summary = fmt.Sprintf("batch %d is being executed: action %d, run %d", v.ID, v.Index, v.Runs)
+	}
+	x.add("batch_executing", x.batch(v.ID), v.UpdatedAt, fmt.Sprintf("batch %d is being executed", v.ID), nil)
+	id, err := x.s.ByUID(x.ctx, x.context, v.runUID())
+	if fault.KindOf(err) == fault.NotFound { // it is just being posted
+		x.w.Moving = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	core, err := x.s.Why(x.ctx, x.context, id)
+	if err != nil {
+		return err
+	}
+	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal" // its end is about to be seen
+	x.w.Blockers = append(x.w.Blockers, core.Blockers...)
+	return nil
+}
+
+func (x *whyBatch) awaiting() error {
+	var address string
+	var deadline time.Time
+	err := x.s.db(x.ctx).QueryRow(x.ctx, `SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`, x.v.ID).Scan(&address, &deadline)
+	if isNoRows(err) { // it has come meanwhile
+		x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d has just been confirmed", x.v.ID)
+		return nil
+	}
+	if err != nil {
+		return known(err)
+	}
+	next := &NextStep{deadline, "it counts as failed: callback timed out"}
+	if e := x.v.Expiration; e != nil && e.Before(deadline) {
+		next = &NextStep{*e, "it expires"}
+	}
+	confirm := fmt.Sprintf("%s/callbacks/%d", x.path(), x.v.ID)
+	x.add("callback_pending", confirm, x.v.UpdatedAt, fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
+		Lever{"POST", confirm, "executor"}, Lever{"POST", x.path() + "/evict", "admin"})
+	return nil
+}
+
+// queued looks for what is in the way in the order in which a tick does: paused, another one executing, the other line,
+// who stands before it, its own cooldown, and then the next tick.
+func (x *whyBatch) queued() error {
+	if x.p.Paused {
+		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, Lever{"POST", x.path() + "/resume", "admin"})
+	}
+	if x.p.Executing != 0 {
+		other, err := x.s.Batch(x.ctx, x.context, x.p.Name, x.p.Executing)
+		if err != nil {
+			return err
+		}
+		if err := x.executing(other); err != nil {
+			return err
+		}
+	}
+	if x.v.Priority == processor.Med && x.p.Length[processor.High] > 0 {
+		if err := x.high(); err != nil {
+			return err
+		}
+	}
+	if err := x.before(); err != nil {
+		return err
+	}
+	if x.v.Cools(x.facts) {
+		x.cools(x.v)
+	}
+	if len(x.w.Blockers) > 0 {
+		return nil
+	}
+	if x.p.TickInterval == 0 {
+		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, Lever{"POST", x.path() + "/tick", "reader"})
+		return nil
+	}
+	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
+	return nil
+}
+
+// high says that High comes first, and for how long Med starves because of it.
+func (x *whyBatch) high() error {
+	head, _, err := x.s.BatchesInLine(x.ctx, x.context, x.p.Name, processor.High, processor.Range{From: 0, To: min(1, x.p.Length[processor.High])})
+	if err != nil || len(head) == 0 {
+		return err
+	}
+	if b := x.p.Starving; b != nil {
+		next := x.cooldown(head[0])
+		x.add("starving", x.batch(b.By), b.Since, fmt.Sprintf("batch %d at the head of High cools, and keeps Med waiting as long as the processor is not fair", b.By), next,
+			Lever{"PATCH", x.path(), "admin"}, Lever{"POST", x.path() + "/evict", "admin"})
+		return nil
+	}
+	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, fmt.Sprintf("%d batches of High come before Med", x.p.Length[processor.High]), nil)
+	return nil
+}
+
+// before counts, to 1,000, who stands before it in its own line.
+func (x *whyBatch) before() error {
+	var ahead int
+	var head int64
+	err := x.s.db(x.ctx).QueryRow(x.ctx, `SELECT count(*), coalesce((array_agg(l.batch_id ORDER BY l.place))[1], 0) FROM postern.batch_place me
+		CROSS JOIN LATERAL (SELECT l.place, l.batch_id FROM postern.batch_place l WHERE (l.processor_id, l.priority) = (me.processor_id, me.priority)
+			AND l.place < me.place ORDER BY l.place LIMIT 1000) l
+		WHERE me.batch_id = $1`, x.v.ID).Scan(&ahead, &head)
+	if err != nil || ahead == 0 {
+		return known(err)
+	}
+	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("%d batches stand before it in %s", ahead, x.v.Priority), nil)
+	return nil
+}
+
+func (x *whyBatch) cools(v *Batch) {
+	detail := fmt.Sprintf("retry %d of action %d, in its cooldown", v.Retries, v.Index)
+	if v.CooldownHeight != nil {
+		detail += fmt.Sprintf(" until height %d; it is %d", *v.CooldownHeight, x.p.Height)
+	}
+	x.add("cooldown", x.batch(v.ID), v.UpdatedAt, detail, x.cooldown(v))
+}
+
+// cooldown is when one ends, nil where that is a matter of height.
+func (x *whyBatch) cooldown(v *Batch) *NextStep {
+	if v.CooldownUntil == nil {
+		return nil
+	}
+	return &NextStep{*v.CooldownUntil, fmt.Sprintf("batch %d may be executed again", v.ID)}
+}
