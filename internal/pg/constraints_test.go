@@ -27,6 +27,7 @@ var nameless = map[string]string{
 	"channel_pkey":          "its id is generated: nobody names one",
 	"source_pkey":           "its id is generated: nobody names one",
 	"subscription_pkey":     "its id is generated: nobody names one",
+	"tool_pkey":             "its id is generated: nobody names one",
 	"sender_pkey":           "its id is generated: nobody names one",
 
 	"batch_authorization_pkey": "its id is generated: nobody names one",

@@ -113,6 +113,8 @@ var constraints = map[string]fault.Kind{
 	"one_message_per_id":            fault.Internal,
 	"message_end_is_known":          fault.Internal,
 	"one_end_per_life":              fault.Internal,
+	"tool_health_is_known":          fault.Internal,
+	"one_tool_per_fqn":              fault.Conflict,
 	"running_is_not_negative":       fault.Internal,
 	"one_authorization_per_label":   fault.Conflict,
 	"spent_is_not_negative":         fault.Internal,

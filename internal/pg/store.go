@@ -38,6 +38,7 @@ type Store struct {
 	rippling atomic.Bool // an end has not reached all its dependents
 	broken   sync.Map    // ids of queues whose head has no body
 	names    names
+	compiled compiled // definitions of tools
 	epoch    int
 }
 

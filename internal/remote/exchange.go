@@ -20,6 +20,7 @@ type request struct {
 	body    []byte
 	header  http.Header // may be nil
 	timeout time.Duration
+	most    int // bytes of an answer that are read; 0: maxAnswer
 }
 
 // reply is what came of a request: an answer (status is set) or a failure (code is set).
@@ -91,7 +92,7 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 	}
 	defer resp.Body.Close()
 	p.sent, p.status, p.header = true, resp.StatusCode, resp.Header
-	p.body, p.unread = readAnswer(resp)
+	p.body, p.unread = readAnswer(resp, r.most)
 	return p, false
 }
 
@@ -116,12 +117,15 @@ func (c *Client) dress(req *http.Request, r request) {
 	}
 }
 
-// readAnswer reads up to maxAnswer bytes, else says why not.
-func readAnswer(resp *http.Response) (body []byte, unread string) {
+// readAnswer reads up to so many bytes, else says why not.
+func readAnswer(resp *http.Response, most int) (body []byte, unread string) {
+	if most == 0 {
+		most = maxAnswer
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, "answer_invalid"
 	}
-	if resp.ContentLength > maxAnswer {
+	if resp.ContentLength > int64(most) {
 		return nil, "answer_too_large"
 	}
 	size := int64(512)
@@ -129,9 +133,9 @@ func readAnswer(resp *http.Response) (body []byte, unread string) {
 		size = resp.ContentLength
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	n, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+	n, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(most)+1))
 	switch {
-	case n > maxAnswer:
+	case n > int64(most):
 		return nil, "answer_too_large"
 	case err != nil:
 		code, _ := failure(err)

@@ -1,0 +1,74 @@
+package leader_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// S1.11, row by row.
+func TestWhatAToolAnswersMeans(t *testing.T) {
+	t.Parallel()
+	d, err := leader.ParseMeta(meta(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		status int
+		body   string // "-": none
+		why    string
+		class  leader.Class
+		code   string
+		text   string
+	}{
+		{200, `{"ok": {"sum": 3}}`, "", leader.Successful, "", ""},
+		{200, `{"err_full": {}}`, "", leader.Successful, "", ""},
+		{200, `{"ok": {"sum": "3"}}`, "", leader.Fatal, "schema_mismatch", "/ok/sum: got string, want integer"},
+		{200, `{"ok": {"sum": 3}, "err_full": {}}`, "", leader.Fatal, "schema_mismatch", "exactly one variant"},
+		{200, `{"ok": 3}`, "", leader.Fatal, "schema_mismatch", "payload must be an object"},
+		{200, `no JSON`, "", leader.Fatal, "schema_mismatch", "exactly one variant"},
+		{200, ``, "", leader.Fatal, "schema_mismatch", "exactly one variant"},
+		{200, "-", "answer_too_large", leader.Fatal, "answer_too_large", "larger than the tool is registered for"},
+		{500, "-", "answer_too_large", leader.Fatal, "answer_too_large", ""},
+		{200, "-", "answer_nested", leader.Fatal, "answer_nested", "64 levels"},
+		{200, "-", "timeout", leader.Retriable, "answer_broken", ""},
+		{201, `{"ok": {"sum": 3}}`, "", leader.Fatal, "http_201", "a tool answers 200"},
+		{302, ``, "", leader.Fatal, "redirect", "not followed"},
+		{400, `{}`, "", leader.Fatal, "http_400", "refuses the call (HTTP 400)"},
+		{403, `{"error": "permission_denied", "details": "who are you"}`, "", leader.Fatal, "permission_denied", "who are you"},
+		{404, ``, "", leader.Fatal, "tool_not_found", ""},
+		{408, ``, "", leader.Retriable, "http_408", ""},
+		{409, ``, "", leader.Fatal, "http_409", "another input"},
+		{422, `{"error": "input_deserialization_error", "details": "a\nis missing"}`, "", leader.Fatal, "input_deserialization_error", "a is missing"},
+		{422, `{"error": {"code": "input_deserialization_error", "message": "b"}}`, "", leader.Fatal, "input_deserialization_error", ": b"},
+		{422, `other`, "", leader.Fatal, "http_422", ""},
+		{425, ``, "", leader.Retriable, "http_425", ""},
+		{429, ``, "", leader.Retriable, "http_429", ""},
+		{500, `{"error": "output_serialization_error"}`, "", leader.Fatal, "output_serialization_error", ""},
+		{500, `{"error": "other"}`, "", leader.Retriable, "http_500", ""},
+		{502, ``, "", leader.Retriable, "http_502", ""},
+		{599, "-", "connection_lost", leader.Retriable, "http_599", ""},
+		{0, "-", "connection_refused", leader.Retriable, "connection_refused", "cannot be reached"},
+		{0, "-", "address_refused", leader.Retriable, "address_refused", ""},
+		{0, "-", "timeout", leader.Retriable, "timeout", ""},
+		{0, "-", "bad_worker_url", leader.Fatal, "bad_url", ""},
+		{999, ``, "", leader.Retriable, "http_999", ""},
+	} {
+		p := leader.Reply{Status: c.status, Body: []byte(c.body), Code: c.why, After: time.Minute}
+		if c.body == "-" {
+			p.Body = nil
+		}
+		v := d.Judge(p)
+		if v.Class != c.class || v.Code != c.code || !strings.Contains(v.Message, c.text) || (v.Message == "") != (c.class == leader.Successful) {
+			t.Errorf("%d %s %s: %+v, want %s %s %q", c.status, c.body, c.why, v, c.class, c.code, c.text)
+		}
+		if (v.Class == leader.Retriable) != (v.After == time.Minute) || v.Class == leader.Successful && string(v.Output) != c.body {
+			t.Errorf("%d %s: %+v", c.status, c.body, v)
+		}
+	}
+	if v := leader.Uncalled(d.ValidateInput([]byte(`{}`))); v.Class != leader.Fatal || v.Code != "schema_mismatch" {
+		t.Errorf("an input that does not fit: %+v", v)
+	}
+}

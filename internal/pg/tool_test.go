@@ -1,0 +1,252 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// define is a tool that takes {"a": integer} and has the variant ok.
+func define(t *testing.T, change func(*leader.Meta)) *leader.Definition {
+	t.Helper()
+	m := leader.Meta{FQN: "xyz.labs.add@1", URL: "http://127.0.0.1:1", InputSchema: json.RawMessage(`{"properties": {"a": {"type": "integer"}}}`),
+		OutputSchema: json.RawMessage(`{"oneOf": [{"required": ["ok"]}]}`)}
+	if change != nil {
+		change(&m)
+	}
+	d, err := m.Definition()
+	ok(t, err)
+	return d
+}
+
+func (w *world) tool(change func(*leader.Meta), set pg.ToolSettings) *pg.Tool {
+	w.t.Helper()
+	d := define(w.t, change)
+	if set.TTL == 0 {
+		set.TTL = leader.DefaultTTL
+	}
+	_, err := w.s.PutTool(w.ctx, w.by, d, set, 0)
+	w.must(err)
+	v, err := w.s.Tool(w.ctx, w.by.Context, d.FQN.String())
+	w.must(err)
+	return v
+}
+
+func TestAToolIsFoundAsItIsRegisteredNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.tool(nil, pg.ToolSettings{})
+	if err := v.ValidateInput([]byte(`{"a": "x"}`)); err == nil {
+		t.Error("a string is an integer")
+	}
+	again, err := w.s.Tool(w.ctx, w.id, v.FQN)
+	if w.must(err); again.Definition != v.Definition {
+		t.Error("it is compiled twice")
+	}
+	other := w.another(2)
+	_, err = other.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.InputSchema = json.RawMessage(`{"properties": {"a": {"type": "string"}}}`) }),
+		pg.ToolSettings{TTL: time.Minute}, v.Version)
+	w.must(err)
+	if now, err := w.s.Tool(w.ctx, w.id, v.FQN); err != nil || now.ValidateInput([]byte(`{"a": "x"}`)) != nil || now.ValidateInput([]byte(`{"a": 1}`)) == nil {
+		t.Errorf("what another process has changed is not seen: %v", err)
+	}
+	if _, err := w.s.PutTool(w.ctx, w.by, define(t, nil), pg.ToolSettings{TTL: time.Minute}, v.Version); fault.CodeOf(err) != "precondition_failed" {
+		t.Errorf("an old version is replaced: %v", err)
+	}
+
+	shared := w.by
+	shared.Context = w.s.Context(pg.System).ID
+	_, err = w.s.PutTool(w.ctx, shared, define(t, func(m *leader.Meta) { m.URL = "http://shared" }), pg.ToolSettings{TTL: time.Minute}, 0)
+	w.must(err)
+	_, err = w.s.PutTool(w.ctx, shared, define(t, func(m *leader.Meta) { m.FQN, m.URL = "xyz.labs.sub@1", "http://shared" }), pg.ToolSettings{TTL: time.Minute}, 0)
+	w.must(err)
+	seen := func() string {
+		list, err := w.s.Tools(w.ctx, w.id, "", 10)
+		w.must(err)
+		var names []string
+		for _, v := range list {
+			one, err := w.s.Tool(w.ctx, w.id, v.FQN)
+			if w.must(err); one.URL != v.URL {
+				t.Errorf("%s is listed at %s, and found at %s", v.FQN, v.URL, one.URL)
+			}
+			names = append(names, v.FQN+" "+v.URL)
+		}
+		return strings.Join(names, ", ")
+	}
+	if s := seen(); s != "xyz.labs.add@1 http://127.0.0.1:1, xyz.labs.sub@1 http://shared" {
+		t.Error(s)
+	}
+	w.must(w.s.RemoveTool(w.ctx, w.by, v.FQN))
+	if s := seen(); s != "xyz.labs.add@1 http://shared, xyz.labs.sub@1 http://shared" {
+		t.Error(s)
+	}
+	if err := w.s.RemoveTool(w.ctx, w.by, v.FQN); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("removed twice: %v", err)
+	}
+	w.must(w.s.RemoveTool(w.ctx, shared, v.FQN))
+	if _, err := w.s.Tool(w.ctx, w.id, v.FQN); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("a removed tool: %v", err)
+	}
+	if created, err := w.s.PutTool(w.ctx, w.by, define(t, nil), pg.ToolSettings{TTL: time.Minute}, -1); err != nil || !created {
+		t.Errorf("a removed tool is created again: %v %v", created, err)
+	}
+
+	rows, err := w.s.Audit(w.ctx, w.id, pg.AuditFilter{Object: "/tools/" + v.FQN, Limit: 9})
+	w.must(err)
+	var did []string
+	for _, r := range rows {
+		did = append(did, fmt.Sprintf("%s %s %s %v %v", r.Action, r.Actor, r.Reason, r.Before != nil, strings.Contains(string(r.After), "sha256:")))
+	}
+	if s := strings.Join(did, ", "); s != "put test because false true, delete test because true false, put test because true true, put test because false true" {
+		t.Error(s)
+	}
+}
+
+func (w *world) toolsDue() string {
+	w.t.Helper()
+	list, err := w.s.ToolsDue(w.ctx, 10)
+	w.must(err)
+	var names []string
+	for _, v := range list {
+		names = append(names, fmt.Sprintf("%s check=%v refresh=%v", v.FQN, v.Check, v.Refresh))
+	}
+	return strings.Join(names, ", ")
+}
+
+func TestAToolIsProbedAndReadAgainInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tool(func(m *leader.Meta) { m.FQN = "xyz.labs.quiet@1" }, pg.ToolSettings{})
+	v := w.tool(nil, pg.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true})
+	tx, err := w.s.Pool().Begin(w.ctx) // what somebody holds is left to him
+	w.must(err)
+	_, err = tx.Exec(w.ctx, `SELECT FROM postern.tool WHERE tool_id = $1 FOR UPDATE`, v.ID)
+	w.must(err)
+	if s := w.toolsDue(); s != "" {
+		t.Error(s)
+	}
+	w.must(tx.Rollback(w.ctx))
+	if s := w.toolsDue(); s != "xyz.labs.add@1 check=true refresh=false" {
+		t.Error(s)
+	}
+	if s := w.toolsDue(); s != "" {
+		t.Error(s)
+	}
+	for i, c := range []struct {
+		why     string
+		changed bool
+	}{{"", true}, {"", false}, {"the tool answered HTTP 503", true}, {"timeout", false}} {
+		if changed, err := w.s.ToolChecked(w.ctx, v, c.why); err != nil || changed != c.changed {
+			t.Errorf("probe %d: %v %v", i, changed, err)
+		}
+		w.later(time.Second)
+	}
+	now, err := w.s.Tool(w.ctx, w.id, v.FQN)
+	if w.must(err); now.Health != "failing" || now.Failures != 2 || now.HealthWhy != "timeout" || !now.HealthSince.Equal(w.now.Add(-2*time.Second)) || !now.CheckedAt.Equal(w.now.Add(-time.Second)) {
+		t.Errorf("%+v", now)
+	}
+	w.later(time.Minute)
+	if s := w.toolsDue(); s != "xyz.labs.add@1 check=true refresh=false" {
+		t.Error(s)
+	}
+	w.later(5 * time.Minute)
+	if s := w.toolsDue(); s != "xyz.labs.add@1 check=true refresh=true" {
+		t.Error(s)
+	}
+	if changed, err := w.s.ToolRefreshed(w.ctx, w.by, v, nil, "it is no JSON"); err != nil || changed {
+		t.Error(changed, err)
+	}
+	if now, err := w.s.Tool(w.ctx, w.id, v.FQN); err != nil || now.RefreshWhy != "it is no JSON" || now.Version != v.Version || now.RefreshAt.Sub(w.now) > time.Minute {
+		t.Errorf("%+v %v", now, err)
+	}
+	if changed, err := w.s.ToolRefreshed(w.ctx, w.by, v, v.Definition, ""); err != nil || changed {
+		t.Error("the same definition is a change", err)
+	}
+	next := define(t, func(m *leader.Meta) { m.Description = "adds" })
+	if changed, err := w.s.ToolRefreshed(w.ctx, w.by, v, next, ""); err != nil || !changed {
+		t.Error(changed, err)
+	}
+	if changed, err := w.s.ToolRefreshed(w.ctx, w.by, v, v.Definition, ""); err != nil || changed {
+		t.Error("an older look counts", err)
+	}
+	if changed, err := w.s.ToolChecked(w.ctx, v, ""); err != nil || changed {
+		t.Error("an older probe counts", err)
+	}
+	now, err = w.s.Tool(w.ctx, w.id, v.FQN)
+	if w.must(err); now.Version != v.Version+1 || now.Description != "adds" || now.RefreshWhy != "" || !now.RefreshAt.Equal(w.now.Add(5*time.Minute)) || now.Health != "failing" {
+		t.Errorf("%+v", now)
+	}
+	w.must(w.s.SuspectTool(w.ctx, now))
+	if s := w.toolsDue(); s != "xyz.labs.add@1 check=true refresh=true" {
+		t.Error(s)
+	}
+	moved := w.tool(func(m *leader.Meta) { m.URL = "http://127.0.0.1:2" }, pg.ToolSettings{CheckEvery: time.Minute})
+	if moved.Health != "unknown" || moved.HealthWhy != "" || moved.Failures != 0 || moved.RefreshAt != nil {
+		t.Errorf("%+v", moved)
+	}
+	w.must(w.s.RemoveTool(w.ctx, w.by, v.FQN))
+	w.later(time.Hour)
+	if s := w.toolsDue(); s != "" {
+		t.Errorf("a removed tool is due: %s", s)
+	}
+}
+
+// What was read of a tool before it was registered anew changes nothing, whichever of the two commits first.
+func TestALookBesideARegistrationChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.tool(nil, pg.ToolSettings{Discovered: true})
+	other := w.another(2)
+	stale := define(t, func(m *leader.Meta) { m.Description = "stale" })
+	said, waited := w.beside(func() error {
+		_, err := w.s.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.Description = "new" }), pg.ToolSettings{TTL: time.Minute}, 0)
+		return err
+	}, func() string {
+		changed, err := other.ToolRefreshed(w.ctx, w.by, v, stale, "")
+		return fmt.Sprint(changed, err)
+	})
+	if now, err := w.s.Tool(w.ctx, w.id, v.FQN); err != nil || !waited || said != "false <nil>" || now.Description != "new" {
+		t.Errorf("%s, waited %v: %+v %v", said, waited, now, err)
+	}
+	v, err := w.s.Tool(w.ctx, w.id, v.FQN)
+	w.must(err)
+	said, waited = w.beside(func() error {
+		_, err := w.s.ToolRefreshed(w.ctx, w.by, v, stale, "")
+		return err
+	}, func() string {
+		_, err := other.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.Description = "newer" }), pg.ToolSettings{TTL: time.Minute}, 0)
+		return fmt.Sprint(err)
+	})
+	if now, err := w.s.Tool(w.ctx, w.id, v.FQN); err != nil || !waited || said != "<nil>" || now.Description != "newer" || now.Version != v.Version+2 {
+		t.Errorf("%s, waited %v: %+v %v", said, waited, now, err)
+	}
+	v, err = w.s.Tool(w.ctx, w.id, v.FQN) // and a probe
+	w.must(err)
+	said, waited = w.beside(func() error {
+		_, err := w.s.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.URL = "http://127.0.0.1:2" }), pg.ToolSettings{TTL: time.Minute}, 0)
+		return err
+	}, func() string {
+		changed, err := other.ToolChecked(w.ctx, v, "it was away")
+		return fmt.Sprint(changed, err)
+	})
+	if now, err := w.s.Tool(w.ctx, w.id, v.FQN); err != nil || !waited || said != "false <nil>" || now.Health != "unknown" {
+		t.Errorf("%s, waited %v: %+v %v", said, waited, now, err)
+	}
+	// two registrations at once: one after the other
+	said, waited = w.beside(func() error {
+		_, err := w.s.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.FQN = "xyz.labs.new@1" }), pg.ToolSettings{TTL: time.Minute}, 0)
+		return err
+	}, func() string {
+		_, err := other.PutTool(w.ctx, w.by, define(t, func(m *leader.Meta) { m.FQN, m.Description = "xyz.labs.new@1", "second" }), pg.ToolSettings{TTL: time.Minute}, 0)
+		return fmt.Sprint(err)
+	})
+	if now, err := w.s.Tool(w.ctx, w.id, "xyz.labs.new@1"); err != nil || !waited || said != "<nil>" || now.Description != "second" || now.Version != 2 {
+		t.Errorf("%s, waited %v: %+v %v", said, waited, now, err)
+	}
+}

@@ -1,0 +1,90 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+const (
+	healthTimeout = 5 * time.Second
+	maxMeta       = 256 << 10 // bytes: two schemas of 64 KiB, and what else a tool likes to say
+)
+
+// Meta asks a tool at a URL what it is (S1.10). Invalid about /url, with what is wrong.
+func (c *Client) Meta(ctx context.Context, url string) ([]byte, error) {
+	p := c.exchange(ctx, request{method: http.MethodGet, url: endpoint(url, "meta", ""), header: http.Header{}, timeout: askTimeout, most: maxMeta})
+	f := fault.At("/url", "GET %s/meta: %s", fault.Clip(strings.TrimRight(url, "/")), p.trouble("tool", maxMeta))
+	switch {
+	case p.refused:
+		f.Code = "address_refused"
+		return nil, f
+	case p.status != http.StatusOK || p.body == nil:
+		return nil, f
+	}
+	return p.body, nil
+}
+
+// Healthy asks a tool whether it is ready: "" if it answers 200, else why it is not.
+func (c *Client) Healthy(ctx context.Context, url string) (why string) {
+	p := c.exchange(ctx, request{method: http.MethodGet, url: endpoint(url, "health", ""), header: http.Header{}, timeout: healthTimeout})
+	if p.status == http.StatusOK {
+		return ""
+	}
+	return p.trouble("tool", maxAnswer)
+}
+
+// Invoke calls a tool once with an input, within the time of the call. call.BaseURL is the tool's; its id, attempt
+// and the like go as headers, as to a worker (S2.7), and are left out where there is no id. most is how many bytes of an
+// answer are read. What comes back is for leader.Definition.Judge; a body of it can be stored.
+func (c *Client) Invoke(ctx context.Context, call Call, token string, input json.RawMessage, most int) leader.Reply {
+	timeout := call.Timeout
+	if timeout <= 0 {
+		timeout = leader.DefaultTimeout
+	}
+	start := c.now()
+	deadline := start.Add(timeout)
+	header := callHeader(call, token, deadline)
+	if call.ID.IsZero() {
+		for _, name := range []string{"Postern-Transaction", "Postern-Attempt", "Postern-Epoch", "Postern-Fence"} {
+			delete(header, name)
+		}
+	}
+	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(call.BaseURL, "invoke", ""), body: input, header: header, timeout: timeout, most: most})
+	now := c.now()
+	r := leader.Reply{Status: p.status, Body: p.body, Code: p.code, After: retryAfter(p.header, now), Elapsed: now.Sub(start)}
+	if p.unread != "" {
+		r.Code = p.unread
+	}
+	if p.status == 0 || p.body == nil {
+		r.Message = p.trouble("tool", most)
+	}
+	if json.Valid(p.body) {
+		var shallow bool
+		if r.Body, shallow = storable(p.body); !shallow {
+			r.Body, r.Code, r.Message = nil, "answer_nested", ""
+		}
+	}
+	return r
+}
+
+// trouble says in words why there is nothing to be read, of whoever was asked.
+func (p reply) trouble(whom string, most int) string {
+	switch {
+	case p.status == 0:
+		return strings.ReplaceAll(p.message, "worker", whom)
+	case p.status >= 300 && p.status < 400:
+		return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL", whom, p.status)
+	case !ok2xx(p.status) || p.unread == "":
+		return fmt.Sprintf("the %s answered HTTP %d: want 200", whom, p.status)
+	case p.unread == "answer_too_large":
+		return fmt.Sprintf("the answer is larger than %d bytes", most)
+	}
+	return "the answer broke off (" + p.unread + ")"
+}
