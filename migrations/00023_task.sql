@@ -17,6 +17,7 @@ CREATE TABLE postern.task (
     tags        jsonb,
     traceparent text,
     redrive_of  uuid,
+    moved_from  uuid,                        -- its id in the queue that it was moved out of
     callback    jsonb,                       -- {url, on}: whom to tell of its end
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_task_per_position PRIMARY KEY (queue_id, seq, day)

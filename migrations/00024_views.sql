@@ -43,7 +43,7 @@ CREATE VIEW postern.tx AS
 SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queue,
        postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.epoch,
        coalesce(t.uid, postern.public_id(t.queue_id, t.seq, t.day, t.epoch)::text) AS uid,
-       t.actor, t.type, t.data, t.max_retries, t.tags, t.traceparent, t.redrive_of, r.new_id AS redriven_by,
+       t.actor, t.type, t.data, t.max_retries, t.tags, t.traceparent, t.redrive_of, r.new_id AS redriven_by, t.moved_from,
        CASE WHEN o.state IS NOT NULL THEN o.state
             WHEN f.flying THEN CASE q.phase WHEN 'DISPATCHING' THEN 'DISPATCHING'
                 WHEN 'INCLUSION' THEN 'REVISION' WHEN 'WAITING_INCLUSION' THEN 'REVISION' ELSE 'RETRY' END
@@ -86,7 +86,8 @@ LEFT JOIN LATERAL (SELECT x.class, x.code, x.error, x.answered_at, x.step FROM p
 LEFT JOIN postern.sender so ON so.sender_id = o.sender_id
 LEFT JOIN postern.sender sq ON sq.sender_id = q.sender_id AND f.flying
 LEFT JOIN postern.sender sp ON sp.sender_id = t.sender_id
-LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq);
+LEFT JOIN postern.redrive r ON (r.queue_id, r.seq) = (t.queue_id, t.seq)
+WHERE o.error_code IS DISTINCT FROM 'moved'; -- what was moved to another queue is there
 
 -- What people read shows the contexts that the asking role has (00039); a barrier, so that no function of a
 -- WHERE of theirs sees other rows.

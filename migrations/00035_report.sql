@@ -95,13 +95,13 @@ CREATE FUNCTION postern.roll_up(of_hour timestamptz) RETURNS bigint LANGUAGE sql
         SELECT o.context_id, t.type, o.state, o.retries, o.error_class, o.error_code, o.sender_id, o.done_at, o.started_at, o.submitted_at, t.created_at,
             o.queue_id, o.seq, o.day, t.epoch
         FROM postern.outcome o JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
-        WHERE o.done_at >= $1 AND o.done_at < $1 + interval '1 hour'
+        WHERE o.done_at >= $1 AND o.done_at < $1 + interval '1 hour' AND o.error_code IS DISTINCT FROM 'moved'
     ), counts AS (
         INSERT INTO postern.rollup AS r (context_id, hour, type, accepted, done, failed, unresolved, cancelled, retries, as_of)
         SELECT context_id, $1, type, sum(accepted), sum(done), sum(failed), sum(unresolved), sum(cancelled), sum(retries), clock_timestamp()
         FROM (SELECT t.context_id, t.type, count(*) AS accepted, 0 AS done, 0 AS failed, 0 AS unresolved, 0 AS cancelled, 0 AS retries
                 FROM postern.context c JOIN postern.task t ON t.context_id = c.context_id
-                WHERE t.created_at >= $1 AND t.created_at < $1 + interval '1 hour' GROUP BY 1, 2
+                WHERE t.created_at >= $1 AND t.created_at < $1 + interval '1 hour' AND t.moved_from IS NULL GROUP BY 1, 2
             UNION ALL
             SELECT context_id, type, 0, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAILED'),
                 count(*) FILTER (WHERE state = 'UNRESOLVED'), count(*) FILTER (WHERE state = 'CANCELLED'), sum(retries)

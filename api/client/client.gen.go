@@ -1258,7 +1258,10 @@ type LeverOutputBody struct {
 	Changed bool `json:"changed"`
 
 	// DryRun true: this is what it would do
-	DryRun *bool                 `json:"dry_run,omitempty"`
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// ID moved to another queue: its id there
+	ID     *string               `json:"id,omitempty"`
 	Result LeverOutputBodyResult `json:"result"`
 }
 
@@ -1327,7 +1330,12 @@ type MoveInputBody struct {
 	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
 	//
 	// Examples: head
-	Place json.RawMessage `json:"place"`
+	Place json.RawMessage `json:"place,omitempty"`
+
+	// Queue To another queue: it gets a new id there, to which the old one leads. Absent: within its queue.
+	//
+	// Examples: claim-7f3
+	Queue *string `json:"queue,omitempty"`
 
 	// Reason Kept in the audit row.
 	Reason *string `json:"reason,omitempty"`
@@ -1351,8 +1359,13 @@ type MoveManyInputBody struct {
 	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
 	//
 	// Examples: head
-	Place  json.RawMessage `json:"place"`
-	Reason *string         `json:"reason,omitempty"`
+	Place json.RawMessage `json:"place,omitempty"`
+
+	// Queue To another queue, where they get new ids. Absent: within theirs.
+	//
+	// Examples: claim-7f3
+	Queue  *string `json:"queue,omitempty"`
+	Reason *string `json:"reason,omitempty"`
 }
 
 // NewAPIKey defines model for NewAPIKey.
@@ -2197,6 +2210,11 @@ type TransactionInput struct {
 	// NotBefore Does not go out before; at most 100 years ahead.
 	NotBefore *time.Time `json:"not_before,omitempty"`
 
+	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
+	//
+	// Examples: head
+	Place json.RawMessage `json:"place,omitempty"`
+
 	// Queue The ordering key; null or absent for unordered work.
 	//
 	// Examples: claim-7f3
@@ -2255,10 +2273,13 @@ type TransactionView struct {
 	History []HistoryView `json:"history,omitempty"`
 
 	// ID null while staged
-	ID         string     `json:"id"`
-	MaxRetries *int64     `json:"max_retries"`
-	NextAt     *time.Time `json:"next_at"`
-	NotBefore  *time.Time `json:"not_before"`
+	ID         string `json:"id"`
+	MaxRetries *int64 `json:"max_retries"`
+
+	// MovedFrom its id in the queue that it was moved out of; it leads here
+	MovedFrom *string    `json:"moved_from"`
+	NextAt    *time.Time `json:"next_at"`
+	NotBefore *time.Time `json:"not_before"`
 
 	// PlacedBefore the position that it was moved before; null where it goes out by its own, or last
 	PlacedBefore *int64 `json:"placed_before"`
@@ -3379,6 +3400,8 @@ type ListTransactionsParams struct {
 
 // PostTransactionParams are the parameters of PostTransaction; what is zero is not sent.
 type PostTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// How long to wait, at most 60s; wins over Prefer: wait=N.
 	Wait string `query:"wait"`
 	// What to wait for: terminal (default), change (with If-None-Match), or a state.
@@ -3486,6 +3509,8 @@ type SuspendTransactionParams struct {
 
 // PostTransactionsParams are the parameters of PostTransactions; what is zero is not sent.
 type PostTransactionsParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
 	// K gives items without uid the uids K:0, K:1, ...
 	IdempotencyKey string `header:"Idempotency-Key"`
 	Traceparent    string `header:"traceparent"`
@@ -4058,7 +4083,7 @@ var Operations = []Operation{
 	{Name: "StreamSubscription", Method: "GET", Path: "/subscriptions/{name}/stream", Summary: "The same as server-sent events"},
 	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"reason", "dry_run"}},
 	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
-	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"wait", "until"}},
+	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"reason", "wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
 	{Name: "GetTransaction", Method: "GET", Path: "/transactions/{id}", Summary: "Read one transaction, or wait for it", Query: []string{"wait", "until"}},
@@ -4072,7 +4097,7 @@ var Operations = []Operation{
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"reason", "dry_run"}},
 	{Name: "SuspendTransaction", Method: "POST", Path: "/transactions/{id}/suspend", Summary: "Keep it from going out", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
-	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions"},
+	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions", Query: []string{"reason"}},
 	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},
 	{Name: "MoveTransactions", Method: "POST", Path: "/transactions:move", Summary: "Move many, which keep their order", Query: []string{"dry_run"}},
 	{Name: "RedriveTransactions", Method: "POST", Path: "/transactions:redrive", Summary: "Post once more many that ended badly", Query: []string{"dry_run"}},

@@ -52,16 +52,20 @@ var levers = []struct {
 		waits too. What is out goes on, and is held before it would be sent again (pending).
 
 		  postern suspend order-4711 --reason "the customer called"`, nil},
-	{"move", "ID|UID...", "Let a waiting transaction go out earlier or later in its queue", `
+	{"move", "ID|UID...", "Let a waiting transaction go out earlier or later, or in another queue", `
 		Move waiting transactions within their queue: before or after another one, or first of all that wait.
 		Several keep the order in which they are named. Their positions, which tell the order of arrival, stay.
+		With --queue to another queue, to its end unless a place is named: they get new ids there, to which
+		the old ones lead.
 
 		  postern move order-4711 --first --reason "the customer waits"
-		  postern move order-4711 order-4712 --before order-4700`,
+		  postern move order-4711 order-4712 --before order-4700
+		  postern move order-4711 --queue claim-8`,
 		func(cmd *cobra.Command) {
+			cmd.Flags().String("queue", "", "to this queue")
 			cmd.Flags().Bool("first", false, "before all that wait")
-			cmd.Flags().String("before", "", "id or uid of a transaction of the same queue")
-			cmd.Flags().String("after", "", "id or uid of a transaction of the same queue")
+			cmd.Flags().String("before", "", "id or uid of a transaction of that queue")
+			cmd.Flags().String("after", "", "id or uid of a transaction of that queue")
 		}},
 	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool or dispatcher after what is in flight", `
 		Pause queues, senders, pools or dispatchers: what is in flight finishes, posts are accepted, nothing
@@ -162,6 +166,8 @@ func (d *door) pull(cmd *cobra.Command, verb string, objects []string, how pulli
 		}
 		said := r.text("result")
 		switch {
+		case verb == "move" && r.text("id") != "":
+			said = "done: it is " + r.text("id") + " now"
 		case r.text("redrive_of") != "":
 			said = "done: redriven as " + r.text("id")
 		case r.text("detail") != "":

@@ -54,8 +54,12 @@ func (d *door) extra(cmd *cobra.Command) (map[string]any, error) {
 			named++
 		}
 	}
-	if named != 1 {
-		return nil, usage(cmd, errors.New("want one of --first, --before and --after"))
+	extra := map[string]any{}
+	if queue, _ := cmd.Flags().GetString("queue"); queue != "" {
+		extra["queue"] = queue
+	}
+	if named > 1 || named == 0 && extra["queue"] == nil {
+		return nil, usage(cmd, errors.New("want one of --first, --before and --after, or --queue"))
 	}
 	for _, side := range []string{"before", "after"} {
 		if name, _ := cmd.Flags().GetString(side); name != "" {
@@ -63,10 +67,13 @@ func (d *door) extra(cmd *cobra.Command) (map[string]any, error) {
 			if err != nil {
 				return nil, err
 			}
-			return map[string]any{"place": map[string]string{side: r.text("id")}}, nil
+			extra["place"] = map[string]string{side: r.text("id")}
 		}
 	}
-	return map[string]any{"place": "head"}, nil
+	if extra["place"] == nil && named == 1 {
+		extra["place"] = "head"
+	}
+	return extra, nil
 }
 
 // behind is the place of the next one of several: behind the one that has just been moved, so that they keep

@@ -16,7 +16,8 @@ import (
 )
 
 func postCommand() *cobra.Command {
-	var queue, data, uid, sender, notBefore string
+	var queue, data, uid, sender, notBefore, before, after string
+	var first bool
 	var tags []string
 	var retries int64
 	var wait time.Duration
@@ -69,6 +70,9 @@ func postCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if in.Place, err = d.placeOf(cmd, first, before, after); err != nil {
+				return err
+			}
 			return d.post(cmd, in, uid, wait, asked)
 		},
 	}
@@ -76,6 +80,9 @@ func postCommand() *cobra.Command {
 	f.StringVarP(&queue, "queue", "q", "", "what it stays in order with (none: it waits for nobody)")
 	f.StringVarP(&data, "data", "d", "", "what the worker gets: JSON, @FILE, or - for standard input")
 	f.StringVar(&uid, "uid", "", "your name for it; the same again is the same transaction")
+	f.BoolVar(&first, "first", false, "before all that wait in its queue (admins)")
+	f.StringVar(&before, "before", "", "id or uid of what it is to go out before (admins)")
+	f.StringVar(&after, "after", "", "id or uid of what it is to go out right after (admins)")
 	f.DurationVar(&wait, "wait", 0, "follow it to its end for so long")
 	f.StringVar(&notBefore, "not-before", "", "a time (RFC 3339), or how long from now: 2h")
 	f.Int64Var(&retries, "max-retries", 0, "else what the dispatcher says")
@@ -85,6 +92,32 @@ func postCommand() *cobra.Command {
 	cmd.RegisterFlagCompletionFunc("queue", completeNames("queues"))
 	cmd.RegisterFlagCompletionFunc("sender", completeNames("senders"))
 	return cmd
+}
+
+// placeOf is where in its queue something is to be put, nil for its end.
+func (d *door) placeOf(cmd *cobra.Command, first bool, before, after string) (json.RawMessage, error) {
+	named := map[string]string{"before": before, "after": after}
+	place, n := any("head"), 0
+	if first {
+		n++
+	}
+	for side, name := range named {
+		if name == "" {
+			continue
+		}
+		_, r, err := d.find(transactionName(name))
+		if err != nil {
+			return nil, err
+		}
+		place, n = map[string]string{side: r.text("id")}, n+1
+	}
+	switch n {
+	case 0:
+		return nil, nil
+	case 1:
+		return json.Marshal(place)
+	}
+	return nil, usage(cmd, errors.New("want one of --first, --before and --after"))
 }
 
 // longest is how long one request may wait.

@@ -110,9 +110,10 @@ type bulkOutput struct {
 }
 
 // bulk makes the handler of a lever on many transactions: by id, or by filter up to max, oldest first.
-func (a *API) bulk(pull pg.Pull) func(context.Context, *bulkInput) (*bulkOutput, error) {
+// Apart: each in a commit of its own.
+func (a *API) bulk(pull pg.Pull, apart ...bool) func(context.Context, *bulkInput) (*bulkOutput, error) {
 	return func(ctx context.Context, in *bulkInput) (*bulkOutput, error) {
-		r := &bulkRun{a: a, in: in, pull: pull, by: by(ctx, in.Body.Reason), out: &bulkOutput{}}
+		r := &bulkRun{a: a, in: in, pull: pull, apart: len(apart) > 0 && apart[0], by: by(ctx, in.Body.Reason), out: &bulkOutput{}}
 		in.DryRun = in.DryRun || in.Body.DryRun
 		r.out.Body.Refused, r.out.Body.DryRun = []refusedView{}, in.DryRun
 		b := &in.Body
@@ -131,11 +132,12 @@ func (a *API) bulk(pull pg.Pull) func(context.Context, *bulkInput) (*bulkOutput,
 }
 
 type bulkRun struct {
-	a    *API
-	in   *bulkInput
-	pull pg.Pull
-	by   pg.By
-	out  *bulkOutput
+	a     *API
+	in    *bulkInput
+	pull  pg.Pull
+	apart bool
+	by    pg.By
+	out   *bulkOutput
 }
 
 func (r *bulkRun) refuse(id, code, detail string) {
@@ -144,7 +146,11 @@ func (r *bulkRun) refuse(id, code, detail string) {
 
 // do pulls the lever on some transactions and counts.
 func (r *bulkRun) do(ctx context.Context, ids []outbox.ID) error {
-	done, err := r.a.Store.Bulk(ctx, r.by, ids, r.in.DryRun, r.pull)
+	bulk := r.a.Store.Bulk
+	if r.apart {
+		bulk = r.a.Store.BulkApart
+	}
+	done, err := bulk(ctx, r.by, ids, r.in.DryRun, r.pull)
 	for _, p := range done {
 		r.out.Body.Matched++
 		switch {
@@ -182,6 +188,10 @@ func (r *bulkRun) byIDs(ctx context.Context) error {
 		}
 		return found[id] == nil
 	})
+	for i, id := range ids {
+		ids[i] = found[id].ID // it may have been moved
+		found[ids[i]] = found[id]
+	}
 	slices.SortStableFunc(ids, func(x, y outbox.ID) int { return older(found[x], found[y]) })
 	return r.do(ctx, ids)
 }

@@ -25,6 +25,7 @@ type leverOutput struct {
 		Result  string `json:"result" enum:"done,pending"`
 		Changed bool   `json:"changed" doc:"false if it was so already"`
 		At      string `json:"at,omitempty" doc:"pending: when it takes effect"`
+		ID      string `json:"id,omitempty" doc:"moved to another queue: its id there"`
 		DryRun  bool   `json:"dry_run,omitempty" doc:"true: this is what it would do"`
 	}
 }
@@ -35,6 +36,9 @@ func lever(r pg.LeverResult, err error) (*leverOutput, error) {
 	}
 	out := &leverOutput{Status: http.StatusOK}
 	out.Body.Result, out.Body.Changed = "done", r.Changed
+	if r.Moved != nil {
+		out.Body.ID = r.Moved.String()
+	}
 	if r.Pending {
 		out.Status, out.Body.Result, out.Body.At = http.StatusAccepted, "pending", r.At
 	}

@@ -38,41 +38,73 @@ func (placeBody) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Description: placeForms + ", of a transaction that waits in the same queue. head: before all that wait.", Examples: []any{"head"}}
 }
 
-// place reads the ids.
-func (p *placeBody) place() (to pg.Place, err error) {
+// place reads the ids; nil: none is named.
+func (p *placeBody) place() (*pg.Place, error) {
+	if p == nil {
+		return nil, nil
+	}
+	to := &pg.Place{}
 	for text, at := range map[string]**outbox.ID{p.before: &to.Before, p.after: &to.After} {
 		if text == "" {
 			continue
 		}
 		id, err := outbox.ParseID(text)
 		if err != nil {
-			return to, fault.At("/place", "%q is no id of a transaction", fault.Clip(text))
+			return nil, fault.At("/place", "%q is no id of a transaction", fault.Clip(text))
 		}
 		*at = &id
 	}
 	return to, nil
 }
 
+// to checks where something is to go: within its queue there must be a place, and another queue must take posts.
+func (a *API) to(ctx context.Context, queue name, place *placeBody) (*pg.Place, error) {
+	to, err := place.place()
+	if err != nil {
+		return nil, err
+	}
+	if queue == "" {
+		if to == nil {
+			return nil, fault.At("/place", "want place, queue, or both: place is %s", placeForms)
+		}
+		return to, nil
+	}
+	into := queueName(queue)
+	return to, a.wanted(ctx, &transactionInput{Queue: &into, UID: "-"})
+}
+
+// moving is the lever for one place.
+func (a *API) moving(queue name, to *pg.Place) pg.Pull {
+	return func(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+		if queue == "" {
+			return a.Store.Move(ctx, by, id, *to)
+		}
+		return a.Store.MoveTo(ctx, by, id, string(queue), to)
+	}
+}
+
 type moveInput struct {
 	ID string `path:"id"`
 	Trial
 	Body struct {
-		Place  placeBody `json:"place"`
-		Reason string    `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
+		Queue  name       `json:"queue,omitempty" doc:"To another queue: it gets a new id there, to which the old one leads. Absent: within its queue."`
+		Place  *placeBody `json:"place,omitempty"`
+		Reason string     `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
 	}
 }
 
-// move lets a waiting transaction go out earlier or later in its queue; its position and id stay.
+// move lets a waiting transaction go out earlier or later in its queue, where its position and id stay, or moves
+// it to another queue.
 func (a *API) move(ctx context.Context, in *moveInput) (*leverOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	to, err := in.Body.Place.place()
+	to, err := a.to(ctx, in.Body.Queue, in.Body.Place)
 	if err != nil {
 		return nil, err
 	}
-	return lever(a.Store.Move(ctx, by(ctx, in.Body.Reason), id, to))
+	return lever(a.moving(in.Body.Queue, to)(ctx, by(ctx, in.Body.Reason), id))
 }
 
 type moveManyInput struct {
@@ -84,30 +116,40 @@ type moveManyInput struct {
 		After  string      `json:"after,omitempty" doc:"next of the answer before."`
 		DryRun bool        `json:"dry_run,omitempty"`
 		Reason string      `json:"reason,omitempty" maxLength:"1000"`
-		Place  placeBody   `json:"place"`
+		Queue  name        `json:"queue,omitempty" doc:"To another queue, where they get new ids. Absent: within theirs."`
+		Place  *placeBody  `json:"place,omitempty"`
 	}
 }
 
 // moveMany moves several to one place. They keep their order: each stands behind the one before it.
 func (a *API) moveMany(ctx context.Context, in *moveManyInput) (*bulkOutput, error) {
-	to, err := in.Body.Place.place()
+	to, err := a.to(ctx, in.Body.Queue, in.Body.Place)
 	if err != nil {
 		return nil, err
 	}
+	into, dry := in.Body.Queue, in.DryRun || in.Body.DryRun
 	last, follows := map[int64]outbox.ID{}, map[outbox.ID]outbox.ID{}
-	return a.bulk(func(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+	pull := func(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+		line := id.Queue
+		if into != "" {
+			line = 0 // all of them come to stand in one queue
+		}
 		to := to
 		if before, again := follows[id]; again { // its chunk is done once more
-			last[id.Queue] = before
+			last[line] = before
 		}
-		before, behind := last[id.Queue]
-		if follows[id] = before; behind && to.Before == nil && before != (outbox.ID{}) {
-			to = pg.Place{After: &before}
+		before, behind := last[line]
+		if follows[id] = before; behind && to != nil && to.Before == nil && before != (outbox.ID{}) {
+			to = &pg.Place{After: &before}
 		}
-		r, err := a.Store.Move(ctx, by, id, to)
-		if err == nil {
-			last[id.Queue] = id
+		r, err := a.moving(into, to)(ctx, by, id)
+		switch {
+		case err == nil && r.Moved != nil && !dry: // what was only tried stands nowhere
+			last[line] = *r.Moved
+		case err == nil && r.Moved == nil:
+			last[line] = id
 		}
 		return r, err
-	})(ctx, &bulkInput{DryRun: in.DryRun, Body: bulkInputBody{in.Body.IDs, in.Body.Filter, in.Body.Max, in.Body.After, in.Body.DryRun, in.Body.Reason}})
+	}
+	return a.bulk(pull, into != "")(ctx, &bulkInput{DryRun: in.DryRun, Body: bulkInputBody{in.Body.IDs, in.Body.Filter, in.Body.Max, in.Body.After, in.Body.DryRun, in.Body.Reason}})
 }

@@ -16,6 +16,7 @@ import (
 )
 
 type batchInput struct {
+	Why
 	ContentType string `header:"Content-Type"`
 	Key         string `header:"Idempotency-Key" doc:"K gives items without uid the uids K:0, K:1, ..."`
 	Traceparent string `header:"traceparent" maxLength:"64"`

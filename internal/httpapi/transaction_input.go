@@ -26,6 +26,7 @@ type transactionInput struct {
 	Tags       map[string]string `json:"tags,omitempty" maxProperties:"16"`
 	Sender     name              `json:"sender,omitempty" doc:"Only this account may sign it."`
 	Callback   *callbackInput    `json:"callback,omitempty" doc:"Whom to tell of its end, as a webhook is told, beside all subscriptions."`
+	Place      *placeBody        `json:"place,omitempty"`
 	DependsOn  []uidName         `json:"depends_on,omitempty" maxItems:"64" doc:"Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise."`
 }
 
@@ -99,6 +100,9 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	}
 	sub.DependsOn = refs(in.DependsOn)
 	var err error
+	if sub.Insertion, err = a.insertion(ctx, in); err != nil {
+		return nil, err
+	}
 	if sub.Callback, err = in.Callback.callback(); err != nil {
 		return nil, err
 	}
@@ -117,6 +121,24 @@ func refs(list []uidName) (out []string) {
 		}
 	}
 	return out
+}
+
+// insertion reads a place, which is for admins, as moving is; nil without one.
+func (a *API) insertion(ctx context.Context, in *transactionInput) (*pg.Insertion, error) {
+	to, err := in.Place.place()
+	if err != nil || to == nil {
+		return nil, err
+	}
+	s := scopeOf(ctx)
+	switch only := s.who.only; {
+	case in.Queue == nil || *in.Queue == "":
+		return nil, fault.At("/place", "place: a transaction without a queue has none")
+	case s.who.in(s.Context, a.system()) < admins:
+		return nil, fault.New(fault.Forbidden, "forbidden", "place: it is for the role admin or higher; without it the transaction stands at the end of its queue")
+	case len(only) > 0 && !slices.Contains(only, "operate"):
+		return nil, fault.New(fault.Forbidden, "forbidden", "place: this API key may only %s, and this needs one that may operate", strings.Join(only, " and "))
+	}
+	return &pg.Insertion{Place: *to, By: by(ctx, "")}, nil
 }
 
 // wanted checks what a context may want of every transaction.

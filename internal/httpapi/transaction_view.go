@@ -39,6 +39,7 @@ type transactionView struct {
 	Staged       bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
 	RedriveOf    *string           `json:"redrive_of"`
 	RedrivenBy   *string           `json:"redriven_by"`
+	MovedFrom    *string           `json:"moved_from" doc:"its id in the queue that it was moved out of; it leads here"`
 	DependsOn    []string          `json:"depends_on" doc:"ids"`
 	Callback     *outbox.Callback  `json:"callback"`
 	Tags         map[string]string `json:"tags"`
@@ -82,7 +83,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
-		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), Suspended: t.Suspended, PlacedBefore: ptr(t.PlacedBefore), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), MovedFrom: ptr(t.MovedFrom), Suspended: t.Suspended, PlacedBefore: ptr(t.PlacedBefore), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
 	if v.DependsOn == nil {
 		v.DependsOn = []string{}
 	}

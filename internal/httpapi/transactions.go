@@ -11,6 +11,7 @@ import (
 )
 
 type postInput struct {
+	Why
 	Key         string `header:"Idempotency-Key" doc:"The uid; bare or quoted."`
 	Traceparent string `header:"traceparent" maxLength:"64"`
 	Waiting
@@ -36,12 +37,12 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 		return nil, err
 	}
 	sub.Traceparent = traced(ctx, in.Traceparent)
-	acc, err := a.Ingester.Submit(ctx, sub)
+	acc, err := a.submit(ctx, sub)
 	if err != nil {
 		return nil, a.conflict(ctx, sub, acc, err)
 	}
 	var t *pg.Transaction
-	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() || len(sub.DependsOn) > 0 {
+	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() || len(sub.DependsOn) > 0 || sub.Insertion != nil {
 		if t, err = a.Store.Transaction(ctx, sub.ContextID, acc.ID); err != nil {
 			return nil, err
 		}
@@ -58,6 +59,18 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 		out.Status, out.Replay = 200, "true"
 	}
 	return out, nil
+}
+
+// submit stores one, together with others where nothing speaks against it.
+func (a *API) submit(ctx context.Context, sub *pg.Submission) (pg.Accepted, error) {
+	if sub.Insertion == nil {
+		return a.Ingester.Submit(ctx, sub)
+	}
+	out, err := a.Store.IngestBatch(ctx, []*pg.Submission{sub}, true)
+	if err != nil {
+		return pg.Accepted{}, err
+	}
+	return out[0], out[0].Err
 }
 
 func location(id outbox.ID) string { return "/transactions/" + id.String() }
@@ -96,6 +109,9 @@ func differs(sub *pg.Submission, t *pg.Transaction) []string {
 	add("depends_on", len(sub.DependsOn) == len(t.DependsOn)) // by id there, perhaps by uid here
 	add("callback", equalJSON(anyOf(sub.Callback), anyOf(t.Callback)))
 	add("tags", equalJSON(tagsOf(sub.Tags), tagsOf(t.Tags)))
+	if sub.Insertion != nil {
+		list = append(list, "place")
+	}
 	if sub.Sender != "" && sub.Sender != t.Sender || len(list) == 0 {
 		list = append(list, "sender")
 	}

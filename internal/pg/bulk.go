@@ -53,6 +53,22 @@ func (s *Store) Bulk(ctx context.Context, by By, ids []outbox.ID, dry bool, pull
 	return done, nil
 }
 
+// BulkApart is Bulk with a commit for each, for levers that may refuse after they have written something.
+func (s *Store) BulkApart(ctx context.Context, by By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
+	for i := range ids {
+		tried, end := ctx, func() {}
+		if dry {
+			tried, end = s.DryRun(ctx)
+		}
+		part, err := pullEach(tried, by, ids[i:i+1], pull)
+		end()
+		if done = append(done, part...); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
 func pullEach(ctx context.Context, by By, ids []outbox.ID, pull Pull) ([]Pulled, error) {
 	var list []Pulled
 	for _, id := range ids {
@@ -120,7 +136,7 @@ func (s *Store) cancelWaits(ctx context.Context, by By, id outbox.ID) (LeverResu
 	if err != nil || t.State != outbox.WAITING {
 		return LeverResult{}, err
 	}
-	return s.Cancel(ctx, by, id)
+	return s.Cancel(ctx, by, t.ID)
 }
 
 // waiting returns transactions of a queue above a position that are neither ended nor in flight.

@@ -26,6 +26,7 @@ type LeverResult struct {
 	Changed bool // false if it was so already
 	Pending bool // it takes effect at the next safe point, named in At
 	At      string
+	Moved   *outbox.ID // its id in the queue that it was moved to
 }
 
 // inHand is what a lever on one transaction looks at, under the lock of its queue.
@@ -47,10 +48,10 @@ func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand,
 	return s.holdAll(ctx, t, by, id, nil)
 }
 
-// holdAll is hold for an end: it locks the queues of the dependents as well.
-func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *reach) (*inHand, error) {
+// holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
+func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
 	h := &inHand{e: newEffects(s), rows: map[int64]*queueRow{}}
-	ids := []int64{id.Queue}
+	ids := append([]int64{id.Queue}, more...)
 	if r != nil {
 		ids = r.queues(ids...)
 	}
@@ -73,7 +74,8 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 	}
 	q := h.q
 	b = &pgx.Batch{}
-	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false)
+	var moved string
+	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false)
 		FROM postern.task t
 		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held
 			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
@@ -82,7 +84,7 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 		for rows.Next() {
 			h.task = &Task{}
 			t := h.task
-			if err := rows.Scan(append(t.dests(), &h.state, &h.marked, &h.suspended, &h.held)...); err != nil {
+			if err := rows.Scan(append(t.dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held)...); err != nil {
 				return err
 			}
 			t.tidy()
@@ -94,6 +96,9 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 	}
 	if h.task == nil {
 		return nil, fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	if moved != "" {
+		return nil, fault.New(fault.Conflict, "wrong_state", "transaction %s was moved to another queue, and is %s there", id, moved).With("moved_to", moved)
 	}
 	if err := t.seenTransaction(ctx, by, id); err != nil {
 		return nil, err
@@ -173,6 +178,11 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 		}
 	}
 	e.outcomes = append(e.outcomes, &outcomeRow{ID: task.ID, Type: task.Type, Callback: task.Callback, Context: q.Context, Was: outbox.WAITING, State: outbox.CANCELLED, Code: code, Error: by.Reason})
+	return e.passOver(ctx, t, q, task, by, deps.except(q.ID))
+}
+
+// passOver lets a queue go on without a transaction that waits in it, and without those of except.
+func (e *effects) passOver(ctx context.Context, t *txn, q *queueRow, task *Task, by By, except []int64) error {
 	if q.Cur != 0 || q.first() != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
@@ -182,7 +192,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 	var next *Task
 	var passed int32
 	b := &pgx.Batch{}
-	nextUnsettled(b, q, append(deps.except(q.ID), task.ID.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
+	nextUnsettled(b, q, append(except, task.ID.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}

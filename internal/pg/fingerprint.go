@@ -32,6 +32,9 @@ func (sub *Submission) Fingerprint() []byte {
 	if len(sub.DependsOn) > 0 {
 		fields["depends_on"] = sub.DependsOn
 	}
+	if sub.Insertion != nil {
+		fields["place"] = sub.Insertion.key()
+	}
 	if sub.Callback != nil {
 		fields["callback"] = sub.Callback
 	}

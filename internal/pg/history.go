@@ -110,7 +110,7 @@ var (
 	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
 	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "epoch int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
-		"redrive_of uuid", "callback jsonb", "created_at timestamptz =")
+		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )
 

@@ -30,7 +30,8 @@ type Submission struct {
 	Traceparent string
 	RedriveOf   *outbox.ID
 	Callback    *outbox.Callback
-	DependsOn   []string // ids or uids: it goes out only after all of them are DONE (S2.15)
+	DependsOn   []string   // ids or uids: it goes out only after all of them are DONE (S2.15)
+	Insertion   *Insertion // a place in its queue; IngestBatch alone heeds it
 
 	redrive *By // who redrives, for the audit row in the same commit
 }
@@ -358,7 +359,7 @@ func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission
 	if q.Tail-q.Head+1 < limit {
 		return nil
 	}
-	depth, err := in.depth(ctx, t, q)
+	depth, err := depth(ctx, t, q)
 	if err != nil || depth < limit {
 		return err
 	}
@@ -371,7 +372,7 @@ func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission
 
 // depth is exact: positions from head on without an outcome. The row alone counts what a node has
 // settled since it last wrote it, and what was cancelled.
-func (in *ingest) depth(ctx context.Context, t *txn, q *queueRow) (n int64, err error) {
+func depth(ctx context.Context, t *txn, q *queueRow) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
@@ -381,12 +382,7 @@ func (in *ingest) depth(ctx context.Context, t *txn, q *queueRow) (n int64, err 
 
 // write stores bodies and keys behind the queue rows.
 func (in *ingest) write(b *pgx.Batch) {
-	c := columns{n: len(in.tasks)}
-	for _, t := range in.tasks {
-		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
-			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), rawJSON(t.Callback), t.CreatedAt)
-	}
-	taskInsert.queue(b, c)
+	insertTasks(b, in.tasks)
 	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
@@ -397,6 +393,15 @@ func (in *ingest) write(b *pgx.Batch) {
 		}
 		keyInsert.queue(b, k)
 	}
+}
+
+func insertTasks(b *pgx.Batch, tasks []*Task) {
+	c := columns{n: len(tasks)}
+	for _, t := range tasks {
+		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
+			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
+	}
+	taskInsert.queue(b, c)
 }
 
 func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid) }

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -50,6 +51,9 @@ func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted
 
 // IngestBatch stores a batch in one commit, item by item or, if atomic, all or none.
 func (s *Store) IngestBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
+	if slices.ContainsFunc(subs, placed) {
+		return s.ingestPlaced(ctx, subs, atomic)
+	}
 	if atomic {
 		return s.Ingest(ctx, subs, true)
 	}

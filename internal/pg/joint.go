@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ type joint struct {
 	s      *Store
 	conn   *pgxpool.Conn
 	broken bool    // by an error of the database; a dry run begins anew then
+	lacks  error   // what has to be made or read before it can be done, on another connection than this one
 	dry    bool    // rolled back in the end, whatever happens
 	made   []int64 // ids of queues that only this transaction knows
 }
@@ -55,6 +57,12 @@ func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.C
 		err = fn(context.WithValue(ctx, jointKey{}, j))
 	}
 	if j.broken {
+		j.end()
+		if j.lacks != nil {
+			if err := s.mend(ctx, j.lacks); err != nil {
+				return err
+			}
+		}
 		return fault.New(fault.Retry, "broken", "the database broke off several changes at once").Because(err)
 	}
 	if err != nil {
@@ -102,10 +110,22 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	return known(err)
 }
 
+// lack says whether err asks for what needs another connection: one that holds locks waits for none.
+func (j *joint) lack(err error) bool {
+	var lane *laneMissing
+	var typ *dispatcherMissing
+	if j == nil || j.dry || !errors.As(err, &lane) && !errors.As(err, &typ) {
+		return false
+	}
+	j.broken, j.lacks = true, err
+	return true
+}
+
 func (j *joint) end() {
 	if j.conn == nil {
 		return
 	}
+	defer func() { j.conn = nil }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if j.conn.Conn().PgConn().TxStatus() != 'I' {

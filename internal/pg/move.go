@@ -25,6 +25,11 @@ type Place struct{ Before, After *outbox.ID }
 // twice or left out: ranks are read and written under the lock of the queue, under which claim and settle decide
 // what goes out, and what goes out next is in the row.
 func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
+	return s.place(ctx, by, id, to, "move", txPath(id))
+}
+
+// place is Move with the action and the object that the audit row names.
+func (s *Store) place(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, id)
@@ -36,7 +41,9 @@ func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r Leve
 			return err
 		}
 		b := &pgx.Batch{}
-		s.audit(b, by, "move", txPath(id))
+		if action != "" {
+			s.audit(b, by, action, object)
+		}
 		if r.Changed = !m.there; m.there {
 			return h.e.commit(ctx, t, b)
 		}
@@ -108,18 +115,9 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	if anchor != nil && (anchor.Queue != m.id.Queue || *anchor == m.id) {
 		return fault.At("/place", "%s is not another transaction of the same queue", anchor)
 	}
-	out := q.Cur // what goes first whatever happens: it is in flight, or has been
-	var tried bool
-	b := &pgx.Batch{}
-	if out == 0 {
-		b.Queue(`SELECT coalesce(sender_id, 0) <> $3 FROM postern.task WHERE queue_id = $1 AND seq = $2 AND day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		if tried = tried || q.Attempt > 1 || q.Retries > 0; tried {
-			out = q.first()
-		}
+	out, err := q.out(ctx, t)
+	if err != nil {
+		return err
 	}
 	if out == m.id.Seq {
 		return fault.New(fault.Conflict, "wrong_state", "transaction %s has been out before: it keeps its turn", m.id)
@@ -134,7 +132,7 @@ func (m *move) find(ctx context.Context, t *txn) error {
 		seq, m.to.After = out, &outbox.ID{}
 	}
 	// lo and hi are the ranks between which it is to stand: of its anchor, and of the anchor's neighbour on that side.
-	b = &pgx.Batch{}
+	b := &pgx.Batch{}
 	found := false
 	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank, placed FROM open WHERE seq = $4),
 			other AS (SELECT * FROM open WHERE seq <> $4),
@@ -163,6 +161,21 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	return nil
 }
 
+// out is the position that goes first whatever happens, since it is in flight or has been; 0 = none.
+func (q *queueRow) out(ctx context.Context, t *txn) (int64, error) {
+	if q.Cur != 0 || q.Phase == outbox.PhaseIdle {
+		return q.Cur, nil
+	}
+	tried := false
+	b := &pgx.Batch{}
+	b.Queue(`SELECT coalesce(sender_id, 0) <> $3 FROM postern.task WHERE queue_id = $1 AND seq = $2 AND day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
+	if err := t.send(ctx, b); err != nil || !tried && q.Attempt == 1 && q.Retries == 0 {
+		return 0, err
+	}
+	return q.first(), nil
+}
+
 // waitsAtMost bounds the walk along dependencies.
 const waitsAtMost = 10000
 
@@ -170,8 +183,6 @@ const waitsAtMost = 10000
 // one, whoever goes out later waits for whoever goes first: that must not wait for the other by its dependencies.
 //
 // Only dependencies lead back: what stood before both stands before both, and what waits for it waited already.
-// Two moves in different queues at once, each sound alone, can make a circle over both; /why shows it, and a
-// move back undoes it.
 func (m *move) waits(ctx context.Context, t *txn) error {
 	if m.q.Marks == 0 {
 		return nil // nobody depends on anything here
@@ -192,18 +203,39 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 	if from = []place{placeOf(m.id)}; !m.ahead {
 		from, to = to, from
 	}
+	if err := t.lockMoves(ctx, m.q.Context); err != nil {
+		return err
+	}
+	met, done, err := t.dependsOn(ctx, from, to, m.q.ID)
+	if err == nil && (met != nil || !done) {
+		err = fault.New(fault.Invalid, "dependency_cycle", "%s", m.circle(met)).About("/place")
+	}
+	return err
+}
+
+// lockMoves lets moves among what depends on something go one after the other, so that two at once, each sound
+// alone, cannot close a circle over two queues: the second one walks what the first has committed. It comes
+// behind the locks of queues; whoever locks a context's row otherwise locks no queue.
+func (t *txn) lockMoves(ctx context.Context, contextID int32) error {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR NO KEY UPDATE`, contextID)
+	return t.send(ctx, b)
+}
+
+// dependsOn walks from what some transactions depend on to what stands before that, and so on, and returns one of to
+// that it meets as a dependency, or nil. Places in the queue own count for nothing. Not done: it gave up.
+func (t *txn) dependsOn(ctx context.Context, from, to []place, own int64) (met *place, done bool, err error) {
 	goal := map[place]bool{}
 	for _, p := range to {
 		goal[p] = true
 	}
 	seen := map[place]bool{}
-	for len(from) > 0 {
+	for len(from) > 0 && met == nil && len(seen) <= waitsAtMost {
 		var queues, seqs []int64
 		for _, p := range from {
 			queues, seqs = append(queues, p.queue), append(seqs, p.seq)
 		}
 		from = nil
-		var circle *place
 		b := &pgx.Batch{}
 		// what they depend on, and what depends and stands before that in its queue
 		b.Queue(`SELECT DISTINCT x.queue_id, x.seq, x.direct FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) n(queue_id, seq)
@@ -214,12 +246,12 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 					LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (k.queue_id, k.seq, 'placed')
 					LEFT JOIN postern.mark r ON (r.queue_id, r.seq, r.kind) = (d.on_queue, d.on_seq, 'placed')
 					WHERE k.queue_id = d.on_queue AND k.queue_id <> $3 AND k.kind = 'held' AND coalesce(p.rank, k.seq) < coalesce(r.rank, d.on_seq)) x
-			WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (x.queue_id, x.seq))`, queues, seqs, m.q.ID).Query(func(rows pgx.Rows) error {
+			WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (x.queue_id, x.seq))`, queues, seqs, own).Query(func(rows pgx.Rows) error {
 			var p place
 			var direct bool
 			_, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &direct}, func() error {
 				if direct && goal[p] {
-					circle = &place{p.queue, p.seq}
+					met = &place{p.queue, p.seq}
 				}
 				if !seen[p] {
 					seen[p] = true
@@ -230,13 +262,10 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 			return err
 		})
 		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		if circle != nil || len(seen) > waitsAtMost {
-			return fault.New(fault.Invalid, "dependency_cycle", "%s", m.circle(circle)).About("/place")
+			return nil, false, err
 		}
 	}
-	return nil
+	return met, len(seen) <= waitsAtMost, nil
 }
 
 func (m *move) circle(p *place) string {

@@ -138,6 +138,13 @@ func place(i, j int) op {
 	})
 }
 
+// elsewhere moves the i-th transaction of queue q to queue r.
+func elsewhere(i int) op {
+	return lever(fmt.Sprintf("move %d to another queue", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+		return s.MoveTo(a.ctx, a.by, a.ids[i], "r", nil)
+	})
+}
+
 func placeFirst(i int) op {
 	return lever(fmt.Sprintf("move %d first", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
 		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{})

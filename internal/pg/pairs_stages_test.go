@@ -39,13 +39,13 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2)}
+			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2), elsewhere(0), elsewhere(1)}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
 		func(a *arena) []op {
 			return slices.Concat(inHand, a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"),
-				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry, suspend(1), suspend(2), place(3, 2), placeFirst(3)})
+				[]op{abandon(1), cancel(2), cancel(3), cancelAll, hurry, suspend(1), suspend(2), place(3, 2), placeFirst(3), elsewhere(2)})
 		}},
 	{"at the end of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b"); a.stale() },
@@ -131,7 +131,7 @@ var stages = []stage{
 			a.stale()
 		},
 		func(a *arena) []op {
-			return slices.Concat(inHand, a.dispatched("done", "rejected", "failed", "back"), []op{abandon(0), cancel(1), cancel(2), cancel(4),
+			return slices.Concat(inHand, a.dispatched("done", "rejected", "failed", "back"), []op{abandon(0), cancel(1), cancel(2), cancel(4), elsewhere(1),
 				opDepend("depend on it", "s", "a"), opDepend("depend on its dependent", "q", "x")})
 		}},
 	{"that others wait for twice",

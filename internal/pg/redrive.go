@@ -29,6 +29,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if err != nil {
 		return Accepted{}, err
 	}
+	id = old.ID // it may have been moved
 	if err := by.seenTag(old); err != nil {
 		return Accepted{}, err
 	}

@@ -23,6 +23,7 @@ type Task struct {
 	Tags        json.RawMessage
 	Traceparent string
 	RedriveOf   string
+	MovedFrom   string // its id in another queue, in which it was posted
 	Callback    *outbox.Callback
 	CreatedAt   time.Time
 
@@ -35,12 +36,12 @@ type Task struct {
 // taskSelect is the select list of a task of alias t, read by scanTask.
 const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.epoch, t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
 	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
-	coalesce(t.redrive_of::text, ''), t.callback, t.created_at`
+	coalesce(t.redrive_of::text, ''), coalesce(t.moved_from::text, ''), t.callback, t.created_at`
 
 // dests returns where the columns of taskSelect are scanned to.
 func (t *Task) dests() []any {
 	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, (*[]byte)(&t.Data),
-		&t.MaxRetries, &t.NotBefore, &t.SenderID, (*[]byte)(&t.Tags), &t.Traceparent, &t.RedriveOf, &t.Callback, &t.CreatedAt}
+		&t.MaxRetries, &t.NotBefore, &t.SenderID, (*[]byte)(&t.Tags), &t.Traceparent, &t.RedriveOf, &t.MovedFrom, &t.Callback, &t.CreatedAt}
 }
 
 // tidy makes what stands for NULL zero again.

@@ -43,6 +43,7 @@ type Transaction struct {
 	Result       json.RawMessage
 	RedriveOf    string
 	RedrivenBy   string
+	MovedFrom    string   // its id in another queue, in which it was posted
 	PlacedBefore int64    // the position that it was placed before; 0 = it was not, or at the end
 	Suspended    bool     // it is not sent until somebody resumes it
 	Staged       bool     // submitted by SQL and not drained: it has no id
@@ -57,7 +58,7 @@ const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHI
 const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
-	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
+	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
 	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d
 		JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
 
@@ -71,7 +72,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
-		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.Callback, &t.Suspended, &t.PlacedBefore, &t.DependsOn}
+		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.MovedFrom, &t.Callback, &t.Suspended, &t.PlacedBefore, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}
@@ -79,7 +80,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 }
 
 // Transactions reads several transactions of a context by id, with their bodies, in one statement. What
-// does not exist is missing from the map.
+// does not exist is missing from the map; what was moved to another queue is there under both its ids.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	return transactions(ctx, s.db(ctx), contextID, ids)
 }
@@ -105,7 +106,12 @@ func transactions(ctx context.Context, db querier, contextID int32, ids []outbox
 		}
 		out[t.ID] = t
 	}
-	return out, known(rows.Err())
+	if err := rows.Err(); err != nil || len(out) == len(ids) {
+		return out, known(err)
+	}
+	return out, follow(ctx, db, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+		return transactions(ctx, db, contextID, ids)
+	})
 }
 
 // Transaction returns one transaction with its body, or NotFound.

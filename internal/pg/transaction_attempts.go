@@ -42,7 +42,12 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 	if err != nil {
 		return nil, err
 	}
+	id = t.ID // it may have been moved
 	p := &past{t: t}
+	paths, err := s.pathsOf(ctx, t)
+	if err != nil {
+		return nil, err
+	}
 	b := &pgx.Batch{}
 	key := []any{id.Queue, id.Seq, id.Day.Time()}
 	b.Queue(attemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
@@ -79,7 +84,7 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 		}
 		return rows.Err()
 	})
-	b.Queue(`SELECT at, actor, action, reason FROM postern.audit WHERE context_id = $1 AND object = $2 ORDER BY at, audit_id`, contextID, txPath(id)).
+	b.Queue(`SELECT at, actor, action, reason FROM postern.audit WHERE context_id = $1 AND object = ANY ($2) ORDER BY at, audit_id`, contextID, paths).
 		Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var a auditRow

@@ -30,5 +30,8 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 		}
 		out[t.ID] = t
 	}
-	return out, known(rows.Err())
+	if err := rows.Err(); err != nil || len(out) == len(ids) {
+		return out, known(err)
+	}
+	return out, follow(ctx, s.pool, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
 }

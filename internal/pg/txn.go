@@ -34,7 +34,7 @@ const attempts = 8
 func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
 	for try := 1; ; try++ {
 		err := s.runOnce(ctx, fn)
-		if err == nil || try == attempts {
+		if err == nil || try == attempts || jointOf(ctx).lack(err) {
 			return err
 		}
 		if err := s.mend(ctx, err); err != nil {

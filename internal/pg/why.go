@@ -55,6 +55,7 @@ func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, e
 	if err != nil {
 		return nil, err
 	}
+	id = t.ID // it may have been moved
 	x := &explain{s: s, ctx: ctx, context: contextID}
 	if t.State.Terminal() {
 		return x.ended(t), nil

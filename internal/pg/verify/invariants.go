@@ -45,8 +45,9 @@ var Invariants = []Invariant{
 	{"I2", "a key names one transaction, which bears it, and no two bear the same", `
 		SELECT 'key ' || i.key || ' of context ' || i.context_id FROM postern.idempotency i LEFT JOIN postern.task t USING (queue_id, seq, day)
 		WHERE (t.context_id, t.uid) IS DISTINCT FROM (i.context_id, i.key)
-		UNION ALL SELECT 'key ' || uid || ' of context ' || context_id || ' is borne by ' || count(*) FROM postern.task
-		WHERE uid IS NOT NULL GROUP BY context_id, uid HAVING count(*) > 1`},
+		UNION ALL SELECT 'key ' || t.uid || ' of context ' || t.context_id || ' is borne by ' || count(*) FROM postern.task t
+		WHERE t.uid IS NOT NULL AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day, o.error_code) = (t.queue_id, t.seq, t.day, 'moved'))
+		GROUP BY t.context_id, t.uid HAVING count(*) > 1`},
 
 	{"I3", "positions are dense up to tail", `
 		SELECT 'queue ' || t.queue_id FROM postern.task t

@@ -1,0 +1,89 @@
+package pg
+
+import (
+	"context"
+	"slices"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Insertion is a place in a queue for what is being posted, and who puts it there, for the audit row.
+type Insertion struct {
+	Place
+	By By
+}
+
+// key is how it goes into the fingerprint.
+func (in *Insertion) key() string {
+	switch {
+	case in.Before != nil:
+		return "before " + in.Before.String()
+	case in.After != nil:
+		return "after " + in.After.String()
+	}
+	return "head"
+}
+
+func placed(sub *Submission) bool { return sub.Insertion != nil }
+
+// ingestPlaced is IngestBatch with submissions that have a place. Each goes out from there, as by Move, or is refused
+// as Move refuses, and then it does not exist: its post and its place are one commit. What is not atomic is
+// stored in its order, each with a place by a commit of its own.
+func (s *Store) ingestPlaced(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
+	if atomic {
+		return s.insert(ctx, subs)
+	}
+	for len(subs) > 0 {
+		n := slices.IndexFunc(subs, placed)
+		part := s.ingestApart
+		switch {
+		case n == 0:
+			n, part = 1, s.insert
+		case n < 0:
+			n = len(subs)
+		}
+		more, err := part(ctx, subs[:n])
+		if err != nil {
+			return nil, err
+		}
+		out, subs = append(out, more...), subs[n:]
+	}
+	return out, nil
+}
+
+// insert stores all of subs, each at its place, or none.
+func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted, err error) {
+	all := func(ctx context.Context) error {
+		if out, err = s.Ingest(ctx, subs, true); err != nil || slices.ContainsFunc(out, func(a Accepted) bool { return a.Err != nil }) {
+			return err
+		}
+		for i, sub := range subs {
+			if !placed(sub) || out[i].Replay {
+				continue
+			}
+			if _, err := s.place(ctx, sub.Insertion.By, out[i].ID, sub.Insertion.Place, "insert", txPath(out[i].ID)); err != nil {
+				if f := fault.As(err); f.Kind == fault.Internal || f.Kind == fault.Retry {
+					return err
+				}
+				out = make([]Accepted, len(subs))
+				out[i].Err = err
+				return errNotPlaced
+			}
+		}
+		return nil
+	}
+	if err := s.ensureQueues(ctx, subs); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		err = s.together(ctx, nil, all)
+		if err == errNotPlaced {
+			return out, nil
+		}
+		if fault.CodeOf(err) != "broken" || try == attempts {
+			return out, err
+		}
+	}
+}
+
+var errNotPlaced = fault.New(fault.Conflict, "wrong_state", "one of them has no place")

@@ -1,0 +1,311 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// codeMoved is the code of the end that a transaction has in the queue that it was moved out of. Nobody is shown
+// that end: readers of the old id are led to the new one.
+const codeMoved = "moved"
+
+// MoveTo moves a waiting transaction to another queue of its context: to a place there, or with nil to its end. It gets
+// a new position and with it a new id there (Moved); its uid, what it depends on and who depends on it, its
+// marks and its history go along, and the old id leads to the new one. Outcomes: those of Move, and of a post to
+// that queue ("queue_draining", "queue_full"); Conflict "wrong_state" too if it is there already.
+//
+// Why it is in one queue at any time: both queues are locked in the order of their ids, and its end here and its
+// beginning there are one commit. Why no end of what it depends on is missed: such an end locks the queues of
+// the dependents that it knows and reads them again behind its locks; it begins again if one has moved (reach).
+func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
+	if jointOf(ctx) != nil { // a dry run
+		return s.moveTo(ctx, by, id, queue, to)
+	}
+	if err := s.ensureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
+		return r, err
+	}
+	for try := 1; ; try++ {
+		err = s.together(ctx, nil, func(ctx context.Context) (err error) {
+			r, err = s.moveTo(ctx, by, id, queue, to)
+			return err
+		})
+		if fault.CodeOf(err) != "broken" || try == attempts {
+			return r, err
+		}
+	}
+}
+
+func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
+	subs := []*Submission{{ContextID: by.Context, Queue: queue}}
+	if err := s.ensureQueues(ctx, subs); err != nil {
+		return r, err
+	}
+	var m *transfer
+	err = s.run(ctx, func(t *txn) error {
+		target := s.queueID(by.Context, queue)
+		h, err := s.holdAll(ctx, t, by, id, nil, target)
+		if err != nil {
+			return err
+		}
+		m = &transfer{inHand: h, there: h.rows[target], to: to}
+		if m.there == nil { // reaped meanwhile
+			s.forgetQueue(target)
+			return &queueMissing{subs}
+		}
+		if err := m.allowed(ctx, t, queue); err != nil {
+			return err
+		}
+		if err := m.circle(ctx, t); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if err := m.leaveHere(ctx, t, by, b); err != nil {
+			return err
+		}
+		if err := m.arrive(b); err != nil {
+			return err
+		}
+		s.auditChange(b, by, "move", txPath(id), nil, map[string]string{"queue": queue, "id": m.task.ID.String()})
+		return h.e.commit(ctx, t, b)
+	})
+	if err != nil {
+		return r, err
+	}
+	if by.Match = nil; to != nil { // it was about the old one
+		_, err = s.place(ctx, by, m.task.ID, *to, "", "")
+	}
+	return LeverResult{Changed: true, Moved: &m.task.ID}, err
+}
+
+// transfer is one move to another queue.
+type transfer struct {
+	*inHand
+	there   *queueRow
+	to      *Place
+	watched bool // others depend on it
+}
+
+// allowed refuses what cannot be done.
+func (m *transfer) allowed(ctx context.Context, t *txn, queue string) error {
+	id, q := m.task.ID, m.there
+	switch {
+	case m.state.Terminal():
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, m.state)
+	case m.state != outbox.WAITING:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only what waits can be moved", id, m.state)
+	case q.ID == id.Queue:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is in queue %q already: leave queue out, and name a place", id, fault.Clip(queue))
+	case q.Draining:
+		return fault.New(fault.Conflict, "queue_draining", "queue %q accepts nothing more until it is resumed", fault.Clip(queue))
+	}
+	out, err := m.q.out(ctx, t)
+	if err == nil && out == id.Seq {
+		err = fault.New(fault.Conflict, "wrong_state", "transaction %s has been out before: it keeps its turn", id)
+	}
+	if err != nil {
+		return err
+	}
+	if err := exact(ctx, t, []*queueRow{q}); err != nil { // it may get marks, which count from the head on
+		return err
+	}
+	limit := int64(q.MaxDepth)
+	if limit == 0 {
+		limit = int64(m.e.s.maxDepth(q.Context))
+	}
+	if q.Tail-q.Head+1 < limit {
+		return nil
+	}
+	n, err := depth(ctx, t, q)
+	if err == nil && n >= limit {
+		err = fault.New(fault.Retry, "queue_full", "queue %q holds %d of at most %d transactions: wait, or raise max_depth", fault.Clip(queue), n, limit).
+			With("queue_depth", n).After(2 * time.Second)
+	}
+	return err
+}
+
+// circle refuses a move after which it would wait for itself: it depends on one that would go out behind it, or
+// one that would go out before it depends on it, perhaps through others.
+func (m *transfer) circle(ctx context.Context, t *txn) error {
+	b := &pgx.Batch{}
+	id := m.task.ID
+	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'watched'))`, id.Queue, id.Seq).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&m.watched) })
+	if err := t.send(ctx, b); err != nil || !m.held && !m.watched {
+		return err
+	}
+	if err := t.lockMoves(ctx, m.q.Context); err != nil {
+		return err
+	}
+	anchor, err := m.anchor(ctx, t)
+	if err != nil {
+		return err
+	}
+	var before, behind []place
+	q := m.there
+	b = &pgx.Batch{}
+	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
+		SELECT o.seq, CASE WHEN $4::bigint IS NULL THEN true WHEN $5 THEN o.rank <= a.rank ELSE o.rank < a.rank END FROM open o LEFT JOIN open a ON a.seq = $4`,
+		q.ID, q.Head, q.HeadDay.Time(), anchor, m.to != nil && m.to.Before == nil).Query(func(rows pgx.Rows) error {
+		var seq int64
+		var first *bool // null where the anchor is not there
+		_, err := pgx.ForEachRow(rows, []any{&seq, &first}, func() error {
+			if p := (place{q.ID, seq}); first != nil && *first {
+				before = append(before, p)
+			} else {
+				behind = append(behind, p)
+			}
+			return nil
+		})
+		return err
+	})
+	if err := t.send(ctx, b); err != nil {
+		return err
+	}
+	self := []place{placeOf(id)}
+	for _, way := range []struct {
+		from, to []place
+		text     string
+	}{{self, behind, "transaction %s depends, perhaps through others, on what would go out behind it"},
+		{before, self, "what would go out before transaction %s depends on it, perhaps through others"}} {
+		if len(way.from) == 0 || len(way.to) == 0 {
+			continue
+		}
+		met, done, err := t.dependsOn(ctx, way.from, way.to, 0)
+		switch {
+		case err != nil:
+			return err
+		case !done:
+			return fault.New(fault.Invalid, "dependency_cycle", "more than %d transactions depend on each other around %s: it cannot be seen that none would wait for itself", waitsAtMost, id).About("/queue")
+		case met != nil:
+			return fault.New(fault.Invalid, "dependency_cycle", way.text, id).About("/queue")
+		}
+	}
+	return nil
+}
+
+// anchor is the position that it is placed before or behind: nil for the end of the queue, 0 for before everything.
+func (m *transfer) anchor(ctx context.Context, t *txn) (any, error) {
+	switch {
+	case m.to == nil:
+		return nil, nil
+	case m.to.Before != nil:
+		return m.to.Before.Seq, nil
+	case m.to.After != nil:
+		return m.to.After.Seq, nil
+	}
+	return m.there.out(ctx, t)
+}
+
+// leaveHere ends it in the queue where it is. Nobody hears of that end.
+func (m *transfer) leaveHere(ctx context.Context, t *txn, by By, b *pgx.Batch) error {
+	old := *m.task
+	q := m.there
+	m.task.ID = outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: max(outbox.DayOf(m.e.now), q.TailDay)}
+	m.task.ID.Epoch = m.e.s.epoch
+	m.task.MovedFrom = old.ID.String()
+	b.Queue(`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_code, error, result, done_at)
+		VALUES ($1, $2, $3, $4, 'WAITING', 'CANCELLED', '`+codeMoved+`', $5, jsonb_build_object('moved_to', $6::text), $7)`,
+		old.ID.Queue, old.ID.Seq, old.ID.Day.Time(), old.ContextID, by.Reason, m.task.ID.String(), m.e.now)
+	return m.e.passOver(ctx, t, m.q, &old, by, nil)
+}
+
+// arrive puts it at the end of the other queue, with all that belongs to it.
+func (m *transfer) arrive(b *pgx.Batch) error {
+	q, task := m.there, m.task
+	from, err := outbox.ParseID(task.MovedFrom)
+	if err != nil {
+		return err
+	}
+	idle := q.Phase == outbox.PhaseIdle
+	q.Tail, q.TailDay = task.ID.Seq, task.ID.Day
+	for _, has := range []bool{m.held, m.suspended, m.watched} {
+		if has {
+			q.Marks++
+		}
+	}
+	if task.Held = m.held || m.suspended; idle {
+		if err := m.e.rest(q, task, true); err != nil {
+			return err
+		}
+	}
+	m.e.save(q)
+	insertTasks(b, []*Task{task})
+	old, now := []any{from.Queue, from.Seq}, []any{task.ID.Queue, task.ID.Seq, task.ID.Day.Time()}
+	both := append(old, now...)
+	b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at) SELECT $3, $4, kind, reason, actor, at FROM postern.mark
+		WHERE (queue_id, seq) = ($1, $2) AND kind IN ('held', 'suspended', 'watched')`, both[:4]...)
+	b.Queue(`UPDATE postern.dependency SET queue_id = $3, seq = $4, day = $5 WHERE (queue_id, seq) = ($1, $2)`, both...)
+	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5 WHERE (on_queue, on_seq) = ($1, $2)`, both...)
+	if task.UID != "" {
+		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
+	}
+	if of, err := outbox.ParseID(task.RedriveOf); err == nil {
+		b.Queue(`UPDATE postern.redrive SET new_id = $3::text::uuid WHERE (queue_id, seq) = ($1, $2)`, of.Queue, of.Seq, task.ID.String())
+	}
+	return nil
+}
+
+// follow adds to found what of ids was moved to another queue, as read there.
+func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.ID]*Transaction, read func([]outbox.ID) (map[outbox.ID]*Transaction, error)) error {
+	var queues, seqs []int64
+	var days []time.Time
+	asked := map[place]outbox.ID{}
+	for _, id := range ids {
+		if found[id] == nil {
+			asked[placeOf(id)] = id
+			queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
+		}
+	}
+	rows, err := db.Query(ctx, `SELECT o.queue_id, o.seq, t.epoch, o.result->>'moved_to' FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
+		JOIN postern.outcome o USING (queue_id, seq, day) JOIN postern.task t USING (queue_id, seq, day) WHERE o.error_code = '`+codeMoved+`'`, queues, seqs, days)
+	if err != nil {
+		return known(err)
+	}
+	to := map[outbox.ID]outbox.ID{}
+	var list []outbox.ID
+	var p place
+	var text string
+	var epoch int
+	if _, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &epoch, &text}, func() error {
+		id, err := outbox.ParseID(text)
+		if asked[p].Epoch != epoch {
+			return err
+		}
+		to[asked[p]] = id
+		list = append(list, id)
+		return err
+	}); err != nil || len(list) == 0 {
+		return known(err)
+	}
+	there, err := read(list)
+	for old, id := range to {
+		if t := there[id]; t != nil {
+			found[old] = t
+		}
+	}
+	return err
+}
+
+// pathsOf lists under which names what people did to a transaction is kept: its own, and those that it had
+// before it was moved.
+func (s *Store) pathsOf(ctx context.Context, t *Transaction) ([]string, error) {
+	paths, text := []string{txPath(t.ID)}, t.MovedFrom
+	for text != "" {
+		id, err := outbox.ParseID(text)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, txPath(id))
+		err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(max(moved_from::text), '') FROM postern.task WHERE (queue_id, seq, day) = ($1, $2, $3)`,
+			id.Queue, id.Seq, id.Day.Time()).Scan(&text)
+		if err != nil {
+			return nil, known(err)
+		}
+	}
+	return paths, nil
+}
