@@ -36,9 +36,13 @@ func init() { // the functions name commands in their errors
 		// high-integrity channels
 		"channel": channel, "send": send, "receive": receive, "ack": judge(true), "nack": judge(false), "retrier": retrier, "sweeper": sweeper, "tend": tend,
 
+		// processors
+		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "tick": tick, "advance": advance,
+		"confirm": confirm,
+
 		// what is seen
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
-		"messages": messages,
+		"messages": messages, "lines": lines, "range": inRange, "batches": batches, "authorizations": authorizations, "whybatch": whyBatch,
 	}
 }
 
@@ -46,6 +50,7 @@ func init() { // the functions name commands in their errors
 var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
 	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
+	"lines": true, "range": true, "batches": true, "authorizations": true, "whybatch": true,
 }
 
 // later: later DURATION

@@ -45,7 +45,7 @@ func on(pull func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error)) fun
 	}
 }
 
-// paused makes pause and resume: NAME queue|sender|pool|dispatcher NAME, and resume transaction UID
+// paused makes pause and resume: NAME queue|sender|pool|dispatcher|processor NAME, and resume transaction UID
 func paused(on bool) func(*story, *command, say) error {
 	return func(s *story, c *command, say say) error {
 		var r pg.LeverResult
@@ -63,6 +63,8 @@ func paused(on bool) func(*story, *command, say) error {
 			r, err = s.store.PauseSender(s.ctx, s.by, c.word(), on)
 		case "pool":
 			r, err = s.store.PausePool(s.ctx, s.by, c.word(), on)
+		case "processor":
+			r, err = s.store.PauseProcessor(s.ctx, s.by, c.word(), on)
 		case "dispatcher":
 			r, err = s.store.PauseDispatcher(s.ctx, s.by, c.word(), on)
 		default:

@@ -31,7 +31,14 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 		d.Inclusion.Confirmations, err = strconv.Atoi(v)
 		return
 	},
-	"idempotent":  func(d *outbox.Dispatcher, v string) (err error) { d.Idempotent, err = strconv.ParseBool(v); return },
+	"idempotent": func(d *outbox.Dispatcher, v string) (err error) { d.Idempotent, err = strconv.ParseBool(v); return },
+	"atomic": func(d *outbox.Dispatcher, v string) error {
+		d.Capabilities = nil
+		if v == "true" {
+			d.Capabilities = []string{"atomic"}
+		}
+		return nil
+	},
 	"replaceable": func(d *outbox.Dispatcher, v string) (err error) { d.Replaceable, err = strconv.ParseBool(v); return },
 	"max_retries": func(d *outbox.Dispatcher, v string) error {
 		n, err := strconv.Atoi(v)

@@ -1,5 +1,7 @@
 package verify
 
+import "slices"
+
 // flying is what is in DISPATCHING, REVISION or RETRY, as the view tx says it, without what that view costs: while a
 // node works through a queue without marks, it is the first without an outcome from cur_seq on.
 const flying = `
@@ -7,10 +9,13 @@ const flying = `
 			WHERE (t.seq = q.cur_seq OR q.marks = 0 AND EXISTS (SELECT FROM postern.outcome p WHERE (p.queue_id, p.seq) = (t.queue_id, t.seq - 1)))
 				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 
-// Invariants are those of seed 2, and those of the reliability page that concern its tables. What differs
+// Invariants are all that is asked.
+var Invariants = slices.Concat(core, batches)
+
+// core are those of seed 2, and those of the reliability page that concern its tables. What differs
 // from the page is our schema: there is no phase between two transactions of a queue; a timer belongs to
 // a queue alone; and DISPATCHING without an owner either stands in the lane resume or waits to ask.
-var Invariants = []Invariant{
+var core = []Invariant{
 	{"S2.4 queue", "a queue has at most one transaction in DISPATCHING, REVISION or RETRY", `
 		SELECT 'queue ' || queue_id || ' has ' || count(*) FROM (` + flying + `) f GROUP BY queue_id HAVING count(*) > 1`},
 

@@ -1,0 +1,135 @@
+package verify_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/verify"
+	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// processing makes a database in which batch 1, atomic, is Executed; 2 PartiallyExecuted(1); 3 waits for a callback; 4 is
+// being executed; 5 is Queued. 2 and 5 were sent by ann through an authorization that limits her calls.
+func processing(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	ctx := t.Context()
+	pool, err := pg.Connect(ctx, pgtest.New(t).URL, 4)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(err)
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
+	ok(err)
+	by := pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
+	d := outbox.DefaultDispatcher()
+	d.Type, d.WorkerURL, d.Capabilities = "ADD", "http://127.0.0.1:1/", []string{"atomic"}
+	_, err = s.PutDispatcher(ctx, by, d, 0)
+	ok(err)
+	_, err = s.PutProcessor(ctx, by, pg.Processor{Name: "main"}, 0)
+	ok(err)
+	n, err := s.Register(ctx, "n", "test", time.Hour)
+	ok(err)
+	f := processor.Function{Domain: "main", ContractAddress: "ADD", MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}}
+	confirmed := f
+	confirmed.Callback = &processor.Confirmation{ContractAddress: "bob", CallbackMessage: json.RawMessage(`1`)}
+	m := []processor.Message{{Msg: json.RawMessage(`{"add":{}}`)}, {Msg: json.RawMessage(`{"add":{}}`)}}
+	two := processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f, f}}}
+	a := processor.DefaultAuthorization()
+	a.Label, a.Mode.Limits, a.MaxConcurrent, a.Actions = "pay", map[string]int64{"ann": 5}, 5, two
+	_, err = s.PutAuthorization(ctx, by, a, 0)
+	ok(err)
+	enqueue := func(a processor.Actions, prio processor.Priority) {
+		t.Helper()
+		_, err := s.Enqueue(ctx, by, "main", pg.NewBatch{Actions: a, Messages: m[:len(a.Functions())], Priority: prio})
+		ok(err)
+	}
+	tick := func(answer outbox.Answer) {
+		t.Helper()
+		_, err := s.Tick(ctx, by, "main")
+		ok(err)
+		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
+		ok(err)
+		_, err = s.Settle(ctx, []*pg.Answer{{Lease: leases[0], Result: answer.Result, StartedAt: time.Now(),
+			Reachable: true, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
+		ok(err)
+		ok(s.Advance(ctx, by.Context, "main"))
+	}
+	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
+	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
+	tick(done)
+	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
+	ok(err)
+	tick(done)
+	tick(outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: "no"})
+	enqueue(processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{confirmed}}}, processor.High)
+	tick(done)
+	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
+	_, err = s.Tick(ctx, by, "main")
+	ok(err)
+	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
+	ok(err)
+	return pool
+}
+
+func TestWhatAProcessorMakesIsClean(t *testing.T) {
+	pool := processing(t)
+	var states string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(coalesce(result, state), ' ' ORDER BY batch_id) FROM postern.batch`).Scan(&states); err != nil ||
+		states != "executed partially_executed Waiting_Callback Executing Queued" {
+		t.Fatal(states, err)
+	}
+	found, err := verify.Violations(t.Context(), pool)
+	if err != nil || len(found) > 0 {
+		t.Errorf("%v %v", found, err)
+	}
+}
+
+func TestEachInvariantOfBatchesSeesWhatItIsFor(t *testing.T) {
+	for _, c := range []struct{ invariant, sentence, plant string }{
+		{"I14", "an atomic batch that was executed in part", `UPDATE postern.batch SET actions = jsonb_build_object('atomic', actions->'non_atomic') WHERE batch_id = 2`},
+		{"I14", "an action that was skipped", `UPDATE postern.batch_action SET position = 1 WHERE batch_id = 2 AND run = 1`},
+		{"I14", "a result without what it says", `UPDATE postern.batch_action SET ok = false WHERE batch_id = 1`},
+		{"I14", "a rejection after something was executed", `UPDATE postern.batch SET result = 'rejected', result_n = 0, was = 'Executing' WHERE batch_id = 2`},
+		{"I14", "an execution that was forgotten", `DELETE FROM postern.batch_action WHERE batch_id = 4`},
+		{"I14", "an end while something is executed", `INSERT INTO postern.batch_action (batch_id, run, position, started_at) VALUES (2, 3, 1, now()); UPDATE postern.batch SET run = 3 WHERE batch_id = 2`},
+		{"I14", "a success that the core does not know", `UPDATE postern.outcome o SET state = 'FAILED' FROM postern.idempotency i
+			WHERE i.key = ':processor:1:1' AND (o.queue_id, o.seq) = (i.queue_id, i.seq)`},
+		{"S4.3", "a batch that fell out of its line", `DELETE FROM postern.batch_place; UPDATE postern.batch_line SET length = 0`},
+		{"S4.3", "a batch that stands while it is executed", `UPDATE postern.batch_place SET batch_id = 4`},
+		{"S4.3", "a line that miscounts", `UPDATE postern.batch_line SET length = length + 1`},
+		{"S4.3", "bounds that do not enclose", `UPDATE postern.batch_line SET lowest = lowest + 1000000000, highest = highest + 1000000000`},
+		{"S4.8", "nobody can confirm", `DELETE FROM postern.batch_callback`},
+		{"S4.8", "a callback is left", `INSERT INTO postern.batch_callback (batch_id, address, payload) VALUES (5, 'bob', '1')`},
+		{"S4.13", "a place that was not given back", `UPDATE postern.batch_authorization SET running = 2`},
+		{"S4.13", "a call that was spent and not counted", `UPDATE postern.batch_call SET spent = 1`},
+	} {
+		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			pool := processing(t)
+			exec(t, pool, c.plant)
+			found, err := verify.Violations(t.Context(), pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				if strings.HasPrefix(f, c.invariant+" (") {
+					return
+				}
+			}
+			t.Errorf("nobody saw it: %v", found)
+		})
+	}
+}

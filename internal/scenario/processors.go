@@ -1,0 +1,340 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// as is who does what a command says: by=ACTOR, else the people of the story.
+func (s *story) as(c *command) pg.By {
+	by := s.by
+	by.Actor = c.option("by", by.Actor)
+	return by
+}
+
+// aProcessor: processor NAME [owner=] [fair=true]. It is ticked by hand.
+func aProcessor(s *story, c *command, _ say) error {
+	_, err := s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true"}, 0)
+	return err
+}
+
+// height: height PROCESSOR N. The block height of its domain.
+func height(s *story, c *command, _ say) error {
+	name := c.word()
+	n, err := strconv.ParseInt(c.word(), 10, 64)
+	if err != nil {
+		return err
+	}
+	return s.store.SetHeight(s.ctx, s.by, name, n)
+}
+
+func priority(c *command) processor.Priority {
+	if c.option("priority", "Med") == processor.High.String() {
+		return processor.High
+	}
+	return processor.Med
+}
+
+// actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit) and add?bob
+// (confirmed by bob, who says {"ok":true}), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
+func actions(c *command, domain string, words []string) (a processor.Actions, err error) {
+	pause := processor.Interval{}
+	text := c.option("pause", "5s")
+	if n, ok := strings.CutSuffix(text, "blocks"); ok {
+		blocks, err := strconv.ParseInt(n, 10, 64)
+		if err != nil {
+			return a, err
+		}
+		pause.Blocks = &blocks
+	} else {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return a, err
+		}
+		seconds := int64(d.Seconds())
+		pause.Seconds = &seconds
+	}
+	logic := func(times string) (*processor.RetryLogic, error) {
+		if times == "" || times == "forever" {
+			return &processor.RetryLogic{Interval: pause}, nil
+		}
+		n, err := strconv.ParseInt(times, 10, 64)
+		return &processor.RetryLogic{Times: processor.Times{Amount: &n}, Interval: pause}, err
+	}
+	sub := &processor.Subroutine{}
+	for _, w := range words {
+		f := processor.Function{Domain: domain, ContractAddress: "T"}
+		w, address, confirmed := strings.Cut(w, "?")
+		if confirmed {
+			f.Callback = &processor.Confirmation{ContractAddress: address, CallbackMessage: json.RawMessage(`{"ok":true}`)}
+		}
+		w, times, retried := strings.Cut(w, "+")
+		if retried {
+			if f.RetryLogic, err = logic(times); err != nil {
+				return a, err
+			}
+		}
+		f.MessageDetails.Message.Name = w
+		sub.Functions = append(sub.Functions, f)
+	}
+	if text := c.option("lives", ""); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return a, err
+		}
+		sub.ExpirationTime = &n
+	}
+	switch atomic := c.option("atomic", ""); atomic {
+	case "":
+		a.NonAtomic = sub
+	case "true":
+		a.Atomic = sub
+	default:
+		a.Atomic = sub
+		sub.RetryLogic, err = logic(atomic)
+	}
+	return a, err
+}
+
+// messages makes one for each word: add is {"add":{}}.
+func messagesOf(words []string) (list []processor.Message) {
+	for _, w := range words {
+		w, _, _ = strings.Cut(w, "?")
+		w, _, _ = strings.Cut(w, "+")
+		list = append(list, processor.Message{Msg: json.RawMessage(fmt.Sprintf(`{%q:{}}`, w))})
+	}
+	return list
+}
+
+// enqueue: enqueue PROCESSOR FUNCTION... [priority=Med] [at=POSITION] [expires=5s] [label=] [by=] and what actions reads
+func enqueue(s *story, c *command, say say) error {
+	name := c.word()
+	words := c.rest()
+	a, err := actions(c, name, words)
+	if err != nil {
+		return err
+	}
+	n := pg.NewBatch{Actions: a, Messages: messagesOf(words), Priority: priority(c), Label: c.option("label", "")}
+	if text := c.option("expires", ""); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		at := s.now.Add(d)
+		n.Expiration = &at
+	}
+	var v *pg.Batch
+	if at := c.option("at", ""); at != "" {
+		position, bad := strconv.ParseInt(at, 10, 64)
+		if bad != nil {
+			return bad
+		}
+		v, err = s.store.Insert(s.ctx, s.as(c), name, n, processor.Spot{Position: position})
+	} else {
+		v, err = s.store.Enqueue(s.ctx, s.as(c), name, n)
+	}
+	if err == nil && v.Result != nil {
+		say("%s", s.batch(v))
+	}
+	return err
+}
+
+// evict: evict PROCESSOR [ID] [at=POSITION] [priority=Med] [by=]
+func evict(s *story, c *command, say say) (err error) {
+	e := pg.Eviction{Priority: priority(c)}
+	name := c.word()
+	if id := c.word(); id != "" {
+		e.ID, err = strconv.ParseInt(id, 10, 64)
+	} else {
+		e.Position, err = strconv.ParseInt(c.option("at", "0"), 10, 64)
+	}
+	if err != nil {
+		return err
+	}
+	v, err := s.store.Evict(s.ctx, s.as(c), name, e)
+	if err == nil {
+		say("%s", s.batch(v))
+	}
+	return err
+}
+
+// authorize: authorize LABEL PROCESSOR FUNCTION... [calls=ann:2,...] [actors=ann,...] [most=1] [priority=] and what
+// actions reads; permissionless without calls and actors.
+func authorize(s *story, c *command, _ say) (err error) {
+	v := processor.DefaultAuthorization()
+	v.Label = c.word()
+	domain := c.word()
+	if v.Actions, err = actions(c, domain, c.rest()); err != nil {
+		return err
+	}
+	calls, actors := c.option("calls", ""), c.option("actors", "")
+	if v.Mode.Permissionless = calls+actors == ""; actors != "" {
+		v.Mode.Actors = strings.Split(actors, ",")
+	}
+	if calls != "" {
+		v.Mode.Limits = map[string]int64{}
+		for _, part := range strings.Split(calls, ",") {
+			actor, n, _ := strings.Cut(part, ":")
+			if v.Mode.Limits[actor], err = strconv.ParseInt(n, 10, 64); err != nil {
+				return err
+			}
+		}
+	}
+	v.Priority = priority(c)
+	if v.MaxConcurrent, err = strconv.Atoi(c.option("most", "1")); err != nil {
+		return err
+	}
+	_, err = s.store.PutAuthorization(s.ctx, s.by, v, 0)
+	return err
+}
+
+// sends: batch LABEL MESSAGE... [by=]. Sends a batch through an authorization.
+func sendsBatch(s *story, c *command, _ say) error {
+	label := c.word()
+	_, err := s.store.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), pg.Once{})
+	return err
+}
+
+// tick: tick PROCESSOR [alone=true]. Looks at one batch; unless alone, n1 then executes what has begun. It says what the
+// tick did, and what the batch is then.
+func tick(s *story, c *command, say say) error {
+	name, alone := c.word(), c.option("alone", "") == "true"
+	out, err := s.store.Tick(s.ctx, s.as(c), name)
+	if err != nil {
+		return err
+	}
+	if out.Outcome == pg.TickExecuting && !alone {
+		if err := s.round("n1"); err != nil {
+			return err
+		}
+		if err := s.store.Advance(s.ctx, s.by.Context, name); err != nil {
+			return err
+		}
+	}
+	v, err := s.store.Batch(s.ctx, s.by.Context, name, out.Batch.ID)
+	if err != nil {
+		return err
+	}
+	uid := fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs)
+	id, err := s.store.ByUID(s.ctx, s.by.Context, uid)
+	if err == nil {
+		s.know(fmt.Sprintf("%d:%d", v.ID, v.Runs), id)
+	} else if fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	say("%s: %s", out.Outcome, s.batch(v))
+	return nil
+}
+
+// advance: advance PROCESSOR. Brings on what needs no tick.
+func advance(s *story, c *command, _ say) error {
+	return s.store.Advance(s.ctx, s.by.Context, c.word())
+}
+
+// confirm: confirm PROCESSOR ID [by=] [payload={"ok":true}]
+func confirm(s *story, c *command, say say) error {
+	name := c.word()
+	id, err := strconv.ParseInt(c.word(), 10, 64)
+	if err != nil {
+		return err
+	}
+	out, err := s.store.Confirm(s.ctx, s.as(c), name, id, json.RawMessage(c.option("payload", `{"ok":true}`)))
+	if err == nil {
+		say("%s: %s", out.Outcome, s.batch(out.Batch))
+	}
+	return err
+}
+
+// batch shows one.
+func (s *story) batch(v *pg.Batch) string {
+	cools := s.moment(v.CooldownUntil)
+	if v.CooldownHeight != nil {
+		cools = fmt.Sprintf("height_%d", *v.CooldownHeight)
+	}
+	line := fmt.Sprintf("batch %d %s%s", v.ID, v.State, fields("index", v.Index, "retries", v.Retries, "cools", cools))
+	if r := v.Result; r != nil {
+		line += fmt.Sprintf(" %s(%d)", r.Kind, r.N)
+		if r.Reason != "" {
+			line += " " + r.Reason
+		}
+	}
+	return line
+}
+
+// lines: lines PROCESSOR. Who stands in each line, from the head.
+func lines(s *story, c *command, say say) error {
+	name := c.word()
+	for _, prio := range processor.Priorities {
+		list, _, err := s.store.BatchesInLine(s.ctx, s.by.Context, name, prio, processor.Range{To: -1})
+		if err != nil {
+			return err
+		}
+		ids := ""
+		for _, v := range list {
+			ids += fmt.Sprintf(" %d", v.ID)
+		}
+		say("%s:%s", prio, ids)
+	}
+	return nil
+}
+
+// inRange: range PROCESSOR FROM TO [priority=] [order=asc]
+func inRange(s *story, c *command, say say) error {
+	name := c.word()
+	from, err1 := strconv.ParseInt(c.word(), 10, 64)
+	to, err2 := strconv.ParseInt(c.word(), 10, 64)
+	if err1 != nil || err2 != nil {
+		return fmt.Errorf("want range PROCESSOR FROM TO")
+	}
+	list, _, err := s.store.BatchesInLine(s.ctx, s.by.Context, name, priority(c), processor.Range{From: from, To: to, Desc: c.option("order", "asc") == "desc"})
+	for _, v := range list {
+		say("%d", v.ID)
+	}
+	return err
+}
+
+// batches: batches PROCESSOR. One line each.
+func batches(s *story, c *command, say say) error {
+	list, err := s.store.Batches(s.ctx, s.by.Context, c.word(), pg.BatchFilter{Limit: 100})
+	for _, v := range list {
+		say("%s", s.batch(v))
+	}
+	return err
+}
+
+// authorizations: authorizations [of=ACTOR]. How many batches of each run, and how many calls of the actor are spent.
+func authorizations(s *story, c *command, say say) error {
+	list, err := s.store.Authorizations(s.ctx, s.by.Context, c.option("of", ""), "", 100)
+	for _, a := range list {
+		say("%s%s", a.Label, fields("running", a.Running, "spent", a.Spent))
+	}
+	return err
+}
+
+// whyBatch: whybatch PROCESSOR ID
+func whyBatch(s *story, c *command, say say) error {
+	name := c.word()
+	id, err := strconv.ParseInt(c.word(), 10, 64)
+	if err != nil {
+		return err
+	}
+	w, err := s.store.WhyBatch(s.ctx, s.by.Context, name, id)
+	if err != nil {
+		return err
+	}
+	for _, b := range w.Blockers {
+		next := ""
+		if b.Next != nil {
+			next = s.since(b.Next.At)
+		}
+		say("%s%s", b.Kind, fields("of", b.Object, "next", next))
+	}
+	return nil
+}
