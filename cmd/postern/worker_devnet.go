@@ -23,6 +23,7 @@ func workerDevnetCommand() *cobra.Command {
 
 			What a transaction does, by its type and data:
 			  TRANSFER {"to": "acct-2", "amount": "10"}      to an account of the keystore, or an address
+			  EXECUTE [{"transfer": {"to", "amount"}}, {"set": {"to": "app"}}]               messages of a processor's batch
 			  any type {"calls": [{"to", "amount"}, {"to": "app", "method": "set", "args": {}}]}   all or none
 			  any other                                      calls an app (zkAppAddress, claimUid or planUid)
 			The member "simulate" makes trouble; the files in testdata/transactions use all of it.`),

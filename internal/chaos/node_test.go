@@ -28,6 +28,13 @@ const (
 const ttl = 2 * time.Second
 
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := runRole(role); err != nil {
+			fmt.Fprintln(os.Stderr, role, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if url := os.Getenv(nodeEnv); url != "" {
 		if err := runNode(url, os.Getenv(nameEnv)); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -30,8 +30,8 @@ type wantedCall struct {
 	Args   json.RawMessage
 }
 
-// prepare makes the calls of a transaction. Data with "calls" does these, all or none; type TRANSFER moves
-// amount to an account; any other type calls the method of its name, in lower case, on the app that
+// prepare makes the calls of a transaction. Data with "calls" does these, all or none; type EXECUTE does the message or
+// messages of a processor's batch, all or none (S4.6); type TRANSFER moves amount to an account; any other type calls the method of its name, in lower case, on the app that
 // zkAppAddress, claimUid or planUid names, with its data. An error is Invalid and names the field.
 func (w *Worker) prepare(typ string, data json.RawMessage) ([]devnet.Call, error) {
 	var want wanted
@@ -50,6 +50,8 @@ func (w *Worker) prepare(typ string, data json.RawMessage) ([]devnet.Call, error
 			}
 		}
 		return calls, nil
+	case typ == "EXECUTE":
+		return w.messages(data)
 	case typ == "TRANSFER":
 		c, err := w.oneCall(wantedCall{To: want.To, Amount: want.Amount})
 		if err == nil && !devnet.IsAddress(c.To) {
@@ -64,6 +66,39 @@ func (w *Worker) prepare(typ string, data json.RawMessage) ([]devnet.Call, error
 		}
 	}
 	return []devnet.Call{{To: app, Method: strings.ToLower(typ), Args: without(data, "simulate")}}, nil
+}
+
+// messages makes a call of each message: {"transfer": {"to", "amount"}} moves money, any other name is a method of the
+// app that "to" names, which gets the message's arguments.
+func (w *Worker) messages(data json.RawMessage) ([]devnet.Call, error) {
+	list := []json.RawMessage{data}
+	if len(data) > 0 && data[0] == '[' {
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, fault.At("/data", "the data is not understood: %v", err)
+		}
+	}
+	var calls []devnet.Call
+	for i, text := range list {
+		var message map[string]json.RawMessage
+		if json.Unmarshal(text, &message) != nil || len(message) != 1 {
+			return nil, fault.At("/data/"+strconv.Itoa(i), "message %d: want an object with one key, the name of what is called", i)
+		}
+		for name, args := range message {
+			var want wantedCall
+			if err := json.Unmarshal(args, &want); err != nil {
+				return nil, fault.At("/data/"+strconv.Itoa(i), "message %d: %v", i, err)
+			}
+			if want.Method, want.Args = name, args; name == "transfer" {
+				want.Method, want.Args = "", nil
+			}
+			c, err := w.oneCall(want)
+			if err != nil {
+				return nil, fault.At("/data/"+strconv.Itoa(i), "message %d: %v", i, err)
+			}
+			calls = append(calls, c)
+		}
+	}
+	return calls, nil
 }
 
 // oneCall reads a call. The name of an account in the keystore becomes its address.
