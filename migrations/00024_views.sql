@@ -57,7 +57,7 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        coalesce(so.account, sq.account, sp.account) AS sender,
        t.created_at AS received_at, t.not_before,
        coalesce(o.submitted_at, a.answered_at) AS submitted_at,
-       CASE WHEN o.state IS NOT NULL THEN o.retried_at WHEN b.step <> 'unknown' THEN b.answered_at END AS retried_at,
+       CASE WHEN o.state IS NOT NULL THEN o.retried_at WHEN b.step <> 'unknown' AND b.class <> 'blocked' THEN b.answered_at END AS retried_at,
        o.done_at,
        CASE WHEN o.state IS NULL AND q.phase IN ('DELAY', 'HELD') AND h.head THEN q.not_before END AS next_at,
        coalesce(o.hash, a.hash) AS hash,

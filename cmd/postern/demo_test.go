@@ -111,6 +111,13 @@ func TestDevIsADatabaseAnAPIAndASequencer(t *testing.T) {
 	if tx.State != "DONE" {
 		t.Errorf("a transaction for the built-in worker is %s", tx.State)
 	}
+	var s struct {
+		Key string `json:"public_key"`
+	}
+	call(t, http.MethodPut, api+"/subscriptions/s", `{"kind": "webhook", "url": "http://127.0.0.1:1/"}`, 201, &s)
+	if !strings.HasPrefix(s.Key, "whpk_") || !strings.Contains(p.stderr(), "callbacks are signed by a key that ends with this process: "+s.Key) {
+		t.Errorf("dev signs by %q, and says %s", s.Key, p.stderr())
+	}
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 0 {
 		t.Errorf("dev ended with %d when asked to stop", code)

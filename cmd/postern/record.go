@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -44,6 +46,44 @@ func (r record) text(path string) string {
 		b, _ := json.Marshal(v)
 		return clean(string(b))
 	}
+}
+
+// writtenJSON are fields that hold what people have written, as they wrote it.
+var writtenJSON = []string{"data", "result", "attributes", "before", "after", "schema"}
+
+// flat is text, with the fields of an object, or the items of a list, one after the other where none of them holds
+// more of that kind.
+func (r record) flat(name string) string {
+	var parts []string
+	plain := func(v any) bool {
+		switch v.(type) {
+		case map[string]any, []any:
+			return false
+		}
+		return true
+	}
+	switch v := r.at(name).(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if !plain(v[k]) {
+				return r.text(name)
+			}
+			if s := record(v).text(k); s != "" {
+				parts = append(parts, strings.ReplaceAll(k, "_", " ")+" "+s)
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if !plain(item) {
+				return r.text(name)
+			}
+			parts = append(parts, record{"": item}.text(""))
+		}
+	}
+	if len(parts) == 0 || slices.Contains(writtenJSON, name) {
+		return r.text(name)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // whole is the whole number at a path, 0 if there is none.

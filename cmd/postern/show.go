@@ -95,7 +95,7 @@ func (p paper) record(out io.Writer, r record) {
 		width = max(width, len(name)+2)
 	}
 	for _, name := range names {
-		if s := r.text(name); s != "" && s != "{}" && s != "[]" {
+		if s := r.flat(name); s != "" && s != "{}" && s != "[]" {
 			p.indented(out, name, width, s)
 		}
 	}
@@ -189,6 +189,9 @@ func spelledLever(method, path string) string {
 		} else if slices.Contains(verbs(noun), verb) && (verb == "pause" || verb == "resume") {
 			return "postern " + verb + " " + noun + "/" + parts[1]
 		}
+	}
+	if method == "PATCH" && parts[0] == "dispatchers" {
+		return "postern api " + method + " " + path + ` -d '{"worker_url": "http://..."}'`
 	}
 	return "postern api " + method + " " + path
 }

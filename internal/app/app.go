@@ -74,6 +74,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 			return nil, fault.New(fault.Invalid, "bad_setting", "%v", err)
 		}
 	}
+	if len(cfg.SigningKey) == 0 {
+		log.Warn("there is no signing key: callbacks go out unsigned, and webhooks with the secret of their subscription alone; openssl genpkey -algorithm ed25519 makes one for POSTERN_SIGNING_KEY_FILE")
+	}
 	if role.Work {
 		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
 		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,

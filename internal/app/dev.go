@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"github.com/postern-dev/postern/internal/devpg"
@@ -50,6 +51,7 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		}
 	}()
 	configured, missing := cfg.Database()
+	kept := "" // where a key can be kept
 	switch {
 	case missing == nil && o.Ephemeral:
 		return nil, fault.New(fault.Invalid, "ephemeral_and_database",
@@ -63,10 +65,20 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 			return nil, err
 		}
 		d.stop = server.Close
+		if !o.Ephemeral {
+			kept = filepath.Dir(server.DataDir)
+		}
 		configured = server.URL
 		o.Say(fmt.Sprintf("PostgreSQL %s, data in %s", server.Version, server.DataDir))
 	}
 	cfg.DatabaseURL, d.Database = configured, Shown(configured)
+	if len(cfg.SigningKey) == 0 {
+		var said string
+		if cfg.SigningKey, said, err = devKey(kept); err != nil {
+			return nil, err
+		}
+		o.Say(said)
+	}
 	pool, err := connect(ctx, configured)
 	if err != nil {
 		return nil, err

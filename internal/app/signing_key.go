@@ -6,7 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // SigningKey signs what leaves the installation besides the secrets of its receivers: an ed25519 key as
@@ -42,6 +46,30 @@ func (k *SigningKey) UnmarshalText(text []byte) error {
 	}
 	*k = SigningKey(private)
 	return nil
+}
+
+// devKey is the key of an installation for development, made if it is missing: kept in dir, or with "" for as long
+// as the process lives. It returns what to say about it.
+func devKey(dir string) (k SigningKey, said string, err error) {
+	file := filepath.Join(dir, "signing.key")
+	if dir != "" {
+		if text, err := os.ReadFile(file); err == nil {
+			if err := k.UnmarshalText(text); err != nil {
+				return nil, "", fault.New(fault.Invalid, "bad_setting", "%s: %v; delete it, and another one is made", file, err)
+			}
+			return k, "callbacks are signed by the key in " + file, nil
+		}
+	}
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, "", err
+	}
+	k = SigningKey(private)
+	if dir == "" {
+		return k, "callbacks are signed by a key that ends with this process: " + k.Public(), nil
+	}
+	err = os.WriteFile(file, []byte("whsk_"+base64.StdEncoding.EncodeToString(private)+"\n"), 0o600)
+	return k, "callbacks are signed by the new key in " + file + ": " + k.Public(), err
 }
 
 // Public is the other half as receivers are given it, "" without a key.

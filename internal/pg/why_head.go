@@ -178,7 +178,7 @@ func (x *explain) dispatcherHolds() error {
 		}
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
-		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}}
+		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}, Levers: []Lever{{"PATCH", object, "admin"}}} // another worker_url
 		b.Detail = because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
 		if x.d.GateWhy == "probe" {
 			b.Detail = fmt.Sprintf("%s did not answer %d times in a row; a probe is out", x.d.WorkerURL, x.d.Failures)

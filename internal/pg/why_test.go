@@ -107,7 +107,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.must(w.s.RemoveDispatcher(w.ctx, w.by, "T", true))
 			return id
 		}},
-		{"worker away", "worker_unreachable", "did not answer 1 times", "probe", "", false, func(w *world) outbox.ID {
+		{"worker away", "worker_unreachable", "did not answer 1 times", "probe", "/dispatchers/T", false, func(w *world) outbox.ID {
 			id := w.post("q", "T", "a")[0]
 			w.settle(w.answer(w.claim(w.node("n"), everything())[0], lost()))
 			return id
