@@ -16,7 +16,7 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	var ephemeral, once bool
+	var ephemeral, once, processors bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
@@ -26,7 +26,10 @@ func demoCommand() *cobra.Command {
 			serving until Ctrl-C. On the way the devnet drops transactions and takes a block out again.
 
 			The exit code is 0 if every sample ended as its file says, and is on the ledger exactly as often
-			as its outcome says, else 1. -o json prints the summary as one line.`),
+			as its outcome says, else 1. -o json prints the summary as one line.
+
+			With --processor it sends batches of messages to processors instead: atomic and not, retried,
+			confirmed by a callback, expired, evicted. The ledger must have seen what each result says.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, false)
@@ -44,10 +47,15 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runDemo(cmd, d, log, once, asked)
+			run := demo.Run
+			if processors {
+				run = demo.RunProcessors
+			}
+			return runDemo(cmd, d, log, run, once, asked)
 		},
 	}
 	addDevSettings(cmd, &ephemeral)
+	cmd.Flags().BoolVar(&processors, "processor", false, "batches of processors instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
 	return cmd
 }
@@ -56,10 +64,13 @@ func demoCommand() *cobra.Command {
 var errServer = errors.New("the server ended")
 
 // errUnexpected is how the demo ends if the samples did not end well; what is there can be looked at.
-var errUnexpected = errors.New("samples did not end as testdata/transactions says")
+var errUnexpected = errors.New("samples did not end as they should")
+
+// demonstration is what the demo runs: transactions, or processors.
+type demonstration func(context.Context, demo.Config) (*demo.Summary, error)
 
 // runDemo runs an installation with samples on it. Its log appears when they have ended.
-func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, once, asJSON bool) error {
+func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, run demonstration, once, asJSON bool) error {
 	server, stopServer := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	ctx, fail := context.WithCancelCause(cmd.Context())
 	ended := make(chan error, 1)
@@ -71,7 +82,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, once, asJSON bool
 	net, err := startDevnet(ctx, false)
 	if err == nil {
 		defer net.stop() // after the sequencer, whose calls it answers
-		err = samples(ctx, cmd, d, net, once, asJSON)
+		err = samples(ctx, cmd, d, net, run, once, asJSON)
 		log.Release("\nmeanwhile the log said (the samples want some of it):\n")
 	}
 	if !once && ctx.Err() == nil && (err == nil || errors.Is(err, errUnexpected)) {
@@ -91,10 +102,10 @@ func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, once, asJSON bool
 
 // samples runs the samples through d and a devnet, and prints the summary. An error says that they
 // could not be run, or how many did not end as they should.
-func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetProcesses, once, asJSON bool) error {
+func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetProcesses, run demonstration, once, asJSON bool) error {
 	columns, _, terminal := app.Terminal(os.Stderr)
 	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker %s, devnet %s (a block every %s)\n\n", d.URL(), net.worker, net.ledger, demo.BlockEvery)
-	summary, err := demo.Run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()),
+	summary, err := run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()),
 		Out: cmd.ErrOrStderr(), Redraw: terminal, Columns: columns})
 	if err != nil {
 		return err

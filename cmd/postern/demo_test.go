@@ -40,6 +40,20 @@ func summary(t *testing.T, line string) demo.Summary {
 	return s
 }
 
+func TestTheDemoOfProcessorsEndsAsItsSamplesSay(t *testing.T) {
+	t.Parallel()
+	r := postern(t, nil, "demo", "--processor", "--once", "--ephemeral", "-o", "json")
+	r.want(t, 0, "batches have ended")
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
+		t.Fatal(err, r.stdout)
+	}
+	if s.Unexpected != 0 || s.Transactions != 27 || s.Done != 12 || s.Failed != len(s.Failures) || s.Done+s.Failed != s.Transactions || s.Retries < 9 ||
+		len(s.States) != 3 || s.Ledger == nil || s.Ledger.Calls != 30 || !s.Ledger.Balanced {
+		t.Errorf("the summary is %+v", s)
+	}
+}
+
 func TestASecondDemoOnTheSameDatabaseServesUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	env := append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0")

@@ -31,6 +31,8 @@ type Summary struct {
 	Ledger       *Ledger      `json:"ledger"`
 	Senders      int          `json:"senders"`
 	Queues       int          `json:"queues"`
+
+	batches bool // of processors
 }
 
 // StateTime is how long samples stayed in one state, over all visits.
@@ -93,16 +95,8 @@ func (r *run) sum(ctx context.Context) (*Summary, error) {
 			return nil, err
 		}
 	}
-	s.Seconds = round(last.Sub(first).Seconds())
-	if s.Seconds > 0 {
-		s.PerSecond = round(float64(s.Transactions) / s.Seconds)
-	}
-	for _, state := range outbox.States {
-		if d := stays[state]; len(d) > 0 {
-			slices.Sort(d)
-			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()), round(d[len(d)-1].Seconds())})
-		}
-	}
+	s.timed(first, last)
+	s.stayed(outbox.States, stays)
 	var differ []Difference
 	var err error
 	if s.Ledger, differ, err = r.readBack(ctx); err != nil {
@@ -111,6 +105,24 @@ func (r *run) sum(ctx context.Context) (*Summary, error) {
 	s.Unexpected += len(differ)
 	s.Differing = append(s.Differing, differ...)
 	return s, nil
+}
+
+// timed says how long it took from the first to the last.
+func (s *Summary) timed(first, last time.Time) {
+	s.Seconds = round(last.Sub(first).Seconds())
+	if s.Seconds > 0 {
+		s.PerSecond = round(float64(s.Transactions) / s.Seconds)
+	}
+}
+
+// stayed tells how long visits to states took.
+func (s *Summary) stayed(states []outbox.State, stays map[outbox.State][]time.Duration) {
+	for _, state := range states {
+		if d := stays[state]; len(d) > 0 {
+			slices.Sort(d)
+			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()), round(d[len(d)-1].Seconds())})
+		}
+	}
 }
 
 // stays adds how long a transaction was in each of its states, as its history tells.
@@ -135,11 +147,15 @@ func round(f float64) float64 { return math.Round(f*100) / 100 }
 
 // Print writes the summary for people.
 func (s *Summary) Print(out io.Writer) {
-	fmt.Fprintf(out, "\n%d transactions of %d queues through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
+	what, end, say := "transactions of %d queues", "DONE", "every sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome"
+	if s.batches {
+		what, end, say = "batches in %d lines of processors", "executed", "every batch ended as it should, and the ledger saw exactly what its result says"
+	}
+	fmt.Fprintf(out, "\n%d "+what+" through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(s.Failures) > 0 {
-		fmt.Fprintln(out, "\nended otherwise than DONE, and why:")
+		fmt.Fprintf(out, "\nended otherwise than %s, and why:\n", end)
 		for _, f := range s.Failures {
 			fmt.Fprintf(w, "  %s\t%s\t%s\t%s  (%s)\n", f.UID, f.State, f.Code, f.Message, f.Note)
 		}
@@ -151,7 +167,9 @@ func (s *Summary) Print(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%d\t%.2f s\t%.2f s\n", t.State, t.Visits, t.P50, t.Max)
 	}
 	w.Flush()
-	if l := s.Ledger; l != nil {
+	if l := s.Ledger; l != nil && s.batches {
+		fmt.Fprintf(out, "\nread back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
+	} else if l != nil {
 		fmt.Fprintf(out, "\non the way: reorgs %d, samples dropped from the pool and sent again %d\n", l.Reorgs, l.Dropped)
 		fmt.Fprintf(out, "read back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
 		as := "as the outcomes say"
@@ -161,7 +179,7 @@ func (s *Summary) Print(out io.Writer) {
 		fmt.Fprintf(out, "balances: %d transfers of %d in all, %s\n", l.Transfers, l.Moved, as)
 	}
 	if s.Unexpected == 0 {
-		fmt.Fprintln(out, "\nevery sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome")
+		fmt.Fprintln(out, "\n"+say)
 	} else {
 		fmt.Fprintf(out, "\n%d UNEXPECTED:\n", s.Unexpected)
 		for _, d := range s.Differing {
@@ -173,6 +191,15 @@ func (s *Summary) Print(out io.Writer) {
 
 // Further lists the lines with which to look at what is there; they can be pasted into a shell.
 func (s *Summary) Further(api, database string) []string {
+	if s.batches {
+		name := strings.Split(s.Example, "/")[1]
+		return []string{
+			"curl -s " + api + "/processors/" + name,
+			"curl -s " + api + "/" + s.Example + "/history",
+			"curl -s '" + api + "/processors/" + name + "/batches?result=rejected'",
+			"psql " + quote(database) + " -c \"SELECT processor, id, priority, state, result, result_n, result_reason FROM report.batches WHERE processor LIKE '%-" + s.Run + "' ORDER BY id\"",
+		}
+	}
 	return []string{
 		"curl -s '" + api + "/transactions?state=FAILED'",
 		"curl -s " + api + "/transactions/" + s.Example + "/history",
