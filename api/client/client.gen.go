@@ -327,6 +327,23 @@ const (
 	TickOutputBodyOutcomeWaiting   TickOutputBodyOutcome = "waiting"
 )
 
+// Defines values for ToolHealthState.
+const (
+	ToolHealthStateFailing ToolHealthState = "failing"
+	ToolHealthStateReady   ToolHealthState = "ready"
+	ToolHealthStateUnknown ToolHealthState = "unknown"
+)
+
+// Defines values for ToolSettingsType.
+const (
+	ToolSettingsTypeOffchain ToolSettingsType = "offchain"
+)
+
+// Defines values for ToolViewType.
+const (
+	ToolViewTypeOffchain ToolViewType = "offchain"
+)
+
 // Defines values for TransactionViewState.
 const (
 	TransactionViewStateCANCELLED   TransactionViewState = "CANCELLED"
@@ -1235,6 +1252,24 @@ type InsertBatchInputBody struct {
 
 // InsertBatchInputBodyPriority The line; else that of the batch.
 type InsertBatchInputBodyPriority string
+
+// InvokeInputBody defines model for InvokeInputBody.
+type InvokeInputBody struct {
+	// Input What the tool is given, if it fits its input schema.
+	Input json.RawMessage `json:"input"`
+}
+
+// InvokeOutputBody defines model for InvokeOutputBody.
+type InvokeOutputBody struct {
+	// Output the whole answer
+	Output json.RawMessage `json:"output"`
+
+	// Seconds how long it took
+	Seconds float64 `json:"seconds"`
+
+	// Variant the one key of what it answered
+	Variant string `json:"variant"`
+}
 
 // LaneView defines model for LaneView.
 type LaneView struct {
@@ -2191,6 +2226,110 @@ type TimeoutSettings struct {
 type ToPort struct {
 	InputPort string `json:"input_port"`
 	Vertex    string `json:"vertex"`
+}
+
+// ToolHealth defines model for ToolHealth.
+type ToolHealth struct {
+	CheckedAt *time.Time `json:"checked_at"`
+
+	// Failures probes in a row
+	Failures  int64           `json:"failures"`
+	LastError *string         `json:"last_error"`
+	NextAt    *time.Time      `json:"next_at"`
+	Since     *time.Time      `json:"since"`
+	State     ToolHealthState `json:"state"`
+}
+
+// ToolHealthState defines model for ToolHealth.State.
+type ToolHealthState string
+
+// ToolSettings defines model for ToolSettings.
+type ToolSettings struct {
+	// CheckEvery How often its /health is asked; 30s unless said, 0s for never.
+	//
+	// Examples: 30s
+	CheckEvery *string `json:"check_every,omitempty"`
+
+	// Description What its /meta says goes before.
+	Description *string `json:"description,omitempty"`
+
+	// Fqn If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Fqn *string `json:"fqn,omitempty"`
+
+	// InputSchema JSON Schema, draft 2020-12. Without both schemas, GET url/meta is asked for them, now and after each ttl.
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
+
+	// MaxAnswer Bytes of an answer that are read; 1 MiB unless said.
+	MaxAnswer *int64 `json:"max_answer,omitempty"`
+
+	// OutputSchema Likewise, with a top-level oneOf: one of its variants is what the tool answers.
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+
+	// Timeout Of a call; 30s unless said, 10m at most.
+	//
+	// Examples: 30s
+	Timeout *string `json:"timeout,omitempty"`
+
+	// TTL For so long is believed what its /meta said; 5m unless said.
+	//
+	// Examples: 5m
+	TTL *string `json:"ttl,omitempty"`
+
+	// Type offchain, the only one that is called from here.
+	Type *ToolSettingsType `json:"type,omitempty"`
+
+	// URL Below it are /meta, /health and /invoke; where workers may live.
+	URL string `json:"url"`
+}
+
+// ToolSettingsType offchain, the only one that is called from here.
+type ToolSettingsType string
+
+// ToolView defines model for ToolView.
+type ToolView struct {
+	CheckEvery  string    `json:"check_every"`
+	CreatedAt   time.Time `json:"created_at"`
+	Description string    `json:"description"`
+
+	// Discovered its schemas are those of its /meta
+	Discovered bool       `json:"discovered"`
+	Fqn        string     `json:"fqn"`
+	Health     ToolHealth `json:"health"`
+
+	// InputSchema not in lists
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
+	MaxAnswer   int64           `json:"max_answer"`
+
+	// OutputSchema not in lists
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+
+	// ReadAt when its /meta was read last
+	ReadAt *time.Time `json:"read_at"`
+
+	// RefreshAt when it is read next
+	RefreshAt *time.Time `json:"refresh_at"`
+
+	// RefreshError why it could not be read; the definition from before holds
+	RefreshError *string `json:"refresh_error"`
+
+	// Shared it is registered in the context system, for all
+	Shared  bool         `json:"shared"`
+	Timeout string       `json:"timeout"`
+	TTL     string       `json:"ttl"`
+	Type    ToolViewType `json:"type"`
+	URL     string       `json:"url"`
+	Version int64        `json:"version"`
+}
+
+// ToolViewType defines model for ToolView.Type.
+type ToolViewType string
+
+// ToolsOutputBody defines model for ToolsOutputBody.
+type ToolsOutputBody struct {
+	Items []ToolView `json:"items"`
+	Next  *string    `json:"next"`
 }
 
 // TransactionInput defines model for TransactionInput.
@@ -3361,6 +3500,62 @@ type TestSubscriptionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListToolsParams are the parameters of ListTools; what is zero is not sent.
+type ListToolsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteToolParams are the parameters of DeleteTool; what is zero is not sent.
+type DeleteToolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchToolJSONBody is a part of PatchTool.
+type PatchToolJSONBody map[string]interface{}
+
+// PatchToolParams are the parameters of PatchTool; what is zero is not sent.
+type PatchToolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutToolParams are the parameters of PutTool; what is zero is not sent.
+type PutToolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// RefreshToolParams are the parameters of RefreshTool; what is zero is not sent.
+type RefreshToolParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListTransactionsParamsSuspended is a part of ListTransactions.
 type ListTransactionsParamsSuspended string
 
@@ -3744,6 +3939,18 @@ type RotateSecretJSONRequestBody = ReasonBody
 // TestSubscriptionJSONRequestBody defines body for TestSubscription for application/json ContentType.
 type TestSubscriptionJSONRequestBody = ReasonBody
 
+// PatchToolJSONRequestBody defines body for PatchTool for application/json ContentType.
+type PatchToolJSONRequestBody PatchToolJSONBody
+
+// PutToolJSONRequestBody defines body for PutTool for application/json ContentType.
+type PutToolJSONRequestBody = ToolSettings
+
+// InvokeToolJSONRequestBody defines body for InvokeTool for application/json ContentType.
+type InvokeToolJSONRequestBody = InvokeInputBody
+
+// RefreshToolJSONRequestBody defines body for RefreshTool for application/json ContentType.
+type RefreshToolJSONRequestBody = ReasonBody
+
 // PostTransactionJSONRequestBody defines body for PostTransaction for application/json ContentType.
 type PostTransactionJSONRequestBody = TransactionInput
 
@@ -4082,6 +4289,14 @@ var Operations = []Operation{
 	{Name: "RotateSecret", Method: "POST", Path: "/subscriptions/{name}/rotate-secret", Summary: "Draw a new secret; two are valid for a day", Query: []string{"reason", "dry_run"}},
 	{Name: "StreamSubscription", Method: "GET", Path: "/subscriptions/{name}/stream", Summary: "The same as server-sent events"},
 	{Name: "TestSubscription", Method: "POST", Path: "/subscriptions/{name}/test", Summary: "Send it an event of its own", Query: []string{"reason", "dry_run"}},
+	{Name: "ListTools", Method: "GET", Path: "/tools", Summary: "List tools", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteTool", Method: "DELETE", Path: "/tools/{fqn}", Summary: "Take a tool out of the registry", Query: []string{"reason", "dry_run"}},
+	{Name: "GetTool", Method: "GET", Path: "/tools/{fqn}", Summary: "Read one tool, with its schemas and health"},
+	{Name: "PatchTool", Method: "PATCH", Path: "/tools/{fqn}", Summary: "Change what a tool is registered with", Query: []string{"reason", "dry_run"}},
+	{Name: "PutTool", Method: "PUT", Path: "/tools/{fqn}", Summary: "Register a tool, or replace what it is registered with", Query: []string{"reason", "dry_run"}},
+	{Name: "CheckTool", Method: "POST", Path: "/tools/{fqn}/check", Summary: "Ask whether it is ready"},
+	{Name: "InvokeTool", Method: "POST", Path: "/tools/{fqn}/invoke", Summary: "Try it once, and record nothing"},
+	{Name: "RefreshTool", Method: "POST", Path: "/tools/{fqn}/refresh", Summary: "Read its /meta again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
 	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"reason", "wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
@@ -4778,6 +4993,54 @@ func (c *Client) StreamSubscription(ctx context.Context, name string, params *St
 func (c *Client) TestSubscription(ctx context.Context, name string, params *TestSubscriptionParams, body *TestSubscriptionJSONRequestBody) (*Answer[TestOutputBody], error) {
 	path := fmt.Sprintf("/subscriptions/%s/test", segment(name))
 	return ask[TestOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListTools: List tools. GET /tools
+func (c *Client) ListTools(ctx context.Context, params *ListToolsParams) (*Answer[ToolsOutputBody], error) {
+	path := "/tools"
+	return ask[ToolsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteTool: Take a tool out of the registry. DELETE /tools/{fqn}
+func (c *Client) DeleteTool(ctx context.Context, fqn string, params *DeleteToolParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/tools/%s", segment(fqn))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetTool: Read one tool, with its schemas and health. GET /tools/{fqn}
+func (c *Client) GetTool(ctx context.Context, fqn string) (*Answer[ToolView], error) {
+	path := fmt.Sprintf("/tools/%s", segment(fqn))
+	return ask[ToolView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchTool: Change what a tool is registered with. PATCH /tools/{fqn}
+func (c *Client) PatchTool(ctx context.Context, fqn string, params *PatchToolParams, body *PatchToolJSONRequestBody) (*Answer[ToolView], error) {
+	path := fmt.Sprintf("/tools/%s", segment(fqn))
+	return ask[ToolView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutTool: Register a tool, or replace what it is registered with. PUT /tools/{fqn}
+func (c *Client) PutTool(ctx context.Context, fqn string, params *PutToolParams, body *PutToolJSONRequestBody) (*Answer[ToolView], error) {
+	path := fmt.Sprintf("/tools/%s", segment(fqn))
+	return ask[ToolView](ctx, c, "PUT", path, params, body)
+}
+
+// CheckTool: Ask whether it is ready. POST /tools/{fqn}/check
+func (c *Client) CheckTool(ctx context.Context, fqn string) (*Answer[ToolView], error) {
+	path := fmt.Sprintf("/tools/%s/check", segment(fqn))
+	return ask[ToolView](ctx, c, "POST", path, nil, nil)
+}
+
+// InvokeTool: Try it once, and record nothing. POST /tools/{fqn}/invoke
+func (c *Client) InvokeTool(ctx context.Context, fqn string, body *InvokeToolJSONRequestBody) (*Answer[InvokeOutputBody], error) {
+	path := fmt.Sprintf("/tools/%s/invoke", segment(fqn))
+	return ask[InvokeOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// RefreshTool: Read its /meta again. POST /tools/{fqn}/refresh
+func (c *Client) RefreshTool(ctx context.Context, fqn string, params *RefreshToolParams, body *RefreshToolJSONRequestBody) (*Answer[ToolView], error) {
+	path := fmt.Sprintf("/tools/%s/refresh", segment(fqn))
+	return ask[ToolView](ctx, c, "POST", path, params, body)
 }
 
 // ListTransactions: List transactions. GET /transactions

@@ -77,9 +77,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if len(cfg.SigningKey) == 0 {
 		log.Warn("there is no signing key: callbacks go out unsigned, and webhooks with the secret of their subscription alone; openssl genpkey -algorithm ed25519 makes one for POSTERN_SIGNING_KEY_FILE")
 	}
+	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
 	if role.Work {
-		a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, Tools: a.remote, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace, Retention: time.Duration(cfg.Retention) * 24 * time.Hour})
 	}
 	if role.Serve && !role.Work {
@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
 			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(),
-			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
+			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}

@@ -158,6 +158,14 @@ var access = map[string]rule{
 	"list-events":   {least: readers},
 	"get-event":     {least: readers},
 	"push-events":   {least: executors, post: true},
+	"list-tools":    {least: readers},
+	"get-tool":      {least: readers},
+	"put-tool":      {least: admins},
+	"patch-tool":    {least: admins},
+	"delete-tool":   {least: admins},
+	"refresh-tool":  {least: admins},
+	"check-tool":    {least: admins},
+	"invoke-tool":   {least: admins},
 	"validate-walk": {least: anyone, where: nowhere},
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role

@@ -161,7 +161,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		names := map[string]string{"queues": "line", "pools": "crew", "contexts": "shop", "machines": "queue"}
 		ids := map[string]string{"transactions": posted.str("id"), "actors": actor, "api-keys": victim}
 		return strings.NewReplacer("{name}", names[noun]+map[bool]string{true: "x"}[names[noun] == ""], "{id}", ids[noun]+map[bool]string{true: "x"}[ids[noun] == ""],
-			"{uid}", "order-1", "{account}", "acct", "{type}", "pay", "{actor}", actor).Replace(path)
+			"{uid}", "order-1", "{account}", "acct", "{type}", "pay", "{actor}", actor, "{fqn}", "xyz.labs.add@1").Replace(path)
 	}
 	cells := 0
 	for _, w := range everybody {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
@@ -33,7 +34,8 @@ type Config struct {
 	DebugClock func(context.Context) error
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
 	PublicKey string
-	OIDC      OIDC // whose tokens are taken besides API keys
+	OIDC      OIDC           // whose tokens are taken besides API keys
+	Tools     *remote.Client // asks and tries tools; nil for one that dials public addresses alone
 }
 
 // Ingester stores single posts: pg.Ingester.
@@ -68,6 +70,9 @@ func New(c Config) *API {
 		}
 	})
 	c.Limits = c.Limits.orDefault()
+	if c.Tools == nil {
+		c.Tools = remote.New(remote.Config{})
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -253,6 +258,14 @@ func (a *API) routes() {
 	get(a, tag, "/events", "list-events", "List events", a.listEvents)
 	post(a, tag, "/events", "push-events", "Bring events to a source of kind push", a.pushEvents, 201, 200)
 	get(a, tag, "/events/{id}", "get-event", "Read one event", a.getEvent)
+	get(a, tag, "/tools", "list-tools", "List tools", a.listTools)
+	get(a, tag, "/tools/{fqn}", "get-tool", "Read one tool, with its schemas and health", a.getTool)
+	put(a, tag, "/tools/{fqn}", "put-tool", "Register a tool, or replace what it is registered with", a.putTool, 200, 201)
+	patch(a, tag, "/tools/{fqn}", "patch-tool", "Change what a tool is registered with", a.patchTool)
+	remove(a, tag, "/tools/{fqn}", "delete-tool", "Take a tool out of the registry", a.deleteTool)
+	post(a, tag, "/tools/{fqn}/refresh", "refresh-tool", "Read its /meta again", a.refreshTool, 200)
+	post(a, tag, "/tools/{fqn}/check", "check-tool", "Ask whether it is ready", a.checkTool, 200)
+	post(a, tag, "/tools/{fqn}/invoke", "invoke-tool", "Try it once, and record nothing", a.invokeTool, 200)
 	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
 	tag = "access"
 	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)

@@ -24,6 +24,9 @@ var noLever = map[string]string{
 	"POST /processors/{name}/callbacks/{id}": "the answer to a batch, which keeps it",
 	"PUT /processors/{name}/height":          "a reading of the chain",
 
+	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
+	"POST /tools/{fqn}/invoke": "it records nothing",
+
 	"POST /events": "a post: its source shows who reads it, and how far",
 }
 
@@ -39,7 +42,7 @@ type pulled struct {
 // TestEveryLeverLeavesWhoWhenAndWhy pulls every lever of the contract: an operation that is added fails here until it
 // is pulled too.
 func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
-	d := newDoor(t)
+	d := newDoor(t, callsLoopback(t))
 	node, n := d.node(), 0
 	d.dispatcher("pay")
 	d.want(201, "PUT", "/senders/acct", `{"pool": "crew"}`)
@@ -159,6 +162,11 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"POST /sources/{name}/pause":  {arrange: made("/sources/one", pushes)},
 		"POST /sources/{name}/resume": {arrange: made("/sources/one", pushes, "pause")},
 		"POST /sources/{name}/rewind": {arrange: made("/sources/one", pushes)},
+
+		"PUT /tools/{fqn}":          {arrange: func() string { return "/tools/xyz.labs.new@1" }, body: `{"url": "http://127.0.0.1:1", ` + sums + `}`},
+		"PATCH /tools/{fqn}":        {arrange: made("/tools/xyz.labs.one@1", `{"url": "http://127.0.0.1:1", `+sums+`}`), body: `{"timeout": "5s"}`, action: "put"},
+		"DELETE /tools/{fqn}":       {arrange: made("/tools/xyz.labs.old@1", `{"url": "http://127.0.0.1:1", `+sums+`}`)},
+		"POST /tools/{fqn}/refresh": {arrange: made("/tools/xyz.labs.add@1", `{"url": "`+newInstrument(t).URL+`"}`)},
 
 		"PUT /contexts/{name}":                 {arrange: func() string { return "/contexts/new" }},
 		"PATCH /contexts/{name}":               {arrange: made(shop, `{}`), action: "put"},

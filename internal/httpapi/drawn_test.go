@@ -93,6 +93,9 @@ func (g *drawer) world() {
 		d.want(201, "POST", "/processors/main/batches", `{"actions_config": `+f+`, "msgs": [{"msg": {"add": {}}}]}`)
 	}
 	d.want(201, "PUT", "/authorizations/open", `{"mode": "permissionless", "actions_config": `+f+`}`)
+	d.want(201, "PUT", "/tools/xyz.labs.add@1", `{"url": "http://127.0.0.1:1", `+sums+`}`)
+	d.want(201, "PUT", "/sources/log", pushSource)
+	event := d.want(201, "POST", "/events", `{"source": "log", "identity": {"digest": "a"}, "json": {"tool": "xyz.labs.add@1"}}`).str("id")
 	var actors, keys []string
 	for range 3 {
 		actors = append(actors, d.want(201, "POST", "/actors", `{}`).str("id"))
@@ -109,7 +112,8 @@ func (g *drawer) world() {
 		"poll_every": {"10s"}, "deadline": {"1h"}, "unknown_grace": {"5m"}, "ids": ids, "depends_on": ids, "url": {"https://127.0.0.1:1/hook"}, "subscription": {"all"}, "events": {"transaction.done", "transaction.failed"},
 		"/actors id": actors, "/api-keys id": keys, "/contexts name": {"shop", "new"}, "actor": actors, "admins": actors, "executors": actors, "readers": actors, "Postern-Context": {"default", "shop"},
 		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}, "/processors name": {"main"}, "/processors id": {"1", "2", "3", "4"},
-		"label": {"open"}, "owner": {"dev"}, "tick_interval": {"0s"}}
+		"label": {"open"}, "owner": {"dev"}, "tick_interval": {"0s"}, "/tools fqn": {"xyz.labs.add@1"}, "timeout": {"10s"}, "ttl": {"5m"}, "check_every": {"30s"}, "max_answer": {"2048"},
+		"/sources name": {"log"}, "/events id": {event}, "source": {"log"}}
 }
 
 // odd are texts that nobody should send.

@@ -55,6 +55,8 @@ var problems = map[string]struct {
 	"unknown_dependency":     {422, "Unknown dependency", false},
 	"dependency_cycle":       {422, "Cycle of dependencies", false},
 	"unknown_queue":          {422, "Unknown queue", false},
+	"schema_mismatch":        {422, "Does not fit the schema", false},
+	"address_refused":        {422, "Address is not called", false},
 	"queue_full":             {429, "Queue is full", true},
 	"rate_limited":           {429, "Too many requests", true},
 	"internal":               {500, "Internal error", false},

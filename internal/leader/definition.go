@@ -124,6 +124,55 @@ func (m Meta) Definition() (*Definition, error) {
 	return d, nil
 }
 
+// Reachable judges where a tool is said to be.
+func (m Meta) Reachable() error { return toolURL(m.URL) }
+
+// Discover is the definition of a tool by what its /meta answers, and by own: where it is and what it is called
+// stands there, and of its type, timeout and max_answer what own says goes before. A /meta that names another tool, or another version of it,
+// is Invalid: what is called under a name is what was registered under it.
+func Discover(raw []byte, own Meta) (*Definition, error) {
+	m, err := ReadMeta(raw)
+	if err != nil {
+		return nil, told(err)
+	}
+	fqn, err := ParseFQN(m.FQN)
+	if err != nil {
+		return nil, told(err)
+	}
+	if fqn.String() != own.FQN {
+		return nil, fault.At("/fqn", "the tool's /meta: it is %s by now, and not %s: register that one", fqn, own.FQN)
+	}
+	m.URL = own.URL
+	if own.Type != "" {
+		m.Type = own.Type
+	}
+	if m.Description == "" {
+		m.Description = own.Description
+	}
+	if own.Timeout != "" {
+		m.Timeout = own.Timeout
+	}
+	if own.MaxAnswer != 0 {
+		m.MaxAnswer = own.MaxAnswer
+	}
+	d, err := m.Definition()
+	if err != nil {
+		return nil, told(err)
+	}
+	return d, nil
+}
+
+// told says that the tool itself has said what is wrong.
+func told(err error) error {
+	f := *fault.As(err)
+	at := ""
+	if len(f.Fields) > 0 && f.Fields[0].Pointer != "" {
+		at = ", at " + fault.Clip(f.Fields[0].Pointer)
+	}
+	f.Detail = printable("the tool's /meta" + at + ": " + f.Detail)
+	return &f
+}
+
 func toolURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || len(s) > 2000 || strings.ContainsRune(s, 0) {

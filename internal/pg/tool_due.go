@@ -71,6 +71,9 @@ func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Def
 		if now == nil || now.ID != v.ID || now.Version != v.Version {
 			return t.rollback(ctx)
 		}
+		if err := by.seen(now.Version); err != nil {
+			return err
+		}
 		after := with(d, ToolSettings{now.TTL, now.CheckEvery, true}).record(d.Input.Raw(), d.Output.Raw())
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.tool t SET read_at = n.now, refresh_at = n.now + t.ttl, refresh_error = ''
@@ -79,6 +82,8 @@ func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Def
 			b.Queue(`UPDATE postern.tool SET description = $2, timeout = $3, max_answer = $4, input_schema = $5::text::json, output_schema = $6::text::json,
 				discovered = true, version = version + 1 WHERE tool_id = $1`,
 				v.ID, d.Description, d.Timeout, d.MaxAnswer, string(d.Input.Raw()), string(d.Output.Raw()))
+		}
+		if changed || by.Actor != "" { // what a person asks for is kept, also where it changed nothing
 			s.auditChange(b, by, "refresh", "/tools/"+v.FQN, before, after)
 		}
 		return t.commit(ctx, b)

@@ -31,6 +31,16 @@ func (c *Client) Meta(ctx context.Context, url string) ([]byte, error) {
 	return p.body, nil
 }
 
+// Discover asks a tool that is known for its definition as it is now. How long a call may take, and how long an answer
+// may be, stays as it was registered.
+func Discover(ctx context.Context, c *Client, now *leader.Definition) (*leader.Definition, error) {
+	raw, err := c.Meta(ctx, now.URL)
+	if err != nil {
+		return nil, err
+	}
+	return leader.Discover(raw, leader.Meta{FQN: now.FQN.String(), URL: now.URL, Timeout: now.Timeout.String(), MaxAnswer: now.MaxAnswer})
+}
+
 // Healthy asks a tool whether it is ready: "" if it answers 200, else why it is not.
 func (c *Client) Healthy(ctx context.Context, url string) (why string) {
 	p := c.exchange(ctx, request{method: http.MethodGet, url: endpoint(url, "health", ""), header: http.Header{}, timeout: healthTimeout})
@@ -78,7 +88,7 @@ func (c *Client) Invoke(ctx context.Context, call Call, token string, input json
 func (p reply) trouble(whom string, most int) string {
 	switch {
 	case p.status == 0:
-		return strings.ReplaceAll(p.message, "worker", whom)
+		return strings.ReplaceAll(p.message, "the worker", "the "+whom)
 	case p.status >= 300 && p.status < 400:
 		return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL", whom, p.status)
 	case !ok2xx(p.status) || p.unread == "":

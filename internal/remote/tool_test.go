@@ -139,7 +139,7 @@ func TestAToolSaysWhatItIsAndWhetherItIsReady(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := c.Meta(t.Context(), "http://169.254.169.254"); fault.CodeOf(err) != "address_refused" {
+	if _, err := c.Meta(t.Context(), "http://169.254.169.254"); fault.CodeOf(err) != "address_refused" || !strings.Contains(err.Error(), "--worker-allow-cidr") {
 		t.Errorf("a private address: %v", err)
 	}
 	if why := c.Healthy(t.Context(), url); why != "" {

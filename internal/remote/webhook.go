@@ -50,7 +50,7 @@ func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	r.Answer = clip(strings.ReplaceAll(string(p.body[:min(len(p.body), 2*maxKept)]), "\x00", ""), maxKept)
 	switch {
 	case p.status == 0:
-		r.Message = strings.ReplaceAll(p.message, "worker", "endpoint")
+		r.Message = strings.ReplaceAll(p.message, "the worker", "the endpoint")
 	case ok2xx(p.status):
 		r.OK = true
 	default:

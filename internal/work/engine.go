@@ -22,6 +22,7 @@ type Config struct {
 	Worker      remote.Worker
 	Webhook     func(context.Context, remote.Message) remote.Receipt        // calls endpoints; nil: nobody does
 	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble) // asks sources for pages; nil: nobody does
+	Tools       *remote.Client                                              // asks after tools; nil: nobody does
 	SigningKey  ed25519.PrivateKey                                          // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
@@ -108,6 +109,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(e.Store.KeepFresh)
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	background(e.tickLoop)
+	background(e.probeLoop)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	<-ctx.Done()

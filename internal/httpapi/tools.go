@@ -1,0 +1,270 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// toolSettings is what people write of a tool.
+type toolSettings struct {
+	FQN          name            `json:"fqn,omitempty" doc:"If given, the name in the path."`
+	Type         string          `json:"type,omitempty" enum:"offchain" doc:"offchain, the only one that is called from here."`
+	URL          string          `json:"url" maxLength:"2000" doc:"Below it are /meta, /health and /invoke; where workers may live."`
+	Description  string          `json:"description,omitempty" maxLength:"4096" doc:"What its /meta says goes before."`
+	Timeout      string          `json:"timeout,omitempty" example:"30s" doc:"Of a call; 30s unless said, 10m at most."`
+	MaxAnswer    int             `json:"max_answer,omitempty" minimum:"0" maximum:"10485760" doc:"Bytes of an answer that are read; 1 MiB unless said."`
+	TTL          string          `json:"ttl,omitempty" example:"5m" doc:"For so long is believed what its /meta said; 5m unless said."`
+	CheckEvery   string          `json:"check_every,omitempty" example:"30s" doc:"How often its /health is asked; 30s unless said, 0s for never."`
+	InputSchema  json.RawMessage `json:"input_schema,omitempty" doc:"JSON Schema, draft 2020-12. Without both schemas, GET url/meta is asked for them, now and after each ttl."`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty" doc:"Likewise, with a top-level oneOf: one of its variants is what the tool answers."`
+}
+
+// toolView is a tool as clients read it.
+type toolView struct {
+	FQN          string          `json:"fqn"`
+	Type         string          `json:"type" enum:"offchain"`
+	URL          string          `json:"url"`
+	Description  string          `json:"description"`
+	Timeout      string          `json:"timeout"`
+	MaxAnswer    int             `json:"max_answer"`
+	TTL          string          `json:"ttl"`
+	CheckEvery   string          `json:"check_every"`
+	Shared       bool            `json:"shared" doc:"it is registered in the context system, for all"`
+	Discovered   bool            `json:"discovered" doc:"its schemas are those of its /meta"`
+	InputSchema  json.RawMessage `json:"input_schema,omitempty" doc:"not in lists"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty" doc:"not in lists"`
+	Health       toolHealth      `json:"health"`
+	ReadAt       *time.Time      `json:"read_at" doc:"when its /meta was read last"`
+	RefreshAt    *time.Time      `json:"refresh_at" doc:"when it is read next"`
+	RefreshError *string         `json:"refresh_error" doc:"why it could not be read; the definition from before holds"`
+	Version      int64           `json:"version"`
+	CreatedAt    time.Time       `json:"created_at"`
+}
+
+// toolHealth is what the probes of a tool have found.
+type toolHealth struct {
+	State     string     `json:"state" enum:"unknown,ready,failing"`
+	Since     *time.Time `json:"since"`
+	CheckedAt *time.Time `json:"checked_at"`
+	NextAt    *time.Time `json:"next_at"`
+	Failures  int        `json:"failures" doc:"probes in a row"`
+	LastError *string    `json:"last_error"`
+}
+
+func (a *API) viewTool(v *pg.Tool) toolView {
+	t := toolView{FQN: v.FQN, Type: leader.Offchain, URL: v.URL, Description: v.Description, Timeout: outbox.Duration(v.Timeout).String(), MaxAnswer: v.MaxAnswer,
+		TTL: outbox.Duration(v.TTL).String(), CheckEvery: outbox.Duration(v.CheckEvery).String(), Shared: v.ContextID == a.Store.Context(pg.System).ID, Discovered: v.Discovered,
+		Health: toolHealth{v.Health, utc(v.HealthSince), utc(v.CheckedAt), utc(v.CheckAt), v.Failures, ptr(v.HealthWhy)},
+		ReadAt: utc(v.ReadAt), RefreshAt: utc(v.RefreshAt), RefreshError: ptr(v.RefreshWhy), Version: v.Version, CreatedAt: v.CreatedAt.UTC()}
+	if v.Definition != nil {
+		t.InputSchema, t.OutputSchema = v.Input.Raw(), v.Output.Raw()
+	}
+	return t
+}
+
+type toolOutput struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     toolView
+}
+
+type toolsOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []toolView `json:"items"`
+		Next  *string    `json:"next"`
+	}
+}
+
+// listTools lists the tools of a context and those of system, by name, without their schemas.
+func (a *API) listTools(ctx context.Context, in *namedPage) (*toolsOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters, after := []any{"tools"}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Tools(ctx, contextID(ctx), after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &toolsOutput{}
+	out.Body.Items = []toolView{}
+	for i, v := range found {
+		if i == limit {
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].FQN)
+			break
+		}
+		out.Body.Items = append(out.Body.Items, a.viewTool(v))
+	}
+	return out, nil
+}
+
+type toolInput struct {
+	FQN name `path:"fqn"`
+}
+
+func (a *API) getTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
+	v, err := a.tool(ctx, in.FQN)
+	if err != nil {
+		return nil, err
+	}
+	return &toolOutput{Status: http.StatusOK, ETag: etag(v.Version), Body: a.viewTool(v)}, nil
+}
+
+// tool finds what a path names, in whatever spelling of its version.
+func (a *API) tool(ctx context.Context, called name) (*pg.Tool, error) {
+	fqn, err := leader.ParseFQN(string(called))
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "not_found", "no tool %q: %s", fault.Clip(string(called)), err)
+	}
+	return a.Store.Tool(ctx, contextID(ctx), fqn.String())
+}
+
+type putToolInput struct {
+	FQN name `path:"fqn"`
+	Conditions
+	Body toolSettings
+}
+
+// putTool registers a tool or replaces what it is registered with: 201, 200; 412; 422 with the pointer to what is
+// wrong in the definition, whoever wrote it.
+func (a *API) putTool(ctx context.Context, in *putToolInput) (*toolOutput, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	return a.writeTool(ctx, in.FQN, in.Body, version)
+}
+
+func (a *API) writeTool(ctx context.Context, called name, s toolSettings, version int64) (*toolOutput, error) {
+	fqn, err := leader.ParseFQN(string(called))
+	if err != nil {
+		return nil, err
+	}
+	if s.FQN != "" && s.FQN != called {
+		return nil, fault.At("/fqn", "fqn %q is not %q of the path: leave it out", fault.Clip(string(s.FQN)), called)
+	}
+	set := pg.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
+	if set.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
+		return nil, err
+	}
+	if set.CheckEvery, err = within("/check_every", s.CheckEvery, 30*time.Second, 0); err != nil {
+		return nil, err
+	}
+	d, err := a.define(ctx, fqn, s, set.Discovered)
+	if err != nil {
+		return nil, err
+	}
+	created, err := a.Store.PutTool(ctx, by(ctx, ""), d, set, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.getTool(ctx, &toolInput{called})
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, "/tools/"+fqn.String()
+	}
+	return out, err
+}
+
+// define makes a definition of what was written, or of what the tool says of itself.
+func (a *API) define(ctx context.Context, fqn leader.FQN, s toolSettings, discover bool) (*leader.Definition, error) {
+	own := leader.Meta{FQN: fqn.String(), Type: s.Type, URL: s.URL, Description: s.Description, Timeout: s.Timeout, MaxAnswer: s.MaxAnswer}
+	if !discover {
+		own.InputSchema, own.OutputSchema = given(s.InputSchema), given(s.OutputSchema)
+		return own.Definition()
+	}
+	if err := own.Reachable(); err != nil {
+		return nil, err
+	}
+	raw, err := a.Tools.Meta(ctx, s.URL)
+	if err != nil {
+		return nil, err
+	}
+	return leader.Discover(raw, own)
+}
+
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func given(raw json.RawMessage) json.RawMessage {
+	if absent(raw) {
+		return nil
+	}
+	return raw
+}
+
+// within reads a duration of settings: its default where none is written, at least least, at most a day.
+func within(at, s string, normal, least time.Duration) (time.Duration, error) {
+	if s == "" {
+		return normal, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < least || d > 24*time.Hour {
+		return 0, fault.At(at, "%s %q: want a duration such as %q, from %s to 24h", at[1:], fault.Clip(s), normal, least)
+	}
+	return d, nil
+}
+
+type patchToolInput struct {
+	FQN name `path:"fqn"`
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*toolOutput, error) {
+	v, err := a.own(ctx, in.FQN)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(v.Version); err != nil {
+		return nil, err
+	}
+	s := toolSettings{URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, TTL: v.TTL.String(), CheckEvery: v.CheckEvery.String()}
+	if !v.Discovered {
+		s.InputSchema, s.OutputSchema = v.Input.Raw(), v.Output.Raw()
+	}
+	raw, err := merged(s, in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	var next toolSettings
+	if err := a.decode(raw, &next, "toolSettings"); err != nil {
+		return nil, err
+	}
+	return a.writeTool(ctx, name(v.FQN), next, v.Version)
+}
+
+// own is a tool that is registered in the context itself: a shared one is changed in system.
+func (a *API) own(ctx context.Context, called name) (*pg.Tool, error) {
+	v, err := a.tool(ctx, called)
+	if err == nil && v.ContextID != contextID(ctx) {
+		return nil, fault.New(fault.NotFound, "not_found", "tool %q is shared: it is changed in the context %s", fault.Clip(v.FQN), pg.System)
+	}
+	return v, err
+}
+
+type deleteToolInput struct {
+	FQN name `path:"fqn"`
+	Conditions
+}
+
+// deleteTool takes a tool out of the registry.
+func (a *API) deleteTool(ctx context.Context, in *deleteToolInput) (*struct{}, error) {
+	v, err := a.own(ctx, in.FQN)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.Store.RemoveTool(ctx, by(ctx, ""), v.FQN)
+}

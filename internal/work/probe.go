@@ -1,0 +1,102 @@
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// How a node asks after tools.
+const (
+	probesAtOnce = 16
+	probeEvery   = time.Second
+)
+
+// probeLoop asks the tools whose time has come whether they are ready, and what they are, until ctx ends.
+func (e *Engine) probeLoop(ctx context.Context) {
+	if e.Tools == nil {
+		return
+	}
+	for {
+		next := probeEvery
+		n, err := e.ProbeOnce(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			e.Log.Warn("ask after tools", "error", err)
+		case n == probesAtOnce:
+			next = 0
+		}
+		if next > 0 && !pause(ctx, nil, next) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// ProbeOnce asks the tools that are due, several at a time, and returns how many those were.
+func (e *Engine) ProbeOnce(ctx context.Context) (int, error) {
+	due, err := e.Store.ToolsDue(ctx, probesAtOnce)
+	if err != nil {
+		return 0, err
+	}
+	errs := make([]error, len(due))
+	var all sync.WaitGroup
+	for i, v := range due {
+		all.Go(func() { errs[i] = e.probe(ctx, v) })
+	}
+	all.Wait()
+	for _, one := range errs {
+		if one != nil {
+			err = one
+		}
+	}
+	return len(due), err
+}
+
+// probe asks one tool. A /meta that is broken, or names another version, leaves the definition as it is, and shows why.
+func (e *Engine) probe(ctx context.Context, v *pg.DueTool) error {
+	if v.Check {
+		why := e.Tools.Healthy(ctx, v.URL)
+		if ctx.Err() != nil { // we were stopped; that says nothing about the tool
+			return nil
+		}
+		changed, err := e.Store.ToolChecked(ctx, v.Tool, why)
+		if err != nil {
+			return err
+		}
+		if changed && why != "" {
+			e.Log.Warn("a tool is not ready", "tool", v.FQN, "error", why)
+		} else if changed {
+			e.Log.Info("a tool is ready", "tool", v.FQN)
+		}
+	}
+	if !v.Refresh {
+		return nil
+	}
+	full, err := e.Store.Tool(ctx, v.ContextID, v.FQN)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil
+	}
+	if err != nil || full.ID != v.ID || full.Version != v.Version { // changed meanwhile: it has its own time
+		return err
+	}
+	d, trouble := remote.Discover(ctx, e.Tools, full.Definition)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case trouble != nil:
+		if v.RefreshWhy == "" {
+			e.Log.Warn("the definition of a tool cannot be read again", "tool", v.FQN, "error", trouble)
+		}
+		_, err = e.Store.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh"}, full, nil, trouble.Error())
+		return err
+	}
+	changed, err := e.Store.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh", Reason: "its /meta has changed"}, full, d, "")
+	if changed {
+		e.Log.Info("the definition of a tool has changed", "tool", v.FQN)
+	}
+	return err
+}
