@@ -17,6 +17,14 @@ import (
 // beyond the range of a double (their digits are kept, but hardly anybody reads such exponents), nesting
 // deeper than depth, and anything behind the value. The fault names where.
 func strict(body []byte, depth int) error {
+	if plain(body, depth) {
+		return nil
+	}
+	return judge(body, depth)
+}
+
+// judge looks at every token, and finds the words for what is wrong.
+func judge(body []byte, depth int) error {
 	if at := badText(body); at >= 0 {
 		return malformed("byte %d is not UTF-8", at)
 	}

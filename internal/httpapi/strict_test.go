@@ -48,11 +48,14 @@ func TestStrictNamesWhatIsWrongAndWhere(t *testing.T) {
 
 // What strict lets pass is read by encoding/json without loss: the same keys, texts and digits.
 func FuzzStrict(f *testing.F) {
-	for _, s := range []string{`{"a":1}`, `[1e400, -0, 12345678901234567890]`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\"", `{"a":{"b":[null,true]}}`, `""x`, `[[[[`, `"\u0000"`, `"\\ufffd"`} {
+	for _, s := range []string{`{"a":1}`, `[1e400, -0, 12345678901234567890]`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\"", `{"a":{"b":[null,true]}}`, `""x`, `[[[[`, `"\u0000"`, `"\\ufffd"`, `{"a":{"b":1},"b":[{"a":2},{"a":3}]}`, `{"a":[],"a" :1}`, `[-1.5e309]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		err := strict(body, 64)
+		err := judge(body, 64)
+		if err != nil && plain(body, 64) {
+			t.Fatalf("%q is plain, and refused: %v", body, err)
+		}
 		if err != nil {
 			if fault.CodeOf(err) != "malformed_json" || !utf8.ValidString(err.Error()) {
 				t.Fatalf("%q: %v", body, err)
@@ -97,5 +100,13 @@ func TestPointersOfFields(t *testing.T) {
 		if got := pointerOf(in); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
+	}
+}
+
+// Nearly every body is passed at a glance: what that gains is lost silently if it no longer is.
+func TestAnOrdinaryBodyIsPlain(t *testing.T) {
+	body := `{"queue": "alice", "type": "transfer", "data": {"to": "0xé", "amount": -12.5, "list": [{"a": 1}, {"a": 2}]}, "tags": {"a": "x: y"}}`
+	if !plain([]byte(body), 64) || strict([]byte(body), 64) != nil {
+		t.Error("an ordinary body is looked at token by token")
 	}
 }

@@ -109,7 +109,9 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if len(in.Tags) > 0 {
 		sub.Tags, _ = json.Marshal(in.Tags)
 	}
-	sub.Hash = sub.Fingerprint()
+	if sub.UID != "" { // nothing else is compared with another
+		sub.Hash = sub.Fingerprint()
+	}
 	return sub, nil
 }
 
