@@ -7,6 +7,13 @@ CREATE SCHEMA report;
 -- index over what is written in the order of time is small and costs an insert next to nothing.
 CREATE INDEX outcome_by_end ON postern.outcome USING brin (done_at) WITH (pages_per_range = 32, autosummarize = on);
 
+-- Which hours are rolled up, also those in which nothing happened, when that was last, and how long it took.
+CREATE TABLE postern.rolled (
+    hour  timestamptz PRIMARY KEY,
+    as_of timestamptz NOT NULL,
+    took  interval NOT NULL
+);
+
 -- What came and what ended in an hour, by type.
 CREATE TABLE postern.rollup (
     context_id int NOT NULL,
@@ -398,4 +405,5 @@ DROP TABLE postern.rollup_sender;
 DROP TABLE postern.rollup_failure;
 DROP TABLE postern.rollup_time;
 DROP TABLE postern.rollup;
+DROP TABLE postern.rolled;
 DROP INDEX postern.outcome_by_end;
