@@ -44,6 +44,13 @@ func completeNames(noun string) cobra.CompletionFunc {
 	}
 }
 
+// oneOf completes one of a few words.
+func oneOf(words ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // completeFilters completes [NOUN] [FILTER=VALUE...].
 func completeFilters(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	noun, list := "transactions", []string{}
@@ -89,7 +96,7 @@ func completeObjects(verb string) cobra.CompletionFunc {
 		}
 		var list []string
 		for _, n := range of {
-			if n != "transactions" {
+			if n != "transactions" && !strings.Contains(n, "/") && (verb != "" || can("GET", "/"+n+"/{}")) {
 				list = append(list, n+"/")
 			}
 		}

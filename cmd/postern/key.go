@@ -104,6 +104,8 @@ func keyCreateCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&only, "only", nil, "narrow the role to read, post or operate")
 	cmd.Flags().DurationVar(&expires, "expires-in", 0, "after which it does not hold any more")
 	cmd.MarkFlagRequired("role")
+	cmd.RegisterFlagCompletionFunc("role", oneOf("reader", "executor", "admin"))
+	cmd.RegisterFlagCompletionFunc("only", oneOf("read", "post", "operate"))
 	file, free := outFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in := &client.NewAPIKey{Name: args[0], Role: client.NewAPIKeyRole(role)}

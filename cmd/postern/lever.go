@@ -63,6 +63,7 @@ var levers = []struct {
 		  postern move order-4711 --queue claim-8`,
 		func(cmd *cobra.Command) {
 			cmd.Flags().String("queue", "", "to this queue")
+			cmd.RegisterFlagCompletionFunc("queue", completeNames("queues"))
 			cmd.Flags().Bool("first", false, "before all that wait")
 			cmd.Flags().String("before", "", "id or uid of a transaction of that queue")
 			cmd.Flags().String("after", "", "id or uid of a transaction of that queue")
