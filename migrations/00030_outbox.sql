@@ -17,6 +17,7 @@ CREATE TABLE postern.outbox (
     max_retries int,
     depends_on  text[],
     tags        jsonb,
+    callback    jsonb,                       -- {url, on}
     actor       text NOT NULL,
     staged_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_staged_row_per_uid PRIMARY KEY (context_id, uid)
@@ -80,6 +81,49 @@ END $$;
 CREATE FUNCTION postern.quoted(v text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT to_jsonb(CASE WHEN length(v) > 64 THEN left(v, 61) || '...' ELSE v END)::text
 $$;
+
+-- A callback as it is kept, or a refusal. Where it may lead is decided when it is called.
+-- +goose StatementBegin
+CREATE FUNCTION postern.checked_callback(nth int, callback jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    f record;
+    url text;
+BEGIN
+    IF jsonb_typeof(callback) <> 'object' THEN
+        PERFORM postern.refuse_form(nth, '/callback', 'object');
+    END IF;
+    FOR f IN SELECT key, value, jsonb_typeof(value) AS kind, value #>> '{}' AS text FROM jsonb_each(callback) LOOP
+        IF f.key NOT IN ('url', 'on') THEN
+            PERFORM postern.refuse(nth, 'invalid', '/callback/' || f.key, 'unexpected property', '{}', '/callback/' || f.key || ': unexpected property');
+        ELSIF f.key = 'url' AND f.kind <> 'string' THEN
+            PERFORM postern.refuse_form(nth, '/callback/url', 'string', CASE WHEN f.kind IN ('number', 'boolean') THEN left(f.text, 64) END);
+        ELSIF f.key = 'on' AND f.kind <> 'array' THEN
+            PERFORM postern.refuse_form(nth, '/callback/on', 'array', CASE f.kind WHEN 'string' THEN postern.quoted(f.text) WHEN 'number' THEN left(f.text, 64) END);
+        END IF;
+    END LOOP;
+    url := callback->>'url';
+    IF url IS NULL THEN
+        PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'is required', '{}', '/callback/url: is required');
+    ELSIF length(url) > 2000 THEN
+        PERFORM postern.refuse_form(nth, '/callback/url', 'length <= 2000', postern.quoted(url));
+    ELSIF NOT url ~* '^https?://[^/?#[:cntrl:] ]+([/?][^#[:cntrl:] ]*)?(#.*)?$' THEN
+        PERFORM postern.refuse(nth, 'invalid', '/callback/url', format('url %s: want an absolute http or https URL', postern.quoted(url)));
+    ELSIF url ~* '^https?://[^/?#]*@' OR url ~ '#.' THEN
+        PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'url: want neither credentials nor a fragment in it; verify the signature instead');
+    END IF;
+    IF jsonb_array_length(callback->'on') > 4 THEN
+        PERFORM postern.refuse_form(nth, '/callback/on', 'array length <= 4');
+    END IF;
+    FOR f IN SELECT e.ordinality - 1 AS at, jsonb_typeof(e.value) AS kind, e.value #>> '{}' AS text FROM jsonb_array_elements(callback->'on') WITH ORDINALITY e LOOP
+        IF f.kind <> 'string' THEN
+            PERFORM postern.refuse_form(nth, '/callback/on/' || f.at, 'string', left(f.text, 64));
+        ELSIF f.text NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED') THEN
+            PERFORM postern.refuse(nth, 'invalid', '/callback/on/' || f.at, format('on %s: want DONE, FAILED, UNRESOLVED or CANCELLED', postern.quoted(f.text)));
+        END IF;
+    END LOOP;
+    RETURN CASE WHEN callback->'on' = '[]' THEN callback - 'on' ELSE callback END;
+END $$;
+-- +goose StatementEnd
 
 -- Refuses what POST /transactions refuses of the form of a transaction.
 -- +goose StatementBegin
@@ -196,12 +240,12 @@ DECLARE
 BEGIN
     SELECT i.queue_id, i.seq, i.day INTO place FROM postern.idempotency i WHERE i.context_id = s.context_id AND i.key = s.uid;
     IF FOUND THEN
-        SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.sender_id,
+        SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.callback, t.sender_id,
             ARRAY(SELECT (d.on_queue, d.on_seq)::text FROM postern.dependency d WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) ORDER BY 1) AS depends_on,
             (SELECT n.name FROM postern.queue_name n WHERE n.queue_id = t.queue_id) AS queue
         INTO k FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (place.queue_id, place.seq, place.day);
     ELSIF NOT drained_only THEN
-        SELECT NULL::uuid AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, NULL::int AS sender_id, o.depends_on, o.queue
+        SELECT NULL::uuid AS id, o.type, o.data, o.not_before, o.max_retries, o.tags, o.callback, NULL::int AS sender_id, o.depends_on, o.queue
         INTO k FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
     END IF;
     IF NOT FOUND THEN
@@ -214,7 +258,8 @@ BEGIN
         CASE WHEN k.queue IS DISTINCT FROM s.queue THEN 'queue' END, CASE WHEN k.type <> s.type THEN 'type' END,
         CASE WHEN k.data <> s.data THEN 'data' END, CASE WHEN k.not_before IS DISTINCT FROM s.not_before THEN 'not_before' END,
         CASE WHEN k.max_retries IS DISTINCT FROM s.max_retries THEN 'max_retries' END,
-        CASE WHEN coalesce(k.depends_on, '{}') <> wanted THEN 'depends_on' END, CASE WHEN k.tags IS DISTINCT FROM s.tags THEN 'tags' END, CASE WHEN k.sender_id IS NOT NULL THEN 'sender' END], NULL);
+        CASE WHEN coalesce(k.depends_on, '{}') <> wanted THEN 'depends_on' END, CASE WHEN k.callback IS DISTINCT FROM s.callback THEN 'callback' END,
+        CASE WHEN k.tags IS DISTINCT FROM s.tags THEN 'tags' END, CASE WHEN k.sender_id IS NOT NULL THEN 'sender' END], NULL);
     IF cardinality(differs) > 0 THEN
         PERFORM postern.refuse(nth, 'idempotency_conflict', NULL,
             format('uid %s names a transaction with another body: use a new uid, or send the same body', postern.quoted(s.uid)),
@@ -282,6 +327,9 @@ BEGIN
     s.data := coalesce(s.data, '{}');
     s.tags := nullif(s.tags, '{}');
     PERFORM postern.check_form(nth, s);
+    IF s.callback IS NOT NULL THEN
+        s.callback := postern.checked_callback(nth, s.callback);
+    END IF;
     s.depends_on := ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at) GROUP BY n ORDER BY min(at)); -- each once
     s.depends_on := nullif(s.depends_on, '{}');
     s.uid := coalesce(s.uid, gen_random_uuid()::text);
@@ -291,8 +339,8 @@ BEGIN
         END IF;
         PERFORM postern.check_dependencies(nth, s);
         PERFORM postern.check_room(nth, s);
-        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, actor)
-        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, current_user)
+        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback, actor)
+        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, s.callback, current_user)
         ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING;
         IF FOUND THEN
             IF named AND postern.known_uid(nth, s, true) THEN
@@ -308,7 +356,8 @@ END $$;
 -- here, if none is given). queue null = unordered.
 -- +goose StatementBegin
 CREATE FUNCTION postern.submit(queue text, type text, data jsonb, uid text DEFAULT NULL, context text DEFAULT NULL,
-    not_before timestamptz DEFAULT NULL, depends_on text[] DEFAULT NULL, max_retries int DEFAULT NULL, tags jsonb DEFAULT NULL)
+    not_before timestamptz DEFAULT NULL, depends_on text[] DEFAULT NULL, max_retries int DEFAULT NULL, tags jsonb DEFAULT NULL,
+    callback jsonb DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     s postern.outbox;
@@ -321,6 +370,7 @@ BEGIN
     s.depends_on := submit.depends_on;
     s.max_retries := submit.max_retries;
     s.tags := submit.tags;
+    s.callback := submit.callback;
     RETURN postern.stage(NULL, submit.context, s);
 END $$;
 -- +goose StatementEnd
@@ -351,6 +401,8 @@ BEGIN
                 s.data := f.value;
             WHEN f.key = 'tags' THEN
                 s.tags := f.value;
+            WHEN f.key = 'callback' THEN
+                s.callback := f.value;
             WHEN f.key = 'queue' AND f.kind = 'null' THEN
                 NULL;
             WHEN f.key IN ('queue', 'type', 'uid', 'context', 'not_before') AND f.kind <> 'string' THEN
@@ -403,6 +455,7 @@ DROP FUNCTION postern.check_room;
 DROP FUNCTION postern.known_uid;
 DROP FUNCTION postern.check_dependencies;
 DROP FUNCTION postern.check_form;
+DROP FUNCTION postern.checked_callback;
 DROP FUNCTION postern.quoted;
 DROP FUNCTION postern.refuse_form;
 DROP FUNCTION postern.refuse;

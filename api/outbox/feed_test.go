@@ -29,10 +29,11 @@ func TestEffectAndAcknowledgementCommitTogether(t *testing.T) {
 		}
 	}
 	must(pgx.BeginFunc(ctx, app, func(tx pgx.Tx) error {
-		_, err := outbox.SubmitMany(ctx, tx, []outbox.Transaction{{Queue: "ada", Type: "PAY", UID: "a"}, {Queue: "ada", Type: "PAY", UID: "b", DependsOn: []string{"a"}}})
+		_, err := outbox.SubmitMany(ctx, tx, []outbox.Transaction{{Queue: "ada", Type: "PAY", UID: "a"}, {Queue: "ada", Type: "PAY", UID: "b", DependsOn: []string{"a"},
+			Callback: &outbox.Callback{URL: "https://example.com/told", On: []string{"FAILED"}}}})
 		return err
 	}))
-	if b := drained(t, s, "b"); b.ID.Seq != 2 || len(b.DependsOn) != 1 {
+	if b := drained(t, s, "b"); b.ID.Seq != 2 || len(b.DependsOn) != 1 || b.Callback == nil || b.Callback.URL != "https://example.com/told" || len(b.Callback.On) != 1 {
 		t.Errorf("%+v", b)
 	}
 	if _, err := s.Deliver(ctx, sub.ID, nil, 0); err != nil { // gives the events their positions

@@ -20,6 +20,13 @@ type Transaction struct {
 	DependsOn  []string          // ids or uids: goes out only after all of them are DONE
 	MaxRetries *int              // else the dispatcher's
 	Tags       map[string]string // at most 16
+	Callback   *Callback         // whom to tell of its end, beside all subscriptions
+}
+
+// Callback is the endpoint that is told how one transaction ended, as a webhook is told.
+type Callback struct {
+	URL string   `json:"url"`
+	On  []string `json:"on,omitempty"` // DONE, FAILED, UNRESOLVED, CANCELLED; empty: any of them
 }
 
 // Submit stages one transaction in tx and returns its uid. With a uid that is known, with the same body,
@@ -31,7 +38,14 @@ func Submit(ctx context.Context, tx pgx.Tx, t Transaction) (uid string, err erro
 	if err != nil {
 		return "", err
 	}
-	var tags, notBefore, queue, name, tenant any
+	var tags, notBefore, queue, name, tenant, callback any
+	if t.Callback != nil {
+		b, err := json.Marshal(t.Callback)
+		if err != nil {
+			return "", err
+		}
+		callback = string(b)
+	}
 	if len(t.Tags) > 0 {
 		b, err := json.Marshal(t.Tags)
 		if err != nil {
@@ -48,8 +62,8 @@ func Submit(ctx context.Context, tx pgx.Tx, t Transaction) (uid string, err erro
 		}
 	}
 	err = tx.QueryRow(ctx, `SELECT postern.submit($1::text, $2::text, $3::text::jsonb, uid => $4::text, context => $5::text,
-		not_before => $6::timestamptz, depends_on => $7::text[], max_retries => $8::int, tags => $9::text::jsonb)`,
-		queue, t.Type, data, name, tenant, notBefore, t.DependsOn, t.MaxRetries, tags).Scan(&uid)
+		not_before => $6::timestamptz, depends_on => $7::text[], max_retries => $8::int, tags => $9::text::jsonb, callback => $10::text::jsonb)`,
+		queue, t.Type, data, name, tenant, notBefore, t.DependsOn, t.MaxRetries, tags, callback).Scan(&uid)
 	return uid, refused(err)
 }
 
@@ -64,6 +78,7 @@ type item struct {
 	DependsOn  []string          `json:"depends_on,omitempty"`
 	MaxRetries *int              `json:"max_retries,omitempty"`
 	Tags       map[string]string `json:"tags,omitempty"`
+	Callback   *Callback         `json:"callback,omitempty"`
 }
 
 // SubmitMany stages transactions in tx, in their order, in one round trip, and returns their uids: all of
@@ -76,7 +91,7 @@ func SubmitMany(ctx context.Context, tx pgx.Tx, ts []Transaction) (uids []string
 			return nil, fmt.Errorf("transaction %d: %w", i, err)
 		}
 		items[i] = item{Queue: t.Queue, Type: t.Type, Data: json.RawMessage(data), UID: t.UID, Context: t.Context, DependsOn: t.DependsOn,
-			MaxRetries: t.MaxRetries, Tags: t.Tags}
+			MaxRetries: t.MaxRetries, Tags: t.Tags, Callback: t.Callback}
 		if !t.NotBefore.IsZero() {
 			items[i].NotBefore = &ts[i].NotBefore
 		}

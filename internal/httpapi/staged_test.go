@@ -137,6 +137,14 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		"no text":          `{"queue": "q", "type": "T", "depends_on": ["known", 7]}`,
 		"no list":          `{"queue": "q", "type": "T", "depends_on": "known"}`,
 		"many":             `{"queue": "q", "type": "T", "depends_on": ["known"` + strings.Repeat(`, "known"`, 64) + `]}`,
+		"no endpoint":      `{"queue": "q", "type": "T", "callback": {"on": ["DONE"]}}`,
+		"no URL":           `{"queue": "q", "type": "T", "callback": {"url": "ftp://x/"}}`,
+		"a password":       `{"queue": "q", "type": "T", "callback": {"url": "http://me:it@x/"}}`,
+		"a number as URL":  `{"queue": "q", "type": "T", "callback": {"url": 7}}`,
+		"no end":           `{"queue": "q", "type": "T", "callback": {"url": "http://x/", "on": ["WAITING"]}}`,
+		"a text as list":   `{"queue": "q", "type": "T", "callback": {"url": "http://x/", "on": "DONE"}}`,
+		"odd field":        `{"queue": "q", "type": "T", "callback": {"url": "http://x/", "how": "loudly"}}`,
+		"other callback":   `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "callback": {"url": "http://x/"}}`,
 		"other ones":       `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "depends_on": ["dependent"]}`,
 		"conflict":         `{"queue": "r", "type": "T", "data": {"n": [1, 2.51]}, "uid": "known", "max_retries": 1}`,
 	} {
@@ -169,6 +177,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	for _, item := range []string{
 		`{"queue": "q", "type": "T", "uid": "known", "data": {"n": [1.0, 25e-1]}, "tags": {}}`,
 		`{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known", "known"]}`,
+		`{"queue": "q", "type": "T", "uid": "tells", "callback": {"url": "https://x:1/y?z=%20", "on": []}}`,
 		`{"queue": null, "type": "T", "not_before": "2030-01-02T03:04:05.000001+02:00", "data": null}`,
 		`{"type": "T", "data": ` + deep + `}`,
 	} {

@@ -133,7 +133,7 @@ type stagedRow struct {
 }
 
 const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
-	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.depends_on, o.actor FROM postern.outbox o `
+	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.depends_on, o.callback, o.actor FROM postern.outbox o `
 
 // drain gives staged rows of these queues their positions, in one commit. It returns the queues that it
 // skipped because they are locked; if it is not to skip any, it waits a tenth of a second.
@@ -214,7 +214,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	read := func(r pgx.Rows) error {
 		for r.Next() {
 			sub, row := &Submission{}, stagedRow{}
-			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Actor); err != nil {
+			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Callback, &sub.Actor); err != nil {
 				return err
 			}
 			if sub.NotBefore.Year() <= 1 {

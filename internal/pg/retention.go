@@ -87,8 +87,8 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 			RETURNING o.queue_id, o.seq),
 		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
-		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid)
-		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key) = (t.context_id, t.uid)`, before)
+		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
+		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)
 	return known(err)
 }
 
