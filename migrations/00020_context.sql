@@ -16,6 +16,7 @@ CREATE TABLE postern.context (
     require_key     boolean NOT NULL DEFAULT false,
     declared_queues boolean NOT NULL DEFAULT false,
     paused          boolean NOT NULL DEFAULT false,
+    draining        boolean NOT NULL DEFAULT false,
     removed_at      timestamptz,
     version         bigint NOT NULL DEFAULT 1,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp()

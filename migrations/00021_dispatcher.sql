@@ -20,6 +20,7 @@ CREATE TABLE postern.dispatcher (
     pool_id       int,
     settings      jsonb NOT NULL,
     paused        boolean NOT NULL DEFAULT false,
+    draining      boolean NOT NULL DEFAULT false,
     removed_at    timestamptz,
     -- the worker cannot be reached: nothing goes out before gate_until, then one probe (S2.9)
     gate_until    timestamptz,

@@ -277,10 +277,16 @@ DECLARE
     q record;
     depth bigint;
 BEGIN
-    PERFORM FROM postern.dispatcher d WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
+    SELECT d.draining AS type, c.draining AS context, c.name INTO q FROM postern.dispatcher d JOIN postern.context c USING (context_id)
+    WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
     IF NOT FOUND THEN
         PERFORM postern.refuse(nth, 'unknown_type', NULL,
             format('type %s has no dispatcher: PUT /dispatchers/%s first', postern.quoted(s.type), s.type));
+    END IF;
+    IF q.context THEN
+        PERFORM postern.refuse(nth, 'queue_draining', NULL, format('context %s accepts nothing more until it is resumed', q.name));
+    ELSIF q.type THEN
+        PERFORM postern.refuse(nth, 'queue_draining', NULL, format('type %s accepts nothing more until it is resumed', s.type));
     END IF;
     SELECT r.queue_id, r.draining, r.drop_oldest, r.head_seq, r.head_day, r.tail_seq - r.head_seq + 1 AS depth,
         coalesce(r.max_depth, (SELECT c.max_depth FROM postern.context c WHERE c.context_id = s.context_id)) AS most

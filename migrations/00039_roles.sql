@@ -133,8 +133,8 @@ BEGIN
     END LOOP;
 
     -- what submit, feed and ack touch: they run as their caller
-    GRANT SELECT (context_id, name, max_depth, require_key, declared_queues, removed_at) ON postern.context TO postern_submit;
-    GRANT SELECT (context_id, type, removed_at) ON postern.dispatcher TO postern_submit;
+    GRANT SELECT (context_id, name, max_depth, require_key, declared_queues, draining, removed_at) ON postern.context TO postern_submit;
+    GRANT SELECT (context_id, type, draining, removed_at) ON postern.dispatcher TO postern_submit;
     GRANT SELECT ON postern.queue_name, postern.queue, postern.idempotency, postern.task, postern.outcome, postern.dependency, postern.delivery TO postern_submit;
     GRANT SELECT (sender_id, context_id, account) ON postern.sender TO postern_submit;
     GRANT SELECT (subscription_id, context_id, name, kind, include, newest, removed_at) ON postern.subscription TO postern_submit;

@@ -909,13 +909,16 @@ type ContextView struct {
 	Admins         []string  `json:"admins"`
 	CreatedAt      time.Time `json:"created_at"`
 	DeclaredQueues bool      `json:"declared_queues"`
-	Executors      []string  `json:"executors"`
-	MaxDepth       int64     `json:"max_depth"`
-	Name           string    `json:"name"`
-	Paused         bool      `json:"paused"`
-	Readers        []string  `json:"readers"`
-	RequireKey     bool      `json:"require_key"`
-	Version        int64     `json:"version"`
+
+	// Draining it accepts nothing more
+	Draining   bool     `json:"draining"`
+	Executors  []string `json:"executors"`
+	MaxDepth   int64    `json:"max_depth"`
+	Name       string   `json:"name"`
+	Paused     bool     `json:"paused"`
+	Readers    []string `json:"readers"`
+	RequireKey bool     `json:"require_key"`
+	Version    int64    `json:"version"`
 }
 
 // ContextsOutputBody defines model for ContextsOutputBody.
@@ -1017,6 +1020,9 @@ type DispatcherView struct {
 	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
 	Capabilities []DispatcherViewCapabilities `json:"capabilities,omitempty"`
 	CreatedAt    time.Time                    `json:"created_at"`
+
+	// Draining it accepts nothing more
+	Draining bool `json:"draining"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>.
 	Exclusive *string      `json:"exclusive,omitempty"`
@@ -1605,6 +1611,13 @@ type ProcessorsOutputBody struct {
 	Next  *string         `json:"next"`
 }
 
+// PurgeDispatcherInputBody defines model for PurgeDispatcherInputBody.
+type PurgeDispatcherInputBody struct {
+	// Max No more than these, oldest first.
+	Max    *int64  `json:"max,omitempty"`
+	Reason *string `json:"reason,omitempty"`
+}
+
 // PurgeInputBody defines model for PurgeInputBody.
 type PurgeInputBody struct {
 	// Max No more than these, oldest first.
@@ -1627,6 +1640,13 @@ type PurgeOutputBody struct {
 
 // PurgeOutputBodyResult defines model for PurgeOutputBody.Result.
 type PurgeOutputBodyResult string
+
+// PurgeSenderInputBody defines model for PurgeSenderInputBody.
+type PurgeSenderInputBody struct {
+	// Max No more than these, oldest first.
+	Max    *int64  `json:"max,omitempty"`
+	Reason *string `json:"reason,omitempty"`
+}
 
 // PushInputBody defines model for PushInputBody.
 type PushInputBody struct {
@@ -2748,6 +2768,16 @@ type PutContextParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
+// DrainContextParams are the parameters of DrainContext; what is zero is not sent.
+type DrainContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // DeleteMemberParams are the parameters of DeleteMember; what is zero is not sent.
 type DeleteMemberParams struct {
 	// Kept in the audit row, with who and when.
@@ -2770,6 +2800,16 @@ type PutMemberParams struct {
 
 // PauseContextParams are the parameters of PauseContext; what is zero is not sent.
 type PauseContextParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PurgeContextParams are the parameters of PurgeContext; what is zero is not sent.
+type PurgeContextParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -2866,8 +2906,28 @@ type PutDispatcherParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
+// DrainDispatcherParams are the parameters of DrainDispatcher; what is zero is not sent.
+type DrainDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // PauseDispatcherParams are the parameters of PauseDispatcher; what is zero is not sent.
 type PauseDispatcherParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PurgeDispatcherParams are the parameters of PurgeDispatcher; what is zero is not sent.
+type PurgeDispatcherParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -3273,6 +3333,16 @@ type BlockSenderParams struct {
 
 // PauseSenderParams are the parameters of PauseSender; what is zero is not sent.
 type PauseSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PurgeSenderParams are the parameters of PurgeSender; what is zero is not sent.
+type PurgeSenderParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -3795,11 +3865,17 @@ type PatchContextJSONRequestBody PatchContextJSONBody
 // PutContextJSONRequestBody defines body for PutContext for application/json ContentType.
 type PutContextJSONRequestBody = ContextSettings
 
+// DrainContextJSONRequestBody defines body for DrainContext for application/json ContentType.
+type DrainContextJSONRequestBody = ReasonBody
+
 // PutMemberJSONRequestBody defines body for PutMember for application/json ContentType.
 type PutMemberJSONRequestBody = RolesBody
 
 // PauseContextJSONRequestBody defines body for PauseContext for application/json ContentType.
 type PauseContextJSONRequestBody = ReasonBody
+
+// PurgeContextJSONRequestBody defines body for PurgeContext for application/json ContentType.
+type PurgeContextJSONRequestBody = PurgeInputBody
 
 // ResumeContextJSONRequestBody defines body for ResumeContext for application/json ContentType.
 type ResumeContextJSONRequestBody = ReasonBody
@@ -3816,8 +3892,14 @@ type PatchDispatcherJSONRequestBody PatchDispatcherJSONBody
 // PutDispatcherJSONRequestBody defines body for PutDispatcher for application/json ContentType.
 type PutDispatcherJSONRequestBody = DispatcherSettings
 
+// DrainDispatcherJSONRequestBody defines body for DrainDispatcher for application/json ContentType.
+type DrainDispatcherJSONRequestBody = ReasonBody
+
 // PauseDispatcherJSONRequestBody defines body for PauseDispatcher for application/json ContentType.
 type PauseDispatcherJSONRequestBody = ReasonBody
+
+// PurgeDispatcherJSONRequestBody defines body for PurgeDispatcher for application/json ContentType.
+type PurgeDispatcherJSONRequestBody = PurgeDispatcherInputBody
 
 // ResumeDispatcherJSONRequestBody defines body for ResumeDispatcher for application/json ContentType.
 type ResumeDispatcherJSONRequestBody = ReasonBody
@@ -3893,6 +3975,9 @@ type BlockSenderJSONRequestBody = BlockBody
 
 // PauseSenderJSONRequestBody defines body for PauseSender for application/json ContentType.
 type PauseSenderJSONRequestBody = ReasonBody
+
+// PurgeSenderJSONRequestBody defines body for PurgeSender for application/json ContentType.
+type PurgeSenderJSONRequestBody = PurgeSenderInputBody
 
 // ResumeSenderJSONRequestBody defines body for ResumeSender for application/json ContentType.
 type ResumeSenderJSONRequestBody = ReasonBody
@@ -4202,9 +4287,11 @@ var Operations = []Operation{
 	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
 	{Name: "PatchContext", Method: "PATCH", Path: "/contexts/{name}", Summary: "Change a context", Query: []string{"reason", "dry_run"}},
 	{Name: "PutContext", Method: "PUT", Path: "/contexts/{name}", Summary: "Create or replace a context", Query: []string{"reason", "dry_run"}},
+	{Name: "DrainContext", Method: "POST", Path: "/contexts/{name}/drain", Summary: "Accept nothing more in a context, work off the rest", Query: []string{"reason", "dry_run"}},
 	{Name: "DeleteMember", Method: "DELETE", Path: "/contexts/{name}/members/{actor}", Summary: "Take an actor out of a context", Query: []string{"reason", "dry_run"}},
 	{Name: "PutMember", Method: "PUT", Path: "/contexts/{name}/members/{actor}", Summary: "Give an actor exactly these roles", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseContext", Method: "POST", Path: "/contexts/{name}/pause", Summary: "Send nothing more of a context", Query: []string{"reason", "dry_run"}},
+	{Name: "PurgeContext", Method: "POST", Path: "/contexts/{name}/purge", Summary: "Cancel what waits in a context", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeContext", Method: "POST", Path: "/contexts/{name}/resume", Summary: "Let a paused context go on", Query: []string{"reason", "dry_run"}},
 	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (only with --debug-clock)"},
 	{Name: "ListDeliveries", Method: "GET", Path: "/deliveries", Summary: "List deliveries", Query: []string{"subscription", "transaction", "state", "created_after", "created_before", "limit", "order", "cursor"}},
@@ -4215,8 +4302,10 @@ var Operations = []Operation{
 	{Name: "GetDispatcher", Method: "GET", Path: "/dispatchers/{type}", Summary: "Read one dispatcher"},
 	{Name: "PatchDispatcher", Method: "PATCH", Path: "/dispatchers/{type}", Summary: "Change a dispatcher", Query: []string{"reason", "dry_run"}},
 	{Name: "PutDispatcher", Method: "PUT", Path: "/dispatchers/{type}", Summary: "Create or replace a dispatcher", Query: []string{"reason", "dry_run"}},
+	{Name: "DrainDispatcher", Method: "POST", Path: "/dispatchers/{type}/drain", Summary: "Accept nothing more of a type, work off the rest", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"reason", "dry_run"}},
-	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Let a paused type go on", Query: []string{"reason", "dry_run"}},
+	{Name: "PurgeDispatcher", Method: "POST", Path: "/dispatchers/{type}/purge", Summary: "Cancel what waits of a type", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Go on, and accept again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
@@ -4266,6 +4355,7 @@ var Operations = []Operation{
 	{Name: "PutSender", Method: "PUT", Path: "/senders/{account}", Summary: "Create or replace a sender", Query: []string{"reason", "dry_run"}},
 	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Block a sender for a while", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"reason", "dry_run"}},
+	{Name: "PurgeSender", Method: "POST", Path: "/senders/{account}/purge", Summary: "Cancel what waits for this sender alone", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListSources", Method: "GET", Path: "/sources", Summary: "List sources of events", Query: []string{"limit", "cursor"}},
@@ -4473,6 +4563,12 @@ func (c *Client) PutContext(ctx context.Context, name string, params *PutContext
 	return ask[ContextView](ctx, c, "PUT", path, params, body)
 }
 
+// DrainContext: Accept nothing more in a context, work off the rest. POST /contexts/{name}/drain
+func (c *Client) DrainContext(ctx context.Context, name string, params *DrainContextParams, body *DrainContextJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/drain", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // DeleteMember: Take an actor out of a context. DELETE /contexts/{name}/members/{actor}
 func (c *Client) DeleteMember(ctx context.Context, name string, actor string, params *DeleteMemberParams) (*Answer[struct{}], error) {
 	path := fmt.Sprintf("/contexts/%s/members/%s", segment(name), segment(actor))
@@ -4489,6 +4585,12 @@ func (c *Client) PutMember(ctx context.Context, name string, actor string, param
 func (c *Client) PauseContext(ctx context.Context, name string, params *PauseContextParams, body *PauseContextJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/contexts/%s/pause", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// PurgeContext: Cancel what waits in a context. POST /contexts/{name}/purge
+func (c *Client) PurgeContext(ctx context.Context, name string, params *PurgeContextParams, body *PurgeContextJSONRequestBody) (*Answer[PurgeOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/purge", segment(name))
+	return ask[PurgeOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeContext: Let a paused context go on. POST /contexts/{name}/resume
@@ -4551,13 +4653,25 @@ func (c *Client) PutDispatcher(ctx context.Context, pType string, params *PutDis
 	return ask[DispatcherView](ctx, c, "PUT", path, params, body)
 }
 
+// DrainDispatcher: Accept nothing more of a type, work off the rest. POST /dispatchers/{type}/drain
+func (c *Client) DrainDispatcher(ctx context.Context, pType string, params *DrainDispatcherParams, body *DrainDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/dispatchers/%s/drain", segment(pType))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // PauseDispatcher: Send nothing more of a type. POST /dispatchers/{type}/pause
 func (c *Client) PauseDispatcher(ctx context.Context, pType string, params *PauseDispatcherParams, body *PauseDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/dispatchers/%s/pause", segment(pType))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
-// ResumeDispatcher: Let a paused type go on. POST /dispatchers/{type}/resume
+// PurgeDispatcher: Cancel what waits of a type. POST /dispatchers/{type}/purge
+func (c *Client) PurgeDispatcher(ctx context.Context, pType string, params *PurgeDispatcherParams, body *PurgeDispatcherJSONRequestBody) (*Answer[PurgeOutputBody], error) {
+	path := fmt.Sprintf("/dispatchers/%s/purge", segment(pType))
+	return ask[PurgeOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeDispatcher: Go on, and accept again. POST /dispatchers/{type}/resume
 func (c *Client) ResumeDispatcher(ctx context.Context, pType string, params *ResumeDispatcherParams, body *ResumeDispatcherJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/dispatchers/%s/resume", segment(pType))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
@@ -4855,6 +4969,12 @@ func (c *Client) BlockSender(ctx context.Context, account string, params *BlockS
 func (c *Client) PauseSender(ctx context.Context, account string, params *PauseSenderParams, body *PauseSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/pause", segment(account))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// PurgeSender: Cancel what waits for this sender alone. POST /senders/{account}/purge
+func (c *Client) PurgeSender(ctx context.Context, account string, params *PurgeSenderParams, body *PurgeSenderJSONRequestBody) (*Answer[PurgeOutputBody], error) {
+	path := fmt.Sprintf("/senders/%s/purge", segment(account))
+	return ask[PurgeOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ResumeSender: Let a paused sender work again. POST /senders/{account}/resume

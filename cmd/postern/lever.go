@@ -68,18 +68,20 @@ var levers = []struct {
 			cmd.Flags().String("before", "", "id or uid of a transaction of that queue")
 			cmd.Flags().String("after", "", "id or uid of a transaction of that queue")
 		}},
-	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool or dispatcher after what is in flight", `
-		Pause queues, senders, pools or dispatchers: what is in flight finishes, posts are accepted, nothing
-		more goes out.
+	{"pause", "NOUN/NAME...", "Stop a queue, sender, pool, dispatcher or context after what is in flight", `
+		Pause queues, senders, pools, dispatchers or contexts: what is in flight finishes, posts are accepted,
+		nothing more goes out.
 
 		  postern pause queues/claim-7f3 --reason "the bank is closed"
 		  postern pause dispatchers/PAY`, nil},
-	{"drain", "queues/NAME...", "Let a queue accept nothing more and work off the rest", `
-		Refuse posts to queues until they are resumed; what they hold goes out.
+	{"drain", "NOUN/NAME...", "Let a queue, type or context accept nothing more and work off the rest", `
+		Refuse posts to queues, of types or in contexts until they are resumed; what they hold goes out.
 
-		  postern drain queues/claim-7f3`, nil},
-	{"purge", "queues/NAME...", "Cancel what waits in a queue", `
-		Cancel what waits in queues, oldest first; what is in flight goes on, and so do posts.
+		  postern drain queues/claim-7f3
+		  postern drain dispatchers/PAY --reason "the last week of this type"`, nil},
+	{"purge", "NOUN/NAME...", "Cancel what waits in a queue, of a type, for a sender or in a context", `
+		Cancel what waits, oldest first; what is in flight goes on, and so do posts. Of a sender it is what
+		only that account may sign.
 
 		  postern purge queues/claim-7f3 --dry-run
 		  postern purge queues/claim-7f3 --max 100 --reason "posted twice"`,

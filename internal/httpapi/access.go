@@ -91,6 +91,7 @@ var access = map[string]rule{
 	"delete-sender":  {least: admins},
 	"pause-sender":   {least: admins},
 	"resume-sender":  {least: admins},
+	"purge-sender":   {least: admins},
 	"block-sender":   {least: admins},
 	"unblock-sender": {least: admins},
 
@@ -101,6 +102,8 @@ var access = map[string]rule{
 	"delete-dispatcher": {least: admins},
 	"pause-dispatcher":  {least: admins},
 	"resume-dispatcher": {least: admins},
+	"drain-dispatcher":  {least: admins},
+	"purge-dispatcher":  {least: admins},
 
 	"list-subscriptions":     {least: readers},
 	"get-subscription":       {least: readers},
@@ -175,6 +178,8 @@ var access = map[string]rule{
 	"delete-context": {least: systemAdmins, where: byPath},
 	"pause-context":  {least: admins, where: byPath},
 	"resume-context": {least: admins, where: byPath},
+	"drain-context":  {least: admins, where: byPath},
+	"purge-context":  {least: admins, where: byPath},
 	"put-member":     {least: admins, where: byPath},
 	"delete-member":  {least: admins, where: byPath},
 

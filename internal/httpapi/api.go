@@ -102,33 +102,6 @@ func (a *API) Drain() {
 	}
 }
 
-// document is huma's configuration: the head of the OpenAPI document, and its traps turned off.
-func (a *API) document() huma.Config {
-	version := a.Version
-	if version == "" {
-		version = "dev"
-	}
-	c := huma.DefaultConfig("Postern", version)
-	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer."
-	c.CreateHooks = nil
-	c.DocsPath, c.SchemasPath = "", ""
-	c.RejectUnknownQueryParameters = true
-	c.Tags = []*huma.Tag{
-		{Name: "transactions", Description: "What must go out once, in order."},
-		{Name: "queues", Description: "The ordering key."},
-		{Name: "senders", Description: "Scarce accounts that sign."},
-		{Name: "pools", Description: "Sets of senders."},
-		{Name: "dispatchers", Description: "The settings of one transaction type."},
-		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
-		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
-		{Name: "authorizations", Description: "Who may send batches of which shape."},
-		{Name: "leader", Description: "Events call tools, and results go out through channels."},
-		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
-		{Name: "service", Description: "The service itself."},
-	}
-	return c
-}
-
 // routes is the whole surface on one screen.
 func (a *API) routes() {
 	tag := "transactions"
@@ -179,6 +152,7 @@ func (a *API) routes() {
 	remove(a, tag, "/senders/{account}", "delete-sender", "Take a sender out of use", a.deleteSender)
 	post(a, tag, "/senders/{account}/pause", "pause-sender", "Keep a sender from taking another queue", a.pauseSender, 200)
 	post(a, tag, "/senders/{account}/resume", "resume-sender", "Let a paused sender work again", a.resumeSender, 200)
+	post(a, tag, "/senders/{account}/purge", "purge-sender", "Cancel what waits for this sender alone", a.purgeSender, 200)
 	post(a, tag, "/senders/{account}/block", "block-sender", "Block a sender for a while", a.blockSender, 200)
 	post(a, tag, "/senders/{account}/unblock", "unblock-sender", "Let a blocked sender work again", a.unblockSender, 200)
 
@@ -198,7 +172,9 @@ func (a *API) routes() {
 	patch(a, tag, "/dispatchers/{type}", "patch-dispatcher", "Change a dispatcher", a.patchDispatcher)
 	remove(a, tag, "/dispatchers/{type}", "delete-dispatcher", "Remove a type", a.deleteDispatcher)
 	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
-	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Let a paused type go on", a.resumeDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Go on, and accept again", a.resumeDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/drain", "drain-dispatcher", "Accept nothing more of a type, work off the rest", a.drainDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/purge", "purge-dispatcher", "Cancel what waits of a type", a.purgeDispatcher, 200)
 
 	tag = "subscriptions"
 	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", a.listSubscriptions)
@@ -275,6 +251,8 @@ func (a *API) routes() {
 	remove(a, tag, "/contexts/{name}", "delete-context", "Delete an empty context", a.deleteContext)
 	post(a, tag, "/contexts/{name}/pause", "pause-context", "Send nothing more of a context", a.pauseContext, 200)
 	post(a, tag, "/contexts/{name}/resume", "resume-context", "Let a paused context go on", a.resumeContext, 200)
+	post(a, tag, "/contexts/{name}/drain", "drain-context", "Accept nothing more in a context, work off the rest", a.drainContext, 200)
+	post(a, tag, "/contexts/{name}/purge", "purge-context", "Cancel what waits in a context", a.purgeContext, 200)
 	put(a, tag, "/contexts/{name}/members/{actor}", "put-member", "Give an actor exactly these roles", a.putMember, 200)
 	remove(a, tag, "/contexts/{name}/members/{actor}", "delete-member", "Take an actor out of a context", a.deleteMember)
 	get(a, tag, "/actors", "list-actors", "List actors", a.listActors)

@@ -121,6 +121,10 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 			d.want(201, "POST", "/transactions", `{"type": "sign", "queue": "`+name()+`"}`)
 			return pool
 		}, tells: last},
+		"POST /senders/{account}/purge": {arrange: func() string {
+			d.want(201, "POST", "/transactions", `{"type": "sign", "queue": "`+name()+`", "sender": "acct"}`)
+			return sender
+		}},
 		"POST /pools/{name}/resume": {arrange: func() string { return pool }},
 
 		"PUT /dispatchers/{type}":         {arrange: func() string { return "/dispatchers/new" }, body: `{"worker_url": "http://127.0.0.1:1/"}`},
@@ -128,6 +132,9 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /dispatchers/{type}":      {arrange: made("/dispatchers/old", `{"worker_url": "http://127.0.0.1:1/"}`)},
 		"POST /dispatchers/{type}/pause":  {arrange: waits(pay), tells: last},
 		"POST /dispatchers/{type}/resume": {arrange: func() string { return pay }},
+
+		"POST /dispatchers/{type}/purge": {arrange: waits(pay)},
+		"POST /dispatchers/{type}/drain": {arrange: made("/dispatchers/last", `{"worker_url": "http://127.0.0.1:1/"}`)},
 
 		"PUT /subscriptions/{name}":                {arrange: func() string { return "/subscriptions/new" }, body: hook},
 		"PATCH /subscriptions/{name}":              {arrange: made(hooked, hook), action: "put"},
@@ -173,6 +180,8 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /contexts/{name}":              {arrange: made("/contexts/old", `{}`)},
 		"POST /contexts/{name}/pause":          {arrange: waits("/contexts/default"), tells: last},
 		"POST /contexts/{name}/resume":         {arrange: func() string { return "/contexts/default" }},
+		"POST /contexts/{name}/drain":          {arrange: made(shop, `{}`)},
+		"POST /contexts/{name}/purge":          {arrange: waits("/contexts/default")},
 		"PUT /contexts/{name}/members/{actor}": {arrange: func() string { return shop + "/members" + strings.TrimPrefix(actor(), "/actors") }, body: `{"roles": ["reader"]}`, action: "member"},
 		"DELETE /contexts/{name}/members/{actor}": {arrange: func() string {
 			return made(shop+"/members"+strings.TrimPrefix(actor(), "/actors"), `{"roles": ["reader"]}`)()

@@ -31,12 +31,13 @@ type contextView struct {
 	DeclaredQueues bool      `json:"declared_queues"`
 	MaxDepth       int       `json:"max_depth"`
 	Paused         bool      `json:"paused"`
+	Draining       bool      `json:"draining" doc:"it accepts nothing more"`
 	Version        int64     `json:"version"`
 	CreatedAt      time.Time `json:"created_at"`
 }
 
 func viewContext(c *pg.Context, m *pg.Members) contextView {
-	return contextView{c.Name, m.Admins, m.Executors, m.Readers, c.RequireKey, c.DeclaredQueues, c.MaxDepth, c.Paused, c.Version, c.CreatedAt.UTC()}
+	return contextView{c.Name, m.Admins, m.Executors, m.Readers, c.RequireKey, c.DeclaredQueues, c.MaxDepth, c.Paused, c.Draining, c.Version, c.CreatedAt.UTC()}
 }
 
 type contextOutput struct {
@@ -191,4 +192,14 @@ func (a *API) pauseContext(ctx context.Context, in *contextActionInput) (*leverO
 
 func (a *API) resumeContext(ctx context.Context, in *contextActionInput) (*leverOutput, error) {
 	return lever(a.Store.PauseContext(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
+}
+
+// drainContext accepts nothing more in a context, and works off the rest.
+func (a *API) drainContext(ctx context.Context, in *contextActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainContext(ctx, by(ctx, in.Body.reason()), string(in.Name)))
+}
+
+// purgeContext cancels what waits in a context.
+func (a *API) purgeContext(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
+	return in.purge(ctx, string(in.Name), a.Store.PurgeContext)
 }

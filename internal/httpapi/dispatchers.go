@@ -14,6 +14,7 @@ import (
 type dispatcherView struct {
 	DispatcherSettings
 	Paused    bool      `json:"paused"`
+	Draining  bool      `json:"draining" doc:"it accepts nothing more"`
 	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
 	Warnings  []string  `json:"warnings"`
 	Version   int64     `json:"version"`
@@ -28,7 +29,7 @@ type gateView struct {
 }
 
 func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
-	v := dispatcherView{Paused: d.Paused, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
+	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
 	b, err := json.Marshal(d.Dispatcher)
 	if err == nil {
 		err = json.Unmarshal(b, &v.DispatcherSettings)
@@ -182,4 +183,19 @@ func (a *API) pauseDispatcher(ctx context.Context, in *dispatcherActionInput) (*
 
 func (a *API) resumeDispatcher(ctx context.Context, in *dispatcherActionInput) (*leverOutput, error) {
 	return lever(a.Store.PauseDispatcher(ctx, by(ctx, in.Body.reason()), string(in.Type), false))
+}
+
+// drainDispatcher accepts nothing more of a type, and works off the rest.
+func (a *API) drainDispatcher(ctx context.Context, in *dispatcherActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainDispatcher(ctx, by(ctx, in.Body.reason()), string(in.Type)))
+}
+
+type purgeDispatcherInput struct {
+	Type name `path:"type"`
+	Purging
+}
+
+// purgeDispatcher cancels what waits of a type.
+func (a *API) purgeDispatcher(ctx context.Context, in *purgeDispatcherInput) (*purgeOutput, error) {
+	return in.purge(ctx, string(in.Type), a.Store.PurgeDispatcher)
 }

@@ -1,6 +1,10 @@
 package httpapi
 
-import "context"
+import (
+	"context"
+
+	"github.com/danielgtaylor/huma/v2"
+)
 
 // OpenAPI returns the contract, OpenAPI 3.1 as YAML, with all routes. It needs neither store nor network.
 func OpenAPI() ([]byte, error) {
@@ -21,4 +25,31 @@ func Operations() []string {
 		}
 	}
 	return list
+}
+
+// document is huma's configuration: the head of the OpenAPI document, and its traps turned off.
+func (a *API) document() huma.Config {
+	version := a.Version
+	if version == "" {
+		version = "dev"
+	}
+	c := huma.DefaultConfig("Postern", version)
+	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer."
+	c.CreateHooks = nil
+	c.DocsPath, c.SchemasPath = "", ""
+	c.RejectUnknownQueryParameters = true
+	c.Tags = []*huma.Tag{
+		{Name: "transactions", Description: "What must go out once, in order."},
+		{Name: "queues", Description: "The ordering key."},
+		{Name: "senders", Description: "Scarce accounts that sign."},
+		{Name: "pools", Description: "Sets of senders."},
+		{Name: "dispatchers", Description: "The settings of one transaction type."},
+		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
+		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
+		{Name: "authorizations", Description: "Who may send batches of which shape."},
+		{Name: "leader", Description: "Events call tools, and results go out through channels."},
+		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
+		{Name: "service", Description: "The service itself."},
+	}
+	return c
 }

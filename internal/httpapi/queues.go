@@ -229,35 +229,10 @@ func (a *API) drainQueue(ctx context.Context, in *queueActionInput) (*leverOutpu
 
 type purgeInput struct {
 	Name name `path:"name"`
-	Trial
-	Body *struct {
-		Max    int    `json:"max,omitempty" minimum:"1" maximum:"10000" default:"10000" doc:"No more than these, oldest first."`
-		Reason string `json:"reason,omitempty" maxLength:"1000"`
-	}
-}
-
-type purgeOutput struct {
-	Body struct {
-		Result    string `json:"result" enum:"done"`
-		Changed   bool   `json:"changed"`
-		Cancelled int    `json:"cancelled"`
-		More      bool   `json:"more" doc:"some wait still: max was reached"`
-		DryRun    bool   `json:"dry_run,omitempty" doc:"true: this is what it would do"`
-	}
+	Purging
 }
 
 // purgeQueue cancels what waits, oldest first; what is in flight goes on, and so do posts.
 func (a *API) purgeQueue(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
-	most, reason := bulkMost, ""
-	if in.Body != nil {
-		or(&in.Body.Max, bulkMost)
-		most, reason = in.Body.Max, in.Body.Reason
-	}
-	n, more, err := a.Store.PurgeQueue(ctx, by(ctx, reason), string(in.Name), most)
-	if err != nil {
-		return nil, err
-	}
-	out := &purgeOutput{}
-	out.Body.Result, out.Body.Changed, out.Body.Cancelled, out.Body.More, out.Body.DryRun = "done", n > 0, n, more, in.DryRun
-	return out, nil
+	return in.purge(ctx, string(in.Name), a.Store.PurgeQueue)
 }

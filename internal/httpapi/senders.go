@@ -237,3 +237,13 @@ func (a *API) blockSender(ctx context.Context, in *blockInput) (*leverOutput, er
 	}
 	return lever(a.Store.BlockSender(ctx, by(ctx, in.Body.Reason), string(in.Account), until))
 }
+
+type purgeSenderInput struct {
+	Account name `path:"account"`
+	Purging
+}
+
+// purgeSender cancels what waits for this account alone.
+func (a *API) purgeSender(ctx context.Context, in *purgeSenderInput) (*purgeOutput, error) {
+	return in.purge(ctx, string(in.Account), a.Store.PurgeSender)
+}

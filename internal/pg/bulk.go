@@ -103,7 +103,7 @@ func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (c
 		return 0, false, err
 	}
 	if q.Head == nil {
-		return 0, false, s.auditPurge(ctx, by, name)
+		return 0, false, s.auditPurge(ctx, by, "/queues/"+name)
 	}
 	above := int64(0)
 	for {
@@ -115,7 +115,7 @@ func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (c
 			ids, more = ids[:most-cancelled], true
 		}
 		if len(ids) == 0 {
-			return cancelled, more, s.auditPurge(ctx, by, name)
+			return cancelled, more, s.auditPurge(ctx, by, "/queues/"+name)
 		}
 		above = ids[len(ids)-1].Seq
 		done, err := s.Bulk(ctx, by, ids, dry, s.cancelWaits)
@@ -155,11 +155,11 @@ func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time
 	return list, known(err)
 }
 
-// auditPurge keeps who purged a queue, beside the rows of what was cancelled.
-func (s *Store) auditPurge(ctx context.Context, by By, name string) error {
+// auditPurge keeps who purged what, beside the rows of what was cancelled.
+func (s *Store) auditPurge(ctx context.Context, by By, object string) error {
 	return s.run(ctx, func(t *txn) error {
 		b := &pgx.Batch{}
-		s.audit(b, by, "purge", "/queues/"+name)
+		s.audit(b, by, "purge", object)
 		return t.commit(ctx, b)
 	})
 }

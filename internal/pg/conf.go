@@ -21,6 +21,7 @@ type Dispatcher struct {
 	ContextID int32
 	PoolID    int32 // 0 = the type needs no sender
 	Paused    bool
+	Draining  bool // it accepts nothing more
 	Removed   bool
 	Failures  int // of the gate: calls in a row that could not reach the worker
 	GateUntil *time.Time

@@ -18,6 +18,7 @@ type Context struct {
 	RequireKey     bool // a transaction without an idempotency key is refused
 	DeclaredQueues bool // a queue that nobody configured is refused
 	Paused         bool
+	Draining       bool // it accepts nothing more
 	Version        int64
 	CreatedAt      time.Time
 }
@@ -33,14 +34,14 @@ func (s *Store) ContextByID(id int32) *Context { return s.conf.view.Load().tenan
 
 // contexts reads the tenants: all of them, or the one of a name.
 func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {
-	rows, err := db.Query(ctx, `SELECT context_id, name, max_depth, require_key, declared_queues, paused, version, created_at
+	rows, err := db.Query(ctx, `SELECT context_id, name, max_depth, require_key, declared_queues, paused, draining, version, created_at
 		FROM postern.context WHERE removed_at IS NULL AND ($1 = '' OR name = $1) ORDER BY name`, name)
 	if err != nil {
 		return nil, known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Context, error) {
 		c := &Context{}
-		return c, row.Scan(&c.ID, &c.Name, &c.MaxDepth, &c.RequireKey, &c.DeclaredQueues, &c.Paused, &c.Version, &c.CreatedAt)
+		return c, row.Scan(&c.ID, &c.Name, &c.MaxDepth, &c.RequireKey, &c.DeclaredQueues, &c.Paused, &c.Draining, &c.Version, &c.CreatedAt)
 	})
 	return list, known(err)
 }
@@ -202,7 +203,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, before.ID)
 		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
-		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, version = version + 1 WHERE context_id = $1`, before.ID)
+		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1 WHERE context_id = $1`, before.ID)
 		by.Context = s.Context(System).ID // nobody reads the rows of the one that is gone
 		s.auditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
 		return t.commit(ctx, b)
@@ -213,13 +214,14 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 	return s.reconfigured(ctx)
 }
 
-// PauseContext stops what a context sends out, or lets it go on: the lanes of all its types are closed, those
+// PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are closed, those
 // of types that come later too. Calls that are out end, and posts are accepted all the while.
 func (s *Store) PauseContext(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, version = version + 1
-		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND paused <> $3`,
-		`SELECT version, removed_at IS NOT NULL FROM postern.context WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
+	return s.setFlag(ctx, by, verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, draining = draining AND $3, version = version + 1
+		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockContext, name, paused)
 }
+
+const lockContext = `SELECT version, removed_at IS NOT NULL FROM postern.context WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
 // lastAdmin refuses to leave a context to nobody.
 func lastAdmin(name string) error {

@@ -19,7 +19,7 @@ type querier interface {
 
 // dispatchers reads dispatchers: of one context unless 0, of one type unless "".
 func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
-	rows, err := db.Query(ctx, `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused,
+	rows, err := db.Query(ctx, `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
 			d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at
 		FROM postern.dispatcher d WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`, contextID, typ)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, ty
 		d := &Dispatcher{}
 		var typ string
 		var settings []byte
-		if err := rows.Scan(&d.ID, &d.ContextID, &typ, &settings, &d.PoolID, &d.Paused, &d.Removed, &d.Failures, &d.GateUntil, &d.GateWhy,
+		if err := rows.Scan(&d.ID, &d.ContextID, &typ, &settings, &d.PoolID, &d.Paused, &d.Draining, &d.Removed, &d.Failures, &d.GateUntil, &d.GateWhy,
 			&d.Version, &d.CreatedAt); err != nil {
 			return nil, err
 		}
@@ -132,13 +132,14 @@ func matchVersion(want, have int64, created bool) error {
 	return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
 }
 
-// PauseDispatcher stops or lets on what a type sends out. Calls that are out end; what waits in the
+// PauseDispatcher stops or lets on what a type sends out, and ends a drain. Calls that are out end; what waits in the
 // lanes stays there.
 func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, version = version + 1
-		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND paused <> $3`,
-		`SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, typ, paused)
+	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, draining = draining AND $3, version = version + 1
+		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockDispatcher, typ, paused)
 }
+
+const lockDispatcher = `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`
 
 // RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
 // lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
@@ -169,7 +170,7 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait or are out: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
 		}
 		b = &pgx.Batch{}
-		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, version = version + 1
+		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1
 			WHERE context_id = $1 AND type = $2`, by.Context, typ)
 		s.audit(b, by, "delete", "/dispatchers/"+typ)
 		return t.commit(ctx, b)

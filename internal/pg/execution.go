@@ -18,7 +18,7 @@ func (v *Batch) submission(contextID int32) *Submission {
 	f, none := v.Actions.Functions()[v.Index], 0
 	data := v.Payload()
 	hash := sha256.Sum256(append([]byte("processor\x00"+f.ContractAddress+"\x00"), data...))
-	return &Submission{ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
+	return &Submission{held: true, ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
 		Hash: hash[:], Actor: v.Initiator, Type: f.ContractAddress, Data: data, MaxRetries: &none}
 }
 

@@ -33,7 +33,8 @@ type Submission struct {
 	DependsOn   []string   // ids or uids: it goes out only after all of them are DONE (S2.15)
 	Insertion   *Insertion // a place in its queue; IngestBatch alone heeds it
 
-	redrive *By // who redrives, for the audit row in the same commit
+	held    bool // made of what is held already: a drain lets it pass
+	redrive *By  // who redrives, for the audit row in the same commit
 }
 
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
@@ -288,6 +289,9 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	}
 	if d == nil || d.Removed {
 		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
+	}
+	if err := s.closed(sub, d); err != nil {
+		return outbox.ID{}, err
 	}
 	var senderID int32
 	if sub.Sender != "" {

@@ -1,0 +1,110 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// DrainContext makes a context accept nothing more and work off the rest; resume ends it.
+func (s *Store) DrainContext(ctx context.Context, by By, name string) (LeverResult, error) {
+	return s.setFlag(ctx, by, "drain", "/contexts/"+name, `UPDATE postern.context SET draining = $3, version = version + 1
+		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND NOT draining`, lockContext, name, true)
+}
+
+// DrainDispatcher makes a type accept nothing more and work off the rest; resume ends it.
+func (s *Store) DrainDispatcher(ctx context.Context, by By, typ string) (LeverResult, error) {
+	return s.setFlag(ctx, by, "drain", "/dispatchers/"+typ, `UPDATE postern.dispatcher SET draining = $3, version = version + 1
+		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND NOT draining`, lockDispatcher, typ, true)
+}
+
+// closed refuses what is posted to a context or a type that is drained. What others made of what they hold, as
+// processors do of batches, is a part of the rest that is worked off.
+func (s *Store) closed(sub *Submission, d *Dispatcher) error {
+	switch c := s.ContextByID(sub.ContextID); {
+	case sub.held:
+	case c != nil && c.Draining:
+		return fault.New(fault.Conflict, "queue_draining", "context %s accepts nothing more until it is resumed", c.Name)
+	case d.Draining:
+		return fault.New(fault.Conflict, "queue_draining", "type %s accepts nothing more until it is resumed", d.Type)
+	}
+	return nil
+}
+
+// PurgeContext, PurgeDispatcher and PurgeSender are PurgeQueue for all queues of a context, for what waits of one
+// type, or for what only one account may sign: queue by queue, oldest first.
+func (s *Store) PurgeContext(ctx context.Context, by By, name string, most int) (cancelled int, more bool, err error) {
+	t, err := s.Tenant(ctx, name)
+	if err != nil {
+		return 0, false, err
+	}
+	return s.purge(ctx, by, "/contexts/"+name, t.Version, most, "", "")
+}
+
+func (s *Store) PurgeDispatcher(ctx context.Context, by By, typ string, most int) (cancelled int, more bool, err error) {
+	d, err := s.Dispatcher(ctx, by.Context, typ)
+	if err != nil {
+		return 0, false, err
+	}
+	return s.purge(ctx, by, "/dispatchers/"+typ, d.Version, most, typ, "")
+}
+
+func (s *Store) PurgeSender(ctx context.Context, by By, account string, most int) (cancelled int, more bool, err error) {
+	v, err := s.Sender(ctx, by.Context, account)
+	if err != nil {
+		return 0, false, err
+	}
+	return s.purge(ctx, by, "/senders/"+account, v.Version, most, "", account)
+}
+
+func (s *Store) purge(ctx context.Context, by By, object string, version int64, most int, typ, account string) (cancelled int, more bool, err error) {
+	if err := by.seen(version); err != nil {
+		return 0, false, err
+	}
+	by.Match = nil // it was about the object
+	dry := jointOf(ctx) != nil
+	begin, err := s.Now(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	var above place
+	for {
+		// by the key of queues that hold something, and by that of tasks in each
+		rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', t.epoch FROM postern.queue q
+			CROSS JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.epoch FROM postern.task t WHERE t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
+				AND (t.queue_id, t.seq) > ($2, $3) AND t.created_at <= $4 AND t.seq IS DISTINCT FROM q.cur_seq AND ($6 = '' OR t.type = $6)
+				AND ($7 = '' OR t.sender_id = (SELECT s.sender_id FROM postern.sender s WHERE (s.context_id, s.account) = ($1, $7)))
+				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+				ORDER BY t.seq LIMIT $5) t
+			WHERE q.context_id = $1 AND q.queue_id >= $2 AND q.phase <> 'IDLE' ORDER BY q.queue_id, t.seq LIMIT $5`,
+			by.Context, above.queue, above.seq, begin, min(bulkChunk, most-cancelled+1), typ, account)
+		if err != nil {
+			return cancelled, false, known(err)
+		}
+		ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
+			return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
+		})
+		if err != nil {
+			return cancelled, false, known(err)
+		}
+		if len(ids) > most-cancelled {
+			ids, more = ids[:most-cancelled], true
+		}
+		if len(ids) == 0 {
+			return cancelled, more, s.auditPurge(ctx, by, object)
+		}
+		above = placeOf(ids[len(ids)-1])
+		done, err := s.Bulk(ctx, by, ids, dry, s.cancelWaits)
+		for _, p := range done {
+			if p.Changed {
+				cancelled++
+			}
+		}
+		if err != nil {
+			return cancelled, true, err
+		}
+	}
+}
