@@ -73,29 +73,12 @@ type actorsOutput struct {
 }
 
 func (a *API) listActors(ctx context.Context, in *namedPage) (*actorsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, before := []any{"actors"}, ""
-	if err := p.read(filters, &before); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Actors(ctx, before, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &actorsOutput{}
-	out.Body.Items = []actorView{}
-	for i, v := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewActor(v))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"actors"},
+		func(after string, limit int) ([]*pg.Actor, error) { return a.Store.Actors(ctx, after, limit) },
+		func(v *pg.Actor) string { return v.ID }, plainly(viewActor))
+	return out, err
 }
 
 type actorInput struct {

@@ -62,29 +62,14 @@ type apiKeysOutput struct {
 }
 
 func (a *API) listAPIKeys(ctx context.Context, in *namedPage) (*apiKeysOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, before := []any{"api-keys", contextID(ctx)}, uuid.Nil
-	if err := p.read(filters, &before); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Keys(ctx, contextID(ctx), before, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &apiKeysOutput{}
-	out.Body.Items = []apiKeyView{}
-	for i, k := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewAPIKey(k, scopeOf(ctx).Context.Name))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"api-keys", contextID(ctx)},
+		func(after uuid.UUID, limit int) ([]*pg.Key, error) {
+			return a.Store.Keys(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Key) uuid.UUID { return v.ID }, plainly(func(k *pg.Key) apiKeyView { return viewAPIKey(k, scopeOf(ctx).Context.Name) }))
+	return out, err
 }
 
 type apiKeyInput struct {

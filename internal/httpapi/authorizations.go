@@ -91,33 +91,14 @@ type authorizationsOutput struct {
 }
 
 func (a *API) listAuthorizations(ctx context.Context, in *namedPage) (*authorizationsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"authorizations"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &authorizationsOutput{}
-	out.Body.Items = []authorizationView{}
-	for i, v := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Label)
-			break
-		}
-		view, err := viewAuthorization(v)
-		if err != nil {
-			return nil, err
-		}
-		out.Body.Items = append(out.Body.Items, view)
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"authorizations"},
+		func(after string, limit int) ([]*pg.Authorization, error) {
+			return a.Store.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit)
+		},
+		func(v *pg.Authorization) string { return v.Label }, viewAuthorization)
+	return out, err
 }
 
 type authorizationInput struct {

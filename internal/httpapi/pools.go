@@ -52,29 +52,14 @@ type poolsOutput struct {
 }
 
 func (a *API) listPools(ctx context.Context, in *namedPage) (*poolsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"pools"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.SenderPools(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &poolsOutput{}
-	out.Body.Items = []poolView{}
-	for i, v := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewPool(v))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"pools"},
+		func(after string, limit int) ([]*pg.Pool, error) {
+			return a.Store.SenderPools(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Pool) string { return v.Name }, plainly(viewPool))
+	return out, err
 }
 
 type poolInput struct {

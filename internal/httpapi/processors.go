@@ -72,29 +72,14 @@ type processorsOutput struct {
 }
 
 func (a *API) listProcessors(ctx context.Context, in *namedPage) (*processorsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"processors"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Processors(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &processorsOutput{}
-	out.Body.Items = []processorView{}
-	for i, v := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewProcessor(v))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"processors"},
+		func(after string, limit int) ([]*pg.Processor, error) {
+			return a.Store.Processors(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Processor) string { return v.Name }, plainly(viewProcessor))
+	return out, err
 }
 
 type processorInput struct {

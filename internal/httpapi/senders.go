@@ -67,29 +67,14 @@ type namedPage struct {
 }
 
 func (a *API) listSenders(ctx context.Context, in *namedPage) (*sendersOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"senders"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Senders(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &sendersOutput{}
-	out.Body.Items = []senderView{}
-	for i, s := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Account)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewSender(s))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"senders"},
+		func(after string, limit int) ([]*pg.Sender, error) {
+			return a.Store.Senders(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Sender) string { return v.Account }, plainly(viewSender))
+	return out, err
 }
 
 type senderInput struct {

@@ -82,29 +82,14 @@ type subscriptionsOutput struct {
 }
 
 func (a *API) listSubscriptions(ctx context.Context, in *namedPage) (*subscriptionsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"subscriptions"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Subscriptions(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &subscriptionsOutput{}
-	out.Body.Items = []subscriptionView{}
-	for i, s := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, a.viewSubscription(s))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"subscriptions"},
+		func(after string, limit int) ([]*pg.Subscription, error) {
+			return a.Store.Subscriptions(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Subscription) string { return v.Name }, plainly(a.viewSubscription))
+	return out, err
 }
 
 type subscriptionInput struct {

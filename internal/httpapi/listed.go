@@ -1,0 +1,46 @@
+package httpapi
+
+import "context"
+
+// listed is one page of a list.
+type listed[V any] struct {
+	Items []V     `json:"items"`
+	Next  *string `json:"next"`
+}
+
+// listBy answers a page of what is listed by its name or id: fetch reads up to limit things that come after one
+// (the zero key: from the first on), key is what a thing is listed by, view how it is shown.
+func listBy[T, V, K any](ctx context.Context, a *API, in *namedPage, filters []any, fetch func(after K, limit int) ([]T, error),
+	key func(T) K, view func(T) (V, error)) (body listed[V], link string, err error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return body, "", err
+	}
+	var after K
+	if err := p.read(filters, &after); err != nil {
+		return body, "", err
+	}
+	found, err := fetch(after, limit+1)
+	if err != nil {
+		return body, "", err
+	}
+	body.Items = []V{}
+	for i, v := range found {
+		if i == limit {
+			body.Next, link = p.next(ctx, filters, key(found[i-1]))
+			break
+		}
+		shown, err := view(v)
+		if err != nil {
+			return body, "", err
+		}
+		body.Items = append(body.Items, shown)
+	}
+	return body, link, nil
+}
+
+// plainly is a view that cannot fail.
+func plainly[T, V any](view func(T) V) func(T) (V, error) {
+	return func(v T) (V, error) { return view(v), nil }
+}
