@@ -10,13 +10,12 @@ import (
 type DueProcessor struct {
 	Context int32
 	Name    string
-	Tick    bool // its interval is over, and somebody stands in a line
 }
 
 // One look at all processors: by the index of their key, and of each the two rows of its lines and what it executes, or
 // waits for, by the partial indexes. An execution is due when its transaction has ended, or, after a second, when there
 // is none: whoever ticked is still posting it, or died.
-const dueSQL = `SELECT p.context_id, p.name, d.tick, d.tick OR d.moved
+const dueSQL = `SELECT p.context_id, p.name, d.tick OR d.moved
 	FROM postern.processor p CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
 	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing') x ON true
 	CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM postern.batch_line l WHERE l.processor_id = p.processor_id AND l.length > 0) AS line,
@@ -37,7 +36,7 @@ func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int
 	}
 	var p DueProcessor
 	var now bool
-	_, err = pgx.ForEachRow(rows, []any{&p.Context, &p.Name, &p.Tick, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&p.Context, &p.Name, &now}, func() error {
 		busy++
 		if now {
 			due = append(due, p)

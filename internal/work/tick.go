@@ -61,7 +61,8 @@ func (e *Engine) TickOnce(ctx context.Context) (int, error) {
 }
 
 func (e *Engine) tick(ctx context.Context, p pg.DueProcessor) error {
-	if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil || !p.Tick {
+	// Also where an execution has just ended: its processor may tick again, which is compared behind the lock.
+	if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil {
 		return err
 	}
 	out, err := e.Store.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
