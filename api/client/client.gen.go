@@ -66,6 +66,26 @@ const (
 	BatchViewStateWaitingCallback BatchViewState = "Waiting_Callback"
 )
 
+// Defines values for ChannelSettingsKind.
+const (
+	ChannelSettingsKindCap       ChannelSettingsKind = "cap"
+	ChannelSettingsKindIntegrity ChannelSettingsKind = "integrity"
+)
+
+// Defines values for ChannelViewKind.
+const (
+	ChannelViewKindCap       ChannelViewKind = "cap"
+	ChannelViewKindIntegrity ChannelViewKind = "integrity"
+)
+
+// Defines values for ChannelViewState.
+const (
+	ChannelViewStateBlocked ChannelViewState = "blocked"
+	ChannelViewStateBusy    ChannelViewState = "busy"
+	ChannelViewStateOpen    ChannelViewState = "open"
+	ChannelViewStatePaused  ChannelViewState = "paused"
+)
+
 // Defines values for DeliveryViewState.
 const (
 	DeliveryViewStateDelivered DeliveryViewState = "delivered"
@@ -124,6 +144,15 @@ const (
 const (
 	LeverOutputBodyResultDone    LeverOutputBodyResult = "done"
 	LeverOutputBodyResultPending LeverOutputBodyResult = "pending"
+)
+
+// Defines values for MessageViewSet.
+const (
+	MessageViewSetAcked   MessageViewSet = "acked"
+	MessageViewSetActive  MessageViewSet = "active"
+	MessageViewSetDropped MessageViewSet = "dropped"
+	MessageViewSetOffered MessageViewSet = "offered"
+	MessageViewSetQueued  MessageViewSet = "queued"
 )
 
 // Defines values for NewAPIKeyOnly.
@@ -231,6 +260,13 @@ const (
 	SenderViewStateWAITINGINCLUSION SenderViewState = "WAITING_INCLUSION"
 )
 
+// Defines values for SourceEventViewOutcome.
+const (
+	SourceEventViewOutcomeFailed     SourceEventViewOutcome = "failed"
+	SourceEventViewOutcomeStale      SourceEventViewOutcome = "stale"
+	SourceEventViewOutcomeSuccessful SourceEventViewOutcome = "successful"
+)
+
 // Defines values for SourceEventViewStatus.
 const (
 	SourceEventViewStatusActive     SourceEventViewStatus = "Active"
@@ -241,6 +277,7 @@ const (
 
 // Defines values for SourceSettingsKind.
 const (
+	SourceSettingsKindDevnet   SourceSettingsKind = "devnet"
 	SourceSettingsKindHTTPJSON SourceSettingsKind = "http_json"
 	SourceSettingsKindPush     SourceSettingsKind = "push"
 	SourceSettingsKindSui      SourceSettingsKind = "sui"
@@ -260,6 +297,7 @@ const (
 
 // Defines values for SourceViewKind.
 const (
+	SourceViewKindDevnet   SourceViewKind = "devnet"
 	SourceViewKindHTTPJSON SourceViewKind = "http_json"
 	SourceViewKindPush     SourceViewKind = "push"
 	SourceViewKindSui      SourceViewKind = "sui"
@@ -360,6 +398,21 @@ const (
 const (
 	VertexKindVariantOffChain VertexKindVariant = "off_chain"
 	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
+)
+
+// Defines values for ListChannelsParamsKind.
+const (
+	ListChannelsParamsKindCap       ListChannelsParamsKind = "cap"
+	ListChannelsParamsKindIntegrity ListChannelsParamsKind = "integrity"
+)
+
+// Defines values for ListMessagesParamsSet.
+const (
+	ListMessagesParamsSetAcked   ListMessagesParamsSet = "acked"
+	ListMessagesParamsSetActive  ListMessagesParamsSet = "active"
+	ListMessagesParamsSetDropped ListMessagesParamsSet = "dropped"
+	ListMessagesParamsSetOffered ListMessagesParamsSet = "offered"
+	ListMessagesParamsSetQueued  ListMessagesParamsSet = "queued"
 )
 
 // Defines values for ListDeliveriesParamsState.
@@ -852,6 +905,96 @@ type CallbackInput struct {
 	URL string   `json:"url"`
 }
 
+// ChannelSettings defines model for ChannelSettings.
+type ChannelSettings struct {
+	// Cap cap: the object that it is.
+	Cap *string `json:"cap,omitempty"`
+
+	// Capacity integrity: how many messages are offered at most; more are stored, and wait. 100 unless said.
+	Capacity *int64 `json:"capacity,omitempty"`
+
+	// GasCoin cap
+	GasCoin *string `json:"gas_coin,omitempty"`
+
+	// Kind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes, of which none is lost.
+	Kind ChannelSettingsKind `json:"kind"`
+
+	// MaxRetries integrity: nacks after which a message is dropped, with a record. 5 unless said.
+	MaxRetries *int64 `json:"max_retries,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// RetryInterval integrity
+	//
+	// Examples: 5s
+	RetryInterval *string `json:"retry_interval,omitempty"`
+
+	// StaleAfter integrity: what is held for longer is taken back.
+	//
+	// Examples: 5m
+	StaleAfter *string `json:"stale_after,omitempty"`
+
+	// SweepInterval integrity
+	//
+	// Examples: 30s
+	SweepInterval *string `json:"sweep_interval,omitempty"`
+
+	// Wallet cap
+	Wallet *string `json:"wallet,omitempty"`
+
+	// WorkerURL cap: its own worker; else that of the dispatcher leader.result.
+	WorkerURL *string `json:"worker_url,omitempty"`
+}
+
+// ChannelSettingsKind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes, of which none is lost.
+type ChannelSettingsKind string
+
+// ChannelView defines model for ChannelView.
+type ChannelView struct {
+	Active      *int64  `json:"active,omitempty"`
+	BlockReason *string `json:"block_reason,omitempty"`
+
+	// BlockedUntil missing beside a block_reason: until somebody unblocks it
+	BlockedUntil *time.Time      `json:"blocked_until,omitempty"`
+	Cap          *string         `json:"cap,omitempty"`
+	Capacity     *int64          `json:"capacity,omitempty"`
+	CreatedAt    time.Time       `json:"created_at"`
+	Dropped      *int64          `json:"dropped,omitempty"`
+	GasCoin      *string         `json:"gas_coin,omitempty"`
+	Kind         ChannelViewKind `json:"kind"`
+	LastUsedAt   *time.Time      `json:"last_used_at,omitempty"`
+	MaxRetries   *int64          `json:"max_retries,omitempty"`
+	Name         string          `json:"name"`
+	Offered      *int64          `json:"offered,omitempty"`
+
+	// Queued counted to 100,000, as the others
+	Queued        *int64  `json:"queued,omitempty"`
+	RetryInterval *string `json:"retry_interval,omitempty"`
+	StaleAfter    *string `json:"stale_after,omitempty"`
+
+	// State cap
+	State         *ChannelViewState `json:"state,omitempty"`
+	SweepInterval *string           `json:"sweep_interval,omitempty"`
+	Version       int64             `json:"version"`
+	Wallet        *string           `json:"wallet,omitempty"`
+	WorkerURL     *string           `json:"worker_url,omitempty"`
+}
+
+// ChannelViewKind defines model for ChannelView.Kind.
+type ChannelViewKind string
+
+// ChannelViewState cap
+type ChannelViewState string
+
+// ChannelsOutputBody defines model for ChannelsOutputBody.
+type ChannelsOutputBody struct {
+	Items []ChannelView `json:"items"`
+	Next  *string       `json:"next"`
+}
+
 // Check defines model for Check.
 type Check struct {
 	Detail *string `json:"detail,omitempty"`
@@ -1089,6 +1232,36 @@ type ErrorView struct {
 	Message string  `json:"message"`
 }
 
+// EventBulkFilter defines model for EventBulkFilter.
+type EventBulkFilter struct {
+	// CreatedAfter inclusive
+	CreatedAfter *time.Time `json:"created_after,omitempty"`
+
+	// CreatedBefore exclusive
+	CreatedBefore *time.Time `json:"created_before,omitempty"`
+
+	// Digest A string, or a list of which one must hold.
+	Digest json.RawMessage `json:"digest,omitempty"`
+
+	// Source A string, or a list of which one must hold.
+	Source json.RawMessage `json:"source,omitempty"`
+
+	// Tool A string, or a list of which one must hold.
+	Tool json.RawMessage `json:"tool,omitempty"`
+}
+
+// EventError defines model for EventError.
+type EventError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// EventHistoryOutputBody defines model for EventHistoryOutputBody.
+type EventHistoryOutputBody struct {
+	Items []EventMoveView `json:"items"`
+	Next  *string         `json:"next"`
+}
+
 // EventIdentity defines model for EventIdentity.
 type EventIdentity struct {
 	Checkpoint *string `json:"checkpoint,omitempty"`
@@ -1096,6 +1269,26 @@ type EventIdentity struct {
 
 	// Index of the event in what the digest is of
 	Index *int64 `json:"index,omitempty"`
+}
+
+// EventMoveView defines model for EventMoveView.
+type EventMoveView struct {
+	At time.Time `json:"at"`
+
+	// By an actor, or the node that did it
+	By     string `json:"by"`
+	Detail string `json:"detail"`
+
+	// Event as GET /machines lists them
+	Event string `json:"event"`
+	Fence int64  `json:"fence"`
+
+	// From empty: there was nothing yet
+	From string `json:"from"`
+
+	// Machine event; lever for what people did
+	Machine string `json:"machine"`
+	To      string `json:"to"`
 }
 
 // EventView defines model for EventView.
@@ -1200,6 +1393,19 @@ type HeightInputBody struct {
 	Height int64 `json:"height"`
 }
 
+// HeldMessage defines model for HeldMessage.
+type HeldMessage struct {
+	// Error of the last nack
+	Error *string `json:"error"`
+
+	// Fence to be given with ack and nack
+	Fence   int64           `json:"fence"`
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+	Retries int64           `json:"retries"`
+	SentAt  time.Time       `json:"sent_at"`
+}
+
 // HistoryOutputBody defines model for HistoryOutputBody.
 type HistoryOutputBody struct {
 	Items []HistoryView `json:"items"`
@@ -1275,6 +1481,15 @@ type InvokeOutputBody struct {
 
 	// Variant the one key of what it answered
 	Variant string `json:"variant"`
+}
+
+// JudgeMessageInputBody defines model for JudgeMessageInputBody.
+type JudgeMessageInputBody struct {
+	// Fence as it was given by receive
+	Fence int64 `json:"fence"`
+
+	// Reason nack: why it could not be processed.
+	Reason *string `json:"reason,omitempty"`
 }
 
 // LaneView defines model for LaneView.
@@ -1364,6 +1579,33 @@ type MachinesOutputBody struct {
 type MemberView struct {
 	Actor string   `json:"actor"`
 	Roles []string `json:"roles"`
+}
+
+// MessageView defines model for MessageView.
+type MessageView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Error of the last nack; of one that was dropped, why
+	Error *string `json:"error"`
+	Fence int64   `json:"fence"`
+	ID    string  `json:"id"`
+
+	// Payload of what was acknowledged none is kept
+	Payload json.RawMessage `json:"payload,omitempty"`
+
+	// Retries nacks
+	Retries   int64          `json:"retries"`
+	Set       MessageViewSet `json:"set"`
+	UpdatedAt time.Time      `json:"updated_at"`
+}
+
+// MessageViewSet defines model for MessageView.Set.
+type MessageViewSet string
+
+// MessagesOutputBody defines model for MessagesOutputBody.
+type MessagesOutputBody struct {
+	Items []MessageView `json:"items"`
+	Next  *string       `json:"next"`
 }
 
 // MoveInputBody defines model for MoveInputBody.
@@ -1821,6 +2063,21 @@ type RedriveBody struct {
 	UID *string `json:"uid,omitempty"`
 }
 
+// RedriveEventsInputBody defines model for RedriveEventsInputBody.
+type RedriveEventsInputBody struct {
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// Filter As in the list, of those that are Dead and were not redriven.
+	Filter *EventBulkFilter `json:"filter,omitempty"`
+
+	// Ids ids, or filter with max.
+	Ids []string `json:"ids,omitempty"`
+
+	// Max Required with filter: nothing beyond it is touched.
+	Max    *int64  `json:"max,omitempty"`
+	Reason *string `json:"reason,omitempty"`
+}
+
 // RefusedView defines model for RefusedView.
 type RefusedView struct {
 	Code   string `json:"code"`
@@ -1907,6 +2164,21 @@ type SendInputBody struct {
 	Messages []BatchMessage `json:"messages"`
 }
 
+// SendMessageInputBody defines model for SendMessageInputBody.
+type SendMessageInputBody struct {
+	// ID The sender's name of it: what is brought twice is sent once.
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// SendMessageOutputBody defines model for SendMessageOutputBody.
+type SendMessageOutputBody struct {
+	ID string `json:"id"`
+
+	// Sent false: the channel is full, or it was there. It is stored, and offered later.
+	Sent bool `json:"sent"`
+}
+
 // SenderSettings defines model for SenderSettings.
 type SenderSettings struct {
 	// Account If given, the name in the path.
@@ -1961,26 +2233,42 @@ type SendersOutputBody struct {
 
 // SourceEventView defines model for SourceEventView.
 type SourceEventView struct {
-	Checkpoint *string   `json:"checkpoint"`
-	CreatedAt  time.Time `json:"created_at"`
-	Digest     *string   `json:"digest"`
-	Error      *string   `json:"error"`
-	ID         string    `json:"id"`
+	Checkpoint *string     `json:"checkpoint"`
+	CreatedAt  time.Time   `json:"created_at"`
+	Digest     *string     `json:"digest"`
+	Error      *EventError `json:"error"`
+	ID         string      `json:"id"`
 
 	// Identity how its source names it
 	Identity string `json:"identity"`
 
 	// JSON of one event only
-	JSON      json.RawMessage       `json:"json,omitempty"`
-	NotBefore *time.Time            `json:"not_before"`
-	Retried   int64                 `json:"retried"`
-	Source    string                `json:"source"`
-	Status    SourceEventViewStatus `json:"status"`
+	JSON json.RawMessage `json:"json,omitempty"`
+
+	// NotBefore of the next try
+	NotBefore *time.Time `json:"not_before"`
+
+	// Outcome what its workflow is told; null before that is known
+	Outcome    *SourceEventViewOutcome `json:"outcome"`
+	RedriveOf  *string                 `json:"redrive_of"`
+	RedrivenBy *string                 `json:"redriven_by"`
+
+	// Result the transaction that tells its workflow
+	Result  *string               `json:"result"`
+	Retried int64                 `json:"retried"`
+	Source  string                `json:"source"`
+	Status  SourceEventViewStatus `json:"status"`
 
 	// Tool null if it could not be read
-	Tool      *string   `json:"tool"`
-	UpdatedAt time.Time `json:"updated_at"`
+	Tool *string `json:"tool"`
+
+	// Transaction the last one that called its tool
+	Transaction *string   `json:"transaction"`
+	UpdatedAt   time.Time `json:"updated_at"`
 }
+
+// SourceEventViewOutcome what its workflow is told; null before that is known
+type SourceEventViewOutcome string
 
 // SourceEventViewStatus defines model for SourceEventView.Status.
 type SourceEventViewStatus string
@@ -1999,6 +2287,11 @@ type SourceMap struct {
 	// ID /id unless said.
 	ID *string `json:"id,omitempty"`
 
+	// Input What the tool is given: a pointer, or a URL to GET in which {/pointer} stands for a value of the event. Without it, the event as a whole.
+	//
+	// Examples: /parsedJson/input
+	Input *string `json:"input,omitempty"`
+
 	// Items /events unless said.
 	Items *string `json:"items,omitempty"`
 
@@ -2008,14 +2301,20 @@ type SourceMap struct {
 
 // SourceSettings defines model for SourceSettings.
 type SourceSettings struct {
-	// Filter sui: which events to ask for.
+	// Buffer How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said.
+	Buffer *int64 `json:"buffer,omitempty"`
+
+	// Filter sui: which events to ask for. devnet: members that an event must have, others are passed over.
 	Filter json.RawMessage `json:"filter,omitempty"`
 
-	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. push: POST /events.
+	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events.
 	Kind SourceSettingsKind `json:"kind"`
 
 	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui wants fqn alone.
 	Map SourceMap `json:"map"`
+
+	// MaxRetries How often a tool is called again for one event; 3 unless said.
+	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// Name If given, the name in the path.
 	//
@@ -2033,6 +2332,11 @@ type SourceSettings struct {
 	// Examples: 1s
 	PollEvery *string `json:"poll_every,omitempty"`
 
+	// StaleAfter A call that has not ended for so long is given up, and the workflow told; 30m unless said.
+	//
+	// Examples: 30m
+	StaleAfter *string `json:"stale_after,omitempty"`
+
 	// Start Where a new source begins; earliest unless said.
 	Start *SourceSettingsStart `json:"start,omitempty"`
 
@@ -2040,7 +2344,7 @@ type SourceSettings struct {
 	URL *string `json:"url,omitempty"`
 }
 
-// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. push: POST /events.
+// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events.
 type SourceSettingsKind string
 
 // SourceSettingsOnUndecodable An event that cannot be read: stop before it (default), or store it as Dead and go on.
@@ -2051,6 +2355,7 @@ type SourceSettingsStart string
 
 // SourceView defines model for SourceView.
 type SourceView struct {
+	Buffer    int64     `json:"buffer"`
 	CreatedAt time.Time `json:"created_at"`
 
 	// Cursor after what is stored; missing: from its start
@@ -2065,6 +2370,7 @@ type SourceView struct {
 	LagSeconds float64   `json:"lag_seconds"`
 	LastError  *string   `json:"last_error"`
 	Map        SourceMap `json:"map"`
+	MaxRetries int64     `json:"max_retries"`
 	Name       string    `json:"name"`
 
 	// NextAt when it is asked next
@@ -2074,11 +2380,12 @@ type SourceView struct {
 	PollEvery     string                  `json:"poll_every"`
 
 	// PolledAt when it last answered
-	PolledAt *time.Time      `json:"polled_at"`
-	Start    SourceViewStart `json:"start"`
-	State    SourceViewState `json:"state"`
-	URL      string          `json:"url"`
-	Version  int64           `json:"version"`
+	PolledAt   *time.Time      `json:"polled_at"`
+	StaleAfter string          `json:"stale_after"`
+	Start      SourceViewStart `json:"start"`
+	State      SourceViewState `json:"state"`
+	URL        string          `json:"url"`
+	Version    int64           `json:"version"`
 }
 
 // SourceViewKind defines model for SourceView.Kind.
@@ -2722,6 +3029,95 @@ type SendBatchParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListChannelsParamsKind is a part of ListChannels.
+type ListChannelsParamsKind string
+
+// ListChannelsParams are the parameters of ListChannels; what is zero is not sent.
+type ListChannelsParams struct {
+	Kind  ListChannelsParamsKind `query:"kind"`
+	Limit int64                  `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteChannelParams are the parameters of DeleteChannel; what is zero is not sent.
+type DeleteChannelParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchChannelJSONBody is a part of PatchChannel.
+type PatchChannelJSONBody map[string]interface{}
+
+// PatchChannelParams are the parameters of PatchChannel; what is zero is not sent.
+type PatchChannelParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutChannelParams are the parameters of PutChannel; what is zero is not sent.
+type PutChannelParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// BlockChannelParams are the parameters of BlockChannel; what is zero is not sent.
+type BlockChannelParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListMessagesParamsSet is a part of ListMessages.
+type ListMessagesParamsSet string
+
+// ListMessagesParams are the parameters of ListMessages; what is zero is not sent.
+type ListMessagesParams struct {
+	Set   ListMessagesParamsSet `query:"set"`
+	Limit int64                 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// ReceiveMessageParams are the parameters of ReceiveMessage; what is zero is not sent.
+type ReceiveMessageParams struct {
+	// How long to wait for a message, at most 60s; wins over Prefer: wait=N.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// UnblockChannelParams are the parameters of UnblockChannel; what is zero is not sent.
+type UnblockChannelParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListContextsParams are the parameters of ListContexts; what is zero is not sent.
 type ListContextsParams struct {
 	Limit int64 `query:"limit"`
@@ -2964,6 +3360,22 @@ type ListEventsParams struct {
 	Order         ListEventsParamsOrder    `query:"order"`
 	// next of the page before, with the same filters.
 	Cursor string `query:"cursor"`
+}
+
+// RedriveEventParams are the parameters of RedriveEvent; what is zero is not sent.
+type RedriveEventParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// RedriveEventsParams are the parameters of RedriveEvents; what is zero is not sent.
+type RedriveEventsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
 }
 
 // ListPoolsParams are the parameters of ListPools; what is zero is not sent.
@@ -3859,6 +4271,27 @@ type EnableAuthorizationJSONRequestBody = ReasonBody
 // SendBatchJSONRequestBody defines body for SendBatch for application/json ContentType.
 type SendBatchJSONRequestBody = SendInputBody
 
+// PatchChannelJSONRequestBody defines body for PatchChannel for application/json ContentType.
+type PatchChannelJSONRequestBody PatchChannelJSONBody
+
+// PutChannelJSONRequestBody defines body for PutChannel for application/json ContentType.
+type PutChannelJSONRequestBody = ChannelSettings
+
+// BlockChannelJSONRequestBody defines body for BlockChannel for application/json ContentType.
+type BlockChannelJSONRequestBody = BlockBody
+
+// SendMessageJSONRequestBody defines body for SendMessage for application/json ContentType.
+type SendMessageJSONRequestBody = SendMessageInputBody
+
+// AckMessageJSONRequestBody defines body for AckMessage for application/json ContentType.
+type AckMessageJSONRequestBody = JudgeMessageInputBody
+
+// NackMessageJSONRequestBody defines body for NackMessage for application/json ContentType.
+type NackMessageJSONRequestBody = JudgeMessageInputBody
+
+// UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
+type UnblockChannelJSONRequestBody = ReasonBody
+
 // PatchContextJSONRequestBody defines body for PatchContext for application/json ContentType.
 type PatchContextJSONRequestBody PatchContextJSONBody
 
@@ -3906,6 +4339,12 @@ type ResumeDispatcherJSONRequestBody = ReasonBody
 
 // PushEventsJSONRequestBody defines body for PushEvents for application/json ContentType.
 type PushEventsJSONRequestBody = PushInputBody
+
+// RedriveEventJSONRequestBody defines body for RedriveEvent for application/json ContentType.
+type RedriveEventJSONRequestBody = ReasonBody
+
+// RedriveEventsJSONRequestBody defines body for RedriveEvents for application/json ContentType.
+type RedriveEventsJSONRequestBody = RedriveEventsInputBody
 
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
@@ -4282,6 +4721,18 @@ var Operations = []Operation{
 	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"reason", "dry_run"}},
+	{Name: "ListChannels", Method: "GET", Path: "/channels", Summary: "List channels of both kinds", Query: []string{"kind", "limit", "cursor"}},
+	{Name: "DeleteChannel", Method: "DELETE", Path: "/channels/{name}", Summary: "Take a cap out of use, or remove an empty channel", Query: []string{"reason", "dry_run"}},
+	{Name: "GetChannel", Method: "GET", Path: "/channels/{name}", Summary: "Read one channel"},
+	{Name: "PatchChannel", Method: "PATCH", Path: "/channels/{name}", Summary: "Change a channel", Query: []string{"reason", "dry_run"}},
+	{Name: "PutChannel", Method: "PUT", Path: "/channels/{name}", Summary: "Create or replace a channel", Query: []string{"reason", "dry_run"}},
+	{Name: "BlockChannel", Method: "POST", Path: "/channels/{name}/block", Summary: "Keep results from a cap for a while", Query: []string{"reason", "dry_run"}},
+	{Name: "ListMessages", Method: "GET", Path: "/channels/{name}/messages", Summary: "List the messages of a channel, one set at a time", Query: []string{"set", "limit", "cursor"}},
+	{Name: "SendMessage", Method: "POST", Path: "/channels/{name}/messages", Summary: "Store a message, and offer it"},
+	{Name: "AckMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/ack", Summary: "A message was processed"},
+	{Name: "NackMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/nack", Summary: "A message could not be processed: another gets it"},
+	{Name: "ReceiveMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
+	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"reason", "dry_run"}},
 	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
@@ -4309,6 +4760,10 @@ var Operations = []Operation{
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
+	{Name: "GetEventHistory", Method: "GET", Path: "/events/{id}/history", Summary: "What happened to it, oldest first"},
+	{Name: "RedriveEvent", Method: "POST", Path: "/events/{id}/redrive", Summary: "Bring a Dead event once more, as a new one", Query: []string{"reason", "dry_run"}},
+	{Name: "GetEventWhy", Method: "GET", Path: "/events/{id}/why", Summary: "What it waits for"},
+	{Name: "RedriveEvents", Method: "POST", Path: "/events:redrive", Summary: "Redrive many Dead events", Query: []string{"dry_run"}},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
@@ -4533,6 +4988,78 @@ func (c *Client) SendBatch(ctx context.Context, label string, params *SendBatchP
 	return ask[BatchView](ctx, c, "POST", path, params, body)
 }
 
+// ListChannels: List channels of both kinds. GET /channels
+func (c *Client) ListChannels(ctx context.Context, params *ListChannelsParams) (*Answer[ChannelsOutputBody], error) {
+	path := "/channels"
+	return ask[ChannelsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteChannel: Take a cap out of use, or remove an empty channel. DELETE /channels/{name}
+func (c *Client) DeleteChannel(ctx context.Context, name string, params *DeleteChannelParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/channels/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetChannel: Read one channel. GET /channels/{name}
+func (c *Client) GetChannel(ctx context.Context, name string) (*Answer[ChannelView], error) {
+	path := fmt.Sprintf("/channels/%s", segment(name))
+	return ask[ChannelView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchChannel: Change a channel. PATCH /channels/{name}
+func (c *Client) PatchChannel(ctx context.Context, name string, params *PatchChannelParams, body *PatchChannelJSONRequestBody) (*Answer[ChannelView], error) {
+	path := fmt.Sprintf("/channels/%s", segment(name))
+	return ask[ChannelView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutChannel: Create or replace a channel. PUT /channels/{name}
+func (c *Client) PutChannel(ctx context.Context, name string, params *PutChannelParams, body *PutChannelJSONRequestBody) (*Answer[ChannelView], error) {
+	path := fmt.Sprintf("/channels/%s", segment(name))
+	return ask[ChannelView](ctx, c, "PUT", path, params, body)
+}
+
+// BlockChannel: Keep results from a cap for a while. POST /channels/{name}/block
+func (c *Client) BlockChannel(ctx context.Context, name string, params *BlockChannelParams, body *BlockChannelJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/block", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListMessages: List the messages of a channel, one set at a time. GET /channels/{name}/messages
+func (c *Client) ListMessages(ctx context.Context, name string, params *ListMessagesParams) (*Answer[MessagesOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/messages", segment(name))
+	return ask[MessagesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// SendMessage: Store a message, and offer it. POST /channels/{name}/messages
+func (c *Client) SendMessage(ctx context.Context, name string, body *SendMessageJSONRequestBody) (*Answer[SendMessageOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/messages", segment(name))
+	return ask[SendMessageOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// AckMessage: A message was processed. POST /channels/{name}/messages/{id}/ack
+func (c *Client) AckMessage(ctx context.Context, name string, id string, body *AckMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/messages/%s/ack", segment(name), segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// NackMessage: A message could not be processed: another gets it. POST /channels/{name}/messages/{id}/nack
+func (c *Client) NackMessage(ctx context.Context, name string, id string, body *NackMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/messages/%s/nack", segment(name), segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// ReceiveMessage: Take the oldest message that is offered. POST /channels/{name}/receive
+func (c *Client) ReceiveMessage(ctx context.Context, name string, params *ReceiveMessageParams) (*Answer[HeldMessage], error) {
+	path := fmt.Sprintf("/channels/%s/receive", segment(name))
+	return ask[HeldMessage](ctx, c, "POST", path, params, nil)
+}
+
+// UnblockChannel: Let results through a cap again. POST /channels/{name}/unblock
+func (c *Client) UnblockChannel(ctx context.Context, name string, params *UnblockChannelParams, body *UnblockChannelJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/channels/%s/unblock", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // ListContexts: List the contexts in which one has a role. GET /contexts
 func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (*Answer[ContextsOutputBody], error) {
 	path := "/contexts"
@@ -4693,6 +5220,30 @@ func (c *Client) PushEvents(ctx context.Context, body *PushEventsJSONRequestBody
 func (c *Client) GetEvent(ctx context.Context, id string) (*Answer[SourceEventView], error) {
 	path := fmt.Sprintf("/events/%s", segment(id))
 	return ask[SourceEventView](ctx, c, "GET", path, nil, nil)
+}
+
+// GetEventHistory: What happened to it, oldest first. GET /events/{id}/history
+func (c *Client) GetEventHistory(ctx context.Context, id string) (*Answer[EventHistoryOutputBody], error) {
+	path := fmt.Sprintf("/events/%s/history", segment(id))
+	return ask[EventHistoryOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// RedriveEvent: Bring a Dead event once more, as a new one. POST /events/{id}/redrive
+func (c *Client) RedriveEvent(ctx context.Context, id string, params *RedriveEventParams, body *RedriveEventJSONRequestBody) (*Answer[SourceEventView], error) {
+	path := fmt.Sprintf("/events/%s/redrive", segment(id))
+	return ask[SourceEventView](ctx, c, "POST", path, params, body)
+}
+
+// GetEventWhy: What it waits for. GET /events/{id}/why
+func (c *Client) GetEventWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/events/%s/why", segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
+// RedriveEvents: Redrive many Dead events. POST /events:redrive
+func (c *Client) RedriveEvents(ctx context.Context, params *RedriveEventsParams, body *RedriveEventsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/events:redrive"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // GetLimits: The limits in force. GET /limits

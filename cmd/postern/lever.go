@@ -37,9 +37,11 @@ var levers = []struct {
 		  postern cancel order-4711 --reason "ordered twice"`, nil},
 	{"redrive", "ID|UID...", "Post what ended badly once more", `
 		Post FAILED, UNRESOLVED or CANCELLED transactions again: new ones at the end of their queues, which
-		name what they redrive. What was redriven already is refused, and its successor named.
+		name what they redrive. What was redriven already is refused, and its successor named. Events that
+		are Dead are redriven likewise.
 
-		  postern redrive order-4711`, nil},
+		  postern redrive order-4711
+		  postern redrive events/01a1ffaf-e692-7386-ae9a-38ade7ab2f12`, nil},
 	{"abandon", "ID|UID...", "End what an outage made immovable", `
 		End transactions that are out, or whose cancel stays pending, as UNRESOLVED at once, whatever the
 		worker may still do; a late answer is only recorded, and the sender is blocked until somebody

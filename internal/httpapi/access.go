@@ -171,6 +171,23 @@ var access = map[string]rule{
 	"invoke-tool":   {least: admins},
 	"validate-walk": {least: anyone, where: nowhere},
 
+	"get-event-history": {least: readers},
+	"get-event-why":     {least: readers},
+	"redrive-event":     {least: admins},
+	"redrive-events":    {least: admins},
+	"list-channels":     {least: readers},
+	"get-channel":       {least: readers},
+	"put-channel":       {least: admins},
+	"patch-channel":     {least: admins},
+	"delete-channel":    {least: admins},
+	"block-channel":     {least: admins},
+	"unblock-channel":   {least: admins},
+	"list-messages":     {least: readers},
+	"send-message":      {least: executors, post: true},
+	"receive-message":   {least: executors},
+	"ack-message":       {least: executors},
+	"nack-message":      {least: executors},
+
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role
 	"get-context":    {least: readers, where: byPath},
 	"put-context":    {least: admins, where: byPath}, // a new one: a system admin, as the admin of what is not yet

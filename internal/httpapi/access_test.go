@@ -85,7 +85,7 @@ func leastFor(method, path string) (least int, own bool) {
 		return reads, false
 	case path == "/processors/{name}/tick":
 		return reads, false
-	case path == "/transactions" || path == "/transactions:batch" || path == "/events" || path == "/subscriptions/{name}/ack", slices.Contains(processorPosts, path):
+	case path == "/transactions" || path == "/transactions:batch" || path == "/events" || path == "/subscriptions/{name}/ack", strings.HasPrefix(path, "/channels/{name}/messages"), path == "/channels/{name}/receive", slices.Contains(processorPosts, path):
 		return executes, false
 	case slices.Contains([]string{"/processors/{name}/evict", "/processors/{name}/pause", "/processors/{name}/resume"}, path):
 		return executes, false
@@ -102,7 +102,7 @@ func (w who) wanted(method, path string) int {
 	verb := "operate"
 	if method == "GET" {
 		verb = "read"
-	} else if path == "/transactions" || path == "/transactions:batch" || path == "/events" || slices.Contains(processorPosts, path) && method == "POST" {
+	} else if path == "/transactions" || path == "/transactions:batch" || path == "/events" || (path == "/channels/{name}/messages" || slices.Contains(processorPosts, path)) && method == "POST" {
 		verb = "post"
 	}
 	switch {

@@ -27,7 +27,12 @@ var noLever = map[string]string{
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
 	"POST /tools/{fqn}/invoke": "it records nothing",
 
-	"POST /events": "a post: its source shows who reads it, and how far",
+	"POST /events":                             "a post: its history names who brought it",
+	"POST /events:redrive":                     "as POST /events/{id}/redrive, for many",
+	"POST /channels/{name}/messages":           "a message, of which its channel keeps a record",
+	"POST /channels/{name}/receive":            "likewise",
+	"POST /channels/{name}/messages/{id}/ack":  "likewise",
+	"POST /channels/{name}/messages/{id}/nack": "likewise",
 }
 
 // pulled is one lever: what is there when it is pulled, and what it leaves behind.
@@ -36,6 +41,7 @@ type pulled struct {
 	body    string                     // without the reason
 	object  string                     // of the audit row, below what arrange returns
 	action  string                     // in the audit row, else the last word of the path, or the method
+	below   string                     // the object is called so there
 	tells   func(path string) []string // what must name who and why besides the audit: history, why
 }
 
@@ -74,6 +80,8 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		return "/api-keys/" + d.want(201, "POST", "/api-keys", `{"name": "k", "role": "reader"}`).str("id")
 	}
 	const hook = `{"kind": "webhook", "url": "http://127.0.0.1:1/", "events": ["transaction.done"]}`
+	aCap := func() string { n++; return made(fmt.Sprintf("/channels/cap-%d", n), `{"kind": "cap", "cap": "0x1"}`)() }
+	deadEvent := func() string { return "/events/" + d.deadEvent() }
 	const pushes = `{"kind": "push", "map": {"fqn": "/tool"}}`
 	history := func(at string) []string { return []string{at + "/history"} }
 	its := func(at string) []string { return []string{at + "/why"} }
@@ -163,12 +171,18 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"POST /authorizations/{label}/disable": {arrange: made("/authorizations/one", allowed("one"))},
 		"POST /authorizations/{label}/enable":  {arrange: made("/authorizations/two", allowed("two"), "disable")},
 
-		"PUT /sources/{name}":         {arrange: func() string { return "/sources/new" }, body: pushes},
-		"PATCH /sources/{name}":       {arrange: made("/sources/one", pushes), action: "put"},
-		"DELETE /sources/{name}":      {arrange: made("/sources/old", pushes)},
-		"POST /sources/{name}/pause":  {arrange: made("/sources/one", pushes)},
-		"POST /sources/{name}/resume": {arrange: made("/sources/one", pushes, "pause")},
-		"POST /sources/{name}/rewind": {arrange: made("/sources/one", pushes)},
+		"PUT /sources/{name}":           {arrange: func() string { return "/sources/new" }, body: pushes},
+		"PATCH /sources/{name}":         {arrange: made("/sources/one", pushes), action: "put"},
+		"DELETE /sources/{name}":        {arrange: made("/sources/old", pushes)},
+		"POST /sources/{name}/pause":    {arrange: made("/sources/one", pushes)},
+		"POST /sources/{name}/resume":   {arrange: made("/sources/one", pushes, "pause")},
+		"POST /sources/{name}/rewind":   {arrange: made("/sources/one", pushes)},
+		"PUT /channels/{name}":          {arrange: func() string { return "/channels/new" }, body: `{"kind": "integrity"}`},
+		"PATCH /channels/{name}":        {arrange: made("/channels/one", `{"kind": "integrity"}`), action: "put"},
+		"DELETE /channels/{name}":       {arrange: made("/channels/old", `{"kind": "integrity"}`)},
+		"POST /channels/{name}/block":   {arrange: aCap, body: `{"for": "1h"}`, below: "/senders"},
+		"POST /channels/{name}/unblock": {arrange: func() string { at := aCap(); d.want(200, "POST", at+"/block", ""); return at }, below: "/senders"},
+		"POST /events/{id}/redrive":     {arrange: deadEvent, tells: history},
 
 		"PUT /tools/{fqn}":          {arrange: func() string { return "/tools/xyz.labs.new@1" }, body: `{"url": "http://127.0.0.1:1", ` + sums + `}`},
 		"PATCH /tools/{fqn}":        {arrange: made("/tools/xyz.labs.one@1", `{"url": "http://127.0.0.1:1", `+sums+`}`), body: `{"timeout": "5s"}`, action: "put"},
@@ -248,6 +262,9 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		}
 		if id := a.str("id"); object == "/actors" || object == "/api-keys" {
 			object += "/" + id
+		}
+		if p.below != "" {
+			object = p.below + object[strings.LastIndex(object, "/"):]
 		}
 		action := p.action
 		if action == "" {

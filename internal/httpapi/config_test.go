@@ -184,7 +184,7 @@ func TestTheServiceDescribesItself(t *testing.T) {
 	if l := d.want(200, "GET", "/limits", ""); l.body["body_bytes"] != 1048576.0 || l.body["batch_items"] != 1000.0 {
 		t.Error(l.raw)
 	}
-	if m := d.want(200, "GET", "/machines", ""); len(m.body["items"].([]any)) != 4 {
+	if m := d.want(200, "GET", "/machines", ""); len(m.body["items"].([]any)) != 5 {
 		t.Error(m.raw)
 	}
 	if m := d.want(200, "GET", "/machines/queue", ""); m.str("initial") != "FREE" || m.body["terminal"] == nil {

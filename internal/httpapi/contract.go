@@ -60,7 +60,7 @@ func finishOperation(op *huma.Operation) {
 		switch {
 		case status >= "400" || status == "default":
 			op.Responses[status] = &huma.Response{Ref: "#/components/responses/Problem"}
-		case first != nil && r.Content == nil && status != strconv.Itoa(http.StatusNotModified):
+		case first != nil && r.Content == nil && status != strconv.Itoa(http.StatusNotModified) && status != strconv.Itoa(http.StatusNoContent):
 			r.Content, r.Headers = first.Content, first.Headers
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // DispatcherSettings is what people write of a dispatcher; what is left out takes the defaults of S2.16.
@@ -59,6 +61,12 @@ type inclusionSettings struct {
 // settingsOf reads settings, already validated against their schema, over the defaults.
 func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
 	d := outbox.DefaultDispatcher()
+	switch typ { // those of the leader are built in (S1.5, S1.12)
+	case leader.TypeTool:
+		d = pg.ToolDispatcher()
+	case leader.TypeResult:
+		d.Pool = leader.PoolOfResults
+	}
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return d, fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
@@ -66,6 +74,9 @@ func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
 		return d, fault.At("/type", "type %q is not %q of the path: leave it out", fault.Clip(d.Type), typ)
 	}
 	d.Type = typ
+	if typ == leader.TypeTool && (d.WorkerURL != leader.ToolURL || d.Pool != "" || d.Retry.MaxRetries == nil || *d.Retry.MaxRetries != 0) {
+		return d, fault.At("/worker_url", "%s is built in: want worker_url %q, no pool, and max_retries 0, since its events have their own", typ, leader.ToolURL)
+	}
 	return d, checkDispatcher(&d)
 }
 
@@ -73,7 +84,7 @@ var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+)$`)
 
 // checkDispatcher refuses settings that no schema can.
 func checkDispatcher(d *outbox.Dispatcher) error {
-	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil {
+	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil && d.Type != leader.TypeTool {
 		return err
 	}
 	if d.Exclusive != "" && !exclusivePattern.MatchString(d.Exclusive) || len(d.Exclusive) > 200 {

@@ -94,8 +94,12 @@ func (g *drawer) world() {
 	}
 	d.want(201, "PUT", "/authorizations/open", `{"mode": "permissionless", "actions_config": `+f+`}`)
 	d.want(201, "PUT", "/tools/xyz.labs.add@1", `{"url": "http://127.0.0.1:1", `+sums+`}`)
-	d.want(201, "PUT", "/sources/log", pushSource)
-	event := d.want(201, "POST", "/events", `{"source": "log", "identity": {"digest": "a"}, "json": {"tool": "xyz.labs.add@1"}}`).str("id")
+	d.want(201, "PUT", "/channels/between", `{"kind": "integrity"}`)
+	d.want(201, "PUT", "/channels/cap-9", `{"kind": "cap"}`)
+	var events []string
+	for range 3 {
+		events = append(events, d.deadEvent())
+	}
 	var actors, keys []string
 	for range 3 {
 		actors = append(actors, d.want(201, "POST", "/actors", `{}`).str("id"))
@@ -113,7 +117,7 @@ func (g *drawer) world() {
 		"/actors id": actors, "/api-keys id": keys, "/contexts name": {"shop", "new"}, "actor": actors, "admins": actors, "executors": actors, "readers": actors, "Postern-Context": {"default", "shop"},
 		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}, "/processors name": {"main"}, "/processors id": {"1", "2", "3", "4"},
 		"label": {"open"}, "owner": {"dev"}, "tick_interval": {"0s"}, "/tools fqn": {"xyz.labs.add@1"}, "timeout": {"10s"}, "ttl": {"5m"}, "check_every": {"30s"}, "max_answer": {"2048"},
-		"/sources name": {"log"}, "/events id": {event}, "source": {"log"}}
+		"/channels name": {"between", "cap-9"}, "/events id": events, "/sources name": {"app"}, "source": {"app"}, "retry_interval": {"5s"}, "stale_after": {"5m"}, "sweep_interval": {"30s"}}
 }
 
 // odd are texts that nobody should send.

@@ -15,28 +15,49 @@ import (
 
 // sourceEventView is an event as clients read it.
 type sourceEventView struct {
-	ID         string          `json:"id"`
-	Source     string          `json:"source"`
-	Identity   string          `json:"identity" doc:"how its source names it"`
-	Checkpoint *string         `json:"checkpoint"`
-	Digest     *string         `json:"digest"`
-	JSON       json.RawMessage `json:"json,omitempty" doc:"of one event only"`
-	Tool       *string         `json:"tool" doc:"null if it could not be read"`
-	Status     string          `json:"status" enum:"Queued,Active,Successful,Dead"`
-	Retried    int             `json:"retried"`
-	Error      *string         `json:"error"`
-	NotBefore  *time.Time      `json:"not_before"`
-	CreatedAt  time.Time       `json:"created_at"`
-	UpdatedAt  time.Time       `json:"updated_at"`
+	ID          string          `json:"id"`
+	Source      string          `json:"source"`
+	Identity    string          `json:"identity" doc:"how its source names it"`
+	Checkpoint  *string         `json:"checkpoint"`
+	Digest      *string         `json:"digest"`
+	JSON        json.RawMessage `json:"json,omitempty" doc:"of one event only"`
+	Tool        *string         `json:"tool" doc:"null if it could not be read"`
+	Status      string          `json:"status" enum:"Queued,Active,Successful,Dead"`
+	Retried     int             `json:"retried"`
+	Outcome     *string         `json:"outcome" enum:"successful,failed,stale" doc:"what its workflow is told; null before that is known"`
+	Error       *eventError     `json:"error"`
+	NotBefore   *time.Time      `json:"not_before" doc:"of the next try"`
+	Transaction *string         `json:"transaction" doc:"the last one that called its tool"`
+	Result      *string         `json:"result" doc:"the transaction that tells its workflow"`
+	RedriveOf   *string         `json:"redrive_of"`
+	RedrivenBy  *string         `json:"redriven_by"`
+	CreatedAt   time.Time       `json:"created_at"`
+	UpdatedAt   time.Time       `json:"updated_at"`
+}
+
+// eventError is why an event failed, at its last try or for good.
+type eventError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 func viewEvent(e *pg.Event, whole bool) sourceEventView {
 	v := sourceEventView{ID: e.ID.String(), Source: e.Source, Identity: e.Identity, Checkpoint: ptr(e.Checkpoint), Digest: ptr(e.Digest), Tool: ptr(e.FQN),
-		Status: e.Status, Retried: e.Retried, Error: ptr(e.Error), NotBefore: utc(e.NotBefore), CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC()}
+		Status: e.Status, Retried: e.Retried, Outcome: ptr(e.Outcome), Transaction: ptr(e.Tool), Result: ptr(e.Result), RedriveOf: idText(e.RedriveOf), RedrivenBy: idText(e.RedrivenBy), NotBefore: utc(e.NotBefore), CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC()}
+	if e.Error != "" || e.Code != "" {
+		v.Error = &eventError{e.Code, e.Error}
+	}
 	if whole {
 		v.JSON = e.JSON
 	}
 	return v
+}
+
+func idText(id *uuid.UUID) *string {
+	if id == nil {
+		return nil
+	}
+	return ptr(id.String())
 }
 
 type listEventsInput struct {
@@ -100,9 +121,9 @@ type eventOutput struct {
 }
 
 func (a *API) getEvent(ctx context.Context, in *eventInput) (*eventOutput, error) {
-	id, err := uuid.Parse(in.ID)
+	id, err := eventID(in.ID)
 	if err != nil {
-		return nil, fault.New(fault.NotFound, "not_found", "no event %q", fault.Clip(in.ID))
+		return nil, err
 	}
 	e, err := a.Store.Event(ctx, contextID(ctx), id)
 	if err != nil {
@@ -180,7 +201,7 @@ func (a *API) pushEvents(ctx context.Context, in *pushInput) (*pushOutput, error
 	if string(cursor) == "null" {
 		cursor = nil
 	}
-	stored, err := a.Store.PushEvents(ctx, contextID(ctx), src.Name, items, cursor)
+	stored, err := a.Store.PushEvents(ctx, by(ctx, ""), src.Name, items, cursor)
 	if err != nil {
 		return nil, err
 	}

@@ -18,11 +18,12 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // door is the real router over a real database, behind a real listener.
 type door struct {
-	t     *testing.T
-	api   *httpapi.API
-	store *pg.Store
-	url   string
-	id    int32
+	events int
+	t      *testing.T
+	api    *httpapi.API
+	store  *pg.Store
+	url    string
+	id     int32
 }
 
 func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {

@@ -38,6 +38,7 @@ var problems = map[string]struct {
 	"cancel_refused":         {409, "Cannot be cancelled", false},
 	"already_redriven":       {409, "Redriven already", false},
 	"in_use":                 {409, "In use", false},
+	"stale_fence":            {409, "Held by somebody else", false},
 	"queue_draining":         {409, "Queue is draining", true},
 	"processor_paused":       {409, "Processor is paused", true},
 	"nothing_to_process":     {409, "Nothing to process", true},

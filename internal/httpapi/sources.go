@@ -15,26 +15,32 @@ import (
 // sourceSettings is what people write of a source.
 type sourceSettings struct {
 	Name          name             `json:"name,omitempty" doc:"If given, the name in the path."`
-	Kind          string           `json:"kind" enum:"sui,http_json,push" doc:"sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. push: POST /events."`
+	Kind          string           `json:"kind" enum:"sui,http_json,devnet,push" doc:"sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events."`
 	URL           string           `json:"url,omitempty" maxLength:"2000" doc:"Of what is fetched; where workers may live."`
-	Filter        json.RawMessage  `json:"filter,omitempty" doc:"sui: which events to ask for."`
+	Filter        json.RawMessage  `json:"filter,omitempty" doc:"sui: which events to ask for. devnet: members that an event must have, others are passed over."`
 	Map           leader.SourceMap `json:"map" doc:"Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui wants fqn alone."`
 	Start         string           `json:"start,omitempty" enum:"earliest,latest" doc:"Where a new source begins; earliest unless said."`
 	PollEvery     string           `json:"poll_every,omitempty" example:"1s" doc:"After a page with nothing behind it; 1s unless said."`
 	PageSize      int              `json:"page_size,omitempty" minimum:"0" maximum:"1000" doc:"50 unless said."`
+	Buffer        *int             `json:"buffer,omitempty" doc:"How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said."`
+	MaxRetries    *int             `json:"max_retries,omitempty" doc:"How often a tool is called again for one event; 3 unless said."`
+	StaleAfter    string           `json:"stale_after,omitempty" example:"30m" doc:"A call that has not ended for so long is given up, and the workflow told; 30m unless said."`
 	OnUndecodable string           `json:"on_undecodable,omitempty" enum:"halt,dead" doc:"An event that cannot be read: stop before it (default), or store it as Dead and go on."`
 }
 
 // sourceView is a source as clients read it.
 type sourceView struct {
 	Name          string           `json:"name"`
-	Kind          string           `json:"kind" enum:"sui,http_json,push"`
+	Kind          string           `json:"kind" enum:"sui,http_json,devnet,push"`
 	URL           string           `json:"url"`
 	Filter        json.RawMessage  `json:"filter,omitempty"`
 	Map           leader.SourceMap `json:"map"`
 	Start         string           `json:"start" enum:"earliest,latest"`
 	PollEvery     string           `json:"poll_every"`
 	PageSize      int              `json:"page_size"`
+	Buffer        int              `json:"buffer"`
+	MaxRetries    int              `json:"max_retries"`
+	StaleAfter    string           `json:"stale_after"`
 	OnUndecodable string           `json:"on_undecodable" enum:"halt,dead"`
 	State         string           `json:"state" enum:"running,paused,failed"`
 	Cursor        json.RawMessage  `json:"cursor,omitempty" doc:"after what is stored; missing: from its start"`
@@ -49,7 +55,7 @@ type sourceView struct {
 
 func viewSource(s *pg.Source) sourceView {
 	v := sourceView{Name: s.Name, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
-		PageSize: s.PageSize, OnUndecodable: s.OnUndecodable, State: s.State, Cursor: s.Cursor, LagSeconds: s.Lag.Seconds(), PolledAt: utc(s.PolledAt),
+		PageSize: s.PageSize, Buffer: s.Buffer, MaxRetries: s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable, State: s.State, Cursor: s.Cursor, LagSeconds: s.Lag.Seconds(), PolledAt: utc(s.PolledAt),
 		Failures: s.Failures, LastError: ptr(s.LastError), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 	if s.Kind != "push" && s.State == "running" {
 		v.NextAt = utc(&s.NextAt)
@@ -140,6 +146,21 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 		}
 		v.PollEvery = d
 	}
+	if v.MaxRetries = leader.DefaultMaxRetries; s.MaxRetries != nil {
+		v.MaxRetries = *s.MaxRetries
+	}
+	if s.Buffer != nil {
+		if v.Buffer = *s.Buffer; v.Buffer == 0 {
+			v.Buffer = -1 // which is refused, as 0 is
+		}
+	}
+	if s.StaleAfter != "" {
+		d, err := time.ParseDuration(s.StaleAfter)
+		if err != nil || d <= 0 {
+			return nil, fault.At("/stale_after", "stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
+		}
+		v.StaleAfter = d
+	}
 	created, err := a.Store.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
 	if err != nil {
 		return nil, err
@@ -167,7 +188,7 @@ func (a *API) patchSource(ctx context.Context, in *patchSourceInput) (*sourceOut
 		return nil, err
 	}
 	raw, err := merged(sourceSettings{Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
-		PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}, in.RawBody)
+		PageSize: s.PageSize, Buffer: &s.Buffer, MaxRetries: &s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable}, in.RawBody)
 	if err != nil {
 		return nil, err
 	}

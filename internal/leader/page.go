@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -67,14 +68,37 @@ func (s Source) Read(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 		return Page{}, &Trouble{Text: fmt.Sprintf("the cursor at %s is neither a string nor a number", fault.Clip(s.Map.Cursor))}
 	}
 	for _, raw := range items {
+		if !s.wants(raw) {
+			continue
+		}
 		id, ok := scalar(at(raw, s.Map.ID))
 		it := Item{Identity: id}
+		if s.Kind == "devnet" {
+			it.Checkpoint, _ = scalar(at(raw, "/checkpoint"))
+		}
 		if !ok || id == "" {
 			it.Undecoded = fmt.Sprintf("it has no id at %s", s.Map.ID)
 		}
 		p.Items = append(p.Items, s.Item(it, raw))
 	}
 	return p, nil
+}
+
+// wants says whether an event has what the filter of a devnet wants; the others are passed over.
+func (s Source) wants(raw json.RawMessage) bool {
+	if s.Kind != "devnet" || len(s.Filter) == 0 {
+		return true
+	}
+	var want, have map[string]any
+	if json.Unmarshal(s.Filter, &want) != nil || json.Unmarshal(raw, &have) != nil {
+		return false
+	}
+	for k, v := range want {
+		if !reflect.DeepEqual(have[k], v) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {

@@ -14,14 +14,17 @@ import (
 // Source is where events come from (S1.1).
 type Source struct {
 	Name          string
-	Kind          string          // sui, http_json, push
+	Kind          string          // sui, http_json, devnet, push
 	URL           string          // "" for push
-	Filter        json.RawMessage // of sui: which events it is asked for
+	Filter        json.RawMessage // sui: which events it is asked for; devnet: members that an event must have
 	Map           SourceMap
 	Start         string // earliest, latest
 	PollEvery     time.Duration
 	PageSize      int
-	OnUndecodable string // halt, dead
+	Buffer        int           // events that are offered to the engine at a time; more are stored, and wait
+	MaxRetries    int           // of the calls for one event
+	StaleAfter    time.Duration // a call that has not ended for so long is given up
+	OnUndecodable string        // halt, dead
 }
 
 // SourceMap says where things are, as JSON pointers: Items, Cursor and More from the root of a page, ID,
@@ -33,6 +36,7 @@ type SourceMap struct {
 	More   string `json:"more,omitempty" maxLength:"200" doc:"/has_more unless said."`
 	Digest string `json:"digest,omitempty" maxLength:"200"`
 	FQN    string `json:"fqn" maxLength:"200" example:"/parsedJson/tool_fqn" doc:"The name of the tool that an event calls."`
+	Input  string `json:"input,omitempty" maxLength:"2000" example:"/parsedJson/input" doc:"What the tool is given: a pointer, or a URL to GET in which {/pointer} stands for a value of the event. Without it, the event as a whole."`
 }
 
 // WithDefaults fills in what was not said.
@@ -42,6 +46,9 @@ func (s Source) WithDefaults() Source {
 			*v = d
 		}
 	}
+	if s.Buffer == 0 {
+		s.Buffer = DefaultBuffer
+	}
 	set(&s.Start, "earliest")
 	set(&s.OnUndecodable, "halt")
 	if s.PollEvery == 0 {
@@ -50,21 +57,29 @@ func (s Source) WithDefaults() Source {
 	if s.PageSize == 0 {
 		s.PageSize = 50
 	}
-	if s.Kind == "http_json" {
+	if s.StaleAfter == 0 {
+		s.StaleAfter = 30 * time.Minute
+	}
+	if s.Kind == "http_json" || s.Kind == "devnet" {
 		set(&s.Map.Items, "/events")
 		set(&s.Map.ID, "/id")
 		set(&s.Map.Cursor, "/next_cursor")
 		set(&s.Map.More, "/has_more")
+	}
+	if s.Kind == "devnet" {
+		set(&s.Map.Digest, "/digest")
+		set(&s.Map.FQN, "/args/tool")
+		set(&s.Map.Input, "/args/input")
 	}
 	return s
 }
 
 // Validate refuses what cannot work, with the field.
 func (s Source) Validate() error {
-	pulled := s.Kind == "sui" || s.Kind == "http_json"
+	pulled := s.Kind == "sui" || s.Kind == "http_json" || s.Kind == "devnet"
 	switch {
 	case !pulled && s.Kind != "push":
-		return fault.At("/kind", "kind %q: want sui, http_json or push", fault.Clip(s.Kind))
+		return fault.At("/kind", "kind %q: want sui, http_json, devnet or push", fault.Clip(s.Kind))
 	case s.Start != "earliest" && s.Start != "latest":
 		return fault.At("/start", "start %q: want earliest or latest", fault.Clip(s.Start))
 	case s.Start == "latest" && s.Kind != "sui":
@@ -73,12 +88,24 @@ func (s Source) Validate() error {
 		return fault.At("/on_undecodable", "on_undecodable %q: want halt or dead", fault.Clip(s.OnUndecodable))
 	case s.PollEvery < 100*time.Millisecond || s.PollEvery > 24*time.Hour:
 		return fault.At("/poll_every", "poll_every %s: want 100ms to 24h", s.PollEvery)
+	case s.Buffer <= 0:
+		return fault.At("/buffer", "channel capacity must be greater than zero")
+	case s.Buffer > 100_000:
+		return fault.At("/buffer", "buffer %d: want at most 100000", s.Buffer)
+	case s.MaxRetries < 0 || s.MaxRetries > 100:
+		return fault.At("/max_retries", "max_retries %d: want 0 to 100", s.MaxRetries)
+	case s.StaleAfter < time.Second || s.StaleAfter > 365*24*time.Hour:
+		return fault.At("/stale_after", "stale_after %s: want 1s to 8760h", s.StaleAfter)
 	case s.PageSize < 1 || s.PageSize > 1000:
 		return fault.At("/page_size", "page_size %d: want 1 to 1000", s.PageSize)
 	case !pulled && s.URL != "":
 		return fault.At("/url", "url: what is pushed is not fetched; leave it out")
-	case s.Kind != "sui" && len(s.Filter) > 0:
-		return fault.At("/filter", "filter: only a source of kind sui takes one")
+	case s.Kind != "sui" && s.Kind != "devnet" && len(s.Filter) > 0:
+		return fault.At("/filter", "filter: only sources of kind sui and devnet take one")
+	case s.Kind == "devnet" && len(s.Filter) > 0 && s.Filter[0] != '{':
+		return fault.At("/filter", "filter: want an object whose members an event must have, such as {\"type\": \"request\"}")
+	case s.Kind == "devnet" && s.PageSize < 2:
+		return fault.At("/page_size", "page_size %d: a page of a devnet begins with the event of its cursor, so want 2 or more", s.PageSize)
 	case s.Kind == "sui" && len(s.Filter) == 0:
 		return fault.At("/filter", "filter is required: which events to ask for, such as {\"MoveEventModule\": ...}")
 	}
@@ -87,6 +114,9 @@ func (s Source) Validate() error {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "" {
 			return fault.At("/url", "url %q: want an absolute http or https URL", fault.Clip(s.URL))
 		}
+	}
+	if err := s.Map.checkInput(); err != nil {
+		return err
 	}
 	if s.Map.FQN == "" {
 		return fault.At("/map/fqn", "map.fqn is required: an event without the name of a tool means nothing")
@@ -120,6 +150,9 @@ func (s Source) Page(cursor json.RawMessage) Ask {
 		return Ask{"POST", s.URL, body}
 	}
 	u, _ := url.Parse(s.URL)
+	if s.Kind == "devnet" {
+		u = u.JoinPath("events")
+	}
 	q := u.Query()
 	q.Set("limit", strconv.Itoa(s.PageSize))
 	if text, ok := scalar(cursor); ok {

@@ -31,6 +31,8 @@ func TestEveryNameIsBoundAndEveryBindingUsed(t *testing.T) {
 		what        string
 		named, have []string
 	}{
+		{"guards", Event.Guards(), slices.Collect(maps.Keys(eventGuards))},
+		{"effects", Event.Effects(), slices.Collect(maps.Keys(eventEffects))},
 		{"guards", Message.Guards(), slices.Collect(maps.Keys(messageGuards))},
 		{"effects", Message.Effects(), slices.Collect(maps.Keys(messageEffects))},
 	} {

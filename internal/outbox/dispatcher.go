@@ -143,5 +143,7 @@ func pointer(data json.RawMessage, ptr string) string {
 	return out.String()
 }
 
-// HasHooks says whether the worker can be told how a transaction ended; the built-in one cannot.
-func (d *Dispatcher) HasHooks() bool { return !strings.HasPrefix(d.WorkerURL, "noop:") }
+// HasHooks says whether the worker can be told how a transaction ended; the built-in ones cannot.
+func (d *Dispatcher) HasHooks() bool {
+	return !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "tool:")
+}

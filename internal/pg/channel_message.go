@@ -219,14 +219,19 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 // them. by is the node that will: when it dies, the next Sweep takes them back at once; a zero Node is
 // somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
 // what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
-func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
+func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) ([]Held[P], error) {
+	return c.receive(ctx, by, max, "")
+}
+
+// receive is Receive of those for which a condition holds as well.
+func (c *Conduit[P]) receive(ctx context.Context, by Node, max int, only string, args ...any) (list []Held[P], err error) {
 	err = c.s.run(ctx, func(t *txn) error {
 		list = nil
 		var rows []*messageRow
 		w := &messageChange{channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectMessages(&rows))
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered' `+only+`
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, append([]any{c.id, max}, args...)...).Query(collectMessages(&rows))
 		c.s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -306,4 +311,37 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 		w.queue(b)
 		return t.commit(ctx, b)
 	})
+}
+
+// ackIn acknowledges messages as a part of t, whose last batch is b. What is not held any more under its fence is
+// passed over: somebody else has it.
+func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P]) error {
+	if len(held) == 0 {
+		return nil
+	}
+	fences, ids := map[string]int64{}, make([]string, len(held))
+	for i, h := range held {
+		ids[i], fences[h.ID] = h.ID, h.Fence
+	}
+	var rows []*messageRow
+	w := &messageChange{channel: c.id}
+	load := &pgx.Batch{}
+	load.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
+		Query(collectMessages(&rows))
+	c.s.readNow(load, &w.now)
+	if err := t.send(ctx, load); err != nil {
+		return err
+	}
+	for _, m := range rows {
+		if m.state != leader.MessageActive || m.fence != fences[m.id] {
+			continue
+		}
+		step, err := leader.NextMessage(m.state, leader.MessageOk, leader.MessageFacts{})
+		if err != nil {
+			return err
+		}
+		w.apply(m, step, "")
+	}
+	w.queue(b)
+	return nil
 }

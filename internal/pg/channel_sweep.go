@@ -22,53 +22,82 @@ const (
 // Retry meets one random queued message: the next from a random start on, so that no poisonous one stands in
 // the way of the others and nobody sorts them all. It is offered again, or dropped if it was refused as often
 // as the channel allows. start is to be drawn anew for each call.
+func (c *Conduit[P]) Retry(ctx context.Context, start int64) (Retried, error) {
+	did, err := c.offer(ctx, start, 1, false)
+	switch {
+	case did.met == 0:
+		return RetriedNone, err
+	case did.Dropped > 0:
+		return RetriedDropped, err
+	case did.Offered > 0:
+		return RetriedOffered, err
+	}
+	return RetriedFull, err
+}
+
+// offered is what offer did.
+type offered struct{ met, Offered, Dropped int }
+
+// offer is Retry of many in one go, those from a random start on; fresh: only of such as were never refused.
+// It ends where the channel is full.
 //
-// Two that retry are serial by the channel's lock; the second sees what the first left. Nobody else moves a
+// Two that offer are serial by the channel's lock; the second sees what the first left. Nobody else moves a
 // queued message, so none is skipped. Served by message_to_draw.
-func (c *Conduit[P]) Retry(ctx context.Context, start int64) (did Retried, err error) {
+func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
 	err = c.s.run(ctx, func(t *txn) error {
-		did = RetriedNone
+		did = offered{}
 		var after, before []*messageRow
 		b := &pgx.Batch{}
 		row := c.s.lockChannel(b, c.id)
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw >= $2
-			ORDER BY m.draw LIMIT 1 FOR UPDATE SKIP LOCKED`, c.id, start).Query(collectMessages(&after))
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw < $2
-			ORDER BY m.draw LIMIT 1 FOR UPDATE SKIP LOCKED`, c.id, start).Query(collectMessages(&before))
+		for cond, into := range map[string]*[]*messageRow{">=": &after, "<": &before} {
+			b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
+				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(collectMessages(into))
+		}
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		met := append(after, before...)
-		if len(met) == 0 {
-			return t.rollback(ctx)
-		}
-		m := met[0]
-		step, err := leader.NextMessage(m.state, leader.MessageDrawn, row.facts(m))
-		if err != nil {
-			return err
-		}
 		b = &pgx.Batch{}
 		w := &messageChange{channel: c.id, now: row.now}
-		w.apply(m, step, fmt.Sprintf("max retries reached (%d): %s", m.retries, m.err))
-		w.queue(b)
-		switch {
-		case step.TellOwner:
-			did = RetriedDropped
-			h, _ := heldOf[P](m) // what is no P is told by its id and error
-			if c.Owner != nil {
-				if err := c.Owner(b, h); err != nil {
+		for _, m := range met[:min(len(met), most)] {
+			step, err := leader.NextMessage(m.state, leader.MessageDrawn, row.facts(m))
+			if err != nil {
+				return err
+			}
+			did.met++
+			reason := fmt.Sprintf("max retries reached (%d): %s", m.retries, m.err)
+			w.apply(m, step, reason)
+			switch {
+			case step.TellOwner:
+				did.Dropped++
+				if err := c.told(b, m, reason); err != nil {
 					return err
 				}
+			case m.state == leader.MessageOffered:
+				did.Offered++
+				row.offered++
 			}
-		case m.state == leader.MessageOffered:
-			did = RetriedOffered
-		default:
-			did = RetriedFull
+		}
+		if did.Dropped+did.Offered == 0 {
 			return t.rollback(ctx)
 		}
+		w.queue(b)
 		return t.commit(ctx, b)
 	})
 	return did, err
+}
+
+// told tells the owner of a message that is dropped. Of a message about an event that is the event, whoever runs
+// the retrier.
+func (c *Conduit[P]) told(b *pgx.Batch, m *messageRow, reason string) error {
+	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
+			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
+		WHERE c.channel_id = $1 ON CONFLICT DO NOTHING`, c.id, m.id, reason, lineOfResults, lineOfSource+"%")
+	if c.Owner == nil {
+		return nil
+	}
+	h, _ := heldOf[P](m) // what is no P is told by its id and error
+	return c.Owner(b, h)
 }
 
 // Sweep takes back what is held for longer than the channel allows, or by a node that is dead, and returns how

@@ -30,18 +30,11 @@ func (s *Store) TendChannels(ctx context.Context) (done Tended, err error) {
 			done.TakenBack += n
 			err = errors.Join(err, e)
 		}
-		for i := 0; d.retry && i < tendMost; i++ {
-			did, e := c.Retry(ctx, rand.Int64())
+		if d.retry {
+			did, e := c.offer(ctx, rand.Int64(), tendMost, false)
 			err = errors.Join(err, e)
-			switch did {
-			case RetriedOffered:
-				done.Offered++
-				continue
-			case RetriedDropped:
-				done.Dropped++
-				continue
-			}
-			break
+			done.Offered += did.Offered
+			done.Dropped += did.Dropped
 		}
 	}
 	return done, err

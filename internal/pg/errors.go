@@ -137,7 +137,12 @@ var constraints = map[string]fault.Kind{
 	"source_state_is_known":         fault.Internal,
 	"one_source_per_name":           fault.Conflict,
 	"one_event_per_number":          fault.Internal,
-	"event_status_is_known":         fault.Internal,
+	"event_retries_not_below_zero":  fault.Invalid,
+	"events_grow_stale_later":       fault.Invalid,
+	"event_outcome_is_known":        fault.Internal,
+	"event_follows_the_machine":     fault.Internal,
+	"one_move_at_a_time":            fault.Internal,
+	"one_drop_per_event":            fault.Internal,
 	"one_event_per_identity":        fault.Internal,
 }
 

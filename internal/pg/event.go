@@ -23,18 +23,36 @@ type Event struct {
 	FQN        string
 	Status     string
 	Retried    int
+	Outcome    string // what its result tells, "" before there is one
+	Code       string
 	Error      string
 	NotBefore  *time.Time
+	Tool       string // id of the last transaction that called its tool
+	Result     string // id of the one that tells the workflow
+	RedriveOf  *uuid.UUID
+	RedrivenBy *uuid.UUID
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 }
 
-const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried, e.error, e.not_before, e.created_at, e.updated_at`
+const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried,
+	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at`
 
 func scanEvent(row pgx.CollectableRow) (*Event, error) {
 	v, id := &Event{}, ""
-	if err := row.Scan(&id, &v.Source, &v.Identity, &v.Checkpoint, &v.Digest, &v.JSON, &v.FQN, &v.Status, &v.Retried, &v.Error, &v.NotBefore, &v.CreatedAt, &v.UpdatedAt); err != nil {
+	var of, by *string
+	if err := row.Scan(&id, &v.Source, &v.Identity, &v.Checkpoint, &v.Digest, &v.JSON, &v.FQN, &v.Status, &v.Retried,
+		&v.Outcome, &v.Code, &v.Error, &v.NotBefore, &v.Tool, &v.Result, &of, &by, &v.CreatedAt, &v.UpdatedAt); err != nil {
 		return nil, err
+	}
+	for text, into := range map[*string]**uuid.UUID{of: &v.RedriveOf, by: &v.RedrivenBy} {
+		if text != nil {
+			other, err := uuid.Parse(*text)
+			if err != nil {
+				return nil, err
+			}
+			*into = &other
+		}
 	}
 	var err error
 	v.ID, err = uuid.Parse(id)
@@ -47,6 +65,7 @@ type EventFilter struct {
 	After, Before                time.Time // of their creation, half-open
 	FromAt                       time.Time // the cursor: time and id of the last one
 	FromID                       uuid.UUID
+	NotRedriven                  bool
 	Ascending                    bool
 	Limit                        int
 }
@@ -63,8 +82,9 @@ func (s *Store) Events(ctx context.Context, contextID int32, f EventFilter) ([]*
 			AND ($4::text[] IS NULL OR e.fqn = ANY ($4)) AND ($5::text[] IS NULL OR e.digest = ANY ($5))
 			AND ($6::timestamptz IS NULL OR e.created_at >= $6) AND ($7::timestamptz IS NULL OR e.created_at < $7)
 			AND ($8::timestamptz IS NULL OR (e.created_at, e.event_id) `+way+` ($8, $9::text::uuid))
+			AND ($11 = false OR e.redriven_by IS NULL)
 		ORDER BY e.created_at `+order+`, e.event_id `+order+` LIMIT $10`,
-		contextID, f.Source, f.Status, f.Tool, f.Digest, nullable(f.After), nullable(f.Before), nullable(f.FromAt), f.FromID.String(), f.Limit)
+		contextID, f.Source, f.Status, f.Tool, f.Digest, nullable(f.After), nullable(f.Before), nullable(f.FromAt), f.FromID.String(), f.Limit, f.NotRedriven)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -99,14 +119,14 @@ type Pushed struct {
 // them (nil: as it is), in one SQL transaction, all or none. One that is there with the same content is known;
 // Conflict "idempotency_conflict": with another. The source's row is locked, so that what is read of its events
 // is what the last one who pushed has committed.
-func (s *Store) PushEvents(ctx context.Context, contextID int32, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
+func (s *Store) PushEvents(ctx context.Context, by By, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		var id int32
+		var id, channel int32
 		var kind string
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT source_id, kind FROM postern.source WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, contextID, source).Query(func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&id, &kind}, func() error { return nil })
+		b.Queue(`SELECT source_id, channel_id, kind FROM postern.source WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, source).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &channel, &kind}, func() error { return nil })
 			return err
 		})
 		var identities, bodies []string
@@ -147,25 +167,20 @@ func (s *Store) PushEvents(ctx context.Context, contextID int32, source string, 
 				With("existing", map[string]string{"id": there[other].ID.String()})
 		}
 		out = make([]Pushed, len(items))
-		var rows columns
+		var list []*newEvent
 		for i, it := range items {
-			if p, known := there[it.Identity]; known {
-				out[i] = p
-				continue
+			if out[i] = there[it.Identity]; !out[i].Known {
+				list = append(list, &newEvent{Item: it, Context: by.Context, Source: id, by: by.Actor})
 			}
-			if err := addEvent(&rows, contextID, id, it, "Queued", "", now); err != nil {
-				return err
-			}
-			fresh, err := uuid.Parse(rows.cols[0][len(rows.cols[0])-1].(string))
-			if err != nil {
-				return err
-			}
-			out[i] = Pushed{ID: fresh}
-			there[it.Identity] = Pushed{fresh, true}
 		}
 		b = &pgx.Batch{}
-		if len(rows.cols) > 0 {
-			eventRowInsert.queue(b, rows)
+		if err := s.storeEvents(ctx, t, b, channel, list, now); err != nil {
+			return err
+		}
+		for i := range out {
+			if !out[i].Known {
+				out[i].ID, list = list[0].ID, list[1:]
+			}
 		}
 		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3 WHERE source_id = $1`, id, jsonText(cursor), now)
 		return t.commit(ctx, b)

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -20,6 +19,7 @@ type Look struct {
 	Source
 	ContextID int32
 	Fence     int64
+	by        string // the node
 }
 
 // TakeLooks hands out sources that are to be looked at, and leases each for that long: for less, if its node
@@ -30,14 +30,14 @@ func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Durat
 		list, next = nil, time.Time{}
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+sourceColumns+`, s.context_id, s.fence FROM postern.source s
+		b.Queue(`SELECT `+sourceColumns+`, s.context_id, s.fence FROM postern.source s JOIN postern.channel c ON c.channel_id = s.channel_id
 			LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (s.node_id, s.node_epoch) AND n.dead_at IS NULL
-			JOIN postern.context c ON c.context_id = s.context_id AND NOT c.paused AND c.removed_at IS NULL
+			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL
 			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
 			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				l := &Look{}
+				l := &Look{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
 					return err
 				}
@@ -84,34 +84,33 @@ type Stored struct {
 // The source's row is locked and its fence compared first, so that of two who looked only the one whose lease
 // it still is stores anything. Who pauses, rewinds or replaces the source raises the fence.
 func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out Stored, err error) {
-	err = s.onLook(ctx, l, &out, func(b *pgx.Batch, now time.Time) error {
-		rows, n := columns{}, 0
+	err = s.onLook(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
+		var list []*newEvent
 		for _, it := range page.Items {
-			status, why := "Queued", ""
+			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
 			if it.Undecoded != "" {
-				why = fmt.Sprintf("event %q cannot be read: %s", fault.Clip(it.Identity), it.Undecoded)
+				e.why = fmt.Sprintf("event %q cannot be read: %s", fault.Clip(it.Identity), it.Undecoded)
 				if l.OnUndecodable == "halt" {
-					out.Stopped = why
+					out.Stopped = e.why
 					break
 				}
-				status = "Dead"
-				out.Dead++
 			}
-			n++
-			if err := addEvent(&rows, l.ContextID, l.ID, it, status, why, now); err != nil {
-				return err
-			}
+			list = append(list, e)
 		}
-		if n > 0 {
-			eventRowInsert.queue(b, rows)
-			last := b.QueuedQueries[len(b.QueuedQueries)-1]
-			last.Query(func(rows pgx.Rows) error {
-				for rows.Next() {
-				}
-				out.New = int(rows.CommandTag().RowsAffected())
-				out.Known = n - out.New
-				return rows.Err()
-			})
+		if err := s.storeEvents(ctx, t, b, l.Channel, list, now); err != nil {
+			return err
+		}
+		out.New, out.Known, out.Dead = 0, 0, 0
+		for _, e := range list {
+			switch {
+			case !e.stored:
+				out.Known++
+			case e.why != "":
+				out.Dead++
+				out.New++
+			default:
+				out.New++
+			}
 		}
 		cursor := page.Cursor
 		if cursor == nil {
@@ -147,7 +146,7 @@ func sameJSON(a, b json.RawMessage) bool {
 // FailLook writes down that there was no page: the source is asked again after wait, or, where asking again
 // cannot help, stops until somebody resumes it.
 func (s *Store) FailLook(ctx context.Context, l *Look, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.onLook(ctx, l, &out, func(b *pgx.Batch, now time.Time) error {
+	err = s.onLook(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -160,7 +159,7 @@ func (s *Store) FailLook(ctx context.Context, l *Look, trouble *leader.Trouble, 
 }
 
 // onLook runs write with the source locked, if the look is still good.
-func (s *Store) onLook(ctx context.Context, l *Look, out *Stored, write func(*pgx.Batch, time.Time) error) error {
+func (s *Store) onLook(ctx context.Context, l *Look, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
 	return s.run(ctx, func(t *txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64
@@ -179,24 +178,9 @@ func (s *Store) onLook(ctx context.Context, l *Look, out *Stored, write func(*pg
 		}
 		out.Fenced = false
 		b = &pgx.Batch{}
-		if err := write(b, now); err != nil {
+		if err := write(t, b, now); err != nil {
 			return err
 		}
 		return t.commit(ctx, b)
 	})
-}
-
-var eventRowInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING", "event_id uuid", "context_id int", "source_id int", "identity text",
-	"checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "created_at timestamptz", "updated_at timestamptz")
-
-func addEvent(rows *columns, contextID, source int32, it leader.Item, status, why string, now time.Time) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
-	if !json.Valid(it.JSON) {
-		return fault.New(fault.Internal, "internal", "event %q is no JSON", fault.Clip(it.Identity))
-	}
-	rows.add(id.String(), contextID, source, it.Identity, it.Checkpoint, it.Digest, string(it.JSON), it.FQN, status, why, now, now)
-	return nil
 }

@@ -277,16 +277,16 @@ func TestEventsArePushedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
 	page := pageOf("", false, 1, 2)
-	out, err := w.s.PushEvents(w.ctx, w.id, "log", page.Items, json.RawMessage(`{"at": 2}`))
+	out, err := w.s.PushEvents(w.ctx, w.by, "log", page.Items, json.RawMessage(`{"at": 2}`))
 	w.must(err)
-	again, err := w.s.PushEvents(w.ctx, w.id, "log", pageOf("", false, 2, 3).Items, nil)
+	again, err := w.s.PushEvents(w.ctx, w.by, "log", pageOf("", false, 2, 3).Items, nil)
 	w.must(err)
 	if out[0].Known || out[1].Known || !again[0].Known || again[0].ID != out[1].ID || again[1].Known || w.events() != "1 Queued, 2 Queued, 3 Queued" {
 		t.Errorf("%v %v %s", out, again, w.events())
 	}
 	other := pageOf("", false, 4, 1).Items
 	other[1].JSON = json.RawMessage(`{"n": 7}`)
-	if _, err := w.s.PushEvents(w.ctx, w.id, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
+	if _, err := w.s.PushEvents(w.ctx, w.by, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
 		t.Errorf("another content: %v %s", err, w.events())
 	}
 	v, err := w.s.Source(w.ctx, w.id, "log")
@@ -303,7 +303,7 @@ func TestEventsArePushedOnce(t *testing.T) {
 		t.Errorf("%+v %+v %+v", list[0], rest, one)
 	}
 	w.source(nil)
-	if _, err := w.s.PushEvents(w.ctx, w.id, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
+	if _, err := w.s.PushEvents(w.ctx, w.by, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("into what is fetched: %v", err)
 	}
 }

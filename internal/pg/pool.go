@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 )
 
 // Pool is a set of senders: what happens to one after a failure, who is free, and who waits.
@@ -137,8 +138,9 @@ func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 	return s.reconfigured(ctx)
 }
 
-// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.
-const makePool = `INSERT INTO postern.pool (context_id, name) VALUES ($1, $2) ON CONFLICT (context_id, name) DO UPDATE SET name = excluded.name`
+// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit. That
+// of the channels to a workflow blocks what fails (S1.13).
+const makePool = `INSERT INTO postern.pool (context_id, name, after_failure) VALUES ($1, $2, CASE $2::text WHEN '` + leader.PoolOfResults + `' THEN 'block' ELSE 'keep' END) ON CONFLICT (context_id, name) DO UPDATE SET name = excluded.name`
 
 // poolRules is what decisions know of a pool.
 type poolRules struct {

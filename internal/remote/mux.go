@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -22,10 +23,17 @@ var _ Worker = Mux{}
 
 func isNoop(baseURL string) bool { return strings.HasPrefix(baseURL, NoopURL) }
 
+// isTool is the worker of tool calls, which is a part of the engine: here are only the questions that it does not
+// answer.
+func isTool(baseURL string) bool { return baseURL == leader.ToolURL }
+
 // Dispatch answers done {"noop": true} for "noop:"; see Worker.
 func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
 	if isNoop(c.BaseURL) {
 		return outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"noop":true}`)}, StartedAt: time.Now()}
+	}
+	if isTool(c.BaseURL) {
+		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_tools", Message: "this process calls no tools", StartedAt: time.Now()}
 	}
 	return m.Next.Dispatch(ctx, c)
 }
@@ -35,6 +43,9 @@ func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) o
 	if isNoop(baseURL) {
 		return outbox.Status{State: outbox.StatusUnknown}
 	}
+	if isTool(baseURL) {
+		return outbox.Status{State: outbox.StatusUnsupported}
+	}
 	return m.Next.Status(ctx, baseURL, typ, byToken, byHash)
 }
 
@@ -43,12 +54,15 @@ func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []stri
 	if isNoop(baseURL) {
 		return all(hashes, outbox.Status{State: outbox.StatusUnknown})
 	}
+	if isTool(baseURL) {
+		return all(hashes, outbox.Status{State: outbox.StatusUnsupported})
+	}
 	return m.Next.StatusBatch(ctx, baseURL, typ, hashes)
 }
 
 // Hook answers Missing for "noop:": nobody is there to be told; see Worker.
 func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
-	if isNoop(c.BaseURL) {
+	if isNoop(c.BaseURL) || isTool(c.BaseURL) {
 		return HookAnswer{Missing: true, StartedAt: time.Now()}
 	}
 	return m.Next.Hook(ctx, c, hook, result, errObj, token)
@@ -56,7 +70,7 @@ func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj 
 
 // MaxRetries says nothing for "noop:"; see Worker.
 func (m Mux) MaxRetries(ctx context.Context, baseURL, typ string) (*int, error) {
-	if isNoop(baseURL) {
+	if isNoop(baseURL) || isTool(baseURL) {
 		return nil, nil
 	}
 	return m.Next.MaxRetries(ctx, baseURL, typ)

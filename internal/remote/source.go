@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -28,4 +29,17 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Tro
 		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
 	}
 	return p.body, nil
+}
+
+// Input fetches what a tool is to be given for an event (S1.4).
+func (c *Client) Input(ctx context.Context, url string) leader.Reply {
+	p := c.exchange(ctx, request{method: http.MethodGet, url: url, header: http.Header{}, timeout: pageTimeout})
+	r := leader.Reply{Status: p.status, Code: p.code, Message: p.message, After: retryAfter(p.header, c.now())}
+	if p.unread != "" {
+		r.Code = p.unread
+	}
+	if json.Valid(p.body) {
+		r.Body = p.body
+	}
+	return r
 }

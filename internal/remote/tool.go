@@ -33,7 +33,9 @@ func (c *Client) Meta(ctx context.Context, url string) ([]byte, error) {
 
 // Discover asks a tool that is known for its definition as it is now. How long a call may take, and how long an answer
 // may be, stays as it was registered.
-func Discover(ctx context.Context, c *Client, now *leader.Definition) (*leader.Definition, error) {
+func Discover(ctx context.Context, c interface {
+	Meta(ctx context.Context, url string) ([]byte, error)
+}, now *leader.Definition) (*leader.Definition, error) {
 	raw, err := c.Meta(ctx, now.URL)
 	if err != nil {
 		return nil, err

@@ -129,6 +129,9 @@ func tend(s *story, c *command, _ say) error {
 
 // messages: messages CHANNEL. One line each: what has not ended, then how the others did.
 func messages(s *story, c *command, say say) error {
+	if err := s.learn(); err != nil {
+		return err
+	}
 	var id, state, note string
 	var retries int
 	return s.each(`SELECT x.message_id, x.state, x.retries, x.note FROM postern.channel c CROSS JOIN LATERAL (

@@ -39,6 +39,9 @@ func init() { // the functions name commands in their errors
 		// processors
 		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "tick": tick, "advance": advance,
 		"confirm": confirm,
+		// the leader
+		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult,
+		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent,
 
 		// what is seen
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
@@ -51,6 +54,7 @@ var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
 	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
 	"lines": true, "range": true, "batches": true, "authorizations": true, "whybatch": true,
+	"feed": true, "events": true, "history": true, "told": true, "toolcalls": true, "whyevent": true,
 }
 
 // later: later DURATION

@@ -65,6 +65,8 @@ func paused(on bool) func(*story, *command, say) error {
 			r, err = s.store.PausePool(s.ctx, s.by, c.word(), on)
 		case "processor":
 			r, err = s.store.PauseProcessor(s.ctx, s.by, c.word(), on)
+		case "source":
+			r, err = s.store.PauseSource(s.ctx, s.by, c.word(), on)
 		case "dispatcher":
 			r, err = s.store.PauseDispatcher(s.ctx, s.by, c.word(), on)
 		default:

@@ -2,11 +2,13 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
@@ -46,8 +48,8 @@ func (s *story) node(name string) (*node, error) {
 	n := &node{store: store, alive: true,
 		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})}
 	s.t.Cleanup(n.client.Close)
-	n.valve = &valve{Worker: n.client}
-	n.engine = work.New(work.Config{Store: store, Worker: n.valve, NodeName: name, TTL: ttl})
+	n.valve = &valve{Worker: remote.Mux{Next: n.client}, tools: n.client}
+	n.engine = work.New(work.Config{Store: store, Worker: n.valve, Fetch: n.client.Fetch, Tools: n.valve, NodeName: name, TTL: ttl})
 	if err := n.engine.Manual(s.ctx); err != nil {
 		return nil, err
 	}
@@ -115,6 +117,7 @@ func (n *node) die() {
 // or when what it knows is there ("reply").
 type valve struct {
 	remote.Worker
+	tools   work.Tools
 	mu      sync.Mutex
 	at, uid string // uid: only the calls of that transaction
 	reached chan struct{}
@@ -183,3 +186,21 @@ func (v *valve) StatusBatch(ctx context.Context, baseURL, typ string, hashes []s
 	v.pass(ctx, "reply", "")
 	return list
 }
+
+func (v *valve) Invoke(ctx context.Context, c remote.Call, token string, input json.RawMessage, most int) leader.Reply {
+	nobody := leader.Reply{Code: "cancelled"}
+	if !v.pass(ctx, "call", c.UID) {
+		return nobody
+	}
+	r := v.tools.Invoke(ctx, c, token, input, most)
+	if !v.pass(ctx, "answer", c.UID) {
+		return nobody
+	}
+	return r
+}
+
+func (v *valve) Input(ctx context.Context, url string) leader.Reply { return v.tools.Input(ctx, url) }
+
+func (v *valve) Meta(ctx context.Context, url string) ([]byte, error) { return v.tools.Meta(ctx, url) }
+
+func (v *valve) Healthy(ctx context.Context, url string) string { return v.tools.Healthy(ctx, url) }

@@ -34,7 +34,9 @@ type story struct {
 	nodes   map[string]*node
 	workers map[string]*worker
 	ids     map[string]outbox.ID // by uid
-	short   []string             // id, uid, id, uid ...: how ids are shown
+	events  map[string]string    // ids by name
+	around  *outside
+	short   []string // id, uid, id, uid ...: how ids are shown
 }
 
 // Run tells the story in the file at path, in a database of its own, and fails t where it goes
@@ -91,7 +93,7 @@ func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n  
 func begin(t testing.TB) *story {
 	t.Helper()
 	db := pgtest.New(t)
-	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{}, ids: map[string]outbox.ID{}}
+	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{}, ids: map[string]outbox.ID{}, events: map[string]string{}}
 	pool, err := pg.Connect(s.ctx, db.URL, 10)
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,8 @@ type Metrics struct {
 	claim        prometheus.Histogram
 	settle       prometheus.Histogram
 	refused      prometheus.Counter
+	events       *prometheus.CounterVec
+	stale        prometheus.Counter
 
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
@@ -84,6 +86,13 @@ func New() *Metrics {
 		Help: "How long it took to record an answer, with the wait for others in its commit."})
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_stale_writes_refused_total",
 		Help: "Late answers that changed nothing, since another owner had the queue."})
+	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_events_total",
+		Help: "Events of sources that ended, by how."}, []string{"status"})
+	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_stale_total",
+		Help: "Events whose call of a tool did not end in time. It should not happen: alert on any."})
+	for _, status := range []string{"Successful", "Dead"} {
+		m.events.WithLabelValues(status)
+	}
 	inState := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_state_seconds", Buckets: states,
 		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured."}, []string{"machine", "state"})
 	for _, s := range outbox.States {
@@ -96,7 +105,7 @@ func New() *Metrics {
 			m.freed[s] = inState.WithLabelValues("queue", string(s))
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, inState,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -220,6 +229,20 @@ func (m *Metrics) Delivered(state string) {
 	}
 	if n := m.delivered[state]; n != nil {
 		n.Add(1)
+	}
+}
+
+// EventsEnded counts events of sources that ended.
+func (m *Metrics) EventsEnded(status string, n int) {
+	if m != nil {
+		m.events.WithLabelValues(status).Add(float64(n))
+	}
+}
+
+// EventsStale counts events whose call of a tool did not end in time.
+func (m *Metrics) EventsStale(n int) {
+	if m != nil {
+		m.stale.Add(float64(n))
 	}
 }
 

@@ -22,7 +22,7 @@ type Config struct {
 	Worker      remote.Worker
 	Webhook     func(context.Context, remote.Message) remote.Receipt        // calls endpoints; nil: nobody does
 	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble) // asks sources for pages; nil: nobody does
-	Tools       *remote.Client                                              // asks after tools; nil: nobody does
+	Tools       Tools                                                       // calls tools, and asks after them; nil: nobody does
 	SigningKey  ed25519.PrivateKey                                          // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
@@ -57,6 +57,7 @@ type Engine struct {
 	stopping atomic.Bool
 	peers    atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
+	events   ledger       // what is known of them besides their rows
 	away     sync.Map     // types whose worker cannot be reached, as the log was told
 }
 
@@ -76,6 +77,7 @@ func New(c Config) *Engine {
 	}
 	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{},
 		bell: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
+	e.events.bell = make(chan struct{}, 1)
 	e.settler = pg.NewSettler(c.Store)
 	return e
 }
@@ -106,6 +108,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
 	background(e.listenLoop)
+	background(e.leadLoop)
 	background(e.Store.KeepFresh)
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	background(e.tickLoop)

@@ -87,6 +87,7 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	case trouble != nil && l.Failures == 0:
 		e.Log.Warn("a source does not answer: it is asked again", "source", l.Name, "error", trouble.Text)
 	case out.New > 0:
+		e.events.ring()
 		e.Log.Debug("events stored", "source", l.Name, "new", out.New, "known", out.Known, "dead", out.Dead)
 	}
 }

@@ -38,7 +38,12 @@ func (e *Engine) Round(ctx context.Context) error {
 		}
 		e.flights.Wait()
 		hooks, err := e.DeliverOnce(ctx)
-		if err != nil || ctx.Err() != nil || w.Due+len(leases)+hooks == 0 {
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		e.events.next = time.Time{} // what was lost is looked for at once
+		led, err := e.LeadOnce(ctx)
+		if err != nil || ctx.Err() != nil || w.Due+len(leases)+hooks+led == 0 {
 			return err
 		}
 	}

@@ -47,6 +47,7 @@ func (e *Engine) ended(l *pg.Lease, a *pg.Answer) {
 	}
 	e.line(l, from, on, step.State, step.Code, step.Message)
 	e.tell(l, a)
+	e.calledFor(l, a)
 }
 
 // line writes a transition down, if anybody reads such lines.

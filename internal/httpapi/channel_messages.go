@@ -1,0 +1,209 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// messageView is a message of a high-integrity channel.
+type messageView struct {
+	ID        string          `json:"id"`
+	Set       string          `json:"set" enum:"queued,offered,active,acked,dropped"`
+	Retries   int             `json:"retries" doc:"nacks"`
+	Fence     int64           `json:"fence"`
+	Error     *string         `json:"error" doc:"of the last nack; of one that was dropped, why"`
+	Payload   json.RawMessage `json:"payload,omitempty" doc:"of what was acknowledged none is kept"`
+	CreatedAt time.Time       `json:"created_at"`
+	UpdatedAt time.Time       `json:"updated_at"`
+}
+
+type listMessagesInput struct {
+	Name   name   `path:"name"`
+	Set    string `query:"set" enum:"queued,offered,active,acked,dropped" default:"queued"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string `query:"cursor" doc:"next of the page before."`
+}
+
+type messagesOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []messageView `json:"items"`
+		Next  *string       `json:"next"`
+	}
+}
+
+// listMessages lists one set of a channel by id.
+func (a *API) listMessages(ctx context.Context, in *listMessagesInput) (*messagesOutput, error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	or(&in.Set, "queued")
+	filters, after := []any{"messages", in.Name, in.Set}, ""
+	if err := p.read(filters, &after); err != nil {
+		return nil, err
+	}
+	found, err := a.Store.Messages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &messagesOutput{}
+	out.Body.Items = []messageView{}
+	for i, m := range found {
+		if i == limit {
+			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
+			break
+		}
+		out.Body.Items = append(out.Body.Items, messageView{m.ID, strings.ToLower(m.Set), m.Retries, m.Fence, ptr(m.Error), m.Payload, m.CreatedAt.UTC(), m.UpdatedAt.UTC()})
+	}
+	return out, nil
+}
+
+// conduit opens a channel for somebody outside. The leader's own are its own.
+func (a *API) conduit(ctx context.Context, called string) (*pg.Conduit[json.RawMessage], error) {
+	if pg.OwnedChannel(called) {
+		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: nobody else sends over it or receives", called)
+	}
+	return pg.OpenConduit[json.RawMessage](ctx, a.Store, contextID(ctx), called)
+}
+
+type sendMessageInput struct {
+	Name name `path:"name"`
+	Body struct {
+		ID      string          `json:"id" minLength:"1" maxLength:"255" doc:"The sender's name of it: what is brought twice is sent once."`
+		Payload json.RawMessage `json:"payload"`
+	}
+}
+
+type sendMessageOutput struct {
+	Status int
+	Body   struct {
+		ID   string `json:"id"`
+		Sent bool   `json:"sent" doc:"false: the channel is full, or it was there. It is stored, and offered later."`
+	}
+}
+
+// sendMessage stores a message and offers it, if there is room: 201; 200 if it is there already.
+func (a *API) sendMessage(ctx context.Context, in *sendMessageInput) (*sendMessageOutput, error) {
+	if len(in.Body.Payload) == 0 {
+		return nil, fault.At("/payload", "payload is required")
+	}
+	c, err := a.conduit(ctx, string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	sent, err := c.Send(ctx, pg.Outgoing[json.RawMessage]{ID: in.Body.ID, Payload: in.Body.Payload})
+	if err != nil {
+		return nil, err
+	}
+	out := &sendMessageOutput{Status: http.StatusCreated}
+	out.Body.ID, out.Body.Sent = in.Body.ID, sent[0] == pg.SentOffered
+	if sent[0] == pg.SentExists {
+		out.Status = http.StatusOK
+	}
+	return out, nil
+}
+
+type receiveMessageInput struct {
+	Name   name   `path:"name"`
+	Wait   string `query:"wait" example:"30s" doc:"How long to wait for a message, at most 60s; wins over Prefer: wait=N."`
+	Prefer string `header:"Prefer" doc:"wait=N, in seconds."`
+}
+
+type heldMessage struct {
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+	Fence   int64           `json:"fence" doc:"to be given with ack and nack"`
+	Retries int             `json:"retries"`
+	Error   *string         `json:"error" doc:"of the last nack"`
+	SentAt  time.Time       `json:"sent_at"`
+}
+
+type receiveMessageOutput struct {
+	Status  int
+	Applied string `header:"Preference-Applied"`
+	Body    *heldMessage
+}
+
+// receiveEvery is how often a channel is looked at for who waits.
+const receiveEvery = 250 * time.Millisecond
+
+// receiveMessage takes the oldest offer and makes it active, under a fence: 200, or 204 when there is none.
+func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*receiveMessageOutput, error) {
+	length, err := a.lengthOf(in.Wait, in.Prefer)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.conduit(ctx, string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	out := &receiveMessageOutput{Status: http.StatusNoContent}
+	if length > 0 {
+		back, ok := a.news.take() // as who waits for a feed: only so many wait in a process
+		if !ok {
+			length = 0
+		} else {
+			defer back()
+			out.Applied = "wait=" + itoa(int(length/time.Second))
+		}
+	}
+	for until := time.Now().Add(length); ; {
+		list, err := c.Receive(ctx, pg.Node{}, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			h := list[0]
+			out.Status, out.Body = http.StatusOK, &heldMessage{h.ID, h.Payload, h.Fence, h.Retries, ptr(h.Error), h.SentAt.UTC()}
+			return out, nil
+		}
+		if !time.Now().Before(until) {
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return out, nil
+		case <-time.After(receiveEvery):
+		}
+	}
+}
+
+type judgeMessageInput struct {
+	Name name   `path:"name"`
+	ID   string `path:"id" maxLength:"255"`
+	Body struct {
+		Fence  int64  `json:"fence" doc:"as it was given by receive"`
+		Reason string `json:"reason,omitempty" maxLength:"1000" doc:"nack: why it could not be processed."`
+	}
+}
+
+func (a *API) ackMessage(ctx context.Context, in *judgeMessageInput) (*leverOutput, error) {
+	return a.judgeMessage(ctx, in, leader.MessageOk)
+}
+
+func (a *API) nackMessage(ctx context.Context, in *judgeMessageInput) (*leverOutput, error) {
+	return a.judgeMessage(ctx, in, leader.MessageErr)
+}
+
+// judgeMessage ends or gives back a message that is held under a fence: 409 stale_fence if it is not.
+func (a *API) judgeMessage(ctx context.Context, in *judgeMessageInput, event string) (*leverOutput, error) {
+	c, err := a.conduit(ctx, string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	if event == leader.MessageOk {
+		err = c.Ack(ctx, in.ID, in.Body.Fence)
+	} else {
+		err = c.Nack(ctx, in.ID, in.Body.Fence, in.Body.Reason)
+	}
+	return lever(pg.LeverResult{Changed: true}, err)
+}

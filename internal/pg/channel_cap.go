@@ -1,0 +1,69 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// Caps lists up to limit channels to the workflow of a context by name, those after a given one: the senders of the
+// leader's pool (S1.12).
+func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
+	rows, err := s.db(ctx).Query(ctx, senderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.now(), leader.PoolOfResults, after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanSender)
+	return list, known(err)
+}
+
+// OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
+// over it or removes it.
+func OwnedChannel(name string) bool {
+	return name == lineOfResults || strings.HasPrefix(name, lineOfSource)
+}
+
+// MessageInfo is a message of a channel, as people look at it.
+type MessageInfo struct {
+	ID        string
+	Set       string // Queued, Offered, Active; Acked, Dropped
+	Retries   int
+	Fence     int64
+	Error     string // of the last nack; of one that was dropped, why
+	Payload   json.RawMessage
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Messages lists up to limit messages of one set of a channel, by their ids, those after a given one.
+func (s *Store) Messages(ctx context.Context, contextID int32, channel, set, after string, limit int) ([]*MessageInfo, error) {
+	c, err := s.Channel(ctx, contextID, channel)
+	if err != nil {
+		return nil, err
+	}
+	sql := `SELECT m.message_id, m.state, m.retries, m.fence, m.error, m.payload, m.created_at, m.updated_at FROM postern.message m
+		WHERE m.channel_id = $1 AND m.state = $2 AND m.message_id > $3 ORDER BY m.message_id LIMIT $4`
+	switch set {
+	case leader.MessageQueued, leader.MessageOffered, leader.MessageActive:
+	case leader.MessageAcked, leader.MessageDropped:
+		sql = `SELECT e.message_id, e.state, e.retries, e.fence, e.reason, e.payload, e.created_at, e.ended_at FROM postern.message_end e
+			WHERE e.channel_id = $1 AND e.state = $2 AND e.message_id > $3 ORDER BY e.message_id, e.fence LIMIT $4`
+	default:
+		return nil, fault.At("set", "set %q: want queued, offered, active, dropped or acked", fault.Clip(set))
+	}
+	rows, err := s.db(ctx).Query(ctx, sql, c.ID, set, after, limit)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*MessageInfo, error) {
+		v := &MessageInfo{}
+		return v, row.Scan(&v.ID, &v.Set, &v.Retries, &v.Fence, &v.Error, &v.Payload, &v.CreatedAt, &v.UpdatedAt)
+	})
+	return list, known(err)
+}

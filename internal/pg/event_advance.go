@@ -1,0 +1,293 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Ending is an event of which a transaction has ended.
+type Ending struct {
+	ID    uuid.UUID
+	After time.Duration // its tool wants to be left alone for so long
+}
+
+// Advanced says what became of events.
+type Advanced struct {
+	Moved  map[uuid.UUID]bool
+	Ended  map[string]int // by status
+	Stale  int
+	Alarms []string // events whose workflow could not be told
+}
+
+// AdvanceEvents brings events on whose tool call or result has ended, whose message was dropped, or whose call takes
+// too long (S1.5). It may be asked at any time, by any number of processes, also about events of which nothing is
+// to be said: each is locked, or skipped where somebody else is at it, and its transactions' outcomes, which never
+// change, are read behind the lock. A result is sent on in the commit that writes the outcome.
+func (s *Store) AdvanceEvents(ctx context.Context, by string, list []Ending) (out Advanced, err error) {
+	after := map[string]time.Duration{}
+	ids := make([]string, 0, len(list))
+	for _, e := range list {
+		ids, after[e.ID.String()] = append(ids, e.ID.String()), e.After
+	}
+	for chunk := range slices.Chunk(ids, takeMost) {
+		if err := s.advance(ctx, by, chunk, after, &out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) advance(ctx context.Context, by string, ids []string, after map[string]time.Duration, sum *Advanced) error {
+	var out Advanced
+	err := s.run(ctx, func(t *txn) error {
+		out = Advanced{Ended: map[string]int{}, Moved: map[uuid.UUID]bool{}}
+		var locked []*eventRow
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) AND e.status IN ('Queued', 'Active') ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`,
+			s.now(), ids).Query(collectEvents(&locked))
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		w := &eventChange{by: by}
+		results := map[int32][]Outgoing[EventRef]{}
+		var told []string
+		for _, v := range locked {
+			on, facts := v.news()
+			if on == "" {
+				continue
+			}
+			facts.After = after[v.ID]
+			step, err := leader.NextEvent(v.Status, on, facts)
+			if err != nil {
+				return err
+			}
+			w.apply(v, on, step, now)
+			id, err := uuid.Parse(v.ID)
+			if err != nil {
+				return err
+			}
+			out.Moved[id] = true
+			if on == leader.EventStale {
+				out.Stale++
+			}
+			if step.Alarm {
+				out.Alarms = append(out.Alarms, v.ID)
+			}
+			if v.Dropped != nil {
+				told = append(told, v.ID)
+			}
+			if step.To == leader.EventSuccessful || step.To == leader.EventDead {
+				out.Ended[step.To]++
+			}
+			if step.SendResult {
+				results[v.Context] = append(results[v.Context], Outgoing[EventRef]{v.ID, EventRef{v.FQN}})
+			}
+		}
+		if len(out.Moved) == 0 {
+			return t.rollback(ctx)
+		}
+		b = &pgx.Batch{}
+		w.queue(b, now)
+		if len(told) > 0 {
+			b.Queue(`DELETE FROM postern.event_drop WHERE event_id = ANY ($1::text[]::uuid[])`, told)
+		}
+		if err := s.sendResults(ctx, t, b, results); err != nil {
+			return err
+		}
+		return t.commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	if sum.Ended == nil {
+		sum.Ended, sum.Moved = map[string]int{}, map[uuid.UUID]bool{}
+	}
+	maps.Copy(sum.Moved, out.Moved)
+	sum.Stale, sum.Alarms = sum.Stale+out.Stale, append(sum.Alarms, out.Alarms...)
+	for status, n := range out.Ended {
+		sum.Ended[status] += n
+	}
+	return nil
+}
+
+// sendResults queues messages for the channels to the workflows, context by context in their order.
+func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results map[int32][]Outgoing[EventRef]) error {
+	if len(results) == 0 {
+		return nil
+	}
+	var contexts []int32
+	for id := range results {
+		contexts = append(contexts, id)
+	}
+	slices.Sort(contexts)
+	channels := map[int32]int32{}
+	load := &pgx.Batch{}
+	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, lineOfResults).Query(func(rows pgx.Rows) error {
+		var context, channel int32
+		_, err := pgx.ForEachRow(rows, []any{&context, &channel}, func() error { channels[context] = channel; return nil })
+		return err
+	})
+	if err := t.send(ctx, load); err != nil {
+		return err
+	}
+	for _, id := range contexts {
+		if _, err := (&Conduit[EventRef]{s: s, id: channels[id]}).sendIn(ctx, t, b, results[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// news says what has happened to an event since it was written last, "" for nothing.
+func (v *eventRow) news() (on string, f leader.EventFacts) {
+	f = v.facts()
+	switch {
+	case v.Dropped != nil && (v.Status == leader.EventQueued || v.Outcome != "" && v.Result == ""):
+		if v.Status == leader.EventQueued {
+			f.Code, f.Error = "dropped", *v.Dropped
+		} else {
+			f.Error = *v.Dropped
+		}
+		return leader.EventDropped, f
+	case v.Status != leader.EventActive:
+		return "", f
+	case v.Outcome == "" && v.toolState != "":
+		f.Class, f.Code, f.Error = v.verdict()
+		return leader.ToolDone, f
+	case v.Outcome == "" && v.Overdue:
+		return leader.EventStale, f
+	case v.Outcome == "":
+		return "", f
+	case v.resultState == string(outbox.DONE):
+		return leader.ResultDone, f
+	case v.resultState != "":
+		f.Error = v.resultWhy
+		return leader.ResultFailed, f
+	}
+	return "", f
+}
+
+// verdict is how the tool's transaction ended: it is never retried by the core, so that FAILED is what may be tried
+// again (S1.5).
+func (v *eventRow) verdict() (leader.Class, string, string) {
+	switch outbox.State(v.toolState) {
+	case outbox.DONE:
+		return leader.Successful, "", ""
+	case outbox.FAILED:
+		return leader.Retriable, v.toolCode, v.toolError
+	case outbox.CANCELLED:
+		return leader.Fatal, "cancelled", "the call of its tool was cancelled"
+	}
+	return leader.Fatal, v.toolCode, v.toolError
+}
+
+// LostEvents lists events of which somebody may have died before telling, from one on in the order of their ids:
+// those that are Active, and those whose message was dropped. next is where to go on, nil for from the beginning.
+func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []Ending, next uuid.UUID, err error) {
+	const page = 500
+	rows, err := s.db(ctx).Query(ctx, `(SELECT event_id::text, true FROM postern.event WHERE status = 'Active' AND outcome = '' LIMIT 10000)
+		UNION ALL (SELECT event_id::text, true FROM postern.event_drop LIMIT 1000)
+		UNION ALL (SELECT event_id::text, false FROM postern.event WHERE status = 'Active' AND outcome <> '' AND event_id > $1::text::uuid ORDER BY event_id LIMIT $2)`, from.String(), page)
+	if err != nil {
+		return nil, next, known(err)
+	}
+	n := 0
+	var text string
+	var all bool
+	_, err = pgx.ForEachRow(rows, []any{&text, &all}, func() error {
+		id, err := uuid.Parse(text)
+		if !all {
+			n++
+			next = id
+		}
+		list = append(list, Ending{ID: id})
+		return err
+	})
+	if n < page {
+		next = uuid.UUID{}
+	}
+	return list, next, known(err)
+}
+
+// OfferDueEvents sends the messages of events again whose next try is due, and returns how many. Whoever is locked
+// is being looked at by somebody else. Served by event_due.
+func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		n = 0
+		var ids []string
+		lines := map[int32][]Outgoing[EventRef]{}
+		b := &pgx.Batch{}
+		b.Queue(`SELECT e.event_id::text, e.fqn, s.channel_id FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+			WHERE e.status = 'Queued' AND e.not_before <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY e.not_before LIMIT $2 FOR UPDATE OF e SKIP LOCKED`,
+			s.now(), takeMost).Query(func(rows pgx.Rows) error {
+			var id, fqn string
+			var channel int32
+			_, err := pgx.ForEachRow(rows, []any{&id, &fqn, &channel}, func() error {
+				ids = append(ids, id)
+				lines[channel] = append(lines[channel], Outgoing[EventRef]{id, EventRef{fqn}})
+				return nil
+			})
+			return err
+		})
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if n = len(ids); n == 0 {
+			return t.rollback(ctx)
+		}
+		var channels []int32
+		for c := range lines {
+			channels = append(channels, c)
+		}
+		slices.Sort(channels)
+		b = &pgx.Batch{}
+		for _, c := range channels {
+			if _, err := (&Conduit[EventRef]{s: s, id: c}).sendIn(ctx, t, b, lines[c]); err != nil {
+				return err
+			}
+		}
+		b.Queue(`UPDATE postern.event SET not_before = NULL WHERE event_id = ANY ($1::text[]::uuid[])`, ids)
+		return t.commit(ctx, b)
+	})
+	return n, err
+}
+
+// CalledEvent is what a call of a tool must know of its event.
+type CalledEvent struct {
+	JSON json.RawMessage
+	Map  leader.SourceMap
+}
+
+// CalledEvent returns the event whose tool is to be called: NotFound, or Conflict where its tool is not to be called
+// any more under this try.
+func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall) (*CalledEvent, error) {
+	v := &CalledEvent{}
+	if _, err := uuid.Parse(call.Event); err != nil {
+		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
+	}
+	var status, outcome string
+	var try int
+	err := s.db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
+	switch {
+	case isNoRows(err):
+		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
+	case err != nil:
+		return nil, known(err)
+	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
+		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
+	}
+	return v, nil
+}

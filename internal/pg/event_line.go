@@ -1,0 +1,159 @@
+package pg
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// leaderLine is a channel of the leader in which something lies.
+type leaderLine struct {
+	Context int32
+	Channel int32
+	Waiting bool // some were never offered
+}
+
+// LeaderWork is what there is to do about events, as of a moment ago.
+type LeaderWork struct {
+	Any     bool         // there is a source at all
+	events  []leaderLine // from listeners
+	results []leaderLine // from the engine
+}
+
+// LeaderWork looks where messages are offered or wait. Served by message_by_state; the sources are few.
+func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
+	rows, err := s.db(ctx).Query(ctx, `SELECT c.context_id, c.channel_id, l.results,
+			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered'),
+			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued')
+		FROM (SELECT s.channel_id, false AS results FROM postern.source s
+			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
+		JOIN postern.channel c ON c.channel_id = l.channel_id
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused`, lineOfResults)
+	if err != nil {
+		return w, known(err)
+	}
+	var l leaderLine
+	var results, offered bool
+	_, err = pgx.ForEachRow(rows, []any{&l.Context, &l.Channel, &results, &offered, &l.Waiting}, func() error {
+		switch w.Any = true; {
+		case !offered && !l.Waiting:
+		case results:
+			w.results = append(w.results, l)
+		default:
+			w.events = append(w.events, l)
+		}
+		return nil
+	})
+	return w, known(err)
+}
+
+// receive takes messages off a line, and offers what waits and was never refused where that made room: what was
+// refused waits for the retrier.
+func (s *Store) receive(ctx context.Context, l leaderLine, by Node, most int, skip []string) ([]Held[EventRef], error) {
+	c := &Conduit[EventRef]{s: s, id: l.Channel}
+	list, err := c.receive(ctx, by, most, `AND NOT m.payload ->> 'tool' = ANY ($3)`, skip)
+	if err == nil && l.Waiting && len(list) > 0 {
+		_, err = c.offer(ctx, rand.Int64(), tendMost, true)
+	}
+	return list, err
+}
+
+// eventRow is an event as decisions see it, locked.
+type eventRow struct {
+	ID                     string
+	Context                int32
+	Source                 int32
+	FQN, Digest            string
+	Status                 string
+	Fence                  int64
+	Moves                  int
+	Retried                int
+	Outcome, Code, Error   string
+	NotYet                 bool // its next try is not due
+	Tool, Result           string
+	MaxRetries             int
+	Overdue                bool // of its call, for stale_after
+	Dropped                *string
+	toolState, toolClass   string
+	toolCode, toolError    string
+	variant                string
+	resultState, resultWhy string
+}
+
+// eventSelect reads events with what has become of their transactions. The outcomes are looked for by their keys.
+const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, e.digest, e.status, e.fence, e.moves, e.retried, e.outcome, e.code, e.error,
+		coalesce(e.not_before > n.now, false), e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now, d.reason,
+		coalesce(t.state, ''), coalesce(t.error_class, ''), coalesce(t.error_code, ''), coalesce(t.error, ''), coalesce(t.result #>> '{done,variant}', ''),
+		coalesce(r.state, ''), coalesce(nullif(r.error, ''), nullif(r.error_code, ''), lower(r.state), '')
+	FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+	LEFT JOIN postern.event_drop d ON d.event_id = e.event_id
+	LEFT JOIN LATERAL (SELECT o.state, o.error_class, o.error_code, o.error, o.result FROM postern.outcome o
+		WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)) t ON true
+	LEFT JOIN LATERAL (SELECT o.state, o.error_code, o.error FROM postern.outcome o
+		WHERE (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)) r ON true
+	CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now) `
+
+func (v *eventRow) fields() []any {
+	return []any{&v.ID, &v.Context, &v.Source, &v.FQN, &v.Digest, &v.Status, &v.Fence, &v.Moves, &v.Retried, &v.Outcome, &v.Code, &v.Error, &v.NotYet,
+		&v.Tool, &v.Result, &v.MaxRetries, &v.Overdue, &v.Dropped, &v.toolState, &v.toolClass, &v.toolCode, &v.toolError, &v.variant, &v.resultState, &v.resultWhy}
+}
+
+func collectEvents(into *[]*eventRow) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*into = nil
+		for rows.Next() {
+			v := &eventRow{}
+			if err := rows.Scan(v.fields()...); err != nil {
+				return err
+			}
+			*into = append(*into, v)
+		}
+		return rows.Err()
+	}
+}
+
+func (v *eventRow) facts() leader.EventFacts {
+	return leader.EventFacts{Outcome: v.Outcome, Retried: v.Retried, MaxRetries: v.MaxRetries, Code: v.Code, Error: v.Error}
+}
+
+// eventChange is what one transaction writes about events, which it has locked.
+type eventChange struct {
+	by    string
+	rows  columns
+	moves columns
+}
+
+// apply puts a decided step into the row.
+func (w *eventChange) apply(v *eventRow, on string, step leader.EventStep, now any) {
+	was := v.Status
+	v.Status, v.Outcome, v.Code, v.Error = step.To, step.Outcome, step.Code, step.Error
+	if step.RaiseFence {
+		v.Fence++
+	}
+	if step.CountRetry {
+		v.Retried++
+	}
+	v.Moves++
+	w.rows.add(v.ID, was, v.Status, v.Fence, v.Moves, v.Retried, v.Outcome, v.Code, v.Error, step.Wait.Seconds())
+	detail := step.Error
+	if detail == "" {
+		detail = step.Outcome
+	}
+	w.moves.add(v.ID, v.Moves, now, was, on, v.Status, v.Fence, w.by, detail)
+}
+
+// queue adds the writes to b. A wait becomes the time of the next try.
+func (w *eventChange) queue(b *pgx.Batch, now any) {
+	if len(w.rows.cols) == 0 {
+		return
+	}
+	b.Queue(`UPDATE postern.event e SET was = n.was, status = n.status, fence = n.fence, moves = n.moves, retried = n.retried, outcome = n.outcome, code = n.code,
+			error = n.error, not_before = CASE WHEN n.wait > 0 THEN $11::timestamptz + n.wait * interval '1 s' END, updated_at = $11
+		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::int[]), unnest($6::int[]), unnest($7::text[]),
+			unnest($8::text[]), unnest($9::text[]), unnest($10::float8[])) n(event_id, was, status, fence, moves, retried, outcome, code, error, wait)
+		WHERE e.event_id = n.event_id`, w.rows.args(now)...)
+	moveInsert.queue(b, w.moves)
+}

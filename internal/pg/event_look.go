@@ -1,0 +1,181 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// EventMove is one transition of an event.
+type EventMove struct {
+	At              time.Time
+	Machine         string // event; lever for what people did
+	From, Event, To string
+	Fence           int64
+	By              string // an actor, or a node
+	Detail          string
+}
+
+// EventMoves is the history of an event, oldest first, or NotFound.
+func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) ([]*EventMove, error) {
+	if _, err := s.Event(ctx, contextID, id); err != nil {
+		return nil, err
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT at, 'event', was, event, status, fence, by, detail FROM postern.event_move WHERE event_id = $1::text::uuid
+		UNION ALL SELECT at, 'lever', '', action, '', 0, actor, reason FROM postern.audit WHERE context_id = $2 AND object = $3
+		ORDER BY 1, 6`, id.String(), contextID, "/events/"+id.String())
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*EventMove, error) {
+		v := &EventMove{}
+		return v, row.Scan(&v.At, &v.Machine, &v.From, &v.Event, &v.To, &v.Fence, &v.By, &v.Detail)
+	})
+	return list, known(err)
+}
+
+// WhyEvent says what an event waits for: what is in its own way, then what is in the way of its transaction.
+func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*Why, error) {
+	e, err := s.Event(ctx, contextID, id)
+	if err != nil {
+		return nil, err
+	}
+	w := &Why{State: e.Status, Blockers: []Blocker{}}
+	own := func(kind, object, detail string, levers ...Lever) {
+		w.Blockers = append(w.Blockers, Blocker{Kind: kind, Object: object, Since: e.UpdatedAt, Detail: detail, Levers: levers})
+	}
+	tx := ""
+	switch {
+	case e.Status == leader.EventSuccessful:
+		w.Summary = "it has ended: its workflow has the output of " + e.FQN
+	case e.Status == leader.EventDead:
+		w.Summary = "it has ended: " + e.Error
+		if e.RedrivenBy != nil {
+			w.Summary += "; it was redriven as " + e.RedrivenBy.String()
+		} else {
+			own("ended", "/events/"+id.String(), e.Error, Lever{"POST", "/events/" + id.String() + "/redrive", "admin"})
+		}
+	case e.Status == leader.EventQueued && e.NotBefore != nil:
+		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error)
+		w.Blockers[0].Next = &NextStep{*e.NotBefore, "its tool is called again"}
+		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
+	case e.Status == leader.EventQueued:
+		return w, s.whyQueued(ctx, contextID, e, w)
+	case e.Outcome == "":
+		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
+		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
+	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
+		w.Summary = "what came of it is known, but nobody says where its workflow is"
+		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", Lever{"PUT", "/dispatchers/" + leader.TypeResult, "admin"})
+	case e.Result == "":
+		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
+		own("result_offered", "/channels/"+lineOfResults, "the message about it is on its way to the channels")
+	default:
+		tx, w.Summary = e.Result, "its workflow is told that it "+map[string]string{leader.OutcomeSuccessful: "succeeded", leader.OutcomeFailed: "failed", leader.OutcomeStale: "grew stale"}[e.Outcome]
+		own("result_waits", "/transactions/"+tx, "the transaction that tells its workflow has not ended")
+	}
+	if tx == "" {
+		return w, nil
+	}
+	txID, err := outbox.ParseID(tx)
+	if err != nil {
+		return nil, err
+	}
+	its, err := s.Why(ctx, contextID, txID)
+	if err != nil {
+		return nil, err
+	}
+	w.Blockers, w.Moving = append(w.Blockers, its.Blockers...), its.Moving
+	w.Summary += ": " + its.Summary
+	return w, nil
+}
+
+func (s *Store) noDispatcher(contextID int32, typ string) bool {
+	d := s.DispatcherOf(contextID, typ)
+	return d == nil || d.Removed
+}
+
+// whyQueued says why nobody takes an event.
+func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why) error {
+	calling, err := s.calling(ctx)
+	if err != nil {
+		return err
+	}
+	slots, all := 0, 0
+	if d := s.DispatcherOf(contextID, leader.TypeTool); d != nil {
+		slots = d.Slots
+	}
+	for _, n := range calling[contextID] {
+		all += n
+	}
+	b := Blocker{Kind: "line_turn", Object: "/channels/" + lineOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
+	w.Moving = true
+	switch n := calling[contextID][e.FQN]; {
+	case s.noDispatcher(contextID, leader.TypeTool):
+		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
+		b.Levers, w.Moving = []Lever{{"PUT", b.Object, "admin"}}, false
+	case n >= toolShare(slots):
+		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
+		b.Levers = []Lever{{"PATCH", "/dispatchers/" + leader.TypeTool, "admin"}}
+	case all >= slots:
+		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
+		b.Levers = []Lever{{"PATCH", b.Object, "admin"}}
+	}
+	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
+	return nil
+}
+
+// RedriveEvent brings a Dead event once more, as a new Queued one that names it; its JSON is read as its source says
+// now. Conflict "wrong_state" of one that is not Dead, "already_redriven" (names it); Invalid if it can still not be
+// read. The old one's row is locked, so that there is one new one.
+func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uuid.UUID, err error) {
+	old, err := s.Event(ctx, by.Context, id)
+	if err != nil {
+		return fresh, err
+	}
+	var src leader.Source
+	var source, channel int32
+	err = s.db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
+		Scan(&source, &channel, &src.Kind, &src.Map)
+	if err != nil {
+		return fresh, known(err)
+	}
+	it := src.Item(leader.Item{Identity: "redrive:" + id.String(), Checkpoint: old.Checkpoint, Digest: old.Digest}, old.JSON)
+	if it.Undecoded != "" {
+		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
+	}
+	err = s.run(ctx, func(t *txn) error {
+		var status, then string
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT status, coalesce(redriven_by::text, '') FROM postern.event WHERE event_id = $1::text::uuid FOR UPDATE`, id.String()).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&status, &then) })
+		s.readNow(b, &now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		switch {
+		case status != leader.EventDead:
+			return fault.New(fault.Conflict, "wrong_state", "event %s is %s: only Dead ones can be redriven", id, status)
+		case then != "":
+			return fault.New(fault.Conflict, "already_redriven", "event %s was redriven as %s: look at that one", id, then).With("redriven_by", then)
+		}
+		b = &pgx.Batch{}
+		e := &newEvent{Item: it, Context: by.Context, Source: source, by: by.Actor, of: &id, note: by.Reason}
+		if err := s.storeEvents(ctx, t, b, channel, []*newEvent{e}, now); err != nil {
+			return err
+		}
+		fresh = e.ID
+		b.Queue(`UPDATE postern.event SET redriven_by = $2::text::uuid WHERE event_id = $1::text::uuid`, id.String(), fresh.String())
+		s.audit(b, by, "redrive", "/events/"+id.String())
+		return t.commit(ctx, b)
+	})
+	return fresh, err
+}

@@ -1,0 +1,143 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Two kinds of high-integrity channels belong to the leader (S1.15): one per source, to the engine, and one per
+// context, from the engine to the channels of kind cap. A message is named by its event.
+const (
+	lineOfSource  = "source:"
+	lineOfResults = "leader:results"
+)
+
+// EventRef is the payload of such a message.
+type EventRef struct {
+	Tool string `json:"tool,omitempty"`
+}
+
+func lineChannel(name string) ChannelSettings {
+	c := DefaultChannel()
+	c.Name, c.RetryEvery = name, time.Second
+	return c
+}
+
+func putLine(b *pgx.Batch, contextID int32, c ChannelSettings, now *time.Time) {
+	b.Queue(`INSERT INTO postern.channel AS c (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
+		ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, version = c.version + 1 WHERE c.capacity <> excluded.capacity`,
+		contextID, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, now)
+}
+
+// equip gives a context what its first source needs: the built-in dispatcher of tool calls, the pool of the
+// channels to its workflow, and the line to them. What is there stays as somebody has set it.
+func (s *Store) equip(b *pgx.Batch, contextID int32) {
+	d := ToolDispatcher()
+	settings, _ := json.Marshal(d)
+	b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
+		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL WHERE postern.dispatcher.removed_at IS NOT NULL`, contextID, d.Type, string(settings))
+	b.Queue(makePool, contextID, leader.PoolOfResults)
+	c := lineChannel(lineOfResults)
+	c.Capacity = 1000
+	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp())) ON CONFLICT (context_id, name) DO NOTHING`,
+		contextID, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.now())
+}
+
+// ToolDispatcher is that of the calls of tools, as it is built in (S1.5).
+func ToolDispatcher() outbox.Dispatcher {
+	d, none := outbox.DefaultDispatcher(), 0
+	d.Type, d.WorkerURL, d.Idempotent, d.Retry.MaxRetries = leader.TypeTool, leader.ToolURL, true, &none
+	d.Timeouts.Dispatch = outbox.Duration(15 * time.Minute) // each tool has its own, and the fetch of its input comes before
+	return d
+}
+
+// newEvent is an event that is to be stored.
+type newEvent struct {
+	leader.Item
+	ID      uuid.UUID
+	Context int32
+	Source  int32
+	why     string // it cannot be read
+	note    string // for its history
+	by      string
+	of      *uuid.UUID // it redrives that one
+	stored  bool       // it was not there
+}
+
+var newEventInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
+	"source_id int =", "identity text", "checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "redrive_of uuid",
+	"created_at timestamptz =", "updated_at timestamptz =")
+
+// storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
+// can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
+// event and the message about it, or neither.
+func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var rows columns
+	byID := map[string]*newEvent{}
+	steps := map[string]leader.EventStep{}
+	for _, e := range list {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		if e.ID, e.stored = id, false; !json.Valid(e.JSON) {
+			return fault.New(fault.Internal, "internal", "event %q is no JSON", fault.Clip(e.Identity))
+		}
+		step, err := leader.NextEvent(machine.Start, leader.EventSaved, leader.EventFacts{Undecodable: e.why != "", Error: e.why})
+		if err != nil {
+			return err
+		}
+		byID[id.String()], steps[id.String()] = e, step
+		var of any
+		if e.of != nil {
+			of = e.of.String()
+		}
+		rows.add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now)
+	}
+	insert := &pgx.Batch{}
+	newEventInsert.queue(insert, rows)
+	insert.QueuedQueries[0].Query(func(r pgx.Rows) error {
+		var id string
+		_, err := pgx.ForEachRow(r, []any{&id}, func() error { byID[id].stored = true; return nil })
+		return err
+	})
+	if err := t.send(ctx, insert); err != nil {
+		return err
+	}
+	var moves columns
+	var out []Outgoing[EventRef]
+	for _, e := range list {
+		if !e.stored {
+			continue
+		}
+		step := steps[e.ID.String()]
+		moves.add(e.ID.String(), 1, now, machine.Start, leader.EventSaved, step.To, int64(0), e.by, step.Error+e.note)
+		if step.Offer {
+			out = append(out, Outgoing[EventRef]{e.ID.String(), EventRef{e.FQN}})
+		}
+	}
+	if len(moves.cols) > 0 {
+		moveInsert.queue(b, moves)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	_, err := (&Conduit[EventRef]{s: s, id: channel}).sendIn(ctx, t, b, out)
+	return err
+}
+
+var moveInsert = insertMany("event_move", "", "event_id uuid", "n int", "at timestamptz =", "was text =", "event text =", "status text =", "fence bigint", "by text =", "detail text")

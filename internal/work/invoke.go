@@ -1,0 +1,122 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// Tools calls tools, and fetches their inputs. *remote.Client is one.
+type Tools interface {
+	// Invoke calls a tool once; see remote.Client.
+	Invoke(ctx context.Context, call remote.Call, token string, input json.RawMessage, most int) leader.Reply
+	// Input fetches what a tool is to be given.
+	Input(ctx context.Context, url string) leader.Reply
+	// Meta asks a tool what it is, and Healthy whether it is ready: "" if it is.
+	Meta(ctx context.Context, url string) ([]byte, error)
+	Healthy(ctx context.Context, url string) (why string)
+}
+
+// invoke is the worker of leader.tool (S1.5): it looks the tool up, gets and checks the input, calls the tool and
+// checks what that answers. Successful is done, fatal is rejected, retriable is retry.
+func (e *Engine) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
+	started := time.Now()
+	v := e.verdict(ctx, l, call)
+	a := outbox.Answer{Code: v.Code, Message: clipped(v.Message), StartedAt: started, Elapsed: time.Since(started)}
+	switch v.Class {
+	case leader.Successful:
+		a.Result.Done, _ = json.Marshal(pg.ToolOutput{Variant: v.Variant, Output: v.Output})
+		a.Code, a.Message = "", ""
+	case leader.Fatal:
+		a.Class = outbox.ClassRejected
+	default:
+		a.Class, a.After = outbox.ClassRetry, v.After
+		e.events.leaveAlone(call.ID.String(), v.After)
+	}
+	return a
+}
+
+func (e *Engine) verdict(ctx context.Context, l *pg.Lease, call remote.Call) leader.Verdict {
+	retry := func(code string, err error) leader.Verdict {
+		return leader.Verdict{Class: leader.Retriable, Code: code, Message: err.Error()}
+	}
+	var ask pg.ToolCall
+	if err := json.Unmarshal(call.Data, &ask); err != nil {
+		return leader.Uncalled(fault.New(fault.Invalid, "no_event", "the data names no event: %s", err))
+	}
+	ev, err := e.Store.CalledEvent(ctx, l.Dispatcher.ContextID, ask)
+	switch {
+	case fault.KindOf(err) == fault.NotFound, fault.KindOf(err) == fault.Conflict:
+		return leader.Uncalled(err)
+	case err != nil:
+		return retry("registry_unreachable", err)
+	}
+	tool, err := e.Store.Tool(ctx, l.Dispatcher.ContextID, ask.Tool)
+	switch {
+	case fault.KindOf(err) == fault.NotFound:
+		return leader.Uncalled(fault.New(fault.Invalid, "unknown_tool", "no tool %q is registered", ask.Tool))
+	case err != nil:
+		return retry("registry_unreachable", err)
+	}
+	input, from, err := ev.Map.InputOf(ev.JSON)
+	if err != nil {
+		return leader.Uncalled(err)
+	}
+	if from != "" {
+		if p := e.Tools.Input(ctx, from); p.Status == http.StatusOK && p.Body != nil {
+			input = p.Body
+		} else if v := noInput(from, p); v.Class != "" {
+			return v
+		}
+	}
+	if err := tool.ValidateInput(input); err != nil {
+		return leader.Uncalled(err)
+	}
+	call.BaseURL, call.Timeout = tool.Definition.URL, tool.Definition.Timeout
+	reply := e.Tools.Invoke(ctx, call, call.ID.Token(call.Attempt), input, tool.Definition.MaxAnswer)
+	if reply.Status == http.StatusNotFound {
+		if err := e.Store.SuspectTool(ctx, tool); err != nil {
+			e.Log.Warn("have a tool looked at", "tool", ask.Tool, "error", err)
+		}
+	}
+	return tool.Judge(reply)
+}
+
+// clipped is a message as a row can hold it: at most 1 KiB of text.
+func clipped(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < 0x20 {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), 1<<10)], ""))
+	return s
+}
+
+// noInput says what it means that there is no input (S1.4): 404 is for good.
+func noInput(from string, p leader.Reply) leader.Verdict {
+	v := leader.Verdict{Class: leader.Retriable, Code: "input_unreachable", Message: "the input cannot be fetched from " + fault.Clip(from) + ": ", After: p.After}
+	switch {
+	case p.Status == 0:
+		v.Message += p.Message
+	case p.Status == http.StatusNotFound:
+		v.Class, v.Code = leader.Fatal, "no_input"
+		v.Message += "HTTP 404"
+	case p.Status != http.StatusOK:
+		v.Message += "HTTP " + http.StatusText(p.Status)
+	case p.Code == "answer_too_large":
+		v.Class, v.Code = leader.Fatal, "no_input"
+		v.Message += "it is larger than 1 MiB"
+	default:
+		v.Message += "the answer is no JSON, or broke off"
+	}
+	return v
+}

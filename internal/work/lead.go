@@ -1,0 +1,210 @@
+package work
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// How often a node looks after events: at once when it knows of something, else so often, and so often for what
+// somebody died over.
+const (
+	leadEvery = 200 * time.Millisecond
+	leadRest  = 3 * time.Millisecond // between two rounds, so that one takes what several brought
+	lostEvery = time.Second
+	lastLooks = 20 // at an event whose transaction has ended, until its row says which that was
+)
+
+// ledger is what a node knows of events besides their rows: of which a transaction has just ended here. All of it
+// may be lost: the rows tell it too, to whoever looks at them.
+type ledger struct {
+	mu    sync.Mutex
+	ended map[uuid.UUID]pastCall
+	bell  chan struct{}
+
+	alone map[string]time.Duration // by transaction: for how long its tool wants to be left alone
+	from  uuid.UUID                // where the look for what was lost goes on
+	next  time.Time                // when it does
+}
+
+type pastCall struct {
+	after time.Duration
+	looks int
+}
+
+func (l *ledger) note(id uuid.UUID, c pastCall) {
+	l.mu.Lock()
+	if l.ended == nil {
+		l.ended = map[uuid.UUID]pastCall{}
+	}
+	l.ended[id] = c
+	l.mu.Unlock()
+}
+
+func (l *ledger) take() map[uuid.UUID]pastCall {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.ended
+	l.ended = nil
+	return all
+}
+
+func (l *ledger) ring() {
+	select {
+	case l.bell <- struct{}{}:
+	default:
+	}
+}
+
+// calledFor notes that a transaction of the leader has ended.
+func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
+	if typ := l.Task.Type; typ != leader.TypeTool && typ != leader.TypeResult || !a.Step.State.Terminal() {
+		return
+	}
+	rest, ok := strings.CutPrefix(l.Task.UID, "event:")
+	text, _, _ := strings.Cut(rest, ":")
+	if id, err := uuid.Parse(text); ok && err == nil {
+		e.events.note(id, pastCall{after: e.events.asked(l.ID().String())})
+		e.events.ring()
+	}
+}
+
+// asked hands over how long a tool wants to be left alone, as it said when it was called in this process.
+func (l *ledger) asked(tx string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.alone[tx]
+	delete(l.alone, tx)
+	return d
+}
+
+func (l *ledger) leaveAlone(tx string, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.alone == nil {
+		l.alone = map[string]time.Duration{}
+	}
+	l.alone[tx] = d
+}
+
+// leadLoop brings events on until ctx ends.
+func (e *Engine) leadLoop(ctx context.Context) {
+	failures := 0
+	for {
+		wait := leadEvery
+		if e.trusted() {
+			n, err := e.LeadOnce(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil:
+				failures++
+				e.Log.Warn("bring events on", "error", err)
+				wait = backoff.Doubling(failures, leadEvery, 2*time.Second)
+			case n > 0:
+				failures, wait = 0, 0
+			default:
+				failures = 0
+			}
+		}
+		if !pause(ctx, nil, leadRest) || wait > 0 && !pause(ctx, e.events.bell, wait) {
+			return
+		}
+	}
+}
+
+// LeadOnce does everything about events that can be done now, once, and returns how many it moved: it hears how
+// transactions ended, tells workflows, and takes events for which there is room (S1.5).
+func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
+	list := e.events.take()
+	work, err := e.Store.LeaderWork(ctx)
+	if err != nil || !work.Any && len(list) == 0 {
+		return 0, err
+	}
+	node := *e.node.Load()
+	if len(list) > 0 {
+		out, err := e.advance(ctx, node, list)
+		if n += len(out.Moved); err != nil {
+			return n, err
+		}
+		work, err = e.Store.LeaderWork(ctx)
+		if err != nil {
+			return n, err
+		}
+	}
+	told, err := e.Store.SendResults(ctx, work, node)
+	if n += told; err != nil {
+		return n, err
+	}
+	taken, err := e.Store.TakeEvents(ctx, work, node)
+	if n += taken; err != nil {
+		return n, err
+	}
+	lost, err := e.findLost(ctx, node)
+	return n + lost, err
+}
+
+// advance brings on events of which something has ended. Those that have not moved are looked at again for a while:
+// the transaction may have been faster than the row that is to name it.
+func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]pastCall) (pg.Advanced, error) {
+	endings := make([]pg.Ending, 0, len(list))
+	for id, c := range list {
+		endings = append(endings, pg.Ending{ID: id, After: c.after})
+	}
+	out, err := e.Store.AdvanceEvents(ctx, node.Name, endings)
+	for id, c := range list {
+		if c.looks++; !out.Moved[id] && c.looks < lastLooks {
+			e.events.note(id, c)
+		}
+	}
+	e.hear(out)
+	return out, err
+}
+
+// findLost looks now and then for what nobody told of: tries that are due, transactions that ended while nobody
+// listened, calls that take too long, messages that were dropped.
+func (e *Engine) findLost(ctx context.Context, node pg.Node) (int, error) {
+	if time.Now().Before(e.events.next) {
+		return 0, nil
+	}
+	e.events.next = time.Now().Add(lostEvery)
+	return e.LostOnce(ctx, node)
+}
+
+// LostOnce is one such look.
+func (e *Engine) LostOnce(ctx context.Context, node pg.Node) (int, error) {
+	due, err := e.Store.OfferDueEvents(ctx)
+	if err != nil {
+		return due, err
+	}
+	list, next, err := e.Store.LostEvents(ctx, e.events.from)
+	if err != nil {
+		return due, err
+	}
+	e.events.from = next
+	out, err := e.Store.AdvanceEvents(ctx, node.Name, list)
+	e.hear(out)
+	return due + len(out.Moved), err
+}
+
+// hear counts and tells what became of events.
+func (e *Engine) hear(out pg.Advanced) {
+	for status, n := range out.Ended {
+		e.Metrics.EventsEnded(status, n)
+	}
+	if out.Stale > 0 {
+		e.Metrics.EventsStale(out.Stale)
+		e.Log.Error("events grew stale: the calls of their tools did not end in time, which should not happen", "events", out.Stale)
+	}
+	for _, id := range out.Alarms {
+		e.Log.Error("a workflow could not be told what came of an event: redrive the event, or its result", "event", id)
+	}
+}
