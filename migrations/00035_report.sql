@@ -9,7 +9,7 @@ CREATE INDEX outcome_by_end ON postern.outcome USING brin (done_at) WITH (pages_
 
 -- Which hours are rolled up, also those in which nothing happened, when that was last, and how long it took.
 CREATE TABLE postern.rolled (
-    hour  timestamptz PRIMARY KEY,
+    hour  timestamptz CONSTRAINT one_rolling_per_hour PRIMARY KEY,
     as_of timestamptz NOT NULL,
     took  interval NOT NULL
 );

@@ -87,6 +87,7 @@ var constraints = map[string]fault.Kind{
 	"one_ripple_per_end":            fault.Internal,
 	"one_retention":                 fault.Internal,
 	"one_retention_only":            fault.Internal,
+	"one_rolling_per_hour":          fault.Internal,
 	"one_rollup_per_hour":           fault.Internal,
 	"one_rollup_of_times":           fault.Internal,
 	"one_rollup_of_failures":        fault.Internal,

@@ -32,3 +32,7 @@ var NamedSQL = map[string]func(contextID int32) (string, []any){
 	"senders": func(c int32) (string, []any) { return sendersSQL, []any{c, "", nil, "acct-5", 51} },
 	"pools":   func(c int32) (string, []any) { return poolsSQL, []any{c, nil, "p5", 51} },
 }
+
+// Recallable says whether an answer is settled by what its lease remembers; Forgetful, whether such a memory was wrong.
+func (s *Store) Recallable(a *Answer) bool { return s.recallable([]*Answer{a}) }
+func (s *Store) Forgetful() bool           { return s.forgetful.Load() > 0 }

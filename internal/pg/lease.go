@@ -35,8 +35,9 @@ type Lease struct {
 	Cancelling bool      // somebody asked to cancel it
 	Earlier    []Attempt // newest first; of a first attempt none
 
-	tail  int64   // the last position of its queue, as the row said
-	ahead []*Task // those right behind it, as far as they were read
+	tail  int64     // the last position of its queue, as the row said
+	ahead []*Task   // those right behind it, as far as they were read
+	row   *queueRow // of its queue as it was written or read last, nil if that is not known
 }
 
 // Attempt is one earlier dispatch or its end, as recorded.

@@ -108,9 +108,10 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 	if d == nil {
 		return nil, &dispatcherMissing{t.Type}
 	}
+	row := *q
 	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
 		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
-		tail: q.Tail, ahead: l.tasks.run(t.ID)}
+		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL = f.account, f.url
 		lease.Blames = l.s.blames(q.Sender)

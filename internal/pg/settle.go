@@ -26,12 +26,26 @@ import (
 // What others depend on (S2.15) is left out of the common commit: its end has to lock their queues as well,
 // and gets a transaction of its own.
 func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
+	if s.recallable(answers) {
+		if out, err = s.settle(ctx, answers, true); sqlState(err) != guardFailed {
+			return out, err
+		}
+		s.forgetful.Store(recallAgain)
+	}
+	return s.settle(ctx, answers, false)
+}
+
+// settle is Settle, by what the leases remember or by what the rows say.
+func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
 	var apart []int
 	err = s.run(ctx, func(t *txn) error {
 		apart = nil
 		st := newSettlement(s, answers)
 		out = st.out
-		if err := st.load(ctx, t); err != nil {
+		b := &pgx.Batch{}
+		if byMemory {
+			st.recall(b)
+		} else if err := st.load(ctx, t); err != nil {
 			return err
 		}
 		var lacks missing
@@ -55,7 +69,7 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 		if len(apart) == len(answers) {
 			return t.rollback(ctx)
 		}
-		return st.e.commit(ctx, t, &pgx.Batch{})
+		return st.e.commit(ctx, t, b)
 	})
 	for _, i := range apart {
 		if out[i], err = s.settleWatched(ctx, answers[i]); err != nil {
@@ -359,6 +373,8 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 		} else if q.Marks == 0 {
 			n.ahead = st.read.run(next.ID)
 		}
+		row := *q
+		n.row = &row
 		st.out[i].Next = &n
 		return nil
 	}
@@ -394,6 +410,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
 	n.Resent = step.Attempt == l.Attempt
+	n.row = nil
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
 	n.ReadAt, n.got = st.e.now, time.Now()
 	st.out[i].Next = &n

@@ -33,13 +33,14 @@ type Store struct {
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
 
-	clock    atomic.Pointer[clock]
-	moving   sync.Mutex  // held while the clock is moved
-	rippling atomic.Bool // an end has not reached all its dependents
-	broken   sync.Map    // ids of queues whose head has no body
-	names    names
-	compiled compiled // definitions of tools
-	epoch    int
+	clock     atomic.Pointer[clock]
+	moving    sync.Mutex   // held while the clock is moved
+	rippling  atomic.Bool  // an end has not reached all its dependents
+	forgetful atomic.Int32 // for so many settlements what leases remember is not relied on
+	broken    sync.Map     // ids of queues whose head has no body
+	names     names
+	compiled  compiled // definitions of tools
+	epoch     int
 }
 
 // Connect opens a pool for url with the settings that our statements want: nested loops over indexes (an

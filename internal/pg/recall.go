@@ -1,0 +1,86 @@
+package pg
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// An end is decided on the row as its lease remembers it where that is simple, without reading it first: one round
+// trip instead of two while the lock is held. That is safe since guardSQL goes before all that is written: it locks
+// the rows, in the order of their ids, and fails the whole SQL transaction unless each still says whatever decided.
+// What it does not compare is not looked at by an end of a first attempt without marks. A lock that has to be waited
+// for is no exception: PostgreSQL compares the row again as it is then.
+//
+// A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
+const guardSQL = `SELECT 1 / (count(*) = $1)::int FROM (
+	SELECT FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::int[]),
+		unnest($7::smallint[]), unnest($8::int[])) n(queue_id, fence, cur_seq, tail_seq, lane, prio, sender_id)
+	JOIN postern.queue q ON q.queue_id = n.queue_id
+	WHERE q.fence = n.fence AND q.cur_seq = n.cur_seq AND (n.tail_seq IS NULL OR q.tail_seq = n.tail_seq) AND q.lane = n.lane AND q.prio = n.prio
+		AND q.sender_id IS NOT DISTINCT FROM n.sender_id AND q.phase = 'DISPATCHING' AND q.attempt = 1 AND q.retries = 0 AND q.marks = 0
+		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL
+	ORDER BY q.queue_id FOR UPDATE OF q) held`
+
+// guardFailed is the state of a statement that divides by zero.
+const guardFailed = "22012"
+
+// recallAgain is after how many settlements the memory is trusted again, once it was wrong: where others post to the
+// queues that are just becoming empty, it mostly is.
+const recallAgain = 8
+
+// recallable says whether all answers can be settled by what their leases remember.
+func (s *Store) recallable(answers []*Answer) bool {
+	if s.forgetful.Load() > 0 {
+		s.forgetful.Add(-1)
+		return false
+	}
+	seen := make(map[int64]bool, len(answers))
+	for _, a := range answers {
+		l, q := a.Lease, a.Lease.row
+		if a.Step.Then != sequencer.ThenEnd || q == nil || seen[q.ID] || !q.holds(l) || !q.simple() ||
+			len(l.ahead) == 0 && q.Tail != l.Task.ID.Seq {
+			return false
+		}
+		seen[q.ID] = true
+	}
+	return true
+}
+
+// simple says whether guardSQL compares all that matters of the row.
+func (q *queueRow) simple() bool {
+	return q.Phase == outbox.PhaseDispatching && q.Attempt == 1 && q.Retries == 0 && q.Marks == 0 && !q.Paused && !q.PauseOnFailure &&
+		q.Next == 0 && q.Pool == 0 && q.Pin == 0 && q.Fee == ""
+}
+
+// recall is load by memory. What it says is true only if b, which has the guard, goes before everything else.
+func (st *settlement) recall(b *pgx.Batch) {
+	n := len(st.answers)
+	ids, fences, curs, lanes, prios := make([]int64, n), make([]int64, n), make([]int64, n), make([]int32, n), make([]int16, n)
+	tails, senders := make([]*int64, n), make([]*int32, n)
+	for i, a := range st.answers {
+		l := a.Lease
+		q, before := *l.row, *l.row
+		q.before = &before
+		st.queues[q.ID] = &q
+		ids[i], fences[i], curs[i], lanes[i], prios[i] = q.ID, q.Fence, q.Cur, q.Lane, q.Prio
+		if before.Sender != 0 {
+			senders[i] = &before.Sender
+		}
+		if len(l.ahead) > 0 {
+			st.next[placeOf(l.ID())] = l.ahead[0]
+		} else {
+			tails[i] = &before.Tail
+		}
+		if now := l.Now(); now.After(st.e.now) {
+			st.e.now = now.Truncate(time.Microsecond)
+		}
+	}
+	if now := st.s.now(); now != nil {
+		st.e.now = *now
+	}
+	b.Queue(guardSQL, n, ids, fences, curs, tails, lanes, prios, senders)
+}
