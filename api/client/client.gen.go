@@ -187,6 +187,13 @@ const (
 	PoolViewAfterFailureKeep  PoolViewAfterFailure = "keep"
 )
 
+// Defines values for ProbeViewState.
+const (
+	ProbeViewStateAbsent ProbeViewState = "absent"
+	ProbeViewStateBad    ProbeViewState = "bad"
+	ProbeViewStateOk     ProbeViewState = "ok"
+)
+
 // Defines values for ProcessorViewState.
 const (
 	ProcessorViewStateActive ProcessorViewState = "Active"
@@ -1002,6 +1009,15 @@ type Check struct {
 	Ok     bool    `json:"ok"`
 }
 
+// CheckOutputBody defines model for CheckOutputBody.
+type CheckOutputBody struct {
+	Checks []ProbeView `json:"checks"`
+
+	// Ok nothing is bad
+	Ok        bool   `json:"ok"`
+	WorkerURL string `json:"worker_url"`
+}
+
 // ClockBody defines model for ClockBody.
 type ClockBody struct {
 	// Advance how far to move ahead: set or advance, one of them
@@ -1772,6 +1788,18 @@ type PoolsOutputBody struct {
 type Port struct {
 	Name string `json:"name"`
 }
+
+// ProbeView defines model for ProbeView.
+type ProbeView struct {
+	Check string `json:"check"`
+	Found string `json:"found"`
+
+	// State absent: it is optional, and not there
+	State ProbeViewState `json:"state"`
+}
+
+// ProbeViewState absent: it is optional, and not there
+type ProbeViewState string
 
 // Problem defines model for Problem.
 type Problem struct {
@@ -4753,6 +4781,7 @@ var Operations = []Operation{
 	{Name: "GetDispatcher", Method: "GET", Path: "/dispatchers/{type}", Summary: "Read one dispatcher"},
 	{Name: "PatchDispatcher", Method: "PATCH", Path: "/dispatchers/{type}", Summary: "Change a dispatcher", Query: []string{"reason", "dry_run"}},
 	{Name: "PutDispatcher", Method: "PUT", Path: "/dispatchers/{type}", Summary: "Create or replace a dispatcher", Query: []string{"reason", "dry_run"}},
+	{Name: "CheckDispatcher", Method: "POST", Path: "/dispatchers/{type}/check", Summary: "Ask its worker what it offers; nothing is executed"},
 	{Name: "DrainDispatcher", Method: "POST", Path: "/dispatchers/{type}/drain", Summary: "Accept nothing more of a type, work off the rest", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeDispatcher", Method: "POST", Path: "/dispatchers/{type}/purge", Summary: "Cancel what waits of a type", Query: []string{"reason", "dry_run"}},
@@ -5178,6 +5207,12 @@ func (c *Client) PatchDispatcher(ctx context.Context, pType string, params *Patc
 func (c *Client) PutDispatcher(ctx context.Context, pType string, params *PutDispatcherParams, body *PutDispatcherJSONRequestBody) (*Answer[DispatcherView], error) {
 	path := fmt.Sprintf("/dispatchers/%s", segment(pType))
 	return ask[DispatcherView](ctx, c, "PUT", path, params, body)
+}
+
+// CheckDispatcher: Ask its worker what it offers; nothing is executed. POST /dispatchers/{type}/check
+func (c *Client) CheckDispatcher(ctx context.Context, pType string) (*Answer[CheckOutputBody], error) {
+	path := fmt.Sprintf("/dispatchers/%s/check", segment(pType))
+	return ask[CheckOutputBody](ctx, c, "POST", path, nil, nil)
 }
 
 // DrainDispatcher: Accept nothing more of a type, work off the rest. POST /dispatchers/{type}/drain

@@ -102,6 +102,7 @@ var access = map[string]rule{
 	"delete-dispatcher": {least: admins},
 	"pause-dispatcher":  {least: admins},
 	"resume-dispatcher": {least: admins},
+	"check-dispatcher":  {least: admins},
 	"drain-dispatcher":  {least: admins},
 	"purge-dispatcher":  {least: admins},
 

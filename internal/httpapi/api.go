@@ -173,6 +173,7 @@ func (a *API) routes() {
 	remove(a, tag, "/dispatchers/{type}", "delete-dispatcher", "Remove a type", a.deleteDispatcher)
 	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Go on, and accept again", a.resumeDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/check", "check-dispatcher", "Ask its worker what it offers; nothing is executed", a.checkDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/drain", "drain-dispatcher", "Accept nothing more of a type, work off the rest", a.drainDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/purge", "purge-dispatcher", "Cancel what waits of a type", a.purgeDispatcher, 200)
 

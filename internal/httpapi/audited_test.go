@@ -15,6 +15,7 @@ var noLever = map[string]string{
 	"POST /transactions":             "a transaction keeps who posted it",
 	"POST /transactions:batch":       "so do these",
 	"POST /subscriptions/{name}/ack": "a consumer's checkpoint, moved all the time",
+	"POST /dispatchers/{type}/check": "it changes nothing",
 	"POST /walks:validate":           "it changes nothing",
 
 	"POST /processors/{name}/batches":        "a post: the batch keeps who sent it",

@@ -60,6 +60,7 @@ var problems = map[string]struct {
 	"address_refused":        {422, "Address is not called", false},
 	"queue_full":             {429, "Queue is full", true},
 	"rate_limited":           {429, "Too many requests", true},
+	"too_many_streams":       {429, "Too many streams", true},
 	"internal":               {500, "Internal error", false},
 	"draining":               {503, "Shutting down", true},
 	"database_unavailable":   {503, "Database unavailable", true},

@@ -93,7 +93,7 @@ func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes
 	}
 	back, ok := a.news.take()
 	if !ok {
-		return nil, fault.New(fault.Retry, "rate_limited", "this process has as many streams open as it may, or is shutting down").After(2 * time.Second)
+		return nil, fault.New(fault.Retry, "too_many_streams", "this process has as many streams open as it may, or is shutting down").After(2 * time.Second)
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer back()

@@ -1,0 +1,61 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Probe is one question to a worker that makes it execute nothing.
+type Probe struct {
+	Check string // health, status, status:batch, max-retries
+	State string // ok; absent: it is optional, and not there; bad
+	Found string // what it answered, or what its absence costs
+}
+
+// nobody is a token that no transaction has, and a hash that none was sent under.
+const nobody, nowhere = "00000000-0000-8000-8000-000000000000.1", "0xprobe"
+
+// Probes asks a worker of a type for everything that it may offer beside dispatch, whether it is there and answers as
+// the contract says (S2.7). The first that is not answered at all ends it.
+func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
+	p := c.exchange(ctx, request{method: http.MethodGet, url: endpoint(baseURL, "health", ""), timeout: healthTimeout})
+	switch {
+	case p.status == 0:
+		return []Probe{{"health", "bad", p.message}}
+	case p.status >= 500:
+		return []Probe{{"health", "bad", fmt.Sprintf("the worker answered HTTP %d", p.status)}}
+	}
+	list := []Probe{{"health", "ok", fmt.Sprintf("the worker answered HTTP %d", p.status)}}
+	if notFound(p.status) {
+		list[0] = Probe{"health", "absent", "nobody looks at it before a call"}
+	}
+	status := Probe{"status", "ok", "of a token that it never saw it says so"}
+	switch st := c.Status(ctx, baseURL, typ, nobody, ""); st.State {
+	case outbox.StatusUnknown:
+	case outbox.StatusUnsupported:
+		status = Probe{"status", "absent", "each call that a stop or a crash cuts off ends UNRESOLVED, unless the dispatcher is idempotent; nothing can be submitted and included later"}
+	case outbox.StatusUnreachable:
+		status = Probe{"status", "bad", st.Message}
+	default:
+		status = Probe{"status", "bad", fmt.Sprintf("of a token that nobody ever sent it says %q: want unknown", st.State)}
+	}
+	list = append(list, status)
+	batch := Probe{"status:batch", "ok", "it answers for many hashes at once"}
+	switch out, missing := c.batch(ctx, baseURL, []string{nowhere}); {
+	case missing:
+		batch = Probe{"status:batch", "absent", "it is asked for one hash at a time"}
+	case out[0].State == outbox.StatusUnreachable:
+		batch = Probe{"status:batch", "bad", out[0].Message}
+	}
+	retries := Probe{"max-retries", "absent", "the dispatcher's own, else 2, counts"}
+	switch n, err := c.askMaxRetries(ctx, endpoint(baseURL, "max-retries", typ)); {
+	case err != nil:
+		retries = Probe{"max-retries", "bad", err.Error()}
+	case n != nil:
+		retries = Probe{"max-retries", "ok", fmt.Sprintf("it wants %d", *n)}
+	}
+	return append(list, batch, retries)
+}
