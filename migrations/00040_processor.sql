@@ -105,6 +105,7 @@ CREATE TABLE postern.batch (
 CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END),
     CONSTRAINT what_was_executed_is_counted CHECK (result IS DISTINCT FROM 'partially_executed' OR result_n = position AND position > 0)
 ) WITH (fillfactor = 70);
+CREATE INDEX batch_by_authorization ON postern.batch (authorization_id, batch_id) WHERE authorization_id IS NOT NULL;
 CREATE INDEX batch_by_processor ON postern.batch (processor_id, batch_id);
 -- A tick while another batch is being executed waits for it; this says so whatever the ticks do.
 CREATE UNIQUE INDEX one_execution_per_processor ON postern.batch (processor_id) WHERE state = 'Executing';

@@ -407,6 +407,18 @@ const (
 	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
 )
 
+// Defines values for ListExecutionsParamsResult.
+const (
+	ListExecutionsParamsResultExecuted          ListExecutionsParamsResult = "executed"
+	ListExecutionsParamsResultExpired           ListExecutionsParamsResult = "expired"
+	ListExecutionsParamsResultInProcess         ListExecutionsParamsResult = "in_process"
+	ListExecutionsParamsResultPartiallyExecuted ListExecutionsParamsResult = "partially_executed"
+	ListExecutionsParamsResultRejected          ListExecutionsParamsResult = "rejected"
+	ListExecutionsParamsResultRemovedByOwner    ListExecutionsParamsResult = "removed_by_owner"
+	ListExecutionsParamsResultTimeout           ListExecutionsParamsResult = "timeout"
+	ListExecutionsParamsResultUnexpectedError   ListExecutionsParamsResult = "unexpected_error"
+)
+
 // Defines values for ListChannelsParamsKind.
 const (
 	ListChannelsParamsKindCap       ListChannelsParamsKind = "cap"
@@ -1343,6 +1355,12 @@ type EvictBatchInputBody struct {
 // EvictBatchInputBodyPriority Instead of an id: its line, Med unless said,
 type EvictBatchInputBodyPriority string
 
+// ExecutionsOutputBody defines model for ExecutionsOutputBody.
+type ExecutionsOutputBody struct {
+	Items []BatchView `json:"items"`
+	Next  *string     `json:"next"`
+}
+
 // FeeSettings defines model for FeeSettings.
 type FeeSettings struct {
 	BumpPercent *int64 `json:"bump_percent,omitempty"`
@@ -1395,6 +1413,23 @@ type GateView struct {
 	Failures int64      `json:"failures"`
 	Reason   string     `json:"reason"`
 	Until    *time.Time `json:"until"`
+}
+
+// GrantInputBody defines model for GrantInputBody.
+type GrantInputBody struct {
+	// Calls How many the actor may make from now on.
+	Calls int64 `json:"calls"`
+}
+
+// GrantOutputBody defines model for GrantOutputBody.
+type GrantOutputBody struct {
+	Actor string `json:"actor"`
+
+	// Calls that are left
+	Calls int64 `json:"calls"`
+
+	// Spent held by batches that run, or burned
+	Spent int64 `json:"spent"`
 }
 
 // HeadView defines model for HeadView.
@@ -2465,7 +2500,7 @@ type SubscriptionFilter struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; empty: all.
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result; empty: all.
 	//
 	// Examples: ["transaction.done"]
 	Events []string            `json:"events,omitempty"`
@@ -3037,6 +3072,27 @@ type DisableAuthorizationParams struct {
 
 // EnableAuthorizationParams are the parameters of EnableAuthorization; what is zero is not sent.
 type EnableAuthorizationParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListExecutionsParamsResult is a part of ListExecutions.
+type ListExecutionsParamsResult string
+
+// ListExecutionsParams are the parameters of ListExecutions; what is zero is not sent.
+type ListExecutionsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string                     `query:"cursor"`
+	Result ListExecutionsParamsResult `query:"result"`
+}
+
+// PutGrantParams are the parameters of PutGrant; what is zero is not sent.
+type PutGrantParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -4296,6 +4352,9 @@ type DisableAuthorizationJSONRequestBody = ReasonBody
 // EnableAuthorizationJSONRequestBody defines body for EnableAuthorization for application/json ContentType.
 type EnableAuthorizationJSONRequestBody = ReasonBody
 
+// PutGrantJSONRequestBody defines body for PutGrant for application/json ContentType.
+type PutGrantJSONRequestBody = GrantInputBody
+
 // SendBatchJSONRequestBody defines body for SendBatch for application/json ContentType.
 type SendBatchJSONRequestBody = SendInputBody
 
@@ -4748,6 +4807,8 @@ var Operations = []Operation{
 	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"reason", "dry_run"}},
+	{Name: "ListExecutions", Method: "GET", Path: "/authorizations/{label}/executions", Summary: "List what was sent, and how it ended", Query: []string{"limit", "cursor", "result"}},
+	{Name: "PutGrant", Method: "PUT", Path: "/authorizations/{label}/grants/{actor}", Summary: "Give an actor calls", Query: []string{"reason", "dry_run"}},
 	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"reason", "dry_run"}},
 	{Name: "ListChannels", Method: "GET", Path: "/channels", Summary: "List channels of both kinds", Query: []string{"kind", "limit", "cursor"}},
 	{Name: "DeleteChannel", Method: "DELETE", Path: "/channels/{name}", Summary: "Take a cap out of use, or remove an empty channel", Query: []string{"reason", "dry_run"}},
@@ -5009,6 +5070,18 @@ func (c *Client) DisableAuthorization(ctx context.Context, label string, params 
 func (c *Client) EnableAuthorization(ctx context.Context, label string, params *EnableAuthorizationParams, body *EnableAuthorizationJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/authorizations/%s/enable", segment(label))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ListExecutions: List what was sent, and how it ended. GET /authorizations/{label}/executions
+func (c *Client) ListExecutions(ctx context.Context, label string, params *ListExecutionsParams) (*Answer[ExecutionsOutputBody], error) {
+	path := fmt.Sprintf("/authorizations/%s/executions", segment(label))
+	return ask[ExecutionsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PutGrant: Give an actor calls. PUT /authorizations/{label}/grants/{actor}
+func (c *Client) PutGrant(ctx context.Context, label string, actor string, params *PutGrantParams, body *PutGrantJSONRequestBody) (*Answer[GrantOutputBody], error) {
+	path := fmt.Sprintf("/authorizations/%s/grants/%s", segment(label), segment(actor))
+	return ask[GrantOutputBody](ctx, c, "PUT", path, params, body)
 }
 
 // SendBatch: Send a batch, or hear which rule forbids it. POST /authorizations/{label}/send

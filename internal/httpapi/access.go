@@ -146,6 +146,8 @@ var access = map[string]rule{
 	"post-authorization":    {least: admins},
 	"put-authorization":     {least: admins},
 	"patch-authorization":   {least: admins},
+	"list-executions":       {least: readers},
+	"put-grant":             {least: admins},
 	"delete-authorization":  {least: admins},
 	"enable-authorization":  {least: admins},
 	"disable-authorization": {least: admins},

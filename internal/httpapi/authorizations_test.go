@@ -69,3 +69,32 @@ func TestABatchSaysWhy(t *testing.T) {
 	d.refused(404, "not_found", "GET", "/processors/main/batches/x/why", "")
 	d.refused(404, "not_found", "GET", "/processors/main/batches/9/why", "")
 }
+
+func TestAnActorIsGivenCalls(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/authorizations", strings.Replace(payOnce, `"permissionless"`, `{"permissioned": {"with_call_limit": {"dev": 1}}}`, 1))
+	const send = `{"messages": [{"msg": {"add": {}}}]}`
+	d.want(201, "POST", "/authorizations/pay/send", send)
+	d.refused(409, "call_limit", "POST", "/authorizations/pay/send", send)
+	d.want(200, "PUT", "/authorizations/pay/grants/dev?dry_run=true", `{"calls": 9}`)
+	if g := d.want(200, "PUT", "/authorizations/pay/grants/dev", `{"calls": 1}`); g.body["calls"] != 1.0 || g.body["spent"] != 1.0 {
+		t.Error(g.raw)
+	}
+	d.want(201, "POST", "/authorizations/pay/send", send)
+	d.refused(409, "call_limit", "POST", "/authorizations/pay/send", send)
+	d.want(200, "PUT", "/authorizations/pay/grants/ann", `{"calls": 2}`)
+	if a := d.want(200, "GET", "/authorizations/pay", ""); !strings.Contains(a.raw, `"ann":2`) || !strings.Contains(a.raw, `"dev":2`) || a.body["spent"] != 2.0 {
+		t.Error(a.raw)
+	}
+	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
+	for query, want := range map[string]string{"": "[1 2]", "?result=removed_by_owner": "[1]", "?result=in_process": "[2]", "?limit=1": "[1]"} {
+		if l := d.want(200, "GET", "/authorizations/pay/executions"+query, ""); l.ids() != want {
+			t.Errorf("%s: %s", query, l.raw)
+		}
+	}
+	d.want(201, "POST", "/authorizations", strings.Replace(payOnce, `"pay"`, `"open"`, 1))
+	d.refused(409, "wrong_state", "PUT", "/authorizations/open/grants/dev", `{"calls": 1}`)
+	d.refused(404, "not_found", "PUT", "/authorizations/none/grants/dev", `{"calls": 1}`)
+	d.refused(404, "not_found", "GET", "/authorizations/none/executions", "")
+	d.refused(422, "invalid", "PUT", "/authorizations/pay/grants/eve", `{"calls": 0}`)
+}

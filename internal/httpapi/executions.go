@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+type listExecutionsInput struct {
+	Label  string `path:"label" maxLength:"200"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string `query:"cursor" doc:"next of the page before."`
+	Result string `query:"result" enum:"in_process,executed,rejected,partially_executed,removed_by_owner,expired,timeout,unexpected_error"`
+}
+
+// executionsOutput is a page of batches.
+type executionsOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []batchView `json:"items"`
+		Next  *string     `json:"next"`
+	}
+}
+
+// listExecutions lists the batches of an authorization by their ids: 200; 404.
+func (a *API) listExecutions(ctx context.Context, in *listExecutionsInput) (*executionsOutput, error) {
+	var err error
+	out := &executionsOutput{}
+	out.Body, out.Link, err = listBy(ctx, a, &namedPage{Limit: in.Limit, Cursor: in.Cursor}, []any{"executions", in.Label, in.Result},
+		func(after int64, limit int) ([]*pg.Batch, error) {
+			return a.Store.Executions(ctx, contextID(ctx), in.Label, pg.BatchFilter{Result: processor.ResultKind(in.Result), After: after, Limit: limit})
+		},
+		func(b *pg.Batch) int64 { return b.ID }, viewBatch)
+	return out, err
+}
+
+type grantInput struct {
+	Label string `path:"label" maxLength:"200"`
+	Actor string `path:"actor" maxLength:"200"`
+	Trial
+	Body struct {
+		Calls int64 `json:"calls" minimum:"0" maximum:"1000000000" doc:"How many the actor may make from now on."`
+	}
+}
+
+type grantOutput struct {
+	Body struct {
+		Actor string `json:"actor"`
+		Calls int64  `json:"calls" doc:"that are left"`
+		Spent int64  `json:"spent" doc:"held by batches that run, or burned"`
+	}
+}
+
+// putGrant gives an actor calls of an authorization that counts them: 200; 409 for one that does not.
+func (a *API) putGrant(ctx context.Context, in *grantInput) (*grantOutput, error) {
+	g, err := a.Store.PutGrant(ctx, by(ctx, ""), in.Label, in.Actor, in.Body.Calls)
+	if err != nil {
+		return nil, err
+	}
+	out := &grantOutput{}
+	out.Body.Actor, out.Body.Calls, out.Body.Spent = in.Actor, g.Left, g.Spent
+	return out, nil
+}
