@@ -52,6 +52,9 @@ var layouts = map[string][]column{
 		{head: "name", cell: field("name"), firm: true}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
 		{head: "blocked", cell: blocked, firm: true}, {head: "queued", cell: field("queued"), firm: true}, {head: "offered", cell: field("offered"), firm: true},
 		{head: "active", cell: field("active"), firm: true}, {head: "dropped", cell: field("dropped"), firm: true}, {head: "reason", cell: field("block_reason"), tail: true}},
+	"tools": {
+		{head: "fqn", cell: field("fqn"), firm: true}, {head: "health", cell: field("health.state"), firm: true}, {head: "checked", cell: since("health.checked_at"), firm: true},
+		{head: "timeout", cell: field("timeout"), firm: true}, {head: "url", cell: field("url")}, {head: "why", cell: firstOf("health.last_error", "refresh_error"), tail: true}},
 	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
 }
 

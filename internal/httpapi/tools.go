@@ -86,29 +86,14 @@ type toolsOutput struct {
 
 // listTools lists the tools of a context and those of system, by name, without their schemas.
 func (a *API) listTools(ctx context.Context, in *namedPage) (*toolsOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"tools"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Tools(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &toolsOutput{}
-	out.Body.Items = []toolView{}
-	for i, v := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].FQN)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, a.viewTool(v))
-	}
-	return out, nil
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"tools"},
+		func(after string, limit int) ([]*pg.Tool, error) {
+			return a.Store.Tools(ctx, contextID(ctx), after, limit)
+		},
+		func(v *pg.Tool) string { return v.FQN }, plainly(a.viewTool))
+	return out, err
 }
 
 type toolInput struct {

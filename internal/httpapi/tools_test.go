@@ -117,7 +117,7 @@ func TestABrokenToolIsNotRegistered(t *testing.T) {
 		}
 	}
 	i.say(&i.meta, `{"fqn": "xyz.labs.add@1", "input_schema": {"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "output_schema": {"oneOf": [true]}}`)
-	if p := d.want(422, "PUT", at, `{"url": "`+i.URL+`"}`); !strings.Contains(p.raw, `"pointer":"/input_schema/properties/a/$ref"`) || !strings.HasPrefix(p.str("detail"), "the tool's /meta, at /input_schema/properties/a/$ref: ") {
+	if p := d.want(422, "PUT", at, `{"url": "`+i.URL+`"}`); !strings.Contains(p.raw, `"pointer":"/input_schema/properties/a/$ref"`) || !strings.HasPrefix(p.str("detail"), "the tool's /meta: /input_schema/properties/a/$ref: ") {
 		t.Errorf("%s", p.raw)
 	}
 	i.say(&i.meta, `<html>`)

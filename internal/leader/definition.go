@@ -166,10 +166,10 @@ func Discover(raw []byte, own Meta) (*Definition, error) {
 func told(err error) error {
 	f := *fault.As(err)
 	at := ""
-	if len(f.Fields) > 0 && f.Fields[0].Pointer != "" {
-		at = ", at " + fault.Clip(f.Fields[0].Pointer)
+	if len(f.Fields) > 0 && f.Fields[0].Pointer != "" && !strings.HasPrefix(f.Detail, "/") {
+		at = f.Fields[0].Pointer + ": "
 	}
-	f.Detail = printable("the tool's /meta" + at + ": " + f.Detail)
+	f.Detail = printable("the tool's /meta: " + at + f.Detail)
 	return &f
 }
 

@@ -46,10 +46,10 @@ func TestADefinitionChecksWhatGoesInAndComesOut(t *testing.T) {
 		`{"a": 1, "b": 10}`: "Input data does not match the input schema: /b: maximum: got 10, want 9",
 		`{"b": 1}`:          "Input data does not match the input schema: the document: missing property 'a'",
 		`{"a": "x"}`:        "Input data does not match the input schema: /a: got string, want integer",
-		`{"a": 1e9999999}`:  "Input data does not match the input schema: the number 1e9999999 is beyond what is reckoned with: want at most 1000 digits",
+		`{"a": 1e9999999}`:  "Input data does not match the input schema: /a: the number 1e9999999 is beyond what is reckoned with: want at most 1000 digits",
 		`{"a": 1} {}`:       "Input data does not match the input schema: it is no JSON: something follows the document",
 		"{\"a\": \"\xff\"}": "Input data does not match the input schema: it is no JSON: it is not UTF-8",
-		`{"a": 1, "x": ` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`: "Input data does not match the input schema: nested deeper than 64 levels",
+		`{"a": 1, "x": ` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`: "Input data does not match the input schema: /x" + strings.Repeat("/0", 29) + "/...: nested deeper than 64 levels",
 	} {
 		err := d.ValidateInput(json.RawMessage(raw))
 		if (err == nil) != (want == "") || err != nil && (err.Error() != want || fault.CodeOf(err) != "schema_mismatch") {

@@ -40,16 +40,16 @@ type Schema struct {
 // Invalid with the JSON pointer of what is wrong, which begins with at.
 func NewSchema(at string, raw json.RawMessage) (*Schema, error) {
 	if len(raw) > maxSchema {
-		return nil, fault.At(at, "the schema has %d bytes, at most %d are run", len(raw), maxSchema)
+		return nil, wrong(at, "the schema has %d bytes, at most %d are run", len(raw), maxSchema)
 	}
 	doc, err := decode(raw)
 	if err != nil {
-		return nil, fault.At(at, "the schema is no JSON: %s", err)
+		return nil, wrong(at, "the schema is no JSON: %s", err)
 	}
 	switch doc.(type) {
 	case map[string]any, bool:
 	default:
-		return nil, fault.At(at, "a schema is an object or a boolean")
+		return nil, wrong(at, "a schema is an object or a boolean")
 	}
 	l := look{at: at, schema: true}
 	if err := l.walk(doc, "", 1, true); err != nil {
@@ -141,7 +141,7 @@ var plain = map[string]bool{"const": true, "enum": true, "default": true, "examp
 // and references beyond counting. keywords: the members of v are keywords, not names of somebody's properties.
 func (l *look) walk(v any, at string, level int, keywords bool) error {
 	if level > maxLevels {
-		return fault.At(l.at+at, "nested deeper than %d levels", maxLevels)
+		return wrong(l.at+at, "nested deeper than %d levels", maxLevels)
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -157,11 +157,11 @@ func (l *look) walk(v any, at string, level int, keywords bool) error {
 				switch name {
 				case "$schema":
 					if strings.TrimSuffix(text, "#") != draft {
-						return fault.At(l.at+here, "$schema %q: want %s", fault.Clip(text), draft)
+						return wrong(l.at+here, "$schema %q: want %s", fault.Clip(text), draft)
 					}
 				case "$ref", "$dynamicRef":
 					if l.refs = append(l.refs, place{here, text}); len(l.refs) > maxRefs {
-						return fault.At(l.at+here, "the schema has more than %d references", maxRefs)
+						return wrong(l.at+here, "the schema has more than %d references", maxRefs)
 					}
 				}
 			}
@@ -177,7 +177,7 @@ func (l *look) walk(v any, at string, level int, keywords bool) error {
 		}
 	case json.Number:
 		if !reckonable(string(v)) {
-			return fault.At(l.at+at, "the number %s is beyond what is reckoned with: want at most %d digits", fault.Clip(string(v)), maxDigits)
+			return wrong(l.at+at, "the number %s is beyond what is reckoned with: want at most %d digits", fault.Clip(string(v)), maxDigits)
 		}
 	}
 	return nil
@@ -209,14 +209,14 @@ func (l *look) place(err error) error {
 			if f, ok := leaf.ErrorKind.(*kind.Format); ok {
 				for _, n := range l.names {
 					if n.to == f.Got {
-						return fault.At(l.at+n.at, "%s", reason(leaf))
+						return wrong(l.at+n.at, "%s", reason(leaf))
 					}
 				}
 			}
-			return fault.At(l.at+fragment(form.URL)+pointer(leaf.InstanceLocation), "this is no schema of draft 2020-12: %s", reason(leaf))
+			return wrong(l.at+fragment(form.URL)+pointer(leaf.InstanceLocation), "this is no schema of draft 2020-12: %s", reason(leaf))
 		}
 	case errors.As(err, &pattern):
-		return fault.At(l.at+fragment(pattern.URL), "%s", unrunnable(pattern.Regex, pattern.Err))
+		return wrong(l.at+fragment(pattern.URL), "%s", unrunnable(pattern.Regex, pattern.Err))
 	case errors.As(err, &nowhere):
 		return l.reference(func(to string) bool { return fragment(to) == fragment(nowhere.URL) }, "leads nowhere")
 	case errors.As(err, &anchor):
@@ -224,16 +224,24 @@ func (l *look) place(err error) error {
 	case errors.As(err, &outside):
 		return l.reference(func(to string) bool { return !strings.HasPrefix(to, "#") }, "leads out of the schema: nothing is loaded")
 	}
-	return fault.At(l.at, "the schema cannot be run: %s", fault.Clip(strings.ReplaceAll(err.Error(), base, "")))
+	return wrong(l.at, "the schema cannot be run: %s", fault.Clip(strings.ReplaceAll(err.Error(), base, "")))
+}
+
+// wrong is a fault whose sentence begins with its pointer.
+func wrong(pointer, format string, args ...any) error {
+	if pointer == "" {
+		return fault.At(pointer, format, args...)
+	}
+	return fault.At(pointer, "%s: %s", fault.Clip(pointer), fmt.Sprintf(format, args...))
 }
 
 func (l *look) reference(is func(to string) bool, what string) error {
 	for _, r := range l.refs {
 		if is(r.to) {
-			return fault.At(l.at+r.at, "the reference %q %s", fault.Clip(r.to), what)
+			return wrong(l.at+r.at, "the reference %q %s", fault.Clip(r.to), what)
 		}
 	}
-	return fault.At(l.at, "a reference in the schema %s", what)
+	return wrong(l.at, "a reference in the schema %s", what)
 }
 
 // fragment is what stands behind # in a URL, decoded.
