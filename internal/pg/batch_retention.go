@@ -8,7 +8,8 @@ import (
 )
 
 // forgetBatches removes batches that ended before a time, with their histories, in chunks. One of which somebody is
-// still to be told stays, since what is told is read from its row.
+// still to be told stays, since what is told is read from its row: one statement sees one moment, and what is to be told
+// goes from fanout to delivery in one commit. Of two processes at once the second finds the rows gone.
 func (s *Store) forgetBatches(ctx context.Context, before time.Time) error {
 	for {
 		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT b.batch_id FROM postern.batch b WHERE b.state = 'Done' AND b.updated_at < $1

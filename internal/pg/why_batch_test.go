@@ -84,6 +84,11 @@ func TestABatchSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// results is a webhook that hears of the ends of batches.
+func results(name string) outbox.Subscription {
+	return outbox.Subscription{Name: name, Kind: "webhook", Events: []outbox.Event{outbox.EventResult}}
+}
+
 // What ended is forgotten after a while, but not before everybody was told, and not what has not ended.
 func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -92,7 +97,7 @@ func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	p.must(err)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.ticks(done(), `executed 1 [{"add":{"i":0}}]`)
-	s := p.subscribe(outbox.Subscription{Name: "s", Kind: "webhook", Events: []outbox.Event{outbox.EventResult}})
+	s := p.subscribe(results("s"))
 	p.enqueue(processor.Med, 1, true, nil)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.ticks(done(), `executed 2 [{"add":{"i":0}}]`)

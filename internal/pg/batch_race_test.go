@@ -1,0 +1,98 @@
+package pg_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// The same request comes twice at once, by two processors that know nothing of each other: it makes one batch.
+func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "side", Owner: "owner"}, 0)
+	p.must(err)
+	o := p.other()
+	put := func(s *pg.Store, name string, into chan<- *pg.Batch) {
+		a, m := adding(1, false, nil)
+		a.NonAtomic.Functions[0].Domain = name
+		v, err := s.Enqueue(p.ctx, p.by, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
+		if err != nil {
+			t.Error(err)
+		}
+		into <- v
+	}
+	held, finish := hold(p.s, 1)
+	first, second := make(chan *pg.Batch, 1), make(chan *pg.Batch, 1)
+	go put(p.s, "main", first)
+	<-held
+	go put(o.s, "side", second)
+	p.awaitBlocked(o.pid)
+	finish(nil)
+	a, b := <-first, <-second
+	if a == nil || b == nil || a.ID != b.ID || a.Replay || !b.Replay || b.Processor != "main" {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	if high, med := p.line(processor.High), p.line(processor.Med); high != "[]" || med != "[1]" {
+		t.Errorf("High %s, Med %s", high, med)
+	}
+	holdsTrue(t, p.ctx, p.s.Pool())
+}
+
+// Calls are given while one is being held: the grant waits, and counts it as spent.
+func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.authorize("pay", func(a *processor.Authorization) { a.Mode = processor.Mode{Limits: map[string]int64{"ann": 1}} })
+	o := p.other()
+	_, m := adding(1, false, nil)
+	held, finish := hold(p.s, 1)
+	sent, granted := make(chan error, 1), make(chan pg.Grant, 1)
+	go func() { _, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, pg.Once{}); sent <- err }()
+	<-held
+	go func() {
+		g, err := o.s.PutGrant(p.ctx, p.by, "pay", "ann", 2)
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- g
+	}()
+	p.awaitBlocked(o.pid)
+	finish(nil)
+	p.must(<-sent)
+	if g := <-granted; g != (pg.Grant{Left: 2, Spent: 1}) {
+		t.Errorf("%+v", g)
+	}
+	a, err := p.s.Authorization(p.ctx, p.id, "pay", "ann")
+	p.must(err)
+	if a.Mode.Limits["ann"] != 3 || a.Spent != 1 {
+		t.Errorf("%+v", a)
+	}
+	holdsTrue(t, p.ctx, p.s.Pool())
+}
+
+// Retention runs in two processes while a result is being delivered: the batch stays until that has been recorded.
+func TestRetentionLeavesABatchThatIsBeingToldOf(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	s := p.subscribe(results("s"))
+	v := p.enqueue(processor.Med, 1, true, nil)
+	p.ticks(done(), `executed 1 [{"add":{"i":0}}]`)
+	p.later(50 * time.Hour)
+	o := p.other()
+	held, finish := hold(p.s, 1)
+	numbered := make(chan error, 1)
+	go func() { _, err := p.s.Deliver(p.ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
+	<-held
+	_, err := o.s.Retain(p.ctx, 48*time.Hour)
+	p.must(err)
+	finish(nil)
+	p.must(<-numbered)
+	_, err = o.s.Retain(p.ctx, 48*time.Hour)
+	p.must(err)
+	if p.batch(v.ID).Result == nil {
+		t.Error("it has no result")
+	}
+}
