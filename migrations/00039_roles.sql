@@ -145,14 +145,24 @@ BEGIN
     END IF;
 END $$;
 -- +goose StatementEnd
-REVOKE EXECUTE ON FUNCTION postern.make_roles, postern.grant_context, postern.revoke_context FROM PUBLIC;
+
+-- Gives the roles what later migrations have made; false where whoever migrates may not, and where there are none.
 -- +goose StatementBegin
-DO $$
+CREATE FUNCTION postern.renew_roles() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolcreaterole))
             OR (SELECT count(*) FROM pg_roles WHERE rolname IN ('postern_migrator', 'postern_app', 'postern_submit', 'postern_reporter', 'postern_verify')) = 5 THEN
         PERFORM postern.make_roles();
-    ELSE
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;
+-- +goose StatementEnd
+REVOKE EXECUTE ON FUNCTION postern.make_roles, postern.renew_roles, postern.grant_context, postern.revoke_context FROM PUBLIC;
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF NOT postern.renew_roles() THEN
         RAISE NOTICE 'the roles postern_* are not made, since % may not: SELECT postern.make_roles() as one who may', current_user;
     END IF;
 END $$;
@@ -174,6 +184,7 @@ BEGIN
     END LOOP;
 END $$;
 -- +goose StatementEnd
+DROP FUNCTION postern.renew_roles;
 DROP FUNCTION postern.make_roles;
 DROP FUNCTION postern.revoke_context;
 DROP FUNCTION postern.grant_context;

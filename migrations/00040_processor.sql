@@ -209,15 +209,7 @@ ALTER TABLE postern.batch_callback ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.batch_callback USING (EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = batch_callback.batch_id));
 ALTER TABLE postern.batch_step ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.batch_step USING (EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = batch_step.batch_id));
--- +goose StatementBegin
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolcreaterole))
-            OR (SELECT count(*) FROM pg_roles WHERE rolname IN ('postern_migrator', 'postern_app', 'postern_submit', 'postern_reporter', 'postern_verify')) = 5 THEN
-        PERFORM postern.make_roles();
-    END IF;
-END $$;
--- +goose StatementEnd
+SELECT postern.renew_roles();
 
 -- +goose Down
 DROP VIEW report.batches;

@@ -60,15 +60,7 @@ ALTER TABLE postern.message ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.message USING (EXISTS (SELECT FROM postern.channel c WHERE c.channel_id = message.channel_id));
 ALTER TABLE postern.message_end ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.message_end USING (EXISTS (SELECT FROM postern.channel c WHERE c.channel_id = message_end.channel_id));
--- +goose StatementBegin
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolcreaterole))
-            OR (SELECT count(*) FROM pg_roles WHERE rolname IN ('postern_migrator', 'postern_app', 'postern_submit', 'postern_reporter', 'postern_verify')) = 5 THEN
-        PERFORM postern.make_roles();
-    END IF;
-END $$;
--- +goose StatementEnd
+SELECT postern.renew_roles();
 
 -- +goose Down
 DROP TABLE postern.message_end;

@@ -101,15 +101,7 @@ ALTER TABLE postern.event_move ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.event_move USING (EXISTS (SELECT FROM postern.event e WHERE e.event_id = event_move.event_id));
 ALTER TABLE postern.event_drop ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.event_drop USING (EXISTS (SELECT FROM postern.event e WHERE e.event_id = event_drop.event_id));
--- +goose StatementBegin
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolcreaterole))
-            OR (SELECT count(*) FROM pg_roles WHERE rolname IN ('postern_migrator', 'postern_app', 'postern_submit', 'postern_reporter', 'postern_verify')) = 5 THEN
-        PERFORM postern.make_roles();
-    END IF;
-END $$;
--- +goose StatementEnd
+SELECT postern.renew_roles();
 
 -- +goose Down
 DROP TABLE postern.event_drop;

@@ -31,15 +31,7 @@ CREATE TABLE postern.tool (
 -- Contexts are kept apart here as everywhere; see the migration that makes the roles.
 ALTER TABLE postern.tool ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.tool USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
--- +goose StatementBegin
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolcreaterole))
-            OR (SELECT count(*) FROM pg_roles WHERE rolname IN ('postern_migrator', 'postern_app', 'postern_submit', 'postern_reporter', 'postern_verify')) = 5 THEN
-        PERFORM postern.make_roles();
-    END IF;
-END $$;
--- +goose StatementEnd
+SELECT postern.renew_roles();
 
 -- +goose Down
 DROP TABLE postern.tool;
