@@ -36,3 +36,6 @@ var NamedSQL = map[string]func(contextID int32) (string, []any){
 // Recallable says whether an answer is settled by what its lease remembers; Forgetful, whether such a memory was wrong.
 func (s *Store) Recallable(a *Answer) bool { return s.recallable([]*Answer{a}) }
 func (s *Store) Forgetful() bool           { return s.forgetful.Load() > 0 }
+
+// PlaceSQL is the statement that finds a place.
+const PlaceSQL = placeSQL

@@ -96,6 +96,31 @@ const openSQL = `SELECT t.seq, t.day, t.epoch, coalesce(p.rank, t.seq) AS rank, 
 	WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 
+// placeSQL finds the ranks between which one ($4) is to stand: that of its anchor ($5, or 0 for whoever is first) and
+// of the anchor's neighbour before, or behind it ($6). Each neighbour is one look at the key of tasks, for those
+// that go by their position, and one at the marks of the queue, for those that do not.
+const placeSQL = `WITH me AS (SELECT coalesce(p.rank, $4::bigint) AS rank, p.rank IS NOT NULL AS placed FROM (VALUES (1)) v
+			LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = ($1, $4::bigint, 'placed')),
+		placed AS MATERIALIZED (SELECT p.seq, p.rank FROM postern.mark p WHERE p.queue_id = $1 AND p.kind = 'placed' AND p.seq >= $2 AND p.seq <> $4
+			AND EXISTS (SELECT FROM postern.task t WHERE t.queue_id = $1 AND t.seq = p.seq AND t.day >= $3
+				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)))),
+		anchor AS (SELECT n.seq, n.rank FROM (` + neighbourSQL + ` AND ($5::bigint = 0 OR t.seq = $5) ORDER BY t.seq LIMIT 1)
+			UNION ALL SELECT p.seq, p.rank FROM placed p WHERE $5 = 0 OR p.seq = $5) n ORDER BY n.rank LIMIT 1),
+		lower AS (SELECT max(n.rank) AS rank FROM anchor a CROSS JOIN LATERAL (` + neighbourSQL + ` AND t.seq < ceil(a.rank)::bigint ORDER BY t.seq DESC LIMIT 1)
+			UNION ALL SELECT p.seq, p.rank FROM placed p WHERE p.rank < a.rank) n),
+		upper AS (SELECT min(n.rank) AS rank FROM anchor a CROSS JOIN LATERAL (` + neighbourSQL + ` AND t.seq > floor(a.rank)::bigint ORDER BY t.seq LIMIT 1)
+			UNION ALL SELECT p.seq, p.rank FROM placed p WHERE p.rank > a.rank) n),
+		bounds AS (SELECT CASE WHEN $6 THEN a.rank ELSE l.rank END AS lo, CASE WHEN $6 THEN u.rank ELSE a.rank END AS hi FROM anchor a, lower l, upper u)
+	SELECT me.placed, coalesce(me.rank > b.lo, true) AND coalesce(me.rank < b.hi, true),
+		trim_scale(CASE WHEN b.lo IS NULL THEN b.hi - 1 ELSE (b.lo + coalesce(b.hi, $7)) * 0.5 END)::text,
+		coalesce((SELECT p.seq FROM placed p WHERE p.rank = b.hi), b.hi::bigint, 0), coalesce(me.rank > coalesce(b.hi, $7), false)
+	FROM bounds b CROSS JOIN me`
+
+// neighbourSQL begins the look at those that go by their position.
+const neighbourSQL = `(SELECT t.seq, t.seq::numeric AS rank FROM postern.task t WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3 AND t.seq <> $4
+			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+			AND NOT EXISTS (SELECT FROM postern.mark p WHERE (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed'))`
+
 // find refuses what cannot be done, and finds the rank of the new place. Ranks are decimals of any length, so that
 // there is always one between two.
 func (m *move) find(ctx context.Context, t *txn) error {
@@ -134,16 +159,7 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	// lo and hi are the ranks between which it is to stand: of its anchor, and of the anchor's neighbour on that side.
 	b := &pgx.Batch{}
 	found := false
-	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank, placed FROM open WHERE seq = $4),
-			other AS (SELECT * FROM open WHERE seq <> $4),
-			anchor AS (SELECT seq, rank FROM other WHERE CASE WHEN $5 <> 0 THEN seq = $5 ELSE rank = (SELECT min(rank) FROM other) END),
-			bounds AS (SELECT CASE WHEN $6 THEN a.rank ELSE (SELECT max(rank) FROM other o WHERE o.rank < a.rank) END AS lo,
-				CASE WHEN $6 THEN (SELECT min(rank) FROM other o WHERE o.rank > a.rank) ELSE a.rank END AS hi FROM anchor a)
-		SELECT me.placed, coalesce(me.rank > b.lo, true) AND coalesce(me.rank < b.hi, true),
-			trim_scale(CASE WHEN b.lo IS NULL THEN b.hi - 1 ELSE (b.lo + coalesce(b.hi, $7)) * 0.5 END)::text,
-			coalesce((SELECT seq FROM other o WHERE o.rank = b.hi), 0), coalesce(me.rank > coalesce(b.hi, $7), false)
-		FROM bounds b CROSS JOIN me`,
-		q.ID, q.Head, q.HeadDay.Time(), m.id.Seq, seq, m.to.After != nil, q.Tail+1).Query(func(rows pgx.Rows) error {
+	b.Queue(placeSQL, q.ID, q.Head, q.HeadDay.Time(), m.id.Seq, seq, m.to.After != nil, q.Tail+1).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&m.placed, &m.there, &m.rank, &m.before, &m.ahead}, func() error { found = true; return nil })
 		return err
 	})
@@ -184,11 +200,17 @@ const waitsAtMost = 10000
 //
 // Only dependencies lead back: what stood before both stands before both, and what waits for it waited already.
 func (m *move) waits(ctx context.Context, t *txn) error {
+	depends := false
+	b := &pgx.Batch{}
+	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.kind IN ('held', 'watched'))`, m.q.ID, m.q.Head).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&depends) })
 	if m.q.Marks == 0 {
-		return nil // nobody depends on anything here
+		return nil
+	} else if err := t.send(ctx, b); err != nil || !depends {
+		return err // nobody here depends on anything, or is depended on
 	}
 	var from, to []place
-	b := &pgx.Batch{}
+	b = &pgx.Batch{}
 	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
 		SELECT o.seq FROM open o JOIN open me ON me.seq = $4
 		WHERE o.seq <> $4 AND CASE WHEN $6 THEN o.rank > $5::text::numeric AND o.rank < me.rank ELSE o.rank < $5::text::numeric AND o.rank > me.rank END`,

@@ -1,0 +1,40 @@
+package pg_test
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// A move looks at the neighbours of its place, and not at all that waits.
+func TestAMoveInALongQueueLooksAtNeighboursAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	var uids []string
+	for i := range 5000 {
+		uids = append(uids, fmt.Sprint(i))
+	}
+	ids := w.post("q", "T", uids...)
+	_, err := w.s.Pool().Exec(w.ctx, `ANALYZE postern.task, postern.mark, postern.outcome`)
+	w.must(err)
+	w.lever(w.s.Move(w.ctx, w.by, ids[4999], pg.Place{}))
+	for _, to := range []pg.Place{{}, {Before: &ids[2500]}, {After: &ids[4000]}} {
+		anchor, after := int64(0), to.After != nil
+		if to.Before != nil {
+			anchor = to.Before.Seq
+		} else if to.After != nil {
+			anchor = to.After.Seq
+		}
+		plan := w.plan(true, pg.PlaceSQL, ids[0].Queue, int64(1), ids[0].Day.Time(), ids[3000].Seq, anchor, after, int64(5001))
+		for _, m := range regexp.MustCompile(`(?:actual rows=|Rows Removed by .*: )(\d+)`).FindAllStringSubmatch(plan, -1) {
+			if len(m[1]) > 1 {
+				t.Errorf("the move to %+v reads more than neighbours: %s\n%s", to, m[0], plan)
+				break
+			}
+		}
+		w.lever(w.s.Move(w.ctx, w.by, ids[3000], to))
+	}
+}
