@@ -79,3 +79,14 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "tool", "show", add).want(t, 1, "no tool")
 	postern(t, []string{at}, "api", "GET", "/audit?object=/tools/"+add).want(t, 0, "first", "deployed", "replaced")
 }
+
+func TestThePageAboutToolsWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "tool")
+	if out, err := exec.Command("go", "build", "-o", program, "../../examples/tool").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	said := play(t, "leader.md", append(served(t), "POSTERN_OUTPUT=json"), "go build -o bin/ ./examples/tool\n", "mkdir bin; ln -s "+program+" bin/tool\n",
+		"127.0.0.1:9201", freeAddress(t), "127.0.0.1:9202", freeAddress(t))
+	mustSay(t, said, `"variant":"ok"`, "HELLO!", "Output data does not match the output schema: /ok/text: got number, want string", `"status":"Dead"`, `"status":"Successful"`, `"retried":1`)
+}
