@@ -92,7 +92,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 		goOn(8 * (i + 1))
 		kill()
 	}
-	for until := time.Now().Add(2 * time.Minute); unfinished(t, s) > 0; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Minute); unfinished(t, s) > 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d batches have not ended", unfinished(t, s))
 		}

@@ -77,6 +77,8 @@ func RunProcessors(ctx context.Context, c Config) (*Summary, error) {
 func (r *batchRun) setup(ctx context.Context) error {
 	d := dispatcher(batchType, r.Worker)
 	d.Capabilities, d.Inclusion.Confirmations = []string{"atomic"}, 1
+	d.Inclusion.Deadline = outbox.Duration(60 * BlockEvery) // most actions are tried once: none is to fail because the machine is slow
+	d.Inclusion.UnknownGrace = outbox.Duration(20 * BlockEvery)
 	if err := r.client.do(ctx, http.MethodPut, "/dispatchers/"+batchType, d, nil); err != nil {
 		return fmt.Errorf("set up the dispatcher of %s: %w", batchType, err)
 	}
