@@ -63,7 +63,11 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 			own("ended", "/events/"+id.String(), e.Error, Lever{"POST", "/events/" + id.String() + "/redrive", "admin"})
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
-		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error)
+		ails, err := s.ailing(ctx, contextID, e.FQN)
+		if err != nil {
+			return nil, err
+		}
+		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error+ails)
 		w.Blockers[0].Next = &NextStep{*e.NotBefore, "its tool is called again"}
 		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
 	case e.Status == leader.EventQueued:

@@ -98,6 +98,15 @@ func (s *Store) Tool(ctx context.Context, contextID int32, fqn string) (*Tool, e
 	}
 }
 
+// ailing says what the probes of a tool have found wrong, to be put behind a sentence; "" for nothing.
+func (s *Store) ailing(ctx context.Context, contextID int32, fqn string) (string, error) {
+	list, err := s.tools(ctx, contextID, fqn, "", 1)
+	if err != nil || len(list) == 0 || list[0].Health != "failing" {
+		return "", err
+	}
+	return fmt.Sprintf("; it has not been ready since %s: %s", list[0].HealthSince.UTC().Format(time.RFC3339), list[0].HealthWhy), nil
+}
+
 func noTool(fqn string) error {
 	return fault.New(fault.NotFound, "not_found", "no tool %q", fault.Clip(fqn))
 }

@@ -250,3 +250,29 @@ func TestALookBesideARegistrationChangesNothing(t *testing.T) {
 		t.Errorf("%s, waited %v: %+v %v", said, waited, now, err)
 	}
 }
+
+// Why an event waits for its tool to be called again says whether the tool is ready at all.
+func TestWhyAnEventWaitsNamesAToolThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.tool(nil, pg.ToolSettings{CheckEvery: time.Minute})
+	w.source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
+	pushed, err := w.s.PushEvents(w.ctx, w.by, "log", pageOf("", false, 1).Items, nil)
+	w.must(err)
+	_, err = w.s.Pool().Exec(w.ctx, `UPDATE postern.event SET not_before = $1, retried = 1, error = 'the tool failed (HTTP 503)'`, w.now.Add(time.Minute))
+	w.must(err)
+	why := func() string {
+		t.Helper()
+		y, err := w.s.WhyEvent(w.ctx, w.id, pushed[0].ID)
+		w.must(err)
+		return y.Blockers[0].Detail
+	}
+	if s := why(); s != "its tool failed: the tool failed (HTTP 503)" {
+		t.Error(s)
+	}
+	_, err = w.s.ToolChecked(w.ctx, v, "the tool did not answer in time")
+	w.must(err)
+	if s := why(); !strings.HasSuffix(s, "; it has not been ready since "+w.now.Format(time.RFC3339)+": the tool did not answer in time") {
+		t.Error(s)
+	}
+}
