@@ -34,10 +34,11 @@ type Store struct {
 	beforeCommit func(ctx context.Context, pid uint32) error
 
 	clock     atomic.Pointer[clock]
-	moving    sync.Mutex   // held while the clock is moved
-	rippling  atomic.Bool  // an end has not reached all its dependents
-	forgetful atomic.Int32 // for so many settlements what leases remember is not relied on
-	broken    sync.Map     // ids of queues whose head has no body
+	moving    sync.Mutex                  // held while the clock is moved
+	rippling  atomic.Bool                 // an end has not reached all its dependents
+	lately    atomic.Pointer[[]*openLane] // had work when it last claimed, and need nothing but room
+	forgetful atomic.Int32                // for so many settlements what leases remember is not relied on
+	broken    sync.Map                    // ids of queues whose head has no body
 	names     names
 	compiled  compiled // definitions of tools
 	epoch     int
