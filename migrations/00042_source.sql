@@ -67,7 +67,7 @@ CASE was WHEN '' THEN status IN ('Dead', 'Queued') WHEN 'Queued' THEN status IN 
     CONSTRAINT one_event_per_identity UNIQUE (source_id, identity)
 ) WITH (fillfactor = 70);
 CREATE INDEX event_listed ON postern.event (context_id, created_at, event_id);
-CREATE INDEX event_live ON postern.event (context_id, status, created_at, event_id) WHERE status IN ('Queued', 'Active', 'Dead');
+CREATE INDEX event_live ON postern.event (source_id, status, created_at, event_id) WHERE status IN ('Queued', 'Active', 'Dead');
 CREATE INDEX event_due ON postern.event (not_before) WHERE status = 'Queued' AND not_before IS NOT NULL;
 CREATE INDEX event_calling ON postern.event (event_id) WHERE status = 'Active' AND outcome = '';
 CREATE INDEX event_reporting ON postern.event (event_id) WHERE status = 'Active' AND outcome <> '';

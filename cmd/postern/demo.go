@@ -16,7 +16,7 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	var ephemeral, once, processors bool
+	var ephemeral, once, processors, events bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
@@ -29,7 +29,10 @@ func demoCommand() *cobra.Command {
 			as its outcome says, else 1. -o json prints the summary as one line.
 
 			With --processor it sends batches of messages to processors instead: atomic and not, retried,
-			confirmed by a callback, expired, evicted. The ledger must have seen what each result says.`),
+			confirmed by a callback, expired, evicted. The ledger must have seen what each result says.
+
+			With --leader requests on the devnet are events that call tools in two processes, one of them a plain
+			script; what the tools answer goes back to the devnet. One tool fails at first, one breaks its schema.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, false)
@@ -48,14 +51,20 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			run := demo.Run
-			if processors {
+			switch {
+			case processors && events:
+				return usage(cmd, errors.New("--processor and --leader are two demos: choose one"))
+			case processors:
 				run = demo.RunProcessors
+			case events:
+				run = runLeader
 			}
 			return runDemo(cmd, d, log, run, once, asked)
 		},
 	}
 	addDevSettings(cmd, &ephemeral)
 	cmd.Flags().BoolVar(&processors, "processor", false, "batches of processors instead of transactions")
+	cmd.Flags().BoolVar(&events, "leader", false, "events and tools instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
 	return cmd
 }
@@ -65,6 +74,17 @@ var errServer = errors.New("the server ended")
 
 // errUnexpected is how the demo ends if the samples did not end well; what is there can be looked at.
 var errUnexpected = errors.New("samples did not end as they should")
+
+// runLeader runs the demo of the leader with tools of its own.
+func runLeader(ctx context.Context, c demo.Config) (*demo.Summary, error) {
+	tools, stop, err := startTools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	c.Tools = tools
+	return demo.RunLeader(ctx, c)
+}
 
 // demonstration is what the demo runs: transactions, or processors.
 type demonstration func(context.Context, demo.Config) (*demo.Summary, error)

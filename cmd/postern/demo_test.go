@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"syscall"
@@ -50,6 +51,23 @@ func TestTheDemoOfProcessorsEndsAsItsSamplesSay(t *testing.T) {
 	}
 	if s.Unexpected != 0 || s.Transactions != 27 || s.Done != 12 || s.Failed != len(s.Failures) || s.Done+s.Failed != s.Transactions || s.Retries < 9 ||
 		len(s.States) != 3 || s.Ledger == nil || s.Ledger.Calls != 30 || !s.Ledger.Balanced {
+		t.Errorf("the summary is %+v", s)
+	}
+}
+
+func TestTheDemoOfTheLeaderEndsAsItsSamplesSay(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skipf("one of its tools is a script: %v", err)
+	}
+	r := postern(t, nil, "demo", "--leader", "--once", "--ephemeral", "-o", "json")
+	r.want(t, 0, "events have come from the devnet")
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
+		t.Fatal(err, r.stdout)
+	}
+	if s.Unexpected != 0 || s.Transactions != 11 || s.Done != 8 || s.Failed != 3 || len(s.Failures) != 3 || s.Retries != 2 ||
+		len(s.States) != 2 || s.Ledger == nil || s.Ledger.Calls != 11 || !s.Ledger.Balanced {
 		t.Errorf("the summary is %+v", s)
 	}
 }

@@ -9,13 +9,13 @@ import (
 // workerCommand groups the workers that come with Postern.
 func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "worker devnet",
-		Short: "Run a worker that comes with Postern: that of the devnet",
+		Use:   "worker devnet|tools",
+		Short: "Run a worker that comes with Postern: that of the devnet, or tools to try",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("which worker? want devnet"))
+			return usage(cmd, errors.New("which worker? want devnet or tools"))
 		},
 	}
-	cmd.AddCommand(workerDevnetCommand())
+	cmd.AddCommand(workerDevnetCommand(), workerToolsCommand())
 	return cmd
 }

@@ -66,7 +66,7 @@ func TestEachFaultOfARunIsSeen(t *testing.T) {
 
 func TestScenariosRunAndAreRight(t *testing.T) {
 	b := open(t)
-	for _, name := range []string{"fifo-7x3", "fifo-1x20", "e2e", "ingest-batch", "ingest-http-1", "commit-1", "http-worker", "idle-latency", "loaded-latency", "senders", "ingest-sql", "backlog", "replicas", "snapshot", "processor", "batch-insert"} {
+	for _, name := range []string{"fifo-7x3", "fifo-1x20", "e2e", "ingest-batch", "ingest-http-1", "commit-1", "http-worker", "idle-latency", "loaded-latency", "senders", "ingest-sql", "backlog", "replicas", "snapshot", "processor", "batch-insert", "leader"} {
 		list, err := Find([]string{name})
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func runNode(url, name string) error {
 		return err
 	}
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	e := work.New(work.Config{Store: s, Worker: remote.Mux{Next: client}, Webhook: client.Webhook, NodeName: name, TTL: ttl, Grace: 2 * time.Second,
+	e := work.New(work.Config{Store: s, Worker: remote.Mux{Next: client}, Webhook: client.Webhook, Fetch: client.Fetch, Tools: client, NodeName: name, TTL: ttl, Grace: 2 * time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	return e.Run(ctx)
 }

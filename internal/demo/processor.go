@@ -171,7 +171,7 @@ func (r *batchRun) look(ctx context.Context) (open int, err error) {
 
 // sum compares every result with what its sample wants, and with what the ledger saw.
 func (r *batchRun) sum(ctx context.Context) (*Summary, error) {
-	s := &Summary{batches: true, Run: r.Name, Transactions: len(r.lives), Queues: 2 * batchProcessors, Senders: len(Accounts),
+	s := &Summary{kind: ofBatches, Run: r.Name, Transactions: len(r.lives), Queues: 2 * batchProcessors, Senders: len(Accounts),
 		States: []StateTime{}, Failures: []Failure{}, Differing: []Difference{}, Ledger: &Ledger{Balanced: true}}
 	stays := map[outbox.State][]time.Duration{}
 	var first, last time.Time

@@ -17,6 +17,7 @@ type Config struct {
 	API     string    // address of the API
 	Worker  string    // worker URL of the dispatchers
 	Ledger  string    // address of the devnet behind it
+	Tools   [2]string // of the leader: addresses of the tools in Go, and of those of the script
 	Name    string    // of the run; part of every queue and uid
 	Out     io.Writer // for the table or the lines; nil: silence
 	Redraw  bool      // Out is a terminal: draw the table over itself, else a line a second

@@ -32,8 +32,17 @@ type Summary struct {
 	Senders      int          `json:"senders"`
 	Queues       int          `json:"queues"`
 
-	batches bool // of processors
+	kind summaryKind
 }
+
+// summaryKind is what a Summary counts.
+type summaryKind int
+
+const (
+	ofTransactions summaryKind = iota
+	ofBatches
+	ofEvents
+)
 
 // StateTime is how long samples stayed in one state, over all visits.
 type StateTime struct {
@@ -148,8 +157,11 @@ func round(f float64) float64 { return math.Round(f*100) / 100 }
 // Print writes the summary for people.
 func (s *Summary) Print(out io.Writer) {
 	what, end, say := "transactions of %d queues", "DONE", "every sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome"
-	if s.batches {
+	switch s.kind {
+	case ofBatches:
 		what, end, say = "batches in %d lines of processors", "executed", "every batch ended as it should, and the ledger saw exactly what its result says"
+	case ofEvents:
+		what, end, say = "events of %d source", "Successful", "every event ended as it should, and the devnet was told exactly once what came of it"
 	}
 	fmt.Fprintf(out, "\n%d "+what+" through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
@@ -167,7 +179,7 @@ func (s *Summary) Print(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%d\t%.2f s\t%.2f s\n", t.State, t.Visits, t.P50, t.Max)
 	}
 	w.Flush()
-	if l := s.Ledger; l != nil && s.batches {
+	if l := s.Ledger; l != nil && s.kind != ofTransactions {
 		fmt.Fprintf(out, "\nread back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
 	} else if l != nil {
 		fmt.Fprintf(out, "\non the way: reorgs %d, samples dropped from the pool and sent again %d\n", l.Reorgs, l.Dropped)
@@ -191,7 +203,15 @@ func (s *Summary) Print(out io.Writer) {
 
 // Further lists the lines with which to look at what is there; they can be pasted into a shell.
 func (s *Summary) Further(api, database string) []string {
-	if s.batches {
+	if s.kind == ofEvents {
+		return []string{
+			"curl -s '" + api + "/events?status=Dead'",
+			"curl -s " + api + "/" + s.Example + "/history",
+			"curl -s " + api + "/channels",
+			"psql " + quote(database) + " -c \"SELECT source, status, n, lag FROM report.events\"",
+		}
+	}
+	if s.kind == ofBatches {
 		name := strings.Split(s.Example, "/")[1]
 		return []string{
 			"curl -s " + api + "/processors/" + name,

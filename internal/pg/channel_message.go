@@ -313,9 +313,14 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 	})
 }
 
-// ackIn acknowledges messages as a part of t, whose last batch is b. What is not held any more under its fence is
-// passed over: somebody else has it.
+// ackIn acknowledges messages as a part of t, whose last batch is b.
 func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P]) error {
+	return c.moveIn(ctx, t, b, held, leader.MessageOk)
+}
+
+// moveIn lets something happen to messages that are held. What is not held any more under its fence is passed over:
+// somebody else has it.
+func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil
 	}
@@ -336,7 +341,7 @@ func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Hel
 		if m.state != leader.MessageActive || m.fence != fences[m.id] {
 			continue
 		}
-		step, err := leader.NextMessage(m.state, leader.MessageOk, leader.MessageFacts{})
+		step, err := leader.NextMessage(m.state, event, leader.MessageFacts{})
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,9 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -55,10 +57,28 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 func (s *Store) receive(ctx context.Context, l leaderLine, by Node, most int, skip []string) ([]Held[EventRef], error) {
 	c := &Conduit[EventRef]{s: s, id: l.Channel}
 	list, err := c.receive(ctx, by, most, `AND NOT m.payload ->> 'tool' = ANY ($3)`, skip)
-	if err == nil && l.Waiting && len(list) > 0 {
+	if err == nil && l.Waiting {
 		_, err = c.offer(ctx, rand.Int64(), tendMost, true)
 	}
 	return list, err
+}
+
+// giveBack lets others have messages that this process could not deal with; err is why. It counts as no retry.
+func (s *Store) giveBack(ctx context.Context, l leaderLine, held []Held[EventRef], err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	c := &Conduit[EventRef]{s: s, id: l.Channel}
+	back := s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		if err := c.moveIn(ctx, t, b, held, leader.MessageStale); err != nil {
+			return err
+		}
+		return t.commit(ctx, b)
+	})
+	return errors.Join(err, back)
 }
 
 // eventRow is an event as decisions see it, locked.

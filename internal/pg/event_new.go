@@ -29,6 +29,8 @@ type EventRef struct {
 func lineChannel(name string) ChannelSettings {
 	c := DefaultChannel()
 	c.Name, c.RetryEvery = name, time.Second
+	// Who holds a message is about to post a transaction, which is found again if somebody else does it too.
+	c.StaleAfter, c.SweepEvery = 30*time.Second, 5*time.Second
 	return c
 }
 

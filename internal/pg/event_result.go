@@ -45,10 +45,13 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total in
 			continue
 		}
 		held, err := s.receive(ctx, l, n, takeMost, []string{})
-		if err != nil || len(held) == 0 {
-			return total, err
+		if err != nil {
+			return total, s.giveBack(ctx, l, held, err)
 		}
-		if err := s.result(ctx, l, held); err != nil {
+		if len(held) == 0 {
+			continue
+		}
+		if err := s.giveBack(ctx, l, held, s.result(ctx, l, held)); err != nil {
 			return total, err
 		}
 		total += len(held)

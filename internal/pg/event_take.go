@@ -54,8 +54,11 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int
 			continue
 		}
 		held, err := s.receive(ctx, l, n, min(room, takeMost, toolShare(d.Slots)), skip)
-		if err != nil || len(held) == 0 {
-			return total, err
+		if err != nil {
+			return total, s.giveBack(ctx, l, held, err)
+		}
+		if len(held) == 0 {
+			continue
 		}
 		for _, h := range held {
 			if calling[l.Context] == nil {
@@ -63,7 +66,7 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int
 			}
 			calling[l.Context][h.Payload.Tool]++
 		}
-		if err := s.take(ctx, l, n, held); err != nil {
+		if err := s.giveBack(ctx, l, held, s.take(ctx, l, n, held)); err != nil {
 			return total, err
 		}
 		total += len(held)

@@ -1,0 +1,133 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+func (w *world) pushed(n int) (ids []uuid.UUID) {
+	w.t.Helper()
+	_, err := w.s.PutSource(w.ctx, w.by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults(), 0)
+	w.must(err)
+	for i := range n {
+		out, err := w.s.PushEvents(w.ctx, w.by, "app", []leader.Item{{Identity: string(rune('a' + i)), JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
+		w.must(err)
+		ids = append(ids, out[0].ID)
+	}
+	return ids
+}
+
+func TestReportsTellOfEventsAndChannels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pushed(3)
+	_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "cap-1", Pool: leader.PoolOfResults}, 0)
+	w.must(err)
+	_, err = w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "cap-2", Pool: leader.PoolOfResults}, 0)
+	w.must(err)
+	_, err = w.s.BlockSender(w.ctx, w.by, "cap-2", time.Now().Add(time.Hour))
+	w.must(err)
+	for sql, want := range map[string]string{
+		`SELECT string_agg(concat_ws(' ', context, source, status, n, oldest IS NOT NULL), '; ' ORDER BY status) FROM report.events`:                                 "default app Active 0 f; default app Dead 0 f; default app Queued 3 t",
+		`SELECT string_agg(concat_ws(' ', channel, kind, state, queued, active, blocked_until IS NOT NULL), '; ' ORDER BY channel COLLATE "C") FROM report.channels`: "cap-1 cap open 0 f; cap-2 cap blocked 0 t; leader:results integrity open 0 0 f; source:app integrity full 3 0 f",
+	} {
+		var got string
+		w.must(w.s.Pool().QueryRow(w.ctx, sql).Scan(&got))
+		if got != want {
+			t.Errorf("%s\nis   %s\nwant %s", sql, got, want)
+		}
+	}
+}
+
+// A transaction that stands under the uid of an event's call is not its call: the event is told that its message was
+// dropped, and goes to its workflow with that.
+func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.pushed(1)[0]
+	_, err := w.s.Ingest(w.ctx, []*pg.Submission{{ContextID: w.by.Context, UID: "event:" + id.String() + ":tool:1", Hash: []byte("other"), Type: leader.TypeTool, Data: json.RawMessage(`{}`)}}, false)
+	w.must(err)
+	node, err := w.s.Register(w.ctx, "n", "v", time.Minute)
+	w.must(err)
+	now, err := w.s.Now(w.ctx)
+	w.must(err)
+	for range 6 {
+		work, err := w.s.LeaderWork(w.ctx)
+		w.must(err)
+		_, err = w.s.TakeEvents(w.ctx, work, node)
+		w.must(err)
+		now = now.Add(2 * time.Second)
+		w.s.SetNow(&now)
+		_, err = w.s.TendChannels(w.ctx)
+		w.must(err)
+	}
+	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
+	w.must(err)
+	out, err := w.s.AdvanceEvents(w.ctx, "n", list)
+	w.must(err)
+	e, err := w.s.Event(w.ctx, w.by.Context, id)
+	w.must(err)
+	if len(out.Moved) != 1 || e.Status != leader.EventActive || e.Outcome != leader.OutcomeFailed || e.Code != "dropped" {
+		t.Errorf("%+v %+v", out, e)
+	}
+	if moves, err := w.s.EventMoves(w.ctx, w.by.Context, id); err != nil || len(moves) != 2 || moves[1].Event != leader.EventDropped {
+		t.Errorf("%v %+v", err, moves)
+	}
+}
+
+// Two that take at once, and two that hear of an end at once: each event is taken once, and moves once.
+func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pushed(2)
+	other := w.other().s
+	a, err := w.s.Register(w.ctx, "a", "v", time.Minute)
+	w.must(err)
+	b, err := w.s.Register(w.ctx, "b", "v", time.Minute)
+	w.must(err)
+	done := make(chan error, 2)
+	for s, n := range map[*pg.Store]pg.Node{w.s: a, other: b} {
+		go func() {
+			work, err := s.LeaderWork(w.ctx)
+			if err == nil {
+				_, err = s.TakeEvents(w.ctx, work, n)
+			}
+			done <- err
+		}()
+	}
+	w.must(<-done)
+	w.must(<-done)
+	var active, calls, messages int
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active'), (SELECT count(*) FROM postern.task WHERE type = 'leader.tool'), (SELECT count(*) FROM postern.message)`).
+		Scan(&active, &calls, &messages))
+	if active != 2 || calls != 2 || messages != 0 {
+		t.Errorf("%d active, %d calls, %d messages", active, calls, messages)
+	}
+	_, err = w.s.Pool().Exec(w.ctx, `UPDATE postern.event SET updated_at = updated_at - interval '1 h'`)
+	w.must(err)
+	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
+	w.must(err)
+	stale := make(chan int, 2)
+	for _, s := range []*pg.Store{w.s, other} {
+		go func() {
+			out, err := s.AdvanceEvents(w.ctx, "n", list)
+			stale <- out.Stale
+			done <- err
+		}()
+	}
+	w.must(<-done)
+	w.must(<-done)
+	if n := <-stale + <-stale; n != 2 {
+		t.Errorf("%d events grew stale, want 2", n)
+	}
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.message`).Scan(&messages))
+	if messages != 2 {
+		t.Errorf("%d results are on their way, want 2", messages)
+	}
+}
