@@ -16,7 +16,7 @@ import (
 // What the binary may grow to.
 const (
 	mostModules = 70
-	mostBytes   = 28 << 20 // 25 until the bench, processors and tokens of identity providers came in
+	mostBytes   = 30 << 20 // 25 until the bench, processors, tokens of identity providers, and the leader with its schemas came in
 )
 
 // modulesFile lists what is linked, a module a line with its licence: growth is read as a diff.

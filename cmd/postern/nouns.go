@@ -41,7 +41,7 @@ var layouts = map[string][]column{
 		{head: "med", cell: field("med"), firm: true}, {head: "executing", cell: field("executing"), firm: true}, {head: "callbacks", cell: field("pending_callbacks"), firm: true},
 		{head: "starving", cell: field("starving.queue"), firm: true}, {head: "every", cell: field("tick_interval")}, {head: "owner", cell: field("owner")}},
 	"sources": {
-		{head: "name", cell: field("name"), firm: true}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
+		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
 		{head: "lag", cell: field("lag_seconds"), firm: true}, {head: "failures", cell: field("failures"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
 		{head: "error", cell: field("last_error"), tail: true}},
 	"events": {
@@ -49,11 +49,11 @@ var layouts = map[string][]column{
 		{head: "status", cell: field("status"), firm: true}, {head: "retried", cell: field("retried"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
 		{head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
 	"channels": {
-		{head: "name", cell: field("name"), firm: true}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
+		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
 		{head: "blocked", cell: blocked, firm: true}, {head: "queued", cell: field("queued"), firm: true}, {head: "offered", cell: field("offered"), firm: true},
 		{head: "active", cell: field("active"), firm: true}, {head: "dropped", cell: field("dropped"), firm: true}, {head: "reason", cell: field("block_reason"), tail: true}},
 	"tools": {
-		{head: "fqn", cell: field("fqn"), firm: true}, {head: "health", cell: field("health.state"), firm: true}, {head: "checked", cell: since("health.checked_at"), firm: true},
+		{head: "fqn", cell: field("fqn")}, {head: "health", cell: field("health.state"), firm: true}, {head: "checked", cell: since("health.checked_at"), firm: true},
 		{head: "timeout", cell: field("timeout"), firm: true}, {head: "url", cell: field("url")}, {head: "why", cell: firstOf("health.last_error", "refresh_error"), tail: true}},
 	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
 }
