@@ -134,6 +134,14 @@ func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 			q.owner, q.epoch = owner, epoch
 		}
 	case sequencer.ThenCall:
+		if x.cancelling && !a.Lease.Cancelling && a.Lease.Phase == outbox.PhaseDelay { // since the lease was read: it is looked at anew
+			x.state, x.attempt, x.retries = outbox.RETRY, a.Lease.Attempt, a.Lease.Retries
+			q.owner, q.lease, q.due, q.mode = nil, nil, q.m.now, modeDelay
+			if out.Next != nil {
+				q.m.rt.Fatalf("%s is to be cancelled, and goes on with %+v", x.uid, out.Next)
+			}
+			return
+		}
 		if x.suspended {
 			was := a.Lease
 			x.state, x.attempt, x.retries = was.Phase.Transaction(), was.Attempt, was.Retries
