@@ -165,7 +165,7 @@ BEGIN
     RETURN n;
 END $$;
 -- +goose StatementEnd
-SELECT postern.ensure_days((clock_timestamp() AT TIME ZONE 'UTC')::date - 1, (clock_timestamp() AT TIME ZONE 'UTC')::date + 7);
+SELECT postern.ensure_days((clock_timestamp() AT TIME ZONE 'UTC')::date - 1, (clock_timestamp() AT TIME ZONE 'UTC')::date + 3);
 
 -- +goose Down
 DROP FUNCTION postern.ensure_days;

@@ -28,7 +28,7 @@ func TestProcessesThatStartTogetherMakeTheDaysOnce(t *testing.T) {
 	wg.Wait()
 	var n int
 	ok(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_inherits WHERE inhparent = 'postern.task'::regclass`).Scan(&n))
-	if n != 9 {
-		t.Errorf("%d days of task, want yesterday to a week ahead", n)
+	if n != 5 {
+		t.Errorf("%d days of task, want yesterday to three days ahead", n)
 	}
 }

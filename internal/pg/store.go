@@ -107,9 +107,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Epoch is the database's epoch, part of every id made now.
 func (s *Store) Epoch() int { return s.epoch }
 
-// EnsureDays creates the partitions of yesterday to a week ahead and returns how many were missing.
+// EnsureDays creates the partitions of yesterday to three days ahead (each costs every statement some of its planning) and returns how many were missing.
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 7)
+	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)
 		FROM coalesce($1::timestamptz, clock_timestamp()) d`, s.now()).Scan(&n)
 	return n, known(err)
 }
