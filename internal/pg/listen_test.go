@@ -132,15 +132,18 @@ func TestALookThatIsOverStoresNothing(t *testing.T) {
 	w.source(nil)
 	n := w.node("n")
 	first := w.look(w.s, n)
-	for what, act := range map[string]func() error{
-		"pause":  func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", true); return err },
-		"resume": func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", false); return err },
-		"rewind": func() error { _, err := w.s.RewindSource(w.ctx, w.by, "log", json.RawMessage(`"0"`)); return err },
-		"put":    func() error { w.source(nil); return nil },
+	for _, c := range []struct {
+		what string
+		act  func() error
+	}{
+		{"pause", func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", true); return err }},
+		{"resume", func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", false); return err }},
+		{"rewind", func() error { _, err := w.s.RewindSource(w.ctx, w.by, "log", json.RawMessage(`"0"`)); return err }},
+		{"put", func() error { w.source(nil); return nil }},
 	} {
-		w.must(act())
+		w.must(c.act())
 		if out, err := w.s.StorePage(w.ctx, first, pageOf(`"1"`, false, 1)); err != nil || !out.Fenced || w.events() != "" {
-			t.Errorf("after %s: %+v %v %s", what, out, err, w.events())
+			t.Errorf("after %s: %+v %v %s", c.what, out, err, w.events())
 		}
 	}
 	_, err := w.s.PauseSource(w.ctx, w.by, "log", false)

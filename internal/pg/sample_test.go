@@ -27,16 +27,16 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 		w.must(err)
 	}
 	do(`UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h' WHERE name = 'dead'`)
-	if v := sample(); v.Trouble.Forgotten != 0 || v.Trouble.Stalled != 0 || v.Trouble.Nodes != 1 || v.Trouble.OldestDelivery != 0 || v.Trouble.Staged != 0 || v.Trouble.DaysAhead != 7 || v.OldestHeads["RETRY"] != 0 {
+	if v := sample(); v.Trouble.Forgotten != 0 || v.Trouble.Stalled != 0 || v.Trouble.Nodes != 1 || v.Trouble.OldestDelivery != 0 || v.Trouble.Staged != 0 || v.Trouble.DaysAhead != 3 || v.OldestHeads["RETRY"] != 0 {
 		t.Errorf("with nothing wrong: %+v", v)
 	}
 
 	w.calledBack(n, "told", "a", "http://one/")
 	do(`UPDATE postern.delivery SET at = at - interval '1 h'`)
 	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor, staged_at) VALUES ($1, 'staged', 'q', 'T', '{}', 'x', clock_timestamp() - interval '1 min')`, w.id)
-	do(`DROP TABLE postern.attempt_` + time.Now().UTC().AddDate(0, 0, 7).Format("20060102"))
+	do(`DROP TABLE postern.attempt_` + time.Now().UTC().AddDate(0, 0, 3).Format("20060102"))
 	v := sample().Trouble
-	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 6 || v.Forgotten != 0 {
+	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 2 || v.Forgotten != 0 {
 		t.Errorf("%+v", v)
 	}
 
