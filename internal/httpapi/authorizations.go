@@ -128,8 +128,8 @@ func (a *API) putAuthorization(ctx context.Context, in *putAuthorizationInput) (
 	if err != nil {
 		return nil, err
 	}
-	if in.Body.Label != "" && in.Body.Label != in.Label {
-		return nil, fault.At("/label", "label %q is not %q of the path: leave it out", fault.Clip(in.Body.Label), in.Label)
+	if err := ofPath("label", in.Body.Label, in.Label); err != nil {
+		return nil, err
 	}
 	in.Body.Label = in.Label
 	return a.writeAuthorization(ctx, in.Body, version)

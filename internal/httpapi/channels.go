@@ -195,8 +195,8 @@ func (a *API) putChannel(ctx context.Context, in *putChannelInput) (*channelOutp
 }
 
 func (a *API) writeChannel(ctx context.Context, called string, s channelSettings, version int64) (*channelOutput, error) {
-	if s.Name != "" && string(s.Name) != called {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), called)
+	if err := ofPath("name", string(s.Name), called); err != nil {
+		return nil, err
 	}
 	if there, err := a.channel(ctx, called); err == nil && there.Kind != s.Kind {
 		return nil, fault.New(fault.Conflict, "in_use", "channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)

@@ -120,8 +120,8 @@ func (a *API) putContext(ctx context.Context, in *putContextInput) (*contextOutp
 }
 
 func (a *API) writeContext(ctx context.Context, tenant string, s contextSettings, version int64) (*contextOutput, error) {
-	if s.Name != "" && string(s.Name) != tenant {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), tenant)
+	if err := ofPath("name", string(s.Name), tenant); err != nil {
+		return nil, err
 	}
 	or(&s.MaxDepth, pg.DefaultMaxDepth)
 	created, err := a.Store.PutContext(ctx, by(ctx, ""), pg.Tenant{

@@ -70,8 +70,8 @@ func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return d, fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if d.Type != "" && d.Type != typ {
-		return d, fault.At("/type", "type %q is not %q of the path: leave it out", fault.Clip(d.Type), typ)
+	if err := ofPath("type", d.Type, typ); err != nil {
+		return d, err
 	}
 	d.Type = typ
 	if typ == leader.TypeTool && (d.WorkerURL != leader.ToolURL || d.Pool != "" || d.Retry.MaxRetries == nil || *d.Retry.MaxRetries != 0) {

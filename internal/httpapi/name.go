@@ -5,6 +5,8 @@ import (
 	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // name is what people configure by: up to 200 characters, none of which needs escaping in a path.
@@ -55,3 +57,11 @@ func (q *optionalQueue) UnmarshalJSON(b []byte) error {
 
 // Schema is that of the queue of a transaction.
 func (optionalQueue) Schema(r huma.Registry) *huma.Schema { return queueName("").Schema(r) }
+
+// ofPath refuses a body that names, in field, something other than its path does. It need not name anything.
+func ofPath(field, named, path string) error {
+	if named == "" || named == path {
+		return nil
+	}
+	return fault.At("/"+field, "%s %q is not %q of the path: leave it out", field, fault.Clip(named), path)
+}

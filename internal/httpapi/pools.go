@@ -91,8 +91,8 @@ func (a *API) putPool(ctx context.Context, in *putPoolInput) (*poolOutput, error
 }
 
 func (a *API) writePool(ctx context.Context, pool string, s poolSettings, version int64) (*poolOutput, error) {
-	if s.Name != "" && string(s.Name) != pool {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), pool)
+	if err := ofPath("name", string(s.Name), pool); err != nil {
+		return nil, err
 	}
 	or(&s.AfterFailure, "keep")
 	or(&s.BlockFor, "24h")

@@ -110,8 +110,8 @@ func (a *API) putProcessor(ctx context.Context, in *putProcessorInput) (*process
 }
 
 func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings, version int64) (*processorOutput, error) {
-	if s.Name != "" && string(s.Name) != id {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), id)
+	if err := ofPath("name", string(s.Name), id); err != nil {
+		return nil, err
 	}
 	or(&s.TickInterval, "1s")
 	or(&s.Owner, by(ctx, "").Actor)

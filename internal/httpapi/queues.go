@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -148,8 +147,8 @@ func (a *API) putQueue(ctx context.Context, in *putQueueInput) (*queueOutput, er
 }
 
 func (a *API) writeQueue(ctx context.Context, queue string, s queueSettings, version int64) (*queueOutput, error) {
-	if s.Name != "" && string(s.Name) != queue {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), queue)
+	if err := ofPath("name", string(s.Name), queue); err != nil {
+		return nil, err
 	}
 	or(&s.Priority, "Med")
 	or(&s.WhenFull, "refuse")

@@ -105,8 +105,8 @@ func (a *API) putSender(ctx context.Context, in *putSenderInput) (*senderOutput,
 }
 
 func (a *API) writeSender(ctx context.Context, account string, s senderSettings, version int64) (*senderOutput, error) {
-	if s.Account != "" && string(s.Account) != account {
-		return nil, fault.At("/account", "account %q is not %q of the path: leave it out", fault.Clip(string(s.Account)), account)
+	if err := ofPath("account", string(s.Account), account); err != nil {
+		return nil, err
 	}
 	if err := checkWorkerURL("/worker_url", s.WorkerURL, false); err != nil {
 		return nil, err

@@ -132,8 +132,8 @@ func (a *API) putSource(ctx context.Context, in *putSourceInput) (*sourceOutput,
 }
 
 func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, version int64) (*sourceOutput, error) {
-	if s.Name != "" && string(s.Name) != called {
-		return nil, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), called)
+	if err := ofPath("name", string(s.Name), called); err != nil {
+		return nil, err
 	}
 	v := leader.Source{Name: called, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}
 	if string(v.Filter) == "null" {

@@ -163,9 +163,10 @@ func showSecret(b []byte) string {
 func (s *subscriptionSettings) subscription(of string) (v outbox.Subscription, err error) {
 	v = outbox.Subscription{Name: of, Kind: s.Kind, URL: s.URL, OnError: s.OnError, Include: s.Include}
 	or(&v.OnError, "skip")
+	if err := ofPath("name", string(s.Name), of); err != nil {
+		return v, err
+	}
 	switch {
-	case s.Name != "" && string(s.Name) != of:
-		return v, fault.At("/name", "name %q is not %q of the path: leave it out", fault.Clip(string(s.Name)), of)
 	case s.Kind == "pull" && s.URL != "":
 		return v, fault.At("/url", "url: what is pulled is not called; leave it out, or make it a webhook")
 	case s.Kind == "webhook":

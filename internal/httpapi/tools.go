@@ -138,8 +138,8 @@ func (a *API) writeTool(ctx context.Context, called name, s toolSettings, versio
 	if err != nil {
 		return nil, err
 	}
-	if s.FQN != "" && s.FQN != called {
-		return nil, fault.At("/fqn", "fqn %q is not %q of the path: leave it out", fault.Clip(string(s.FQN)), called)
+	if err := ofPath("fqn", string(s.FQN), string(called)); err != nil {
+		return nil, err
 	}
 	set := pg.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
 	if set.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
