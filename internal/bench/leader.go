@@ -84,49 +84,8 @@ func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
 			return nil, err
 		}
 	}
-	if _, err := b.pool.Exec(ctx, `VACUUM (ANALYZE) postern.event, postern.event_move, postern.message, postern.message_end`); err != nil {
-		return nil, err
-	}
-	if err := b.calm(ctx); err != nil {
-		return nil, err
-	}
-	p, err := b.launch(ctx, RoleWork)
+	t, err := b.untilEnded(ctx, b.Events, "events", `postern.event, postern.event_move, postern.message, postern.message_end`, `SELECT count(*) FROM postern.event WHERE status IN ('Queued', 'Active')`)
 	if err != nil {
-		return nil, err
-	}
-	defer p.Stop()
-	m, err := b.meter(ctx, map[string]*Process{RoleWork: p})
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	if err := p.Go(); err != nil {
-		return nil, err
-	}
-	t := &trial{n: b.Events}
-	moved, before, said := start, -1, start
-	for left := t.n; left > 0; {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d events have not ended: %w", left, t.n, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.event WHERE status IN ('Queued', 'Active')`).Scan(&left); err != nil {
-			return nil, err
-		}
-		switch now := time.Now(); {
-		case left != before:
-			before, moved = left, now
-		case now.Sub(moved) > stuck:
-			return nil, fmt.Errorf("%d of %d events have not ended, and no other has for %s", left, t.n, stuck)
-		}
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
-			b.Progress(fmt.Sprintf("%s of %s events ended, %.0f a second", count(t.n-left), count(t.n), float64(t.n-left)/time.Since(start).Seconds()))
-		}
-	}
-	t.took = time.Since(start)
-	if t.cost, err = m.stop(ctx); err != nil {
 		return nil, err
 	}
 	var good, once, told int
@@ -134,13 +93,6 @@ func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
 		(SELECT count(*) FROM postern.event_move m JOIN postern.event e USING (event_id) JOIN postern.source s USING (source_id) WHERE s.name = $1 AND m.status = 'Successful'),
 		(SELECT count(*) FROM postern.event e JOIN postern.source s USING (source_id) JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)
 			WHERE s.name = $1 AND o.state = 'DONE')`, v.Name).Scan(&good, &once, &told)
-	for _, c := range []struct {
-		bad  int
-		text string
-	}{{t.n - good, "%d events did not end well at their first try"}, {t.n - once, "%d events did not end once"}, {t.n - told, "%d results are missing"}} {
-		if c.bad != 0 {
-			t.wrong, t.bad = append(t.wrong, fmt.Sprintf(c.text, c.bad)), t.bad+max(c.bad, -c.bad)
-		}
-	}
+	t.judge(amiss{t.n - good, "%d events did not end well at their first try"}, amiss{t.n - once, "%d events did not end once"}, amiss{t.n - told, "%d results are missing"})
 	return t, err
 }

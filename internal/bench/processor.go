@@ -70,49 +70,8 @@ func (b *Bench) batchRun(ctx context.Context) (_ *trial, err error) {
 	if err := b.fillBatches(ctx, b.name(), b.Processors, each); err != nil {
 		return nil, err
 	}
-	if _, err := b.pool.Exec(ctx, `VACUUM (ANALYZE) postern.processor, postern.batch, postern.batch_line, postern.batch_place`); err != nil {
-		return nil, err
-	}
-	if err := b.calm(ctx); err != nil {
-		return nil, err
-	}
-	p, err := b.launch(ctx, RoleWork)
+	t, err := b.untilEnded(ctx, b.Processors*each, "batches", `postern.processor, postern.batch, postern.batch_line, postern.batch_place`, `SELECT count(*) FROM postern.batch WHERE state <> 'Done'`)
 	if err != nil {
-		return nil, err
-	}
-	defer p.Stop()
-	m, err := b.meter(ctx, map[string]*Process{RoleWork: p})
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	if err := p.Go(); err != nil {
-		return nil, err
-	}
-	t := &trial{n: b.Processors * each}
-	moved, before, said := start, -1, start
-	for left := t.n; left > 0; {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d batches have not ended: %w", left, t.n, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.batch WHERE state <> 'Done'`).Scan(&left); err != nil {
-			return nil, err
-		}
-		switch now := time.Now(); {
-		case left != before:
-			before, moved = left, now
-		case now.Sub(moved) > stuck:
-			return nil, fmt.Errorf("%d of %d batches have not ended, and no other has for %s", left, t.n, stuck)
-		}
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
-			b.Progress(fmt.Sprintf("%s of %s batches ended, %.0f a second", count(t.n-left), count(t.n), float64(t.n-left)/time.Since(start).Seconds()))
-		}
-	}
-	t.took = time.Since(start)
-	if t.cost, err = m.stop(ctx); err != nil {
 		return nil, err
 	}
 	var executed, actions, outcomes, disorder int
@@ -120,14 +79,7 @@ func (b *Bench) batchRun(ctx context.Context) (_ *trial, err error) {
 		(SELECT count(*) FROM postern.outcome o JOIN postern.queue_name n USING (queue_id) WHERE o.state = 'DONE' AND n.name LIKE 'processor:%'),
 		(SELECT count(*) FROM (SELECT b.batch_id, lag(b.batch_id) OVER (PARTITION BY b.processor_id ORDER BY a.started_at) AS before
 			FROM postern.batch b JOIN postern.batch_action a USING (batch_id)) o WHERE batch_id < before)`).Scan(&executed, &actions, &outcomes, &disorder)
-	for _, c := range []struct {
-		bad  int
-		text string
-	}{{t.n - executed, "%d batches were not executed"}, {t.n - actions, "%d actions are missing"}, {t.n - outcomes, "%d transactions are missing"}, {disorder, "%d batches went before their turn"}} {
-		if c.bad != 0 {
-			t.wrong, t.bad = append(t.wrong, fmt.Sprintf(c.text, c.bad)), t.bad+max(c.bad, -c.bad)
-		}
-	}
+	t.judge(amiss{t.n - executed, "%d batches were not executed"}, amiss{t.n - actions, "%d actions are missing"}, amiss{t.n - outcomes, "%d transactions are missing"}, amiss{disorder, "%d batches went before their turn"})
 	return t, err
 }
 
