@@ -173,7 +173,11 @@ func TestAWebhookIsSignedAndInOrderAndItsIDStays(t *testing.T) {
 	s := h.subscribe(outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL}, older)
 	stop := h.engine("n1", nil)
 	h.await(h.post("q", "T", "a", "b"), 20*time.Second, outbox.DONE)
-	h.until("four messages", func() bool { return len(r.list()) == 4 })
+	h.until("four messages, and their receipts", func() bool { // one without would be told again by the next node
+		v, err := h.s.Subscription(h.ctx, h.by.Context, "s")
+		h.must(err)
+		return len(r.list()) == 4 && v.Pending == 0
+	})
 	stop()
 	r.inOrder(map[string][]string{"q": {"a WAITING", "b WAITING", "a DONE", "b DONE"}})
 
