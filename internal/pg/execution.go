@@ -24,6 +24,43 @@ func (v *Batch) submission(contextID int32) *Submission {
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
 
+// batchOf is the batch of which a transaction is an execution, 0 if it is none.
+func batchOf(t *Transaction) (id int64) {
+	_, _ = fmt.Sscanf(t.UID, ":processor:%d:", &id)
+	return id
+}
+
+// redrivesNoBatch refuses to redrive an execution of a batch, beside which what it sends would go out once more: it is
+// tried again by its processor, and what has ended is sent anew as a batch.
+func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *Transaction) error {
+	id := batchOf(t)
+	if id == 0 {
+		return nil
+	}
+	list, err := s.batches(ctx, ` WHERE b.batch_id = $1 AND p.context_id = $2`, id, contextID)
+	if err != nil {
+		return err
+	}
+	refusal := fault.New(fault.Conflict, "wrong_state", "transaction %s executed batch %d, which retention has dropped: send a new batch", t.ID, id)
+	if len(list) == 0 {
+		return refusal
+	}
+	v := list[0]
+	path, lever := fmt.Sprintf("/processors/%s/batches/%d", v.Processor, id), "POST /processors/"+v.Processor+"/batches"
+	switch {
+	case v.State != processor.Done:
+		refusal.Detail = fmt.Sprintf("transaction %s executes batch %d, which is %s and goes on by itself: POST /processors/%s/tick looks at it now, /evict ends it (%s/why)",
+			t.ID, id, v.State, v.Processor, path)
+		lever = "POST /processors/" + v.Processor + "/tick"
+	default:
+		if v.Label != "" {
+			lever = "POST /authorizations/" + v.Label + "/send"
+		}
+		refusal.Detail = fmt.Sprintf("transaction %s executed batch %d, which has ended: %s sends it anew", t.ID, id, lever)
+	}
+	return refusal.With("batch", path).With("lever", lever)
+}
+
 // submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
 // what it cannot take now is brought on by Advance.
 func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {

@@ -355,3 +355,24 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 		t.Errorf("Med is %s", got)
 	}
 }
+
+// What a batch executes is tried again by its processor, and by nobody beside it.
+func TestAnExecutionIsNotRedrivenBesideItsBatch(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 1, false, retries(1, 0))
+	for _, lever := range []string{"POST /processors/main/tick", "POST /processors/main/batches"} {
+		p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
+		id, err := p.s.ByUID(p.ctx, p.id, fmt.Sprintf(":processor:%d:%d", v.ID, p.batch(v.ID).Runs))
+		p.must(err)
+		if w, err := p.s.Why(p.ctx, p.id, id); err != nil || len(w.Blockers) != 1 || len(w.Blockers[0].Levers) != 0 {
+			t.Errorf("%+v %v", w, err)
+		}
+		_, err = p.s.Redrive(p.ctx, p.by, id, pg.Redrive{})
+		if f := fault.As(err); f.Code != "wrong_state" || f.Extra["lever"] != lever || f.Extra["batch"] != "/processors/main/batches/1" || !strings.Contains(f.Detail, lever) {
+			t.Errorf("%s: %v", lever, f)
+		}
+		p.later(time.Second)
+	}
+	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: "no"})
+}

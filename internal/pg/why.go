@@ -179,6 +179,8 @@ func (x *explain) ended(t *Transaction) *Why {
 	switch {
 	case t.RedrivenBy != "":
 		b.Detail += "; redriven as " + t.RedrivenBy
+	case batchOf(t) != 0:
+		b.Detail += fmt.Sprintf("; it executed batch %d", batchOf(t))
 	case t.State != outbox.DONE:
 		b.Levers = []Lever{{"POST", txPath(t.ID) + "/redrive", "executor"}}
 	}
