@@ -8,10 +8,12 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// How often a node looks for processors that have something to do; where there are none, less often.
+// How often a node looks for processors that have something to do; where there are none, less often, and where a look
+// takes long, since there are many, so that looking takes no more than a tenth of the time.
 const (
 	tickEvery     = 50 * time.Millisecond
 	tickEveryIdle = 500 * time.Millisecond
+	tickShare     = 10
 	ticksAtOnce   = 16
 )
 
@@ -20,7 +22,7 @@ const (
 func (e *Engine) tickLoop(ctx context.Context) {
 	failures := 0
 	for {
-		n, err := e.TickOnce(ctx)
+		n, took, err := e.tickOnce(ctx)
 		wait := tickEveryIdle
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -28,7 +30,7 @@ func (e *Engine) tickLoop(ctx context.Context) {
 			e.Log.Warn("tick processors", "error", err)
 			wait = backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)
 		case n > 0:
-			failures, wait = 0, tickEvery
+			failures, wait = 0, min(max(tickEvery, tickShare*took), tickEveryIdle)
 		}
 		if !pause(ctx, nil, wait) {
 			return
@@ -39,10 +41,18 @@ func (e *Engine) tickLoop(ctx context.Context) {
 // TickOnce ticks and brings on every processor that has something to do, several at a time, and returns how many have
 // batches.
 func (e *Engine) TickOnce(ctx context.Context) (int, error) {
+	n, _, err := e.tickOnce(ctx)
+	return n, err
+}
+
+// tickOnce also says how long it took to look.
+func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, err error) {
+	begin := time.Now()
 	list, busy, err := e.Store.ProcessorsDue(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	took = time.Since(begin)
 	errs := make(chan error, len(list))
 	slots := make(chan struct{}, ticksAtOnce)
 	for _, p := range list {
@@ -57,7 +67,7 @@ func (e *Engine) TickOnce(ctx context.Context) (int, error) {
 			err = one
 		}
 	}
-	return busy, err
+	return busy, took, err
 }
 
 func (e *Engine) tick(ctx context.Context, p pg.DueProcessor) error {
