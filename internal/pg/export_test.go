@@ -39,3 +39,6 @@ func (s *Store) Forgetful() bool           { return s.forgetful.Load() > 0 }
 
 // PlaceSQL is the statement that finds a place.
 const PlaceSQL = placeSQL
+
+// Distrust makes the next settlements read the rows.
+func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }

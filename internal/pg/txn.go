@@ -14,7 +14,7 @@ import (
 )
 
 // txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
-// last one: two round trips fewer, while locks are held.
+// last one: two round trips fewer, while locks are held. A single batch needs neither.
 type txn struct {
 	conn  *pgxpool.Conn
 	s     *Store
@@ -147,8 +147,14 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	doubt.Store(false)
 	var tag pgconn.CommandTag
 	sent := b.Len()
-	b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
-	err := t.send(ctx, b)
+	var err error
+	if t.began || sent == 0 {
+		b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
+		err = t.send(ctx, b)
+	} else { // PostgreSQL makes one transaction of a batch by itself, and saves us two statements
+		tag = pgconn.NewCommandTag("COMMIT")
+		err = t.conn.SendBatch(ctx, b).Close()
+	}
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil && tag.String() == "COMMIT" && !doubt.Load():

@@ -1,0 +1,51 @@
+package pg_test
+
+import (
+	"testing"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// What goes wrong while a transaction is committed, after all of its statements have been answered, is told: also where
+// one batch is the whole transaction, without a BEGIN of its own.
+func TestWhatGoesWrongInACommitIsTold(t *testing.T) {
+	for name, forget := range map[string]bool{"one batch": false, "more than one": true} {
+		for _, c := range []struct {
+			name, does, code string
+			done             bool
+		}{
+			{"refused", `RAISE EXCEPTION 'not today'`, "", false},
+			{"cut off", `PERFORM pg_terminate_backend(pg_backend_pid())`, "", false},
+			{"without its standby", `RAISE WARNING 'canceling wait for synchronous replication due to user request'`, "commit_unknown", true},
+		} {
+			t.Run(name+", "+c.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.dispatcher("T", nil)
+				w.post("q", "T", "a")
+				a := w.answer(w.claim(w.node("n"), everything())[0], done())
+				w.exec(`CREATE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + c.does + `; RETURN NULL; END $$`)
+				w.exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
+				if forget {
+					w.s.Distrust()
+				}
+				if w.s.Recallable(a) == forget {
+					t.Fatalf("tried by memory: %v", !forget)
+				}
+				if _, err := w.s.Settle(w.ctx, []*pg.Answer{a}); err == nil || fault.CodeOf(err) != c.code && c.code != "" {
+					t.Fatalf("the settlement says %v, want %q", err, c.code)
+				}
+				if state := w.byUID("a").State; (state == outbox.DONE) != c.done {
+					t.Errorf("a is %s", state)
+				}
+				w.exec(`DROP TRIGGER at_commit ON postern.queue`)
+				if out := w.settle(a)[0]; out.Fenced != c.done || out.Err != nil {
+					t.Errorf("once more: %+v", out)
+				}
+				holdsTrue(t, w.ctx, w.s.Pool())
+			})
+		}
+	}
+}
