@@ -73,9 +73,9 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 				h.set(a)
 				ops := h.ops(a)
 				l.lose(a, a.lease.ID())
-				keep(t, a.ctx, a.s.Pool())
+				k := keep(t, a.ctx, a.s.Pool())
 				for _, o := range ops {
-					back(t, a.ctx, a.s.Pool())
+					k.back(t, a.ctx)
 					a.unchanged(o.name, func() {
 						if said := o.run(a, a.s); said != "fenced=true" {
 							t.Errorf("%s: %s", o.name, said)
@@ -286,8 +286,8 @@ func (a *arena) setTimer(at time.Time) error {
 func (a *arena) unchanged(name string, f func()) {
 	a.t.Helper()
 	keepers := func() string {
-		lines := strings.Split(look(a.t, a.ctx, a.s.Pool()), "\n")
-		return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `"step": "late"`) }), "\n") + a.exactly()
+		lines := strings.Split(see(a.t, a.ctx, a.s.Pool()).rows, "\n")
+		return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `"step":"late"`) }), "\n") + a.exactly()
 	}
 	before := keepers()
 	f()

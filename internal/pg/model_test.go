@@ -36,10 +36,10 @@ func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
 	w.dispatcher("U", nil)
 	w.dispatcher("X", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
 	w.sender("p", "acct-1", "acct-2")
-	keep(t, w.ctx, w.s.Pool())
+	k := keep(t, w.ctx, w.s.Pool())
 	begin := w.now
 	rapid.Check(t, func(rt *rapid.T) {
-		back(t, w.ctx, w.s.Pool())
+		k.back(t, w.ctx)
 		w.at(begin)
 		m := &model{world: w, rt: rt, queues: map[string]*mQueue{}, uids: map[string]*mTx{}}
 		m.nodes = []*mNode{{Node: w.node("n1"), beat: w.now}, {Node: w.node("n2"), beat: w.now}}

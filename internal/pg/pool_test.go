@@ -33,7 +33,7 @@ func TestAPoolIsNotRemovedUnderWhoNeedsIt(t *testing.T) {
 	}}
 	for _, x := range []op{sender, dispatcher, queue} {
 		for _, pair := range [][2]op{{x, remove}, {remove, x}} {
-			back(t, a.ctx, a.s.Pool())
+			a.kept.back(t, a.ctx)
 			if _, _, held := a.together(pair[0], pair[1], true); !held {
 				t.Errorf("%s was not held", pair[0].name)
 			}

@@ -2,7 +2,10 @@ package pg_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -11,18 +14,70 @@ import (
 	"github.com/postern-dev/postern/internal/pg/verify"
 )
 
-// tables are those whose rows a statement of the hot path may change.
-var tables = []string{"queue_name", "queue", "ready", "timer", "node", "sender", "dispatcher", "task", "outcome", "attempt",
-	"delivery", "mark", "dependency", "ripple", "redrive", "idempotency", "audit"}
+// tables are those whose rows a statement of the hot path may change, and of each the columns that tell two runs of the
+// same statements apart: what says when it happened by the clock of the server, and numbers that are drawn (unseen), and
+// how often the owner changed and since when (unlike, which is compared only where nothing may change).
+var tables = []struct{ name, unseen, unlike string }{
+	{"queue_name", "created_at", "last_fence"}, {"queue", "", "fence entered_at"}, {"ready", "", "since"}, {"timer", "", ""},
+	{"node", "started_at", ""}, {"sender", "created_at", ""}, {"dispatcher", "created_at", ""}, {"task", "created_at", ""},
+	{"outcome", "", "fence"}, {"attempt", "", "fence"}, {"delivery", "created_at at next_at", ""}, {"mark", "at", ""}, {"dependency", "", ""},
+	{"ripple", "at", ""}, {"redrive", "at", ""}, {"idempotency", "", ""}, {"audit", "audit_id at", ""},
+	{"lane", "", ""}, // are not removed: stores remember their ids
+}
 
-// keep copies all rows, so that back can bring them again as often as it is wanted: the same ids, fences
-// and times, and so the same leases.
-func keep(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
+// kept is a state of the database that can be brought again as often as it is wanted: the same ids, fences and times,
+// and so the same leases.
+type kept struct {
+	pool    *pgxpool.Pool
+	rows    map[string]string // of each table
+	changed []string          // the tables that were not as kept when they were looked at last
+}
+
+// keep copies all rows. What brings them again is a function, so that its statements are planned once a session.
+func keep(t *testing.T, ctx context.Context, pool *pgxpool.Pool) *kept {
 	t.Helper()
-	for _, name := range append([]string{"lane"}, tables...) {
-		_, err := pool.Exec(ctx, "CREATE TABLE public.base_"+name+" AS TABLE postern."+name)
-		ok(t, err)
+	var copies, body strings.Builder
+	k := &kept{pool: pool}
+	for _, table := range tables {
+		name := table.name
+		k.changed = append(k.changed, name)
+		copies.WriteString("CREATE TABLE public.base_" + name + " AS TABLE postern." + name + ";\n")
+		body.WriteString("IF '" + name + "' = ANY (changed) THEN\n")
+		if name == "lane" {
+			body.WriteString("UPDATE postern.lane l SET holder = (SELECT b.holder FROM public.base_lane b WHERE b.lane_id = l.lane_id);\n")
+		} else {
+			body.WriteString("DELETE FROM postern." + name + ";\nINSERT INTO postern." + name + " OVERRIDING SYSTEM VALUE SELECT * FROM public.base_" + name + ";\n")
+		}
+		body.WriteString("END IF;\n")
 	}
+	_, err := pool.Exec(ctx, copies.String()+"CREATE FUNCTION public.back(changed text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN\n"+body.String()+"END $$")
+	ok(t, err)
+	k.rows = see(t, ctx, pool).tables
+	return k
+}
+
+// back brings what was kept. Between a look and the next back nothing may change.
+func (k *kept) back(t *testing.T, ctx context.Context) {
+	t.Helper()
+	_, err := k.pool.Exec(ctx, "SELECT public.back($1)", k.changed)
+	ok(t, err)
+	k.changed = k.changed[:0]
+	for _, table := range tables {
+		k.changed = append(k.changed, table.name)
+	}
+}
+
+// look sees all rows, and remembers what back will have to bring.
+func (k *kept) look(t *testing.T, ctx context.Context) sight {
+	t.Helper()
+	s := see(t, ctx, k.pool)
+	k.changed = k.changed[:0]
+	for _, table := range tables {
+		if s.tables[table.name] != k.rows[table.name] {
+			k.changed = append(k.changed, table.name)
+		}
+	}
+	return s
 }
 
 // oneDay drops the partitions of all days but today's, since each costs every statement some planning.
@@ -39,54 +94,63 @@ func oneDay(t *testing.T, w *world) {
 	}
 }
 
-// backSQL does not remove lanes: stores remember their ids.
-var backSQL = func() string {
-	var b strings.Builder
-	for _, name := range tables {
-		b.WriteString("DELETE FROM postern." + name + ";\n")
-	}
-	for _, name := range tables {
-		b.WriteString("INSERT INTO postern." + name + " OVERRIDING SYSTEM VALUE SELECT * FROM public.base_" + name + ";\n")
-	}
-	b.WriteString("UPDATE postern.lane l SET holder = (SELECT b.holder FROM public.base_lane b WHERE b.lane_id = l.lane_id);\n")
-	return b.String()
-}()
-
-func back(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
-	t.Helper()
-	_, err := pool.Exec(ctx, backSQL)
-	ok(t, err)
+// sight is all that a reader or the next statement can see.
+type sight struct {
+	rows   string            // what is compared, a line per row
+	tables map[string]string // each table with what is unlike
 }
 
-// lookSQL shows everything that a reader or the next statement can see, a line per row, without what
-// says when it happened and how often the owner changed.
-const lookSQL = `
-SELECT 'tx ' || concat_ws(' ', queue, seq, state, queue_state, attempt, retries, sender, hash, fee, error_code) FROM postern.tx
-UNION ALL SELECT 'queue ' || (to_jsonb(q) - '{fence,entered_at}'::text[])::text FROM postern.queue q
-UNION ALL SELECT 'name ' || (to_jsonb(q) - '{last_fence,created_at}'::text[])::text FROM postern.queue_name q
-UNION ALL SELECT 'ready ' || concat_ws(' ', lane, prio, queue_id) FROM postern.ready
-UNION ALL SELECT 'timer ' || concat_ws(' ', queue_id, due_at) FROM postern.timer
-UNION ALL SELECT 'sender ' || (to_jsonb(s) - '{created_at}'::text[])::text FROM postern.sender s
-UNION ALL SELECT 'lane ' || lane_id || ' ' || holder FROM postern.lane WHERE holder IS NOT NULL
-UNION ALL SELECT 'dispatcher ' || concat_ws(' ', type, paused, gate_until, gate_failures, gate_reason) FROM postern.dispatcher
-UNION ALL SELECT 'node ' || concat_ws(' ', name, epoch, heartbeat_at, dead_at IS NOT NULL) FROM postern.node
-UNION ALL SELECT 'outcome ' || (to_jsonb(o) - '{fence}'::text[])::text FROM postern.outcome o
-UNION ALL SELECT 'attempt ' || (to_jsonb(a) - '{fence}'::text[])::text FROM postern.attempt a
-UNION ALL SELECT 'delivery ' || concat_ws(' ', queue_id, seq, event, state) FROM postern.delivery
-UNION ALL SELECT 'mark ' || concat_ws(' ', queue_id, seq, kind) FROM postern.mark
-UNION ALL SELECT 'dependency ' || concat_ws(' ', queue_id, seq, on_queue, on_seq) FROM postern.dependency
-UNION ALL SELECT 'ripple ' || concat_ws(' ', queue_id, seq) FROM postern.ripple
-UNION ALL SELECT 'key ' || concat_ws(' ', context_id, key, queue_id, seq) FROM postern.idempotency
-UNION ALL SELECT 'audit ' || concat_ws(' ', action, object) FROM postern.audit
-ORDER BY 1`
+func (s sight) whole() string {
+	var b strings.Builder
+	for _, table := range tables {
+		b.WriteString(s.tables[table.name])
+	}
+	return b.String()
+}
 
-func look(t *testing.T, ctx context.Context, pool *pgxpool.Pool) string {
+var seeing struct {
+	sync.Once
+	sql string
+}
+
+// see reads tables in one statement, which names their columns.
+func see(t *testing.T, ctx context.Context, pool *pgxpool.Pool) sight {
 	t.Helper()
-	rows, err := pool.Query(ctx, lookSQL)
+	seeing.Do(func() {
+		for i, table := range tables {
+			var like, unlike string
+			ok(t, pool.QueryRow(ctx, `SELECT string_agg('t.' || attname, ', ') FILTER (WHERE attname <> ALL ($2)), coalesce(string_agg('t.' || attname, ', ') FILTER (WHERE attname = ANY ($2)), 'NULL')
+				FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attname <> ALL ($3)`,
+				"postern."+table.name, strings.Fields(table.unlike), strings.Fields(table.unseen)).Scan(&like, &unlike))
+			if i > 0 {
+				seeing.sql += "\nUNION ALL "
+			}
+			seeing.sql += fmt.Sprintf("SELECT %d, row_to_json(s)::text, concat_ws(' ', %s) FROM postern.%s t, LATERAL (SELECT %s) s", i, unlike, table.name, like)
+			if table.name == "lane" {
+				seeing.sql += " WHERE t.holder IS NOT NULL"
+			}
+		}
+	})
+	rows, err := pool.Query(ctx, seeing.sql)
 	ok(t, err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var lines []string
+	all := map[string][]string{}
+	var i int
+	var line, unlike string
+	_, err = pgx.ForEachRow(rows, []any{&i, &line, &unlike}, func() error {
+		name := tables[i].name
+		lines = append(lines, name+" "+line)
+		all[name] = append(all[name], line+unlike+"\n")
+		return nil
+	})
 	ok(t, err)
-	return strings.Join(lines, "\n")
+	slices.Sort(lines)
+	s := sight{rows: strings.Join(lines, "\n"), tables: map[string]string{}}
+	for name, list := range all {
+		slices.Sort(list)
+		s.tables[name] = strings.Join(list, "")
+	}
+	return s
 }
 
 // difference shows the lines that two looks do not share.
