@@ -16,7 +16,7 @@ help: ## this list
 # make, which would die of it, ends well.
 .PHONY: demo
 demo: ## run everything, post the samples, watch them go out (needs nothing but Go)
-	$(GO) build -o bin/postern ./cmd/postern
+	$(GO) build -ldflags="-s -w" -o bin/postern ./cmd/postern
 	@[ ! -t 0 ] || set -m; bin/postern demo $(ARGS); exit $$?
 
 .PHONY: test

@@ -17,14 +17,24 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// installation is a postern dev that runs; it returns the environment in which clients find it.
+// developing starts postern dev on a database that is migrated already, and waits until it is ready.
+func developing(t *testing.T) (p *process, database, api string) {
+	t.Helper()
+	db := pgtest.New(t)
+	p = start(t, []string{"DATABASE_URL=" + db.URL}, "dev", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+	if l := p.line(); l != "DATABASE_URL="+db.URL {
+		t.Fatalf("the first line is %q", l)
+	}
+	api = p.line()
+	await(t, p, api)
+	return p, db.URL, api
+}
+
+// installation is a postern dev that runs; it returns the environment in which clients find it and its database.
 func installation(t *testing.T) []string {
 	t.Helper()
-	p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "dev")
-	p.line()
-	api := p.line()
-	await(t, p, api)
-	return []string{"POSTERN_URL=" + api}
+	_, database, api := developing(t)
+	return []string{"DATABASE_URL=" + database, "POSTERN_URL=" + api}
 }
 
 func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {

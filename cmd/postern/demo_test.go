@@ -16,16 +16,6 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-func TestTheDemoEndsAsItsSamplesSay(t *testing.T) {
-	t.Parallel()
-	r := postern(t, nil, "demo", "--once", "--ephemeral", "-o", "json")
-	r.want(t, 0, "\nmeanwhile the log said")
-	summary(t, r.stdout)
-	if strings.Contains(r.stderr, `{"`) {
-		t.Errorf("the log is for people here:\n%s", r.stderr)
-	}
-}
-
 // summary reads the line of a demo and checks it.
 func summary(t *testing.T, line string) demo.Summary {
 	t.Helper()
@@ -43,7 +33,7 @@ func summary(t *testing.T, line string) demo.Summary {
 
 func TestTheDemoOfProcessorsEndsAsItsSamplesSay(t *testing.T) {
 	t.Parallel()
-	r := postern(t, nil, "demo", "--processor", "--once", "--ephemeral", "-o", "json")
+	r := postern(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo", "--processor", "--once", "-o", "json")
 	r.want(t, 0, "batches have ended")
 	var s demo.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
@@ -72,11 +62,14 @@ func TestTheDemoOfTheLeaderEndsAsItsSamplesSay(t *testing.T) {
 	}
 }
 
-func TestASecondDemoOnTheSameDatabaseServesUntilInterrupted(t *testing.T) {
+func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	env := append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0")
+	env := append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0")
 	first := postern(t, env, "demo", "--once", "-o", "json")
-	first.want(t, 0)
+	first.want(t, 0, "\nmeanwhile the log said")
+	if strings.Contains(first.stderr, `{"`) {
+		t.Errorf("the log is for people here:\n%s", first.stderr)
+	}
 	p := start(t, env, "demo", "-o", "json")
 	second := summary(t, p.line())
 	if one := summary(t, first.stdout); one.Run == second.Run {
@@ -96,7 +89,7 @@ func TestASecondDemoOnTheSameDatabaseServesUntilInterrupted(t *testing.T) {
 
 func TestADemoThatIsKilledLeavesNoWorkerBehind(t *testing.T) {
 	t.Parallel()
-	p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo")
+	p := start(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo")
 	apiOf(t, p)
 	children := regexp.MustCompile(`worker http://(\S+), devnet http://(\S+)`).FindStringSubmatch(p.stderr())[1:]
 	p.signal(os.Kill)
@@ -192,7 +185,7 @@ func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	db := database(pgtest.Empty(t).URL)
+	db := database(pgtest.New(t).URL)
 	postern(t, db, "dev", "--listen", l.Addr().String()).want(t, 1, "choose another address with --listen")
 
 	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
@@ -215,7 +208,7 @@ func TestCtrlCInTheMiddleOfADemoIsNoFailureUnlessOnceWasAskedFor(t *testing.T) {
 		args []string
 		code int
 	}{{[]string{"demo"}, 0}, {[]string{"demo", "--once"}, 1}} {
-		p := start(t, append(database(pgtest.Empty(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), c.args...)
+		p := start(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), c.args...)
 		apiOf(t, p)
 		p.signal(os.Interrupt)
 		if code := p.wait(); code != c.code || !strings.Contains(p.stderr(), "stopped before all samples had ended") {

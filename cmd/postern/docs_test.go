@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -62,6 +65,31 @@ func play(t *testing.T, page string, env []string, change ...string) string {
 	return string(out)
 }
 
+// example builds a program of examples/.
+func example(t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("go", "build", linked, "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// onServer takes away what a page left on the server beside its database: after the test, and also after a failed one.
+func onServer(t *testing.T, url, stmt string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, strings.TrimPrefix(url, "DATABASE_URL="))
+	if err == nil {
+		defer c.Close(ctx)
+		_, err = c.Exec(ctx, stmt)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func mustSay(t *testing.T, said string, wants ...string) {
 	t.Helper()
 	for _, w := range wants {
@@ -78,29 +106,20 @@ func TestTheQuickStartWorksAsItIsWritten(t *testing.T) {
 	mustSay(t, said, `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable", "head_of_line", `"uid":"pay-2"`, `"to":"DISPATCHING"`)
 }
 
-// served is the environment of a reader who has a postern dev.
-func served(t *testing.T) []string {
-	t.Helper()
-	p := start(t, nil, "dev", "--ephemeral", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
-	database, api := p.line(), p.line()
-	await(t, p, api)
-	return []string{database, "POSTERN_URL=" + api}
-}
-
 func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	worker := filepath.Join(t.TempDir(), "worker")
-	if out, err := exec.Command("go", "build", "-o", worker, "../../examples/worker").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	worker := example(t, "worker")
 	first, second := freeAddress(t), freeAddress(t)
-	said := play(t, "worker.md", served(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second)
+	said := play(t, "worker.md", installation(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second)
 	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`)
 }
 
 func TestThePageAboutOperationWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	said := play(t, "operate.md", served(t))
+	env := installation(t)
+	restored := "restored_" + strings.ToLower(rand.Text()) // the server is that of other tests too
+	t.Cleanup(func() { onServer(t, env[0], "DROP DATABASE IF EXISTS "+restored) })
+	said := play(t, "operate.md", env, "restored", restored)
 	mustSay(t, said, "dispatcher_paused", `"state":"DONE"`, `"matched"`, "POSTERN_SHUTDOWN_GRACE", time.Now().UTC().Format("200601"))
 }
 

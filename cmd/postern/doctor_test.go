@@ -16,11 +16,7 @@ import (
 
 func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Empty(t)
-	p := start(t, append(database(db.URL), "POSTERN_LISTEN=127.0.0.1:0"), "dev")
-	p.line()
-	api := p.line()
-	await(t, p, api)
+	_, url, api := developing(t)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +26,7 @@ func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 	postern(t, at, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://`+gone.Addr().String()+`"}`).want(t, 0)
 	postern(t, at, "api", "PUT", "/dispatchers/NOOP", "-d", `{"worker_url": "noop:"}`).want(t, 0)
 
-	for _, env := range [][]string{at, append(at, "DATABASE_URL="+db.URL), {"DATABASE_URL=" + db.URL}} {
+	for _, env := range [][]string{at, append(at, "DATABASE_URL="+url), {"DATABASE_URL=" + url}} {
 		r := postern(t, env, "doctor")
 		var report struct {
 			OK    bool
@@ -56,7 +52,7 @@ func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 			t.Errorf("%v: %+v", env, report)
 		}
 	}
-	postern(t, database(db.URL), "doctor", "-o", "table").want(t, 1, "bad   worker of PAY", "→ start it")
+	postern(t, database(url), "doctor", "-o", "table").want(t, 1, "bad   worker of PAY", "→ start it")
 	postern(t, nil, "doctor", "--url", "http://127.0.0.1:1").want(t, 3, "start `postern serve`")
 	postern(t, database("postgres://127.0.0.1:1/x"), "doctor").want(t, 3, "does not answer")
 	postern(t, database(pgtest.Empty(t).URL), "doctor").want(t, 1, "postern migrate up")

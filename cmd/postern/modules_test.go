@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -49,11 +50,14 @@ func licenceOf(t *testing.T, dir string) string {
 }
 
 func TestWhatIsLinkedIsListedAndFits(t *testing.T) {
-	release := filepath.Join(t.TempDir(), "postern")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", release, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	release := binary // -trimpath and CGO_ENABLED=0 would compile everything anew, and make it a tenth of a megabyte smaller
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		release = filepath.Join(t.TempDir(), "postern")
+		build := exec.Command("go", "build", linked, "-o", release, ".")
+		build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	info, err := os.Stat(release)
 	if err != nil {

@@ -20,9 +20,7 @@ func TestTheTenQuestionsInPSQLAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, nil, "dev", "--ephemeral", "--listen", "127.0.0.1:0")
-	database, api := strings.TrimPrefix(p.line(), "DATABASE_URL="), p.line()
-	await(t, p, api)
+	_, database, api := developing(t)
 	psql := func(args ...string) string {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), "psql", append([]string{"-X", "-v", "ON_ERROR_STOP=1", database}, args...)...).CombinedOutput()

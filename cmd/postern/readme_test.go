@@ -61,9 +61,7 @@ func TestTheLinesOfTheReadmeDoWhatItSays(t *testing.T) {
 			t.Skipf("%s is not installed, so the README's lines are not run: apt-get install curl postgresql-client", tool)
 		}
 	}
-	p := start(t, nil, "dev", "--ephemeral", "--listen", "127.0.0.1:0")
-	database, api := strings.TrimPrefix(p.line(), "DATABASE_URL="), p.line()
-	await(t, p, api)
+	p, database, api := developing(t)
 	run := func(script string) string {
 		script = strings.ReplaceAll(script, "http://127.0.0.1:8080", api)
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)

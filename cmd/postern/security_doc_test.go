@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -49,18 +47,7 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 	if script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "http://"+address); !strings.Contains(script, address) {
 		t.Fatal("the page does not say where the API is")
 	}
-	t.Cleanup(func() { // roles belong to the server
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		c, err := pgx.Connect(ctx, db)
-		if err == nil {
-			defer c.Close(ctx)
-			_, err = c.Exec(ctx, `DROP ROLE shop_app`)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { onServer(t, db, "DROP ROLE IF EXISTS shop_app") }) // roles belong to the server
 	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limit, "bash", "-euo", "pipefail", "-c", script)

@@ -33,10 +33,7 @@ func toolProcess(t *testing.T, program string, args ...string) string {
 // The tools of examples/, as processes of their own, registered by what they say of themselves and called over HTTP.
 func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "tool")
-	if out, err := exec.Command("go", "build", "-o", program, "../../examples/tool").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := example(t, "tool")
 	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8"), "serve", "--work")
 	env := []string{at, "POSTERN_OUTPUT=table"}
 	const add, shout = "xyz.postern.math.add@1", "xyz.postern.text.shout@1"
@@ -82,11 +79,8 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 
 func TestThePageAboutToolsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "tool")
-	if out, err := exec.Command("go", "build", "-o", program, "../../examples/tool").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	said := play(t, "leader.md", append(served(t), "POSTERN_OUTPUT=json"), "go build -o bin/ ./examples/tool\n", "mkdir bin; ln -s "+program+" bin/tool\n",
+	program := example(t, "tool")
+	said := play(t, "leader.md", append(installation(t), "POSTERN_OUTPUT=json"), "go build -o bin/ ./examples/tool\n", "mkdir bin; ln -s "+program+" bin/tool\n",
 		"127.0.0.1:9201", freeAddress(t), "127.0.0.1:9202", freeAddress(t))
 	mustSay(t, said, `"variant":"ok"`, "HELLO!", "Output data does not match the output schema: /ok/text: got number, want string", `"status":"Dead"`, `"status":"Successful"`, `"retried":1`)
 }

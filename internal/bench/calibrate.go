@@ -48,7 +48,7 @@ var (
 )
 
 // calibrate measures durable commits of so many clients, with pgbench if it is there. Lengths are whole
-// seconds then, at least one.
+// seconds then; what is shorter than half of one is a commit of each client for every 10 ms of it.
 func (b *Bench) calibrate(ctx context.Context, program string, clients int, length time.Duration) (*trial, error) {
 	if program == "" {
 		return b.commit(ctx, clients, length)
@@ -72,8 +72,12 @@ func (b *Bench) calibrate(ctx context.Context, program string, clients int, leng
 	// to connect is a part of its time: on a busy machine all of it may be gone before the first commit
 	for seconds := max(1, int(length.Seconds()+0.5)); done == nil || string(done[1]) == "0"; seconds *= 2 {
 		var said bytes.Buffer
+		limit := number("--time=", seconds)
+		if length < time.Second/2 {
+			limit = number("--transactions=", max(1, int(length/(10*time.Millisecond))))
+		}
 		cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--file="+script.Name(), number("--client=", clients),
-			number("--jobs=", min(clients, runtime.NumCPU())), number("--time=", seconds), b.url)
+			number("--jobs=", min(clients, runtime.NumCPU())), limit, b.url)
 		cmd.Stderr = &said
 		out, err := cmd.Output()
 		if err != nil {
