@@ -284,10 +284,11 @@ const (
 
 // Defines values for SourceSettingsKind.
 const (
-	SourceSettingsKindDevnet   SourceSettingsKind = "devnet"
-	SourceSettingsKindHTTPJSON SourceSettingsKind = "http_json"
-	SourceSettingsKindPush     SourceSettingsKind = "push"
-	SourceSettingsKindSui      SourceSettingsKind = "sui"
+	SourceSettingsKindDevnet        SourceSettingsKind = "devnet"
+	SourceSettingsKindHTTPJSON      SourceSettingsKind = "http_json"
+	SourceSettingsKindPostgresTable SourceSettingsKind = "postgres_table"
+	SourceSettingsKindPush          SourceSettingsKind = "push"
+	SourceSettingsKindSui           SourceSettingsKind = "sui"
 )
 
 // Defines values for SourceSettingsOnUndecodable.
@@ -304,10 +305,11 @@ const (
 
 // Defines values for SourceViewKind.
 const (
-	SourceViewKindDevnet   SourceViewKind = "devnet"
-	SourceViewKindHTTPJSON SourceViewKind = "http_json"
-	SourceViewKindPush     SourceViewKind = "push"
-	SourceViewKindSui      SourceViewKind = "sui"
+	SourceViewKindDevnet        SourceViewKind = "devnet"
+	SourceViewKindHTTPJSON      SourceViewKind = "http_json"
+	SourceViewKindPostgresTable SourceViewKind = "postgres_table"
+	SourceViewKindPush          SourceViewKind = "push"
+	SourceViewKindSui           SourceViewKind = "sui"
 )
 
 // Defines values for SourceViewOnUndecodable.
@@ -2370,10 +2372,10 @@ type SourceSettings struct {
 	// Filter sui: which events to ask for. devnet: members that an event must have, others are passed over.
 	Filter json.RawMessage `json:"filter,omitempty"`
 
-	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events.
+	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
 	Kind SourceSettingsKind `json:"kind"`
 
-	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui wants fqn alone.
+	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui and postgres_table want fqn alone.
 	Map SourceMap `json:"map"`
 
 	// MaxRetries How often a tool is called again for one event; 3 unless said.
@@ -2403,11 +2405,14 @@ type SourceSettings struct {
 	// Start Where a new source begins; earliest unless said.
 	Start *SourceSettingsStart `json:"start,omitempty"`
 
-	// URL Of what is fetched; where workers may live.
+	// Table postgres_table: which rows.
+	Table *SourceTable `json:"table,omitempty"`
+
+	// URL Of what is fetched; where workers may live. postgres_table: postgres://user@host:port/database, without a password; none for the database in which Postern is.
 	URL *string `json:"url,omitempty"`
 }
 
-// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events.
+// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
 type SourceSettingsKind string
 
 // SourceSettingsOnUndecodable An event that cannot be read: stop before it (default), or store it as Dead and go on.
@@ -2415,6 +2420,34 @@ type SourceSettingsOnUndecodable string
 
 // SourceSettingsStart Where a new source begins; earliest unless said.
 type SourceSettingsStart string
+
+// SourceTable defines model for SourceTable.
+type SourceTable struct {
+	// Cursor The column that only grows, by which rows are read; key tells apart those that have the same.
+	//
+	// Examples: id
+	Cursor string `json:"cursor"`
+
+	// Key The column that names a row: what has a key that is known is no new event.
+	//
+	// Examples: id
+	Key string `json:"key"`
+
+	// Name A table or view, with its schema; public unless said.
+	//
+	// Examples: shop.orders
+	Name string `json:"name"`
+
+	// Payload The column that is the event: json, jsonb, or text with JSON in it. Without it, the row as an object.
+	//
+	// Examples: data
+	Payload *string `json:"payload,omitempty"`
+
+	// Settle A row is read when its cursor has been passed for so long: longer than a transaction takes that writes rows, since numbers do not become visible in their order. 5s unless said; 0s where rows become visible in the order of the cursor.
+	//
+	// Examples: 5s
+	Settle *string `json:"settle,omitempty"`
+}
 
 // SourceView defines model for SourceView.
 type SourceView struct {
@@ -2447,6 +2480,7 @@ type SourceView struct {
 	StaleAfter string          `json:"stale_after"`
 	Start      SourceViewStart `json:"start"`
 	State      SourceViewState `json:"state"`
+	Table      *SourceTable    `json:"table,omitempty"`
 	URL        string          `json:"url"`
 	Version    int64           `json:"version"`
 }

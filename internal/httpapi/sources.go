@@ -14,47 +14,49 @@ import (
 
 // sourceSettings is what people write of a source.
 type sourceSettings struct {
-	Name          name             `json:"name,omitempty" doc:"If given, the name in the path."`
-	Kind          string           `json:"kind" enum:"sui,http_json,devnet,push" doc:"sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events."`
-	URL           string           `json:"url,omitempty" maxLength:"2000" doc:"Of what is fetched; where workers may live."`
-	Filter        json.RawMessage  `json:"filter,omitempty" doc:"sui: which events to ask for. devnet: members that an event must have, others are passed over."`
-	Map           leader.SourceMap `json:"map" doc:"Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui wants fqn alone."`
-	Start         string           `json:"start,omitempty" enum:"earliest,latest" doc:"Where a new source begins; earliest unless said."`
-	PollEvery     string           `json:"poll_every,omitempty" example:"1s" doc:"After a page with nothing behind it; 1s unless said."`
-	PageSize      int              `json:"page_size,omitempty" minimum:"0" maximum:"1000" doc:"50 unless said."`
-	Buffer        *int             `json:"buffer,omitempty" doc:"How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said."`
-	MaxRetries    *int             `json:"max_retries,omitempty" doc:"How often a tool is called again for one event; 3 unless said."`
-	StaleAfter    string           `json:"stale_after,omitempty" example:"30m" doc:"A call that has not ended for so long is given up, and the workflow told; 30m unless said."`
-	OnUndecodable string           `json:"on_undecodable,omitempty" enum:"halt,dead" doc:"An event that cannot be read: stop before it (default), or store it as Dead and go on."`
+	Name          name                `json:"name,omitempty" doc:"If given, the name in the path."`
+	Kind          string              `json:"kind" enum:"sui,http_json,devnet,push,postgres_table" doc:"sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view."`
+	URL           string              `json:"url,omitempty" maxLength:"2000" doc:"Of what is fetched; where workers may live. postgres_table: postgres://user@host:port/database, without a password; none for the database in which Postern is."`
+	Filter        json.RawMessage     `json:"filter,omitempty" doc:"sui: which events to ask for. devnet: members that an event must have, others are passed over."`
+	Map           leader.SourceMap    `json:"map" doc:"Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui and postgres_table want fqn alone."`
+	Table         *leader.SourceTable `json:"table,omitempty" doc:"postgres_table: which rows."`
+	Start         string              `json:"start,omitempty" enum:"earliest,latest" doc:"Where a new source begins; earliest unless said."`
+	PollEvery     string              `json:"poll_every,omitempty" example:"1s" doc:"After a page with nothing behind it; 1s unless said."`
+	PageSize      int                 `json:"page_size,omitempty" minimum:"0" maximum:"1000" doc:"50 unless said."`
+	Buffer        *int                `json:"buffer,omitempty" doc:"How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said."`
+	MaxRetries    *int                `json:"max_retries,omitempty" doc:"How often a tool is called again for one event; 3 unless said."`
+	StaleAfter    string              `json:"stale_after,omitempty" example:"30m" doc:"A call that has not ended for so long is given up, and the workflow told; 30m unless said."`
+	OnUndecodable string              `json:"on_undecodable,omitempty" enum:"halt,dead" doc:"An event that cannot be read: stop before it (default), or store it as Dead and go on."`
 }
 
 // sourceView is a source as clients read it.
 type sourceView struct {
-	Name          string           `json:"name"`
-	Kind          string           `json:"kind" enum:"sui,http_json,devnet,push"`
-	URL           string           `json:"url"`
-	Filter        json.RawMessage  `json:"filter,omitempty"`
-	Map           leader.SourceMap `json:"map"`
-	Start         string           `json:"start" enum:"earliest,latest"`
-	PollEvery     string           `json:"poll_every"`
-	PageSize      int              `json:"page_size"`
-	Buffer        int              `json:"buffer"`
-	MaxRetries    int              `json:"max_retries"`
-	StaleAfter    string           `json:"stale_after"`
-	OnUndecodable string           `json:"on_undecodable" enum:"halt,dead"`
-	State         string           `json:"state" enum:"running,paused,failed"`
-	Cursor        json.RawMessage  `json:"cursor,omitempty" doc:"after what is stored; missing: from its start"`
-	LagSeconds    float64          `json:"lag_seconds" doc:"for how long it has not been read to its end"`
-	PolledAt      *time.Time       `json:"polled_at" doc:"when it last answered"`
-	NextAt        *time.Time       `json:"next_at" doc:"when it is asked next"`
-	Failures      int              `json:"failures" doc:"since it last answered"`
-	LastError     *string          `json:"last_error"`
-	Version       int64            `json:"version"`
-	CreatedAt     time.Time        `json:"created_at"`
+	Name          string              `json:"name"`
+	Kind          string              `json:"kind" enum:"sui,http_json,devnet,push,postgres_table"`
+	URL           string              `json:"url"`
+	Filter        json.RawMessage     `json:"filter,omitempty"`
+	Map           leader.SourceMap    `json:"map"`
+	Table         *leader.SourceTable `json:"table,omitempty"`
+	Start         string              `json:"start" enum:"earliest,latest"`
+	PollEvery     string              `json:"poll_every"`
+	PageSize      int                 `json:"page_size"`
+	Buffer        int                 `json:"buffer"`
+	MaxRetries    int                 `json:"max_retries"`
+	StaleAfter    string              `json:"stale_after"`
+	OnUndecodable string              `json:"on_undecodable" enum:"halt,dead"`
+	State         string              `json:"state" enum:"running,paused,failed"`
+	Cursor        json.RawMessage     `json:"cursor,omitempty" doc:"after what is stored; missing: from its start"`
+	LagSeconds    float64             `json:"lag_seconds" doc:"for how long it has not been read to its end"`
+	PolledAt      *time.Time          `json:"polled_at" doc:"when it last answered"`
+	NextAt        *time.Time          `json:"next_at" doc:"when it is asked next"`
+	Failures      int                 `json:"failures" doc:"since it last answered"`
+	LastError     *string             `json:"last_error"`
+	Version       int64               `json:"version"`
+	CreatedAt     time.Time           `json:"created_at"`
 }
 
 func viewSource(s *pg.Source) sourceView {
-	v := sourceView{Name: s.Name, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
+	v := sourceView{Name: s.Name, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
 		PageSize: s.PageSize, Buffer: s.Buffer, MaxRetries: s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable, State: s.State, Cursor: s.Cursor, LagSeconds: s.Lag.Seconds(), PolledAt: utc(s.PolledAt),
 		Failures: s.Failures, LastError: ptr(s.LastError), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 	if s.Kind != "push" && s.State == "running" {
@@ -135,7 +137,7 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if err := ofPath("name", string(s.Name), called); err != nil {
 		return nil, err
 	}
-	v := leader.Source{Name: called, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}
+	v := leader.Source{Name: called, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}
 	if string(v.Filter) == "null" {
 		v.Filter = nil
 	}
@@ -187,7 +189,7 @@ func (a *API) patchSource(ctx context.Context, in *patchSourceInput) (*sourceOut
 	if err := in.check(s.Version); err != nil {
 		return nil, err
 	}
-	raw, err := merged(sourceSettings{Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
+	raw, err := merged(sourceSettings{Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
 		PageSize: s.PageSize, Buffer: &s.Buffer, MaxRetries: &s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable}, in.RawBody)
 	if err != nil {
 		return nil, err

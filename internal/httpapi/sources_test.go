@@ -36,11 +36,16 @@ func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 		"/url":        `{"kind": "http_json", "url": "file:///etc/passwd", "map": {"fqn": "/t"}}`,
 		"/map/fqn":    `{"kind": "push", "map": {"fqn": ""}}`,
 		"/start":      `{"kind": "http_json", "url": "http://127.0.0.1:1/", "map": {"fqn": "/t"}, "start": "latest"}`,
+		"/table/key":  `{"kind": "postgres_table", "table": {"name": "t", "key": "a;b", "cursor": "id"}, "map": {"fqn": "/t"}}`,
 		"/poll_every": `{"kind": "push", "map": {"fqn": "/t"}, "poll_every": "soon"}`,
 	} {
 		if a := d.want(422, "PUT", "/sources/bad", body); !strings.Contains(a.raw, `"pointer":"`+field+`"`) {
 			t.Errorf("%s: %s", field, a.raw)
 		}
+	}
+	d.want(201, "PUT", "/sources/rows", `{"kind": "postgres_table", "table": {"name": "shop.orders", "key": "id", "cursor": "id"}, "map": {"fqn": "/tool"}}`)
+	if s := d.want(200, "PATCH", "/sources/rows", `{"table": {"settle": "9s"}}`); !strings.Contains(s.raw, `"table":{"name":"shop.orders","key":"id","cursor":"id","settle":"9s"}`) {
+		t.Errorf("%s", s.raw)
 	}
 	d.want(204, "DELETE", "/sources/chain", "")
 	d.refused(404, "not_found", "GET", "/sources/chain", "")

@@ -140,7 +140,7 @@ func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 // Most that one event may have.
 const (
 	maxIdentity = 255
-	maxEvent    = 256 << 10
+	MaxEvent    = 256 << 10 // bytes
 )
 
 // Item reads what is the same in all kinds of sources: the tool that an event names. An event of which that
@@ -158,8 +158,8 @@ func (s Source) Item(it Item, raw json.RawMessage) Item {
 	case len(it.Identity) > maxIdentity || len(it.Digest) > maxIdentity || strings.ContainsRune(it.Identity+it.Digest, 0):
 		it.Undecoded = fmt.Sprintf("its identity has more than %d bytes, or a NUL in it", maxIdentity)
 		it.Identity, it.Digest = "", ""
-	case len(raw) > maxEvent:
-		it.Undecoded = fmt.Sprintf("it has %d bytes, at most %d can be stored", len(raw), maxEvent)
+	case len(raw) > MaxEvent:
+		it.Undecoded = oversize(len(raw))
 	case bytes.Contains(raw, []byte(`\u0000`)):
 		it.Undecoded = "there is a NUL in it"
 	case !ok:
@@ -172,10 +172,14 @@ func (s Source) Item(it Item, raw json.RawMessage) Item {
 	if it.Identity == "" { // by what it is, so that it too is stored once
 		it.Identity = fmt.Sprintf("sha256:%x", sha256.Sum256(raw))
 	}
-	if it.Undecoded != "" && (len(raw) > maxEvent || bytes.Contains(raw, []byte(`\u0000`))) {
+	if it.Undecoded != "" && (len(raw) > MaxEvent || bytes.Contains(raw, []byte(`\u0000`))) {
 		it.JSON = json.RawMessage("null") // the database cannot hold it
 	}
 	return it
+}
+
+func oversize(n int) string {
+	return fmt.Sprintf("it has %d bytes, at most %d can be stored", n, MaxEvent)
 }
 
 func array(raw json.RawMessage) (list []json.RawMessage, ok bool) {

@@ -14,11 +14,12 @@ import (
 // Source is where events come from (S1.1).
 type Source struct {
 	Name          string
-	Kind          string          // sui, http_json, devnet, push
-	URL           string          // "" for push
+	Kind          string          // sui, http_json, devnet, push, postgres_table
+	URL           string          // "" for push, and for a table of the database in which we are
 	Filter        json.RawMessage // sui: which events it is asked for; devnet: members that an event must have
 	Map           SourceMap
-	Start         string // earliest, latest
+	Table         *SourceTable // of postgres_table
+	Start         string       // earliest, latest
 	PollEvery     time.Duration
 	PageSize      int
 	Buffer        int           // events that are offered to the engine at a time; more are stored, and wait
@@ -71,6 +72,11 @@ func (s Source) WithDefaults() Source {
 		set(&s.Map.FQN, "/args/tool")
 		set(&s.Map.Input, "/args/input")
 	}
+	if s.Table != nil {
+		table := *s.Table
+		set(&table.Settle, DefaultSettle)
+		s.Table = &table
+	}
 	return s
 }
 
@@ -78,8 +84,10 @@ func (s Source) WithDefaults() Source {
 func (s Source) Validate() error {
 	pulled := s.Kind == "sui" || s.Kind == "http_json" || s.Kind == "devnet"
 	switch {
-	case !pulled && s.Kind != "push":
-		return fault.At("/kind", "kind %q: want sui, http_json, devnet or push", fault.Clip(s.Kind))
+	case !pulled && s.Kind != "push" && s.Kind != "postgres_table":
+		return fault.At("/kind", "kind %q: want sui, http_json, devnet, push or postgres_table", fault.Clip(s.Kind))
+	case (s.Kind == "postgres_table") != (s.Table != nil):
+		return fault.At("/table", "table: a source of kind postgres_table names its table, and no other does")
 	case s.Start != "earliest" && s.Start != "latest":
 		return fault.At("/start", "start %q: want earliest or latest", fault.Clip(s.Start))
 	case s.Start == "latest" && s.Kind != "sui":
@@ -98,7 +106,7 @@ func (s Source) Validate() error {
 		return fault.At("/stale_after", "stale_after %s: want 1s to 8760h", s.StaleAfter)
 	case s.PageSize < 1 || s.PageSize > 1000:
 		return fault.At("/page_size", "page_size %d: want 1 to 1000", s.PageSize)
-	case !pulled && s.URL != "":
+	case s.Kind == "push" && s.URL != "":
 		return fault.At("/url", "url: what is pushed is not fetched; leave it out")
 	case s.Kind != "sui" && s.Kind != "devnet" && len(s.Filter) > 0:
 		return fault.At("/filter", "filter: only sources of kind sui and devnet take one")
@@ -113,6 +121,14 @@ func (s Source) Validate() error {
 		u, err := url.Parse(s.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "" {
 			return fault.At("/url", "url %q: want an absolute http or https URL", fault.Clip(s.URL))
+		}
+	}
+	if s.Table != nil {
+		if err := s.Table.validate(); err != nil {
+			return err
+		}
+		if err := checkDatabase(s.URL); err != nil {
+			return err
 		}
 	}
 	if err := s.Map.checkInput(); err != nil {

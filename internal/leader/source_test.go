@@ -151,3 +151,50 @@ func FuzzReadPage(f *testing.F) {
 		}
 	})
 }
+
+func table(change func(*leader.Source)) leader.Source {
+	s := leader.Source{Kind: "postgres_table", Map: leader.SourceMap{FQN: "/tool"}, Table: &leader.SourceTable{Name: "orders", Key: "id", Cursor: "id"}}
+	change(&s)
+	return s.WithDefaults()
+}
+
+// What is put into SQL, or into a connection, is refused where it is more than a name (S2.7: no secret is stored).
+func TestATableIsNamedAndNothingElse(t *testing.T) {
+	for _, good := range []func(*leader.Source){
+		func(*leader.Source) {},
+		func(s *leader.Source) {
+			s.Table.Name, s.URL = "shop.Orders", "postgres://reader@db.example:5433/shop?sslmode=verify-full"
+		},
+	} {
+		if s := table(good); s.Validate() != nil || s.Table.Settle != "5s" {
+			t.Error(s.Validate())
+		}
+	}
+	for i, c := range []struct {
+		field  string
+		change func(*leader.Source)
+	}{
+		{"/table", func(s *leader.Source) { s.Table = nil }},
+		{"/table", func(s *leader.Source) { s.Kind = "push" }},
+		{"/table/name", func(s *leader.Source) { s.Table.Name = `orders"; DROP TABLE x; --` }},
+		{"/table/name", func(s *leader.Source) { s.Table.Name = "a.b.c" }},
+		{"/table/name", func(s *leader.Source) { s.Table.Name = "postern.task" }},
+		{"/table/name", func(s *leader.Source) { s.Table.Name = "pg_catalog.pg_authid" }},
+		{"/table/key", func(s *leader.Source) { s.Table.Key = "" }},
+		{"/table/cursor", func(s *leader.Source) { s.Table.Cursor = "now()" }},
+		{"/table/payload", func(s *leader.Source) { s.Table.Payload = "a b" }},
+		{"/table/settle", func(s *leader.Source) { s.Table.Settle = "-1s" }},
+		{"/start", func(s *leader.Source) { s.Start = "latest" }},
+		{"/url", func(s *leader.Source) { s.URL = "http://127.0.0.1/" }},
+		{"/url", func(s *leader.Source) { s.URL = "postgres://reader:secret@127.0.0.1/shop" }},
+		{"/url", func(s *leader.Source) { s.URL = "postgres://127.0.0.1/shop" }},
+		{"/url", func(s *leader.Source) { s.URL = "postgres://reader@/shop?host=/tmp" }},
+		{"/url", func(s *leader.Source) { s.URL = "postgres://reader@127.0.0.1/shop?passfile=/etc/passwd" }},
+		{"/url", func(s *leader.Source) { s.URL = "postgres://reader@a,b/shop" }},
+	} {
+		err := table(c.change).Validate()
+		if fields := fault.As(err).Fields; len(fields) != 1 || fields[0].Pointer != c.field || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%d: %v, want %s", i, err, c.field)
+		}
+	}
+}

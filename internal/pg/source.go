@@ -28,11 +28,11 @@ type Source struct {
 	CreatedAt  time.Time
 }
 
-const sourceColumns = `s.source_id, s.name, s.kind, s.url, s.filter, s.map, s.start, s.poll_every, s.page_size, c.capacity, s.max_retries, s.stale_after, s.channel_id, s.on_undecodable, s.state, s.cursor,
+const sourceColumns = `s.source_id, s.name, s.kind, s.url, s.filter, s.map, s.relation, s.start, s.poll_every, s.page_size, c.capacity, s.max_retries, s.stale_after, s.channel_id, s.on_undecodable, s.state, s.cursor,
 	s.polled_at, s.caught_up_at, s.last_error, s.failures, s.next_at, s.version, s.created_at`
 
 func (v *Source) fields() []any {
-	return []any{&v.ID, &v.Name, &v.Kind, &v.URL, &v.Filter, &v.Map, &v.Start, &v.PollEvery, &v.PageSize, &v.Buffer, &v.MaxRetries, &v.StaleAfter, &v.Channel, &v.OnUndecodable, &v.State, &v.Cursor,
+	return []any{&v.ID, &v.Name, &v.Kind, &v.URL, &v.Filter, &v.Map, &v.Table, &v.Start, &v.PollEvery, &v.PageSize, &v.Buffer, &v.MaxRetries, &v.StaleAfter, &v.Channel, &v.OnUndecodable, &v.State, &v.Cursor,
 		&v.PolledAt, &v.CaughtUpAt, &v.LastError, &v.Failures, &v.NextAt, &v.Version, &v.CreatedAt}
 }
 
@@ -99,16 +99,16 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 		lane.Capacity = v.Buffer
 		putLine(b, by.Context, lane, s.now())
 		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, max_retries, stale_after, channel_id,
-				next_at, created_at)
+				next_at, created_at, relation)
 			SELECT $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $12, $13, (SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $14),
-				d.now, d.now FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) d
-			ON CONFLICT (context_id, name) DO UPDATE SET kind = excluded.kind, url = excluded.url, filter = excluded.filter, map = excluded.map,
+				d.now, d.now, $15 FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) d
+			ON CONFLICT (context_id, name) DO UPDATE SET kind = excluded.kind, url = excluded.url, filter = excluded.filter, map = excluded.map, relation = excluded.relation,
 				start = excluded.start, poll_every = excluded.poll_every, page_size = excluded.page_size, on_undecodable = excluded.on_undecodable,
 				max_retries = excluded.max_retries, stale_after = excluded.stale_after, channel_id = excluded.channel_id,
 				state = CASE WHEN s.removed_at IS NULL THEN s.state ELSE 'running' END, next_at = excluded.next_at, fence = s.fence + 1,
 				node_id = NULL, node_epoch = NULL, lease_until = NULL, removed_at = NULL, version = s.version + 1`,
 			by.Context, v.Name, v.Kind, v.URL, jsonText(v.Filter), v.Map, v.Start, v.PollEvery, v.PageSize, v.OnUndecodable, s.now(),
-			v.MaxRetries, v.StaleAfter, lane.Name)
+			v.MaxRetries, v.StaleAfter, lane.Name, v.Table)
 		s.audit(b, by, "put", "/sources/"+v.Name)
 		return t.commit(ctx, b)
 	})

@@ -3,7 +3,9 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/leader"
@@ -29,6 +31,16 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Tro
 		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
 	}
 	return p.body, nil
+}
+
+// Dial connects to a database of a source, where workers may live. A refused address is a *leader.Trouble.
+func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.transport.DialContext(ctx, network, address)
+	if err != nil && isRefusal(err) {
+		_, text := failure(err)
+		return nil, &leader.Trouble{Text: strings.Replace(text, "the worker's", "the database's", 1)}
+	}
+	return conn, err
 }
 
 // Input fetches what a tool is to be given for an event (S1.4).

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,10 +21,11 @@ import (
 type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
-	Webhook     func(context.Context, remote.Message) remote.Receipt        // calls endpoints; nil: nobody does
-	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble) // asks sources for pages; nil: nobody does
-	Tools       Tools                                                       // calls tools, and asks after them; nil: nobody does
-	SigningKey  ed25519.PrivateKey                                          // signs webhooks besides their secrets; nil: none
+	Webhook     func(context.Context, remote.Message) remote.Receipt                 // calls endpoints; nil: nobody does
+	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble)          // asks sources for pages; nil: nobody does
+	Dial        func(ctx context.Context, network, address string) (net.Conn, error) // reaches databases of sources; nil: ours alone
+	Tools       Tools                                                                // calls tools, and asks after them; nil: nobody does
+	SigningKey  ed25519.PrivateKey                                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
 	Traces      *telemetry.Traces  // nil for none

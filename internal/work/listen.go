@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -66,12 +67,9 @@ func (e *Engine) listen(ctx context.Context) (n int, next time.Time, err error) 
 func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	var out pg.Stored
 	var err error
-	body, trouble := e.Fetch(ctx, l.Page(l.Cursor))
+	page, trouble := e.page(ctx, l)
 	if trouble == nil {
-		page, unreadable := l.Read(body, l.Cursor)
-		if trouble = unreadable; trouble == nil {
-			out, err = e.Store.StorePage(ctx, l, page)
-		}
+		out, err = e.Store.StorePage(ctx, l, page)
 	}
 	if ctx.Err() != nil {
 		return
@@ -90,4 +88,16 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 		e.events.ring()
 		e.Log.Debug("events stored", "source", l.Name, "new", out.New, "known", out.Known, "dead", out.Dead)
 	}
+}
+
+// page asks a source for what comes after its cursor.
+func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Trouble) {
+	if l.Table != nil {
+		return e.Store.TablePage(ctx, l, e.Dial)
+	}
+	body, trouble := e.Fetch(ctx, l.Page(l.Cursor))
+	if trouble != nil {
+		return leader.Page{}, trouble
+	}
+	return l.Read(body, l.Cursor)
 }
