@@ -234,18 +234,19 @@ func TestCyclesAndStrangersAreRefused(t *testing.T) {
 
 func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 	t.Parallel()
+	const dependents = 1100 // a transaction takes a thousand
 	w := newWorld(t)
 	w.dispatcher("T", nil)
 	n := w.node("n1")
 	for _, root := range []string{"ok-root", "bad-root"} {
 		w.post(root, "T", root)
 		var subs []*pg.Submission
-		for i := range 2500 {
+		for i := range dependents {
 			on := root
 			if i%10 != 0 { // chains of ten
 				on = fmt.Sprintf("ok-%s-%d", root, i-1)
 			}
-			subs = append(subs, dependent(fmt.Sprintf("%s-%d", root, i%700), fmt.Sprintf("ok-%s-%d", root, i), on))
+			subs = append(subs, dependent(fmt.Sprintf("%s-%d", root, i%300), fmt.Sprintf("ok-%s-%d", root, i), on))
 		}
 		for _, a := range w.postAll(subs...) {
 			w.must(a.Err)
@@ -273,12 +274,12 @@ func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 	var failed, left int
 	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.tx WHERE uid LIKE 'ok-bad-root-%' AND state = 'FAILED'`).Scan(&failed))
 	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.ripple`).Scan(&left))
-	if failed != 2500 || left != 0 {
-		t.Errorf("%d of 2500 failed, %d ends are left", failed, left)
+	if failed != dependents || left != 0 {
+		t.Errorf("%d of %d failed, %d ends are left", failed, dependents, left)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
-	if got := len(w.run(n)); got != 2500 {
-		t.Errorf("%d of 2500 went out", got)
+	if got := len(w.run(n)); got != dependents {
+		t.Errorf("%d of %d went out", got, dependents)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/pg/migrate"
@@ -21,6 +22,7 @@ func init() { devpg.MaybeChild() }
 type server struct {
 	url      string
 	template string        // name of the template database
+	admin    *pgxpool.Pool // where databases are made and dropped: a session costs as much as half of that
 	own      *devpg.Server // nil if it is somebody else's
 }
 
@@ -43,6 +45,9 @@ func shared() (*server, error) {
 			s.url = s.own.URL
 		}
 		the = s
+		if s.admin, theErr = connect(ctx, s.url); theErr != nil {
+			return
+		}
 		theErr = s.makeTemplate(ctx)
 	})
 	return the, theErr
@@ -58,8 +63,21 @@ func options() devpg.Options {
 	return devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")}
 }
 
+// connect opens a pool for as many statements as are sent at once.
+func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = 2
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
 // stopOwn stops the server that this process started, if it did.
 func stopOwn() {
+	if the != nil && the.admin != nil {
+		the.admin.Close()
+	}
 	if the != nil && the.own != nil {
 		if err := the.own.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop the test server:", err)
@@ -103,14 +121,9 @@ func (s *server) clone(ctx context.Context, name string) error {
 		" TEMPLATE "+pgx.Identifier{s.template}.Sanitize()+" STRATEGY FILE_COPY")
 }
 
-// exec runs one statement on a connection of its own: databases are made and dropped outside of any.
+// exec runs one statement outside of the databases of tests.
 func (s *server) exec(ctx context.Context, stmt string) error {
-	conn, err := pgx.Connect(ctx, s.url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, stmt)
+	_, err := s.admin.Exec(ctx, stmt)
 	return err
 }
 

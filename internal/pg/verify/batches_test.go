@@ -98,6 +98,7 @@ func TestWhatAProcessorMakesIsClean(t *testing.T) {
 }
 
 func TestEachInvariantOfBatchesSeesWhatItIsFor(t *testing.T) {
+	pool := processing(t)
 	for _, c := range []struct{ invariant, sentence, plant string }{
 		{"I14", "an atomic batch that was executed in part", `UPDATE postern.batch SET actions = jsonb_build_object('atomic', actions->'non_atomic') WHERE batch_id = 2`},
 		{"I14", "an action that was skipped", `UPDATE postern.batch_action SET position = 1 WHERE batch_id = 2 AND run = 1`},
@@ -116,20 +117,6 @@ func TestEachInvariantOfBatchesSeesWhatItIsFor(t *testing.T) {
 		{"S4.13", "a place that was not given back", `UPDATE postern.batch_authorization SET running = 2`},
 		{"S4.13", "a call that was spent and not counted", `UPDATE postern.batch_call SET spent = 1`},
 	} {
-		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) {
-			t.Parallel()
-			pool := processing(t)
-			exec(t, pool, c.plant)
-			found, err := verify.Violations(t.Context(), pool)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range found {
-				if strings.HasPrefix(f, c.invariant+" (") {
-					return
-				}
-			}
-			t.Errorf("nobody saw it: %v", found)
-		})
+		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) { seen(t, pool, c.plant, c.invariant) })
 	}
 }

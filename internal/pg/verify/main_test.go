@@ -1,7 +1,6 @@
 package verify_test
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"testing"
@@ -101,11 +100,4 @@ func busy(t *testing.T) *pgxpool.Pool {
 	ok(err)
 	post("lone", "T", "l1")
 	return pool
-}
-
-func exec(t *testing.T, pool *pgxpool.Pool, sql string) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Invariant is one sentence that is always true, and the statement that finds where it is not.
@@ -21,9 +20,14 @@ type Invariant struct {
 // most is how many violations of one invariant are named.
 const most = 10
 
+// DB is a pool, or a transaction.
+type DB interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // Violations checks all invariants and returns a line for each violation, at most ten of one kind; none
 // is a clean database. The error says that it could not be checked.
-func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+func Violations(ctx context.Context, db DB) ([]string, error) {
 	var found []string
 	b := &pgx.Batch{}
 	for _, v := range Invariants {
@@ -38,5 +42,5 @@ func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 			return nil
 		})
 	}
-	return found, pool.SendBatch(ctx, b).Close()
+	return found, db.SendBatch(ctx, b).Close()
 }
