@@ -674,8 +674,10 @@ type AuthorizationView struct {
 	Duration      json.RawMessage `json:"duration"`
 
 	// EndsAt from its duration
-	EndsAt                  *time.Time                `json:"ends_at"`
-	EndsAtHeight            *int64                    `json:"ends_at_height"`
+	EndsAt *time.Time `json:"ends_at"`
+
+	// EndsAtHeight digits
+	EndsAtHeight            *string                   `json:"ends_at_height"`
 	Label                   string                    `json:"label"`
 	MaxConcurrentExecutions int64                     `json:"max_concurrent_executions"`
 	Mode                    json.RawMessage           `json:"mode"`
@@ -767,12 +769,14 @@ type BatchStepView struct {
 
 // BatchView defines model for BatchView.
 type BatchView struct {
-	ActionsConfig  json.RawMessage `json:"actions_config"`
-	By             BatchViewBy     `json:"by"`
-	CooldownHeight *int64          `json:"cooldown_height"`
-	CooldownUntil  *time.Time      `json:"cooldown_until"`
-	CreatedAt      time.Time       `json:"created_at"`
-	ExpirationTime *time.Time      `json:"expiration_time"`
+	ActionsConfig json.RawMessage `json:"actions_config"`
+	By            BatchViewBy     `json:"by"`
+
+	// CooldownHeight digits
+	CooldownHeight *string    `json:"cooldown_height"`
+	CooldownUntil  *time.Time `json:"cooldown_until"`
+	CreatedAt      time.Time  `json:"created_at"`
+	ExpirationTime *time.Time `json:"expiration_time"`
 
 	// ID the execution_id: unique, and rising, over the whole installation
 	ID int64 `json:"id"`
@@ -1038,6 +1042,9 @@ type ClockBody struct {
 	//
 	// Examples: 90s
 	Advance *string `json:"advance,omitempty"`
+
+	// Heights of the domains of processors, by their names; none of them falls
+	Heights map[string]interface{} `json:"heights,omitempty"`
 
 	// Set the time that it is from now on; never one that is over
 	Set *time.Time `json:"set,omitempty"`
@@ -1443,7 +1450,10 @@ type HeadView struct {
 
 // HeightInputBody defines model for HeightInputBody.
 type HeightInputBody struct {
-	Height int64 `json:"height"`
+	// Height Digits, or a number.
+	//
+	// Examples: 4711
+	Height json.RawMessage `json:"height"`
 }
 
 // HeldMessage defines model for HeldMessage.
@@ -1586,19 +1596,22 @@ type LeverView struct {
 
 // Limits defines model for Limits.
 type Limits struct {
-	BatchBytes    int64 `json:"batch_bytes"`
-	BatchItems    int64 `json:"batch_items"`
-	BodyBytes     int64 `json:"body_bytes"`
-	BodyInSeconds int64 `json:"body_in_seconds"`
-	DataBytes     int64 `json:"data_bytes"`
-	JSONDepth     int64 `json:"json_depth"`
-	PageExamined  int64 `json:"page_examined"`
-	PageItems     int64 `json:"page_items"`
-	Streams       int64 `json:"streams"`
-	Tags          int64 `json:"tags"`
-	TicksASecond  int64 `json:"ticks_a_second"`
-	WaitSeconds   int64 `json:"wait_seconds"`
-	Waits         int64 `json:"waits"`
+	BatchBytes       int64 `json:"batch_bytes"`
+	BatchItems       int64 `json:"batch_items"`
+	BodyBytes        int64 `json:"body_bytes"`
+	BodyInSeconds    int64 `json:"body_in_seconds"`
+	DataBytes        int64 `json:"data_bytes"`
+	DependsOn        int64 `json:"depends_on"`
+	HeaderBytes      int64 `json:"header_bytes"`
+	HeadersInSeconds int64 `json:"headers_in_seconds"`
+	JSONDepth        int64 `json:"json_depth"`
+	PageExamined     int64 `json:"page_examined"`
+	PageItems        int64 `json:"page_items"`
+	Streams          int64 `json:"streams"`
+	Tags             int64 `json:"tags"`
+	TicksASecond     int64 `json:"ticks_a_second"`
+	WaitSeconds      int64 `json:"wait_seconds"`
+	Waits            int64 `json:"waits"`
 }
 
 // LivezOutputBody defines model for LivezOutputBody.
@@ -1890,8 +1903,8 @@ type ProcessorView struct {
 	Executing *int64 `json:"executing"`
 	Fair      bool   `json:"fair"`
 
-	// Height the block height of its domain
-	Height int64 `json:"height"`
+	// Height the block height of its domain: digits
+	Height string `json:"height"`
 
 	// High batches that stand in the line High
 	High int64 `json:"high"`
@@ -3051,8 +3064,6 @@ type PostAuthorizationParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
 }
 
 // DeleteAuthorizationParams are the parameters of DeleteAuthorization; what is zero is not sent.
@@ -3368,8 +3379,6 @@ type RetryDeliveryParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
 }
 
 // ListDispatchersParams are the parameters of ListDispatchers; what is zero is not sent.
@@ -3486,8 +3495,6 @@ type RedriveEventParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
 }
 
 // RedriveEventsParams are the parameters of RedriveEvents; what is zero is not sent.

@@ -146,13 +146,20 @@ func TestTheClockDoesNotFallNorTakeNonsense(t *testing.T) {
 		`{}`: "neither set nor advance", `{"set": "2030-01-01T00:00:00Z", "advance": "1s"}`: "one of them", `{"advance": "-1s"}`: "never falls",
 		`{"advance": "tomorrow"}`: "want a duration", `{"set": "2020-01-01T00:00:00Z"}`: "never falls", `{"set": "9999-01-01T00:00:00Z"}`: "100 years",
 		`{"advance": "2000000h"}`: "100 years", fmt.Sprintf(`{"set": %q}`, time.Now().Add(time.Hour).Format(time.RFC3339)): "never falls",
-		`{"advance": "1s", "heights": {"a": "1"}}`: "heights", `{"set": "soon"}`: "set",
+		`{"advance": "1s", "blocks": {"a": "1"}}`: "blocks", `{"set": "soon"}`: "set",
 	} {
 		got := want(t, 422, "POST", url+"/debug/clock", body)
 		if !strings.Contains(fmt.Sprint(got["detail"]), says) || got["errors"] == nil {
 			t.Errorf("%s: %v", body, got)
 		}
 	}
+	want(t, 201, "PUT", url+"/processors/main", `{}`)
+	want(t, 200, "POST", url+"/debug/clock", `{"heights": {"main": "7"}}`)
+	if p := want(t, 200, "GET", url+"/processors/main", ""); p["height"] != "7" {
+		t.Error(p)
+	}
+	want(t, 422, "POST", url+"/debug/clock", `{"advance": "1h", "heights": {"main": 6}}`)
+	want(t, 404, "POST", url+"/debug/clock", `{"heights": {"other": 8}}`)
 	if now := at(t, want(t, 200, "POST", url+"/debug/clock", `{"advance": "0s"}`)["now"]); now.Before(first) || now.After(first.Add(time.Minute)) {
 		t.Errorf("after refusals it is %s, and was %s", now, first)
 	}

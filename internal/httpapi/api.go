@@ -252,7 +252,9 @@ func (a *API) routes() {
 
 	tag = "service"
 	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)
-	get(a, tag, "/machines/{name}", "get-machine", "One state machine", a.getMachine)
+	op = operation(tag, http.MethodGet, "/machines/{name}", "get-machine", "One state machine", nil)
+	machineAnswers(&op, a.huma.OpenAPI().Components.Schemas)
+	register(a, op, a.getMachine)
 	get(a, tag, "/limits", "get-limits", "The limits in force", a.limits)
 	if a.DebugClock != nil {
 		post(a, tag, "/debug/clock", "move-clock", "Set or advance the time (only with --debug-clock)", a.moveClock, 200)

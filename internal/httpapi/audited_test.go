@@ -257,6 +257,11 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		case "PATCH":
 			headers = append(headers, "If-Match: "+d.want(200, "GET", at, "").header.Get("ETag"))
 		}
+		if takesMatch(doc, method, path) {
+			if a := d.call(method, send, string(raw), headers[0], `If-Match: "never"`); a.status != 412 {
+				t.Errorf("%s answers %d to an If-Match that nothing ever matches: %s", op, a.status, a.raw)
+			}
+		}
 		a := d.call(method, send, string(raw), headers...)
 		if a.status >= 300 || a.body["changed"] == false && !slices.Contains([]string{"/senders/acct", hooked}, at) || bulk && a.body["changed"] != 1.0 {
 			t.Errorf("%s answered %d: %s", op, a.status, a.raw)
@@ -301,15 +306,23 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 	}
 }
 
+// at looks into a document.
+func at(v any, keys ...string) any {
+	for _, k := range keys {
+		m, _ := v.(map[string]any)
+		v = m[k]
+	}
+	return v
+}
+
+// takesMatch says whether an operation is done under a condition only.
+func takesMatch(doc map[string]any, method, path string) bool {
+	params, _ := at(doc, "paths", path, strings.ToLower(method), "parameters").([]any)
+	return slices.ContainsFunc(params, func(p any) bool { return at(p, "name") == "If-Match" })
+}
+
 // takesReason says whether the body of an operation has a reason.
 func takesReason(doc map[string]any, method, path string) bool {
-	at := func(v any, keys ...string) any {
-		for _, k := range keys {
-			m, _ := v.(map[string]any)
-			v = m[k]
-		}
-		return v
-	}
 	schema := at(doc, "paths", path, strings.ToLower(method), "requestBody", "content", "application/json", "schema")
 	if ref, ok := at(schema, "$ref").(string); ok {
 		schema = at(doc, "components", "schemas", ref[strings.LastIndex(ref, "/")+1:])

@@ -46,7 +46,7 @@ type authorizationView struct {
 	NotBefore     *time.Time      `json:"not_before"`
 	Duration      json.RawMessage `json:"duration"`
 	EndsAt        *time.Time      `json:"ends_at" doc:"from its duration"`
-	EndsAtHeight  *int64          `json:"ends_at_height"`
+	EndsAtHeight  *string         `json:"ends_at_height" doc:"digits"`
 	MaxConcurrent int             `json:"max_concurrent_executions"`
 	Priority      string          `json:"priority" enum:"High,Med"`
 	Actions       json.RawMessage `json:"actions_config"`
@@ -57,7 +57,7 @@ type authorizationView struct {
 }
 
 func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
-	v := authorizationView{Label: a.Label, State: "Disabled", NotBefore: utc(a.NotBefore), EndsAt: utc(a.EndsAt), EndsAtHeight: a.EndsAtHeight,
+	v := authorizationView{Label: a.Label, State: "Disabled", NotBefore: utc(a.NotBefore), EndsAt: utc(a.EndsAt), EndsAtHeight: digits(a.EndsAtHeight),
 		MaxConcurrent: a.MaxConcurrent, Priority: a.Priority.String(), Running: a.Running, Spent: a.Spent, Version: a.Version, CreatedAt: a.CreatedAt.UTC()}
 	if a.Enabled {
 		v.State = "Enabled"
@@ -136,7 +136,7 @@ func (a *API) putAuthorization(ctx context.Context, in *putAuthorizationInput) (
 }
 
 type postAuthorizationInput struct {
-	Trial
+	Attempt
 	Body authorizationSettings
 }
 

@@ -92,7 +92,7 @@ type batchView struct {
 	Retries        int             `json:"retries" doc:"of that action"`
 	Runs           int             `json:"runs" doc:"executions that have begun"`
 	CooldownUntil  *time.Time      `json:"cooldown_until"`
-	CooldownHeight *int64          `json:"cooldown_height"`
+	CooldownHeight *string         `json:"cooldown_height" doc:"digits"`
 	Expiration     *time.Time      `json:"expiration_time"`
 	Result         *batchResult    `json:"result" doc:"null while it is in process"`
 	CreatedAt      time.Time       `json:"created_at"`
@@ -101,7 +101,7 @@ type batchView struct {
 
 func viewBatch(b *pg.Batch) (batchView, error) {
 	v := batchView{ID: b.ID, Processor: b.Processor, State: string(b.State), Priority: b.Priority.String(), Label: ptr(b.Label), Initiator: b.Initiator, By: "User",
-		Messages: []batchMessage{}, Index: b.Index, Retries: b.Retries, Runs: b.Runs, CooldownUntil: utc(b.CooldownUntil), CooldownHeight: b.CooldownHeight,
+		Messages: []batchMessage{}, Index: b.Index, Retries: b.Retries, Runs: b.Runs, CooldownUntil: utc(b.CooldownUntil), CooldownHeight: digits(b.CooldownHeight),
 		Expiration: utc(b.Expiration), CreatedAt: b.CreatedAt.UTC(), UpdatedAt: b.UpdatedAt.UTC()}
 	if b.ByOwner {
 		v.By = "Owner"

@@ -190,5 +190,8 @@ func TestTheServiceDescribesItself(t *testing.T) {
 	if m := d.want(200, "GET", "/machines/queue", ""); m.str("initial") != "FREE" || m.body["terminal"] == nil {
 		t.Error(m.raw)
 	}
+	if m := d.want(200, "GET", "/machines/queue", "", "Accept: text/vnd.mermaid"); !strings.HasPrefix(m.raw, "stateDiagram-v2") || m.header.Get("Content-Type") != "text/vnd.mermaid" {
+		t.Error(m.raw)
+	}
 	d.refused(404, "not_found", "GET", "/machines/none", "")
 }

@@ -45,7 +45,7 @@ func methods(item *huma.PathItem) map[string]*huma.Operation {
 
 func finishOperation(op *huma.Operation) {
 	op.Parameters = slices.DeleteFunc(op.Parameters, func(p *huma.Param) bool { // the media types of the body say it
-		return p.In == "header" && strings.EqualFold(p.Name, "Content-Type")
+		return p.In == "header" && (strings.EqualFold(p.Name, "Content-Type") || strings.EqualFold(p.Name, "Accept"))
 	})
 	if op.RequestBody != nil && len(op.RequestBody.Content) > 1 {
 		delete(op.RequestBody.Content, "application/octet-stream")

@@ -144,7 +144,7 @@ func (a *API) getDelivery(ctx context.Context, in *deliveryInput) (*deliveryOutp
 
 type retryDeliveryInput struct {
 	ID string `path:"id" maxLength:"100"`
-	Trial
+	Attempt
 	Body *reasonBody
 }
 

@@ -29,29 +29,35 @@ type Why struct {
 
 func (w *Why) why() string { return w.Reason }
 
-// Trial is what every action and every change takes: the condition under which it is done, whether it is only
-// tried, and why.
-type Trial struct {
+// Attempt is what a change of something without an ETag takes: whether it is only tried, and why.
+type Attempt struct {
 	Why
-	IfMatch string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
-	DryRun  bool   `query:"dry_run" doc:"Answer what would change, and change nothing."`
+	DryRun bool `query:"dry_run" doc:"Answer what would change, and change nothing."`
 }
 
-func (t *Trial) trial() *Trial { return t }
+func (t *Attempt) attempt() *Attempt { return t }
 
-// try prepares the context of a handler whose input has a Trial; end must be called after it.
-func (a *API) try(ctx context.Context, in any) (_ context.Context, t *Trial, end func()) {
+// Trial is what every other action and change takes: also the condition under which it is done.
+type Trial struct {
+	Attempt
+	IfMatch string `header:"If-Match" doc:"The ETag that was last seen: 412 if it changed since."`
+}
+
+func (t *Trial) match() string { return t.IfMatch }
+
+// try prepares the context of a handler whose input has an Attempt or a Trial; end must be called after it.
+func (a *API) try(ctx context.Context, in any) (_ context.Context, t *Attempt, end func()) {
 	if x, ok := in.(interface{ why() string }); ok {
 		scopeOf(ctx).reason = x.why()
 	}
-	x, ok := in.(interface{ trial() *Trial })
+	if x, ok := in.(interface{ match() string }); ok && x.match() != "" {
+		scopeOf(ctx).match = func(tag string) bool { return matches(x.match(), `"`+tag+`"`) }
+	}
+	x, ok := in.(interface{ attempt() *Attempt })
 	if !ok {
-		return ctx, &Trial{}, func() {}
+		return ctx, &Attempt{}, func() {}
 	}
-	if t = x.trial(); t.IfMatch != "" {
-		scopeOf(ctx).match = func(tag string) bool { return matches(t.IfMatch, `"`+tag+`"`) }
-	}
-	if !t.DryRun {
+	if t = x.attempt(); !t.DryRun {
 		return ctx, t, func() {}
 	}
 	ctx, end = a.Store.DryRun(ctx)

@@ -71,7 +71,7 @@ func (a *API) whyEvent(ctx context.Context, in *eventInput) (*whyOutput, error) 
 
 type redriveEventInput struct {
 	ID string `path:"id" maxLength:"100"`
-	Trial
+	Attempt
 	Body *reasonBody
 }
 

@@ -15,11 +15,15 @@ type Limits struct {
 	Examined int   `json:"page_examined"`   // rows that one page may look at
 	BodyRead int   `json:"body_in_seconds"` // for the whole body to arrive
 	Ticks    int   `json:"ticks_a_second"`  // of processors, by one actor, in this process
+	Depends  int   `json:"depends_on"`      // of one transaction
+
+	Headers     int `json:"header_bytes"`       // of one request
+	HeadersRead int `json:"headers_in_seconds"` // for all of them to arrive
 }
 
 // DefaultLimits are the limits of a server that is told nothing.
 var DefaultLimits = Limits{Body: 1 << 20, Batch: 8 << 20, Items: 1000, Data: 256 << 10, Tags: 16, Depth: 64, Wait: 60, Waits: 2000,
-	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15, Ticks: 50}
+	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15, Ticks: 50, Depends: 64, Headers: 16 << 10, HeadersRead: 5}
 
 func (l Limits) orDefault() Limits {
 	d := DefaultLimits
@@ -36,6 +40,9 @@ func (l Limits) orDefault() Limits {
 	or(&l.Examined, d.Examined)
 	or(&l.BodyRead, d.BodyRead)
 	or(&l.Ticks, d.Ticks)
+	or(&l.Depends, d.Depends)
+	or(&l.Headers, d.Headers)
+	or(&l.HeadersRead, d.HeadersRead)
 	return l
 }
 

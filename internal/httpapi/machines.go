@@ -3,7 +3,12 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"net/http"
 	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
@@ -56,17 +61,35 @@ func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) 
 	return out, nil
 }
 
+const mermaidType = "text/vnd.mermaid"
+
 type machineInput struct {
-	Name name `path:"name"`
+	Name   name   `path:"name"`
+	Accept string `header:"Accept"`
 }
 
-type machineOutput struct{ Body machineView }
+// machineAnswers says in which forms a machine is shown.
+func machineAnswers(op *huma.Operation, r huma.Registry) {
+	op.Responses = map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
+		"application/json": {Schema: schemaOf[machineView](r)}, mermaidType: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+}
 
-func (a *API) getMachine(_ context.Context, in *machineInput) (*machineOutput, error) {
+// getMachine shows a machine as its table, or as a diagram to who asks for that first.
+func (a *API) getMachine(_ context.Context, in *machineInput) (*huma.StreamResponse, error) {
 	for _, t := range tables() {
-		if t.Name == string(in.Name) {
-			return &machineOutput{viewMachine(t)}, nil
+		if t.Name != string(in.Name) {
+			continue
 		}
+		kind, body := "application/json", []byte(nil)
+		if strings.HasPrefix(in.Accept, mermaidType) {
+			kind, body = mermaidType, []byte(machine.Mermaid(t))
+		} else {
+			body, _ = json.Marshal(viewMachine(t)) // strings and lists of them
+		}
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			ctx.SetHeader("Content-Type", kind)
+			_, _ = ctx.BodyWriter().Write(body)
+		}}, nil
 	}
 	return nil, fault.New(fault.NotFound, "not_found", "no machine %q", fault.Clip(string(in.Name)))
 }

@@ -50,6 +50,16 @@ func TestAPostMayNameItsPlace(t *testing.T) {
 	d.want(201, "POST", "/transactions:batch", `{"atomic": true, "items": [`+post("h", `"head"`)+`, `+post("i", `{"before": "`+b+`"}`)+`]}`)
 	d.line("h", "d", "first", "a", "c", "i", "b")
 
+	till := "Authorization: Bearer " + d.want(201, "POST", "/api-keys", `{"name": "till", "role": "executor"}`).str("secret")
+	if f := d.refused(403, "forbidden", "POST", "/transactions", post("mine", `"head"`), till); !strings.Contains(f.str("detail"), "admin") {
+		t.Error(f.raw)
+	}
+	d.refused(403, "forbidden", "POST", "/transactions:batch", `{"atomic": true, "items": [`+post("mine", `"head"`)+`]}`, till)
+	if x := d.want(207, "POST", "/transactions:batch", `{"items": [`+post("mine", `"head"`)+`, {"type": "pay", "queue": "other", "uid": "plain"}]}`, till); !strings.Contains(x.raw, `"status":403`) {
+		t.Error(x.raw)
+	}
+	d.refused(404, "not_found", "GET", "/transactions/by-uid/mine", "")
+
 	d.refused(422, "invalid", "POST", "/transactions", `{"type": "pay", "place": "head"}`)
 	d.refused(422, "invalid", "POST", "/transactions", post("x", `"tail"`))
 	d.claimAll(d.node())

@@ -26,7 +26,7 @@ type processorView struct {
 	Fair             bool          `json:"fair"`
 	TickInterval     string        `json:"tick_interval"`
 	State            string        `json:"state" enum:"Active,Paused"`
-	Height           int64         `json:"height" doc:"the block height of its domain"`
+	Height           string        `json:"height" doc:"the block height of its domain: digits"`
 	High             int64         `json:"high" doc:"batches that stand in the line High"`
 	Med              int64         `json:"med" doc:"batches that stand in the line Med"`
 	Executing        *int64        `json:"executing" doc:"the batch that is being executed"`
@@ -44,7 +44,7 @@ type starvingLine struct {
 }
 
 func viewProcessor(p *pg.Processor) processorView {
-	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(), State: "Active", Height: p.Height,
+	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(), State: "Active", Height: *digits(&p.Height),
 		High: p.Length[processor.High], Med: p.Length[processor.Med], Executing: ptr(p.Executing), PendingCallbacks: p.Waiting,
 		Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 	if p.Paused {
@@ -184,13 +184,13 @@ type heightInput struct {
 	Name name `path:"name"`
 	Trial
 	Body struct {
-		Height int64 `json:"height" minimum:"0"`
+		Height height `json:"height"`
 	}
 }
 
 // putHeight raises the block height of the domain; 422 for one that is over.
 func (a *API) putHeight(ctx context.Context, in *heightInput) (*processorOutput, error) {
-	if err := a.Store.SetHeight(ctx, by(ctx, ""), string(in.Name), in.Body.Height); err != nil {
+	if err := a.Store.SetHeight(ctx, by(ctx, ""), string(in.Name), int64(in.Body.Height)); err != nil {
 		return nil, err
 	}
 	return a.getProcessor(ctx, &processorInput{in.Name})

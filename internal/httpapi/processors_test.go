@@ -43,10 +43,12 @@ func TestAProcessorIsConfiguredPausedAndRemoved(t *testing.T) {
 	d.refused(412, "precondition_failed", "PUT", "/processors/main", `{}`, `If-Match: "1"`)
 	d.refused(422, "invalid", "PUT", "/processors/main", `{"tick_interval": "-1s"}`)
 	d.refused(422, "invalid", "PUT", "/processors/main", `{"name": "other"}`)
-	if p = d.want(200, "PUT", "/processors/main/height", `{"height": 10}`); p.body["height"] != 10.0 {
+	if p = d.want(200, "PUT", "/processors/main/height", `{"height": "10"}`); p.str("height") != "10" {
 		t.Error(p.raw)
 	}
-	d.refused(422, "invalid", "PUT", "/processors/main/height", `{"height": 9}`)
+	for _, h := range []string{"9", `"9"`, `"-1"`, `"1e3"`, "null"} {
+		d.refused(422, "invalid", "PUT", "/processors/main/height", `{"height": `+h+`}`)
+	}
 	if r := d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", ""); r.str("detail") != "There is currently nothing to process" || r.body["retryable"] != true {
 		t.Error(r.raw)
 	}
@@ -58,6 +60,10 @@ func TestAProcessorIsConfiguredPausedAndRemoved(t *testing.T) {
 	if r := d.refused(409, "processor_paused", "POST", "/processors/main/tick", ""); r.str("detail") != "Processor is currently paused" {
 		t.Error(r.raw)
 	}
+	for path, body := range map[string]string{"batches": addOne, "insert": `{"priority": "Med", "position": 0, "batch": ` + addOne + `}`} {
+		d.refused(412, "precondition_failed", "POST", "/processors/main/"+path, body, `If-Match: "1"`)
+	}
+	d.refused(412, "precondition_failed", "PUT", "/processors/main/height", `{"height": "11"}`, `If-Match: "1"`)
 	d.want(201, "POST", "/processors/main/batches", addOne)
 	d.refused(409, "in_use", "DELETE", "/processors/main", "")
 	d.want(200, "POST", "/processors/main/evict", `{"position": 0}`)
@@ -162,7 +168,7 @@ func TestAnAuthorizationSaysWhoMaySend(t *testing.T) {
 	d := newPlant(t)
 	pay := `{"label": "pay", "mode": {"permissioned": {"with_call_limit": {"dev": 1}}}, "duration": {"blocks": 5}, "actions_config": {"atomic": {"functions": [` + addFunction + `]}}}`
 	a := d.want(201, "POST", "/authorizations", pay)
-	if a.str("state") != "Enabled" || a.str("priority") != "Med" || a.body["max_concurrent_executions"] != 1.0 || a.body["ends_at_height"] != 5.0 || a.header.Get("ETag") != `"1"` {
+	if a.str("state") != "Enabled" || a.str("priority") != "Med" || a.body["max_concurrent_executions"] != 1.0 || a.str("ends_at_height") != "5" || a.header.Get("ETag") != `"1"` {
 		t.Error(a.raw)
 	}
 	if r := d.refused(409, "in_use", "POST", "/authorizations", pay); r.str("detail") != "Authorization with label pay already exists" {

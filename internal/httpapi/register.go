@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -42,19 +43,22 @@ func stream[I any](a *API, tag, path, id, summary string, h func(context.Context
 
 func post[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
 	op := operation(tag, http.MethodPost, path, id, summary, statuses)
-	op.Errors = append(op.Errors, 409, 412, 413)
+	op.Errors = append(op.Errors, 408, 409, 412, 413, 415)
 	register(a, op, h)
 }
 
 func put[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error), statuses ...int) {
 	op := operation(tag, http.MethodPut, path, id, summary, statuses)
-	op.Errors = append(op.Errors, 412, 413)
+	op.Errors = append(op.Errors, 408, 409, 412, 413, 415)
 	register(a, op, h)
 }
 
 func patch[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
 	op := operation(tag, http.MethodPatch, path, id, summary, nil)
-	op.Errors = append(op.Errors, 412, 413)
+	op.Errors = append(op.Errors, 408, 409, 412, 413, 415)
+	if tag == "contexts" {
+		op.Errors = append(op.Errors, 428)
+	}
 	register(a, op, h)
 }
 
@@ -66,6 +70,9 @@ func remove[I, O any](a *API, tag, path, id, summary string, h func(context.Cont
 
 // register adds a route whose handler returns faults.
 func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	if strings.HasPrefix(op.Path, "/transactions/{id}") || strings.HasSuffix(op.Path, "/feed") {
+		op.Errors = append(op.Errors, 410) // retention has dropped it
+	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		ctx, t, end := a.try(ctx, in)
 		defer end()

@@ -211,6 +211,9 @@ func (s *Store) Send(ctx context.Context, by By, label string, messages []proces
 		if v, err = t.batchOf(ctx, by.Context, once); err != nil || v != nil {
 			return err
 		}
+		if err := by.seen(a.Version); err != nil {
+			return err
+		}
 		if err := a.MaySend(by.Actor, messages, a.Use, h.facts()); err != nil {
 			return err
 		}

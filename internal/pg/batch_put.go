@@ -59,6 +59,9 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		if v, err = t.batchOf(ctx, by.Context, n.Once); err != nil || v != nil {
 			return err
 		}
+		if err := by.seen(h.Version); err != nil {
+			return err
+		}
 		v = &Batch{once: n.Once, ByOwner: true, Initiator: by.Actor, Label: n.Label,
 			Batch: processor.Batch{Priority: n.Priority, Actions: n.Actions, Messages: n.Messages, Expiration: n.Expiration}}
 		if n.Label != "" { // it counts, whatever the limit says (S4.13)
@@ -143,6 +146,9 @@ type Eviction struct {
 func (s *Store) Evict(ctx context.Context, by By, name string, e Eviction) (v *Batch, err error) {
 	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
 		if err := h.owned(by); err != nil {
+			return err
+		}
+		if err := by.seen(h.Version); err != nil {
 			return err
 		}
 		id := e.ID

@@ -137,6 +137,9 @@ func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused b
 // refused, the same one changes nothing.
 func (s *Store) SetHeight(ctx context.Context, by By, name string, height int64) error {
 	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+		if err := by.seen(h.Version); err != nil {
+			return err
+		}
 		if height < h.Height {
 			return fault.At("/height", "height %d is over: it is %d already, and it never falls", height, h.Height)
 		}
