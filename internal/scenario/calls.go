@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -65,7 +66,7 @@ func calls(s *story, c *command, say say) error {
 	return nil
 }
 
-// byTheClock is what differs from one telling to the next.
+// byTheClock, and the day, is what differs from one telling to the next.
 var byTheClock = regexp.MustCompile(`("fence"|"deadline"):("[^"]*"|\d+)`)
 
 func hook(seen remotetest.Seen) bool {
@@ -97,7 +98,8 @@ func (s *story) extra(seen remotetest.Seen, all []remotetest.Seen, more []string
 		case "queue":
 			b.WriteString(fields("queue", seen.Queue, "position", seen.Position))
 		case "body":
-			b.WriteString(" " + byTheClock.ReplaceAllString(string(seen.Body), `$1:"..."`))
+			body := byTheClock.ReplaceAllString(string(seen.Body), `$1:"..."`)
+			b.WriteString(" " + strings.ReplaceAll(body, start.Format(time.DateOnly), "..."))
 		default:
 			b.WriteString(" (calls have no " + f + ")")
 		}

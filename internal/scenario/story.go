@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// start is when every story begins, so that they do not differ by the day on which they are told.
-var start = time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+// start is when every story begins: on the day before it is told, whose partitions each database has, and always at ten.
+var start = time.Now().UTC().Truncate(24 * time.Hour).Add(-14 * time.Hour)
 
 // story is one story while it is told.
 type story struct {
