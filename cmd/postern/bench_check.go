@@ -23,9 +23,9 @@ func benchCheckCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Compare a few short scenarios with a committed baseline",
 		Long: trim(`
-			Run a few short scenarios, each between two calibrations: durable commits of 1 or 64 clients, one
-			narrow row each, by pgbench where it is installed. Compare what part of these commits a scenario reaches with the part that the
-			baseline says, since rates of two machines or days cannot be compared. The exit code is 1 if one is
+			Run a few short scenarios, each between two calibrations: durable commits of 1 client or of
+			--connections, one narrow row each, by pgbench where it is installed. Compare what part of these commits a scenario
+			reaches with the part that the baseline says, since rates of two machines or days cannot be compared. The exit code is 1 if one is
 			slower by more than 15 %, or wrong. --update writes the baseline instead.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +56,7 @@ func benchCheckCommand() *cobra.Command {
 	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario")
 	f.IntVar(&c.Queues, "queues", c.Queues, "queues")
 	f.IntVar(&c.Depth, "depth", c.Depth, "transactions per queue")
+	f.IntVar(&c.Connections, "connections", c.Connections, "connections that post, and clients of a calibration beside them")
 	f.DurationVar(&c.Length, "length", c.Length, "how long traffic and calibrations are")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
 	return cmd

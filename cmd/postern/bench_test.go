@@ -71,7 +71,7 @@ func TestBenchCheckFlagsWhatBecameSlower(t *testing.T) {
 	db := pgtest.New(t)
 	file := filepath.Join(t.TempDir(), "baseline.json")
 	check := func(more ...string) result {
-		return postern(t, database(db.URL), append([]string{"bench", "check", "--baseline", file, "--runs", "1", "--queues", "20", "--depth", "2", "--length", "100ms"}, more...)...)
+		return postern(t, database(db.URL), append([]string{"bench", "check", "--baseline", file, "--runs", "1", "--queues", "20", "--depth", "2", "--length", "100ms", "--connections", "4"}, more...)...)
 	}
 	check().want(t, 2, "--update")
 	check("--update").want(t, 0)

@@ -51,12 +51,12 @@ func (b *Bench) checked() []struct {
 		run     func(context.Context) (*trial, error)
 	}{
 		{"fifo-one-queue", 1, drain(load{keys: 1, depth: few})},
-		{"fifo-deep", 64, drain(load{keys: b.Queues, depth: b.Depth})},
-		{"fifo-wide", 64, drain(load{keys: b.Queues * b.Depth, depth: 1})},
-		{"ingest-http", 64, func(ctx context.Context) (*trial, error) {
+		{"fifo-deep", b.Connections, drain(load{keys: b.Queues, depth: b.Depth})},
+		{"fifo-wide", b.Connections, drain(load{keys: b.Queues * b.Depth, depth: 1})},
+		{"ingest-http", b.Connections, func(ctx context.Context) (*trial, error) {
 			return b.ingest(ctx, RoleServe, &traffic{path: "/transactions", connections: b.Connections, length: b.Length})
 		}},
-		{"e2e", 64, b.both},
+		{"e2e", b.Connections, b.both},
 	}
 }
 

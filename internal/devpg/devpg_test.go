@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -100,11 +101,12 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func TestAKeptServerHasItsDataPortAndPasswordAgain(t *testing.T) {
 	t.Parallel()
-	o := Options{StateDir: openDir(t)}
-	s := begin(t, o)
-	if s.Joined || !strings.Contains(s.URL, "/postern?") || s.Version == "" {
+	o := Options{StateDir: openDir(t), Settings: map[string]string{"application_name": "of the caller"}}
+	s := beginFour(t, o)
+	if !strings.Contains(s.URL, "/postern?") || s.Version == "" {
 		t.Errorf("the first start: %+v", s)
 	}
+	shows(t, s, map[string]string{"fsync": "on", "full_page_writes": "on", "application_name": "of the caller"})
 	tell(t, s.URL, "CREATE TABLE kept AS SELECT 'here' AS a")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -119,40 +121,92 @@ func TestAKeptServerHasItsDataPortAndPasswordAgain(t *testing.T) {
 	if got := ask(t, again.URL, "SELECT a FROM kept"); got != "here" {
 		t.Errorf("kept row: %q", got)
 	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	anotherMajorIsRefused(t, o, again.DataDir)
 }
 
-func TestSettings(t *testing.T) {
-	t.Parallel()
-	kept := begin(t, Options{StateDir: openDir(t), Settings: map[string]string{"application_name": "of the caller"}})
-	thrown := begin(t, Options{Ephemeral: true, Unsafe: true})
-	for _, want := range []struct{ name, kept, thrown string }{
-		{"fsync", "on", "off"}, {"full_page_writes", "on", "off"}, {"synchronous_commit", "on", "on"},
-		{"TimeZone", "UTC", "UTC"}, {"listen_addresses", "127.0.0.1", "127.0.0.1"}, {"max_connections", "200", "200"},
-		{"max_locks_per_transaction", "256", "256"}, {"lc_messages", "C", "C"}, {"server_encoding", "UTF8", "UTF8"},
-		{"application_name", "of the caller", ""}, {"password_encryption", "scram-sha-256", "scram-sha-256"},
-	} {
-		if got := ask(t, kept.URL, "SHOW "+want.name); got != want.kept {
-			t.Errorf("kept: %s is %q, want %q", want.name, got, want.kept)
-		}
-		if got := ask(t, thrown.URL, "SHOW "+want.name); got != want.thrown {
-			t.Errorf("ephemeral: %s is %q, want %q", want.name, got, want.thrown)
+// beginFour starts a server four times at once, of which one does and the others join, and returns the one.
+func beginFour(t *testing.T, o Options) (first *Server) {
+	t.Helper()
+	all := make(chan *Server)
+	for range 4 {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			s, err := Start(ctx, o)
+			if err != nil {
+				t.Error(err)
+			}
+			all <- s
+		}()
+	}
+	for range 4 {
+		s := <-all
+		switch {
+		case s == nil:
+		case s.Joined:
+			defer s.Close()
+		case first == nil:
+			first = s
+			t.Cleanup(func() { first.Close() })
+		default:
+			t.Error("two of four at once began a server: want one, which the others join")
+			defer s.Close()
 		}
 	}
-	for _, s := range []*Server{kept, thrown} {
-		info, err := os.Stat(filepath.Join(filepath.Dir(s.DataDir), "password"))
-		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the password file: %v (%v)", info.Mode(), err)
+	if first == nil {
+		t.Fatal("none of four at once began a server")
+	}
+	return first
+}
+
+// anotherMajorIsRefused makes the data another's, which is refused and not touched.
+func anotherMajorIsRefused(t *testing.T, o Options, data string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadDir(data)
+	_, err := Start(context.Background(), o)
+	if fault.CodeOf(err) != "data_of_another_major" || !strings.Contains(err.Error(), "was made by PostgreSQL 9 and the one to run is") {
+		t.Errorf("Start says %v", err)
+	}
+	if after, _ := os.ReadDir(data); len(after) != len(before) {
+		t.Errorf("%d files before, %d after", len(before), len(after))
+	}
+}
+
+// shows compares settings, and those that every server has; the password is its owner's alone.
+func shows(t *testing.T, s *Server, wants map[string]string) {
+	t.Helper()
+	for name, want := range map[string]string{"synchronous_commit": "on", "TimeZone": "UTC", "listen_addresses": "127.0.0.1", "max_connections": "200",
+		"max_locks_per_transaction": "256", "lc_messages": "C", "server_encoding": "UTF8", "password_encryption": "scram-sha-256"} {
+		wants[name] = want
+	}
+	for name, want := range wants {
+		if got := ask(t, s.URL, "SELECT current_setting('"+name+"')"); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	info, err := os.Stat(filepath.Join(filepath.Dir(s.DataDir), "password"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the password file: %v (%v)", info, err)
 	}
 }
 
 func TestAnEphemeralServerLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := begin(t, Options{Ephemeral: true})
+	s := begin(t, Options{Ephemeral: true, Unsafe: true})
+	shows(t, s, map[string]string{"fsync": "off", "full_page_writes": "off", "application_name": ""})
 	dir := filepath.Dir(s.DataDir)
 	pm, ok := readPostmaster(dir)
 	if !ok {
 		t.Fatal("no postmaster.pid")
+	}
+	if _, err := Start(context.Background(), Options{Ephemeral: true, Unsafe: true, Port: pm.port}); err == nil || !strings.Contains(err.Error(), "is taken") {
+		t.Errorf("Start on its port says %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -198,50 +252,28 @@ func TestWhatKilledKeepersLeftIsSwept(t *testing.T) {
 	}
 }
 
-func TestDataOfAnotherMajorIsRefusedAndNotTouched(t *testing.T) {
-	t.Parallel()
-	o := Options{StateDir: openDir(t)}
-	s := begin(t, o)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	version := filepath.Join(s.DataDir, "PG_VERSION")
-	if err := os.WriteFile(version, []byte("9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	before, _ := os.ReadDir(s.DataDir)
-	_, err := Start(context.Background(), o)
-	if fault.CodeOf(err) != "data_of_another_major" || !strings.Contains(err.Error(), "was made by PostgreSQL 9 and the one to run is") {
-		t.Errorf("Start says %v", err)
-	}
-	if after, _ := os.ReadDir(s.DataDir); len(after) != len(before) {
-		t.Errorf("%d files before, %d after", len(before), len(after))
-	}
-}
-
-func TestATakenPortIsNamed(t *testing.T) {
-	t.Parallel()
-	s := begin(t, Options{Ephemeral: true, Unsafe: true})
-	cfg, err := pgx.ParseConfig(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Start(context.Background(), Options{Ephemeral: true, Unsafe: true, Port: int(cfg.Port)})
-	if err == nil || !strings.Contains(err.Error(), "is taken") {
-		t.Errorf("Start says %v", err)
-	}
-}
-
 func TestACancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	state := openDir(t)
-	for _, after := range []time.Duration{0, 100, 300, 500, 700} { // in the middle of every step of a start
-		ctx, cancel := context.WithTimeout(context.Background(), after*time.Millisecond)
+	dir := filepath.Join(state, "pg", strconv.Itoa(mustFind(t).major))
+	for _, step := range []string{"", "data.new", "data", "data/postmaster.pid"} { // before any, and in the middle of each
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			defer cancel()
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for step != "" && ctx.Err() == nil {
+				if _, err := os.Stat(filepath.Join(dir, step)); err == nil {
+					return
+				}
+				<-tick.C
+			}
+		}()
 		s, err := Start(ctx, Options{StateDir: state})
 		if err == nil {
 			err = s.Close()
-		} else if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after %d ms: %v", after, err)
+		} else if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled at %q: %v", step, err)
 		}
 		cancel()
 	}

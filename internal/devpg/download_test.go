@@ -24,7 +24,8 @@ func TestADownloadIsAnnouncedMadeOnceAndRun(t *testing.T) {
 	}
 	txz := filepath.Join(t.TempDir(), "postgres.txz")
 	pack := exec.Command("tar", "--create", "--use-compress-program", "xz -0", "--file", txz,
-		"--directory", filepath.Dir(found.dir), "--exclude", "bitcode", "--exclude", "llvmjit*", "bin/initdb", "bin/pg_ctl", "bin/postgres", "lib")
+		"--directory", filepath.Dir(found.dir), "--exclude", "bitcode", "--exclude", "llvmjit*", "--exclude", "*_and_*", // conversions of encodings
+		"bin/initdb", "bin/pg_ctl", "bin/postgres", "lib")
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Skipf("tar cannot pack with xz (install the package xz-utils): %s", out)
 	}

@@ -143,6 +143,9 @@ func (k *keeper) makeData() error {
 	if err := os.RemoveAll(fresh); err != nil {
 		return err
 	}
+	if k.Port != 0 && !free(k.Port) { // before all this is done for nothing
+		return taken(k.Port)
+	}
 	password := filepath.Join(k.Dir, "password")
 	if err := os.WriteFile(password, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err

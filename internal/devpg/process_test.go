@@ -133,104 +133,77 @@ func pidOf(t *testing.T, data string) int {
 	return pm.pid
 }
 
-func TestAKilledParentTakesItsServerAlong(t *testing.T) {
+// Each of these ends with a server that has stopped, on whose data the next one begins: there is one initdb for all.
+func TestServersOfOtherProcesses(t *testing.T) {
 	users(t, func(t *testing.T, as, state string) {
-		p := beginParent(t, as, state)
-		tell(t, p.URL, "CREATE TABLE kept AS SELECT 'here' AS a")
-		p.kill()
-		eventually(t, "postgres has ended", func() bool { return gone(p.DataDir) })
-		again := beginParent(t, as, state)
-		if again.Joined {
-			t.Error("joined a server that had ended")
-		}
-		if got := ask(t, again.URL, "SELECT a FROM kept"); got != "here" {
-			t.Errorf("kept row: %q", got)
-		}
+		t.Run("a killed parent takes its server along", func(t *testing.T) { aKilledParentTakesItsServerAlong(t, as, state) })
+		t.Run("a start right after a kill gets a server", func(t *testing.T) { aStartRightAfterAKillGetsAServer(t, as, state) })
+		t.Run("a killed keeper takes its server along", func(t *testing.T) { aKilledKeeperTakesItsServerAlong(t, as, state) })
+		t.Run("a second process joins and outlives the first", func(t *testing.T) { aSecondProcessJoinsAndOutlivesTheFirst(t, as, state) })
 	})
 }
 
-func TestAStartRightAfterAKillGetsAServer(t *testing.T) {
-	users(t, func(t *testing.T, as, state string) {
-		for range 3 {
-			p := beginParent(t, as, state)
-			ask(t, p.URL, "SELECT ''")
-			p.kill() // the next one meets a server that runs, stops, or has stopped
-		}
+func aKilledParentTakesItsServerAlong(t *testing.T, as, state string) {
+	p := beginParent(t, as, state)
+	tell(t, p.URL, "CREATE TABLE kept AS SELECT 'here' AS a")
+	p.kill()
+	eventually(t, "postgres has ended", func() bool { return gone(p.DataDir) })
+	again := beginParent(t, as, state)
+	if again.Joined {
+		t.Error("joined a server that had ended")
+	}
+	if got := ask(t, again.URL, "SELECT a FROM kept"); got != "here" {
+		t.Errorf("kept row: %q", got)
+	}
+}
+
+func aStartRightAfterAKillGetsAServer(t *testing.T, as, state string) {
+	for range 3 {
 		p := beginParent(t, as, state)
 		ask(t, p.URL, "SELECT ''")
-	})
+		p.kill() // the next one meets a server that runs, stops, or has stopped
+	}
+	p := beginParent(t, as, state)
+	ask(t, p.URL, "SELECT ''")
 }
 
-func TestAKilledKeeperTakesItsServerAlong(t *testing.T) {
+func aKilledKeeperTakesItsServerAlong(t *testing.T, as, state string) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux tells a process that its parent has ended")
 	}
-	users(t, func(t *testing.T, as, state string) {
-		p := beginParent(t, as, state)
-		pid := pidOf(t, p.DataDir)
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))
-		keeper, err := strconv.Atoi(fields[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "postgres has ended", func() bool { return gone(p.DataDir) })
-		p.end()
-		ask(t, beginParent(t, as, state).URL, "SELECT ''")
-	})
+	p := beginParent(t, as, state)
+	pid := pidOf(t, p.DataDir)
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))
+	keeper, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "postgres has ended", func() bool { return gone(p.DataDir) })
+	p.end()
+	ask(t, beginParent(t, as, state).URL, "SELECT ''")
 }
 
-func TestASecondProcessJoinsAndOutlivesTheFirst(t *testing.T) {
-	users(t, func(t *testing.T, as, state string) {
-		first := beginParent(t, as, state)
-		second := beginParent(t, as, state)
-		if first.Joined || !second.Joined || first.URL != second.URL || second.Version != first.Version {
-			t.Fatalf("first %+v, second %+v", first.Server, second.Server)
-		}
-		first.end()
-		ask(t, second.URL, "SELECT ''")
-		third := beginParent(t, as, state)
-		if !third.Joined {
-			t.Error("the third did not join")
-		}
-		second.kill()
-		ask(t, third.URL, "SELECT ''")
-		third.end()
-		eventually(t, "postgres has ended after its last user", func() bool { return gone(third.DataDir) })
-	})
-}
-
-func TestOfManyAtOnceOneStartsAndTheOthersJoin(t *testing.T) {
-	t.Parallel()
-	state := openDir(t)
-	joined := make(chan bool)
-	for range 4 {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			s, err := Start(ctx, Options{StateDir: state})
-			if err != nil {
-				t.Error(err)
-				joined <- false
-				return
-			}
-			t.Cleanup(func() { s.Close() })
-			joined <- s.Joined
-		}()
+func aSecondProcessJoinsAndOutlivesTheFirst(t *testing.T, as, state string) {
+	first := beginParent(t, as, state)
+	second := beginParent(t, as, state)
+	if first.Joined || !second.Joined || first.URL != second.URL || second.Version != first.Version {
+		t.Fatalf("first %+v, second %+v", first.Server, second.Server)
 	}
-	n := 0
-	for range 4 {
-		if <-joined {
-			n++
-		}
+	first.end()
+	ask(t, second.URL, "SELECT ''")
+	third := beginParent(t, as, state)
+	if !third.Joined {
+		t.Error("the third did not join")
 	}
-	if n != 3 {
-		t.Errorf("%d of 4 joined, want 3", n)
-	}
+	second.kill()
+	ask(t, third.URL, "SELECT ''")
+	third.end()
+	eventually(t, "postgres has ended after its last user", func() bool { return gone(third.DataDir) })
 }

@@ -39,7 +39,7 @@ func (k *keeper) startServer() (*server, error) {
 			}
 		}
 		if k.Port != 0 && !free(port) {
-			return nil, fmt.Errorf("port %d of 127.0.0.1 is taken: stop what holds it, or choose another", port)
+			return nil, taken(port)
 		}
 		var s *server
 		if s, err = k.tryServer(port); err == nil {
@@ -143,6 +143,11 @@ func (k *keeper) logTail() string {
 		body = body[len(body)-most:]
 	}
 	return strings.TrimSpace(string(body))
+}
+
+// taken says that a port that was asked for cannot be had.
+func taken(port int) error {
+	return fmt.Errorf("port %d of 127.0.0.1 is taken: stop what holds it, or choose another", port)
 }
 
 // free tells whether nobody listens on a port now.
