@@ -15,6 +15,8 @@ type Trouble struct {
 	HotUpdates     int64   // of queue rows, since statistics began: those that stayed on their page,
 	ColdUpdates    int64   // and those that did not
 	DaysAhead      int64   // partitions after today, of the table that has the fewest
+	SourcesFailed  int64   // that stopped, and wait for somebody
+	SourceLag      float64 // seconds that a running source has not been read to its end
 	SlotBytes      int64   // of WAL that a replication slot keeps from being removed, or that pg_replication_slots shows
 }
 
@@ -51,5 +53,8 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 		FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent IN ('postern.task'::regclass, 'postern.outcome'::regclass, 'postern.attempt'::regclass, 'postern.delivery'::regclass)
 		GROUP BY i.inhparent) d`)
+	one(&v.SourcesFailed, `SELECT count(*) FROM postern.source WHERE state = 'failed' AND removed_at IS NULL`)
+	one(&v.SourceLag, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - coalesce(caught_up_at, created_at))), 0)::float8 FROM postern.source s
+		WHERE kind <> 'push' AND state = 'running' AND removed_at IS NULL AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = s.context_id AND c.paused) AND (caught_up_at IS NULL OR polled_at > caught_up_at OR failures > 0)`)
 	one(&v.SlotBytes, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint FROM pg_replication_slots`)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -38,6 +39,16 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 	v := sample().Trouble
 	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 2 || v.Forgotten != 0 {
 		t.Errorf("%+v", v)
+	}
+
+	for _, name := range []string{"failed", "behind", "read", "paused"} {
+		w.source(func(s *leader.Source) { s.Name = name })
+	}
+	do(`UPDATE postern.source SET state = CASE name WHEN 'failed' THEN name WHEN 'paused' THEN name ELSE 'running' END, polled_at = clock_timestamp(),
+		caught_up_at = clock_timestamp() - CASE name WHEN 'behind' THEN interval '10 min' WHEN 'read' THEN interval '0' ELSE interval '1 h' END`)
+	do(`UPDATE postern.source SET caught_up_at = polled_at WHERE name = 'read'`)
+	if v := sample().Trouble; v.SourcesFailed != 1 || v.SourceLag < 600 || v.SourceLag > 700 {
+		t.Errorf("sources: %+v", v)
 	}
 
 	w.sender("signers", "free", "paused", "blocked", "bound")

@@ -31,7 +31,10 @@ type Trouble struct {
 	OldestDelivery, Staged  float64
 	RiverRunning            float64
 	HotUpdates, ColdUpdates int64
-	DaysAhead, SlotBytes    int64
+	DaysAhead               int64
+	SourcesFailed           int64
+	SourceLag               float64
+	SlotBytes               int64
 }
 
 // SenderCount is how many senders of a pool are in a state.
@@ -100,6 +103,8 @@ var (
 	descUpdates        = describe("queue_updates_total", "Updates of queue rows: hot ones stay on their page.", "hot")
 	descDaysAhead      = describe("partition_days_ahead", "Days after today that have their partitions.")
 	descSlotBytes      = describe("slot_wal_bytes", "WAL that the laggard of the replication slots keeps.")
+	descSourcesFailed  = describe("sources_failed", "Sources of events that have stopped until somebody resumes them.")
+	descSourceLag      = describe("source_lag_seconds", "How long the running source of events has not been read to its end that is furthest behind.")
 	descDeliveries     = describe("deliveries", "Deliveries: pending and queued now (to 100,000); delivered, failed and absent by this process since its start.", "state")
 	descRiverLag       = describe("river_lag_seconds", "How long a job has been due that nobody has taken.")
 	descOldestSnapshot = describe("oldest_snapshot_seconds", "Age of the oldest open SQL transaction that we may see; while it lives, dead rows stay.")
@@ -109,7 +114,7 @@ var (
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descSlotBytes, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
+	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
 }
@@ -157,6 +162,8 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	gauge(descRiverRunning, t.RiverRunning)
 	gauge(descDaysAhead, float64(t.DaysAhead))
 	gauge(descSlotBytes, float64(t.SlotBytes))
+	gauge(descSourcesFailed, float64(t.SourcesFailed))
+	gauge(descSourceLag, t.SourceLag)
 	for hot, n := range map[string]int64{"true": t.HotUpdates, "false": t.ColdUpdates} {
 		c <- prometheus.MustNewConstMetric(descUpdates, prometheus.CounterValue, float64(n), hot)
 	}
