@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,27 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 		}
 		if f.Help == "" || f.Group == "" {
 			t.Errorf("%s has no help or no group: no command would show it", f.Env)
+		}
+	}
+}
+
+// What the design names and we do not have is said in ARCHITECTURE.md, with the reason.
+func TestEveryVariableOfTheDesignIsThereOrExplained(t *testing.T) {
+	page, err := os.ReadFile("../../../shared/design/api.md")
+	if err != nil {
+		t.Skip("the design is not here, so its list of variables is not compared: ", err)
+	}
+	have := map[string]bool{"POSTERN_TEST_DATABASE_URL": true, "POSTERN_URL": true, "POSTERN_API_KEY": true, "POSTERN_CONTEXT": true, "POSTERN_OUTPUT": true} // of clients, and tests
+	for _, f := range Fields() {
+		have[f.Env], have[f.Env+"_FILE"] = true, true
+	}
+	explained, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bPOSTERN_[A-Z_]+\b`).FindAllString(string(page), -1) {
+		if !have[name] && !strings.Contains(string(explained), "`"+name+"`") {
+			t.Errorf("%s of the design is no setting, and ARCHITECTURE.md does not say why", name)
 		}
 	}
 }

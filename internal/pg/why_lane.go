@@ -193,11 +193,14 @@ func (x *explain) pool(all []senderFacts) {
 	}
 }
 
-// slots adds that the live nodes make as many calls of a type without senders as they may.
+// slots adds that each live node makes as many calls of a type without senders as it may: those of a dead one, until
+// its queues are released, take no slot of the others.
 func (x *explain) slots() error {
 	most, taken := x.d.Slots*x.live, 0
-	if err := x.s.pool.QueryRow(x.ctx, `SELECT count(*) FROM (SELECT FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
-			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 LIMIT $2) n`, x.d.ID, most).Scan(&taken); err != nil {
+	if err := x.s.pool.QueryRow(x.ctx, `SELECT coalesce(sum(least(c.calls, $2)), 0) FROM (SELECT q.node_id, count(*) AS calls FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
+			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 GROUP BY q.node_id) c
+		JOIN postern.node n ON n.node_id = c.node_id AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp())`,
+		x.d.ID, x.d.Slots, x.s.leaseNow()).Scan(&taken); err != nil {
 		return known(err)
 	}
 	if taken >= most {

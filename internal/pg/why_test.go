@@ -183,6 +183,15 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.node("m")
 			return w.post("r", "L", "b")[0]
 		}},
+		{"slots beside those of a dead node", "lane_turn", "nothing is in its way", "", "", true, func(w *world) outbox.ID {
+			w.dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
+			w.post("q", "L", "a")
+			w.claim(w.node("n"), everything())
+			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.node SET dead_at = clock_timestamp()`)
+			w.must(err)
+			w.node("m")
+			return w.post("r", "L", "b")[0]
+		}},
 		{"the sender's own worker is away", "worker_unreachable", "acct-1, may not be used", "acct-1 may be used again", "/senders/acct-1/unblock", false, func(w *world) outbox.ID {
 			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}, 0)
