@@ -304,7 +304,7 @@ func TestNothingIsMissingFromSinceOnWhoeverDies(t *testing.T) {
 	h.engine("n1", nil)
 	stop := h.engine("n2", nil)
 	poster := h.store() // has its own list of subscriptions, and reads it as it likes
-	const queues, each = 6, 120
+	const queues, each = 3, 120
 	var all []outbox.ID
 	var mu sync.Mutex
 	var posting sync.WaitGroup
@@ -322,9 +322,9 @@ func TestNothingIsMissingFromSinceOnWhoeverDies(t *testing.T) {
 				n := len(all)
 				mu.Unlock()
 				switch n {
-				case 100:
+				case 50:
 					h.subscribe(outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL}, secret)
-				case 400:
+				case 200:
 					go stop() // its calls are cut off in the middle
 				}
 				time.Sleep(35 * time.Millisecond)
