@@ -22,9 +22,19 @@ func TestMain(m *testing.M) {
 }
 
 // openDir makes a directory that other users can reach, unlike t.TempDir.
-func openDir(t *testing.T) string {
+func openDir(t *testing.T) string { return openDirIn(t, "/tmp") }
+
+// stateDir is one for data, which is synced to disk: in memory if there is plenty.
+func stateDir(t *testing.T) string {
+	if roomIn("/dev/shm") >= 2<<30 {
+		return openDirIn(t, "/dev/shm")
+	}
+	return openDir(t)
+}
+
+func openDirIn(t *testing.T, base string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "postern-devpg-test-")
+	dir, err := os.MkdirTemp(base, "postern-devpg-test-")
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}
@@ -101,7 +111,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func TestAKeptServerHasItsDataPortAndPasswordAgain(t *testing.T) {
 	t.Parallel()
-	o := Options{StateDir: openDir(t), Settings: map[string]string{"application_name": "of the caller"}}
+	o := Options{StateDir: stateDir(t), Settings: map[string]string{"application_name": "of the caller"}}
 	s := beginFour(t, o)
 	if !strings.Contains(s.URL, "/postern?") || s.Version == "" {
 		t.Errorf("the first start: %+v", s)
@@ -254,7 +264,7 @@ func TestWhatKilledKeepersLeftIsSwept(t *testing.T) {
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
-	state := openDir(t)
+	state := stateDir(t)
 	dir := filepath.Join(state, "pg", strconv.Itoa(mustFind(t).major))
 	for _, step := range []string{"", "data.new", "data", "data/postmaster.pid"} { // before any, and in the middle of each
 		ctx, cancel := context.WithCancel(context.Background())

@@ -108,13 +108,13 @@ func account0(t *testing.T, name string) (uid, gid int) {
 
 // users runs a test as ourselves and, if we are root, as nobody; state is a directory of that user.
 func users(t *testing.T, test func(t *testing.T, as, state string)) {
-	t.Run("ourselves", func(t *testing.T) { t.Parallel(); test(t, "", openDir(t)) })
+	t.Run("ourselves", func(t *testing.T) { t.Parallel(); test(t, "", stateDir(t)) })
 	t.Run("nobody", func(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("only root can run a process as nobody: run the tests as root to see this")
 		}
 		t.Parallel()
-		state := openDir(t)
+		state := stateDir(t)
 		uid, gid := account0(t, "nobody")
 		if err := os.Chown(state, uid, gid); err != nil {
 			t.Fatal(err)
