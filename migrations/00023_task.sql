@@ -155,8 +155,10 @@ BEGIN
     WHILE d <= last LOOP
         FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
             IF to_regclass(format('postern.%I', t || '_' || to_char(d, 'YYYYMMDD'))) IS NULL THEN
-                EXECUTE format('CREATE TABLE IF NOT EXISTS postern.%I PARTITION OF postern.%I FOR VALUES FROM (%L) TO (%L)',
-                    t || '_' || to_char(d, 'YYYYMMDD'), t, d, d + 1);
+                -- In two steps, since the second takes a weaker lock than PARTITION OF would: nobody waits for it.
+                EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL)', t || '_' || to_char(d, 'YYYYMMDD'), t);
+                EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (%L) TO (%L)',
+                    t, t || '_' || to_char(d, 'YYYYMMDD'), d, d + 1);
                 n := n + 1;
             END IF;
         END LOOP;

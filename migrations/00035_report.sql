@@ -342,24 +342,40 @@ BEGIN
 END $$;
 
 -- Drops a day, the oldest one: null, or what held it. What has not ended moves to the partitions _old, which reach
--- up to the last day that was dropped: its ids stay, and so do the days in them. The parents are locked for a
--- moment, for which the caller sets lock_timeout. The check runs again behind the lock: nothing changes any more.
+-- up to the last day that was dropped: its ids stay, and so do the days in them. Everything that takes time comes
+-- before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
+-- come since: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
+-- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. The partitions
+-- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
 CREATE FUNCTION postern.drop_day(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '25ms' AS $$
 DECLARE
     parent text;
     part text;
-    held text;
+    held text := postern.day_held_by(of_day, before);
 BEGIN
-    LOCK TABLE postern.task, postern.outcome, postern.attempt, postern.delivery IN ACCESS EXCLUSIVE MODE;
-    held := postern.day_held_by(of_day, before);
     IF held IS NOT NULL THEN
         RETURN held;
     END IF;
     CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT t.queue_id, t.seq FROM postern.task t WHERE t.day = of_day
         AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day));
-    DELETE FROM postern.dependency d WHERE d.day = of_day AND NOT EXISTS (SELECT FROM survivor s WHERE (s.queue_id, s.seq) = (d.queue_id, d.seq));
-    DELETE FROM postern.redrive r USING postern.task t WHERE t.day = of_day AND (t.queue_id, t.seq) = (r.queue_id, r.seq);
+    FOR try IN REVERSE 10..0 LOOP
+        BEGIN
+            LOCK TABLE ONLY postern.task, ONLY postern.outcome, ONLY postern.attempt, ONLY postern.delivery IN ACCESS EXCLUSIVE MODE;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF try = 0 THEN
+                RETURN 'the tables are in use: it is tried again in an hour';
+            END IF;
+        END;
+        PERFORM pg_sleep(0.1);
+    END LOOP;
+    PERFORM set_config('enable_seqscan', 'off', true); -- each look is for few rows of a large table
+    IF EXISTS (SELECT FROM survivor s CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (s.queue_id, s.seq, of_day) OFFSET 0) o) THEN
+        RETURN 'a transaction of this day ended later than retention allows to forget';
+    ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
+        RETURN 'deliveries of this day are still to be made';
+    END IF;
     FOREACH parent IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
         part := parent || '_' || to_char(of_day, 'YYYYMMDD');
         EXECUTE format('ALTER TABLE postern.%I DETACH PARTITION postern.%I', parent, part);
@@ -368,7 +384,8 @@ BEGIN
         ELSE
             EXECUTE format('ALTER TABLE postern.%I DETACH PARTITION postern.%I', parent, parent || '_old');
         END IF;
-        EXECUTE format('INSERT INTO postern.%I SELECT p.* FROM postern.%I p JOIN survivor s ON (s.queue_id, s.seq) = (p.queue_id, p.seq)', parent || '_old', part);
+        EXECUTE format('INSERT INTO postern.%I SELECT p.* FROM survivor s CROSS JOIN LATERAL (SELECT * FROM postern.%I p WHERE (p.queue_id, p.seq) = (s.queue_id, s.seq) OFFSET 0) p',
+            parent || '_old', part);
         EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (MINVALUE) TO (%L)', parent, parent || '_old', of_day + 1);
         EXECUTE format('DROP TABLE postern.%I', part);
     END LOOP;

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -15,8 +13,8 @@ import (
 // A day that something holds ends it: report.retention says what. Survivors (what has not ended) keep their
 // ids, in partitions of their own; a uid is free again when its transaction is forgotten.
 //
-// The keys go first, in chunks, so that dropping the day is short; until then what has ended can still be read
-// by its id. Whoever posts a forgotten uid meanwhile gets a new transaction, as afterwards. Two processes at
+// The keys go first, in chunks, so that dropping the day is short (also what was depended on, and what was
+// redriven); until then what has ended can still be read by its id. Whoever posts a forgotten uid meanwhile gets a new transaction, as afterwards. Two processes at
 // once do the same, and the second one finds the day gone.
 func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, err error) {
 	now, err := s.Now(ctx)
@@ -58,19 +56,16 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
 				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 				ORDER BY t.queue_id, t.seq LIMIT 10000),
-			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq))
+			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
+			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
+			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT c.queue_id, c.seq FROM c ORDER BY c.queue_id DESC, c.seq DESC LIMIT 1`, day, queue, seq).Scan(&queue, &seq)
 		if more = err == nil; err != nil && !isNoRows(err) {
 			return "", known(err)
 		}
 	}
-	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	b.Queue("SET LOCAL lock_timeout = '200ms'") // whoever comes behind us waits as long
-	b.Queue("SELECT postern.drop_day($1, $2)", day, before).QueryRow(func(row pgx.Row) error { return row.Scan(&by) })
-	b.Queue("COMMIT")
-	err = s.pool.SendBatch(ctx, b).Close()
-	if sqlState(err) == "55P03" {
+	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2)", day, before).Scan(&by)
+	if sqlState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
 	return deref(by), known(err)

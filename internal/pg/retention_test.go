@@ -1,6 +1,7 @@
 package pg_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,7 @@ func TestADayIsHeldByWhatEndedLate(t *testing.T) {
 	}
 }
 
-// A reader that has the tables open puts a drop off; it waits for a fifth of a second, not longer.
+// A reader that has the tables open puts a drop off.
 func TestRetentionGivesWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,4 +128,22 @@ func TestRetentionGivesWay(t *testing.T) {
 	if left := w.retain(); left != 0 {
 		t.Errorf("%d days are left", left)
 	}
+}
+
+// Days are made while others write, and nobody waits for anybody.
+func TestDaysAreMadeBesideWriters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tx := w.begin(w.s.Pool())
+	for _, table := range []string{"task", "outcome", "attempt", "delivery"} {
+		_, err := tx.Exec(w.ctx, `LOCK TABLE postern.`+table+` IN ROW EXCLUSIVE MODE`)
+		w.must(err)
+	}
+	w.later(100 * 24 * time.Hour)
+	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second) // the writer does not end before
+	defer cancel()
+	if n, err := w.s.EnsureDays(ctx); err != nil || n != 5*4 {
+		t.Errorf("%d partitions were made beside a writer: %v", n, err)
+	}
+	w.must(tx.Rollback(w.ctx))
 }
