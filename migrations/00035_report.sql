@@ -345,10 +345,11 @@ END $$;
 -- up to the last day that was dropped: its ids stay, and so do the days in them. Everything that takes time comes
 -- before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
 -- come since: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
--- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. The partitions
+-- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. Where
+-- everybody takes longer than that, we wait longer too. The partitions
 -- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
 CREATE FUNCTION postern.drop_day(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '25ms' AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     parent text;
     part text;
@@ -359,8 +360,9 @@ BEGIN
     END IF;
     CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT t.queue_id, t.seq FROM postern.task t WHERE t.day = of_day
         AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day));
-    FOR try IN REVERSE 10..0 LOOP
+    FOR try IN REVERSE 19..0 LOOP
         BEGIN
+            PERFORM set_config('lock_timeout', CASE WHEN try >= 10 THEN '25ms' WHEN try >= 5 THEN '50ms' ELSE '100ms' END, true);
             LOCK TABLE ONLY postern.task, ONLY postern.outcome, ONLY postern.attempt, ONLY postern.delivery IN ACCESS EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,13 @@ func benchProcessCommand() *cobra.Command {
 				Work: args[0] == bench.RoleWork || args[0] == bench.RoleBoth, Version: version()}
 			if !role.Serve && !role.Work {
 				return otherProcess(cmd, cfg, args[0])
+			}
+			if len(cfg.SigningKey) == 0 { // as every installation should have one
+				_, key, err := ed25519.GenerateKey(nil)
+				if err != nil {
+					return err
+				}
+				cfg.SigningKey = app.SigningKey(key)
 			}
 			a, err := app.New(cmd.Context(), cfg, role, app.Logger(cfg, os.Stderr))
 			if err != nil {

@@ -22,6 +22,8 @@ type schedule struct {
 	connections int
 	queues      int // a multiple of connections
 	visible     bool
+	before      func(context.Context) error // what the tables hold
+	beside      func(context.Context) error // what happens meanwhile
 
 	mu     sync.Mutex
 	start  time.Time
@@ -77,6 +79,13 @@ func (o *schedule) run(ctx context.Context) error {
 	})
 	defer stop()
 	o.start = time.Now().Add(10 * time.Millisecond)
+	if o.beside != nil {
+		wg.Go(func() {
+			if err := o.beside(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	for c, w := range wires {
 		wg.Go(func() {
 			for i := c; i < o.n && ctx.Err() == nil; i += o.connections {
@@ -134,6 +143,11 @@ func (o *schedule) see(ctx context.Context, id string) error {
 func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *trial, err error) {
 	if err := b.reset(ctx); err != nil {
 		return nil, err
+	}
+	if o.before != nil {
+		if err := o.before(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.calm(ctx); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ type load struct {
 	keys, depth int
 	zipf        bool // the same number of transactions, but the k-th key gets about 1/k^1.1 of them
 	finished    bool // they have ended, and their queues are idle long since
+	ago         int  // so many days
 }
 
 func (l load) total() int { return l.keys * l.depth }
@@ -59,7 +60,7 @@ func (b *Bench) fill(ctx context.Context, l load) (s span, err error) {
 		if err := tx.QueryRow(ctx, `SELECT min(queue_id), max(queue_id) FROM filling`).Scan(&s.first, &s.last); err != nil {
 			return err
 		}
-		prefix, day, deepest := b.name(), time.Now().UTC(), slices.Max(depths)
+		prefix, day, deepest := b.name(), time.Now().UTC().AddDate(0, 0, -l.ago), slices.Max(depths)
 		if _, err := tx.Exec(ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data)
 			SELECT queue_id, n, $1::date, $2, $3, $4, jsonb_build_object('n', n, 'to', 'B62qre3erTHfzQckNuibViWQGyyKwZseztqrjPZBv6SQF384Rg6ESAy', 'amount', '1000000')
 			FROM (SELECT queue_id, n FROM generate_series(1, $5::int) n JOIN filling ON n <= depth ORDER BY n, k) t`,
@@ -71,9 +72,9 @@ func (b *Bench) fill(ctx context.Context, l load) (s span, err error) {
 				SELECT $1, $2 || '-' || k, queue_id, depth, 1, $3::date FROM filling`, b.ctxID, prefix, day); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, result, attempt, fence, started_at, submitted_at)
-				SELECT queue_id, n, $1::date, $2, 'DISPATCHING', 'DONE', '{"done": {"noop": true}}', 1, 1, now(), now()
-				FROM (SELECT queue_id, n FROM generate_series(1, $3::int) n JOIN filling ON n <= depth ORDER BY n, k) t`, day, b.ctxID, deepest)
+			_, err := tx.Exec(ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, result, attempt, fence, started_at, submitted_at, done_at)
+				SELECT queue_id, n, $1::date, $2, 'DISPATCHING', 'DONE', '{"done": {"noop": true}}', 1, 1, $4, $4, $4
+				FROM (SELECT queue_id, n FROM generate_series(1, $3::int) n JOIN filling ON n <= depth ORDER BY n, k) t`, day, b.ctxID, deepest, day)
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, $2 || '-' || k, queue_id FROM filling`, b.ctxID, prefix); err != nil {
