@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Days that a run of retention drops, how full each is, and how many posts a second it wants at most.
+// Days that a run of retention drops, and how many posts a second it wants at most.
 const (
 	oldDays    = 5
-	oldRows    = 200000
 	retainRate = 5000
 )
+
+// rowsPerDay is how full an old day is: over all of them it is the first level of a backlog.
+func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
 // retention measures what transactions wait for while days are made and dropped beside them, and while they
 // are not, in turns: at half of what the same processes can carry, which is measured first.
@@ -50,7 +52,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for j, name := range names {
 		r := b.summary(name, "postern", trials[j])
 		r.timed(trials[j], "post_to_call", "post")
-		r.Settings["posts_per_s"], r.Settings["days"], r.Settings["rows_per_day"] = round(rate), oldDays, oldRows
+		r.Settings["posts_per_s"], r.Settings["days"], r.Settings["rows_per_day"] = round(rate), oldDays, b.rowsPerDay()
 		if j == 0 {
 			r.compare("longest_to_at_rest", trials[0], trials[1], longest)
 		}
@@ -65,7 +67,7 @@ func (b *Bench) oldDays(ctx context.Context) error {
 		return err
 	}
 	for ago := oldDays; ago > 0; ago-- {
-		if _, err := b.fill(ctx, load{keys: oldRows / 10, depth: 10, finished: true, ago: ago}); err != nil {
+		if _, err := b.fill(ctx, load{keys: b.rowsPerDay() / 10, depth: 10, finished: true, ago: ago}); err != nil {
 			return err
 		}
 	}

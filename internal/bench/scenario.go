@@ -54,6 +54,9 @@ func (s Sizes) Validate() error {
 	if s.Rate <= 0 {
 		return fmt.Errorf("--rate %g: want more than 0", s.Rate)
 	}
+	if len(s.Finished) == 0 {
+		return fmt.Errorf("--finished: want at least one number")
+	}
 	for _, n := range s.Finished {
 		if n < 1 {
 			return fmt.Errorf("--finished %d: want at least 1", n)
