@@ -41,7 +41,7 @@ var finish = []string{
 	`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, class, code, error, started_at, answered_at)
 		SELECT queue_id, seq, day, 1, 6, 'dispatch', sender_id, 'execution', 'nonce', 'nonce too low', started_at, started_at FROM postern.outcome WHERE retries > 0`,
 	`INSERT INTO postern.audit (context_id, at, actor, via, action, object) SELECT $1, now() - interval '1 s' * i, 'op', 'http', 'pause', '/queues/q' || i
-		FROM generate_series(1, 20000) i`,
+		FROM generate_series(1, 100000) i`,
 	`VACUUM ANALYZE`,
 }
 
@@ -93,14 +93,14 @@ func scanned(node map[string]any) (tables []string) {
 // test-large) at that many rows, where each answers within 50 ms; what was measured is written to the file.
 func TestReportsUseIndexes(t *testing.T) {
 	t.Parallel()
-	n, tries, large := 40000, 1, os.Getenv("POSTERN_LARGE")
+	n, tries, large := 100000, 1, os.Getenv("POSTERN_LARGE")
 	if large != "" {
 		var err error
 		n, err = strconv.Atoi(large)
 		ok(t, err)
 		tries = 10
 	}
-	queues := max(n/10, 20000)
+	queues := max(n/10, 50000)
 	w := newWorld(t)
 	w.s.SetNow(nil)
 	for i := range 5 {
