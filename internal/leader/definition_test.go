@@ -173,21 +173,14 @@ func TestAHostileSchemaTakesABoundedTime(t *testing.T) {
 		"unevaluated":       {`{"allOf": [` + strings.TrimSuffix(strings.Repeat(`{"unevaluatedItems": true},`, 2000), ",") + `]}`, many},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
 			d, err := leader.ParseMeta(meta(map[string]string{"input_schema": c.schema}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			compiled := time.Since(start)
-			start = time.Now()
+			// the bound is in units of work, so however slow the machine is: this ends, or the tests never do
 			err = d.ValidateInput(json.RawMessage(c.doc))
-			t.Logf("compiled in %s, checked in %s", compiled, time.Since(start))
 			if err == nil || !strings.Contains(err.Error(), "takes too long") {
 				t.Errorf("%v", err)
-			}
-			// the bound is in units of work, which a busy machine does more slowly
-			if all := compiled + time.Since(start); all > 5*time.Minute {
-				t.Errorf("took %s", all)
 			}
 			if err := d.ValidateInput(json.RawMessage(`null`)); err != nil && strings.Contains(err.Error(), "takes too long") && name != "anyOf" && name != "allOf" && name != "not" {
 				t.Errorf("afterwards: %v", err)
