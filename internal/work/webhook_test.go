@@ -121,9 +121,10 @@ func always(status int) func(int, told) (int, http.Header) {
 }
 
 // until waits until ok, which must come true by itself.
+// until waits for a condition, longer than the 30 s after which what a dead node was delivering is delivered anew.
 func (h *house) until(what string, ok func() bool) {
 	h.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.t.Fatalf("waited in vain: %s", what)
 		}
