@@ -136,13 +136,14 @@ BEGIN
     IF s.type IS NULL THEN
         PERFORM postern.refuse(nth, 'invalid', '/type', 'is required', '{}', '/type: is required');
     END IF;
-    IF NOT s.type COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$' THEN
+    -- a length is counted by length(): a repetition in a pattern is a state for each character
+    IF length(s.type) > 200 OR NOT s.type COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/type', 'string to be 1 to ' || name_is, postern.quoted(s.type));
     END IF;
-    IF NOT s.queue COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$' THEN
+    IF length(s.queue) > 200 OR NOT s.queue COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/queue', 'string to be 1 to ' || name_is, postern.quoted(s.queue));
     END IF;
-    IF NOT s.uid COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,254}$' THEN
+    IF length(s.uid) > 255 OR NOT s.uid COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/uid', 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.uid));
     END IF;
     n := octet_length(s.data::text);
@@ -175,7 +176,7 @@ BEGIN
     FOR n IN 1 .. coalesce(cardinality(s.depends_on), 0) LOOP
         IF s.depends_on[n] IS NULL THEN
             PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string');
-        ELSIF NOT s.depends_on[n] COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]{0,254}$' THEN
+        ELSIF length(s.depends_on[n]) > 255 OR NOT s.depends_on[n] COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
             PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.depends_on[n]));
         END IF;
     END LOOP;
