@@ -23,8 +23,8 @@ type names struct {
 	keys map[int64]nameKey
 }
 
-// namesKept bounds what names take to some 60 MiB.
-const namesKept = 1 << 19
+// namesKept bounds what names take to some 20 MiB, and thrice that between two collections.
+const namesKept = 1 << 17
 
 func (n *names) add(k nameKey, id int64) {
 	n.mu.Lock()
