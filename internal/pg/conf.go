@@ -67,6 +67,7 @@ func (m *missing) err() error {
 
 // confView is one reading of the configuration; it is never changed.
 type confView struct {
+	begun    int64 // the how-manieth reading it is, by when they began
 	contexts map[string]*Context
 	tenants  map[int32]*Context // the same by id
 	byID     map[int32]*Dispatcher
@@ -82,6 +83,7 @@ type confView struct {
 // flags of dispatchers and senders in SQL).
 type conf struct {
 	view      atomic.Pointer[confView]
+	readings  atomic.Int64 // that have begun
 	listeners atomic.Pointer[listeners]
 	lanes     sync.Map // laneKey -> int32; a lane never changes its id
 	shared    sync.Map // ids of lanes that are known to be no exclusive ones
@@ -95,9 +97,20 @@ func newConf() *conf {
 	return c
 }
 
+// put makes v the present view, unless one that began to be read later is: that saw all that v saw, and perhaps
+// what has been committed and answered since.
+func (c *conf) put(v *confView) {
+	for now := c.view.Load(); now.begun < v.begun; now = c.view.Load() {
+		if c.view.CompareAndSwap(now, v) {
+			return
+		}
+	}
+}
+
 // Refresh reads the configuration again.
 func (s *Store) Refresh(ctx context.Context) error {
 	v := &confView{
+		begun:    s.conf.readings.Add(1),
 		contexts: map[string]*Context{}, tenants: map[int32]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{},
@@ -154,7 +167,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 			return known(err)
 		}
 	}
-	s.conf.view.Store(v)
+	s.conf.put(v)
 	return s.refreshListeners(ctx)
 }
 
