@@ -103,6 +103,7 @@ CREATE TABLE postern.delivery (
 CREATE INDEX delivery_due ON postern.delivery (subscription_id, next_at) WHERE state = 'pending';
 CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) WHERE state = 'pending' AND subscription_id <> 0;
 CREATE INDEX delivery_queued ON postern.delivery (subscription_id, queue_id, cursor) WHERE state = 'queued';
+CREATE INDEX delivery_failed ON postern.delivery (subscription_id) WHERE state = 'failed' AND subscription_id > 0;
 CREATE INDEX delivery_cursor ON postern.delivery (subscription_id, cursor) WHERE subscription_id > 0;
 -- a worker's hooks are looked up by their transaction, unless they failed
 CREATE INDEX delivery_by_time ON postern.delivery (context_id, created_at, queue_id, seq) WHERE event NOT IN ('on-success', 'on-failure') OR state = 'failed';

@@ -73,6 +73,22 @@ CREATE TABLE postern.rollup_sender (
     CONSTRAINT one_rollup_per_sender PRIMARY KEY (hour, context_id, sender_id)
 );
 
+-- What the endpoint of a subscription took in an hour, counted by whoever records it, in the same statement.
+CREATE TABLE postern.rollup_delivery (
+    context_id      int NOT NULL,
+    hour            timestamptz NOT NULL,
+    subscription_id int NOT NULL,
+    delivered       bigint NOT NULL,
+    CONSTRAINT one_rollup_per_subscription PRIMARY KEY (subscription_id, hour)
+) WITH (fillfactor = 50);
+
+-- How many queues each node held when the job sample looked last.
+CREATE TABLE postern.node_load (
+    node_id bigint CONSTRAINT one_load_per_node PRIMARY KEY,
+    queues  bigint NOT NULL,
+    as_of   timestamptz NOT NULL
+);
+
 -- Heads that have not moved for ten minutes, or for twice the wait that their dispatcher configures for what they
 -- are doing; the oldest 200, written anew by each run of the job sample.
 CREATE TABLE postern.stuck (
@@ -293,11 +309,16 @@ LEFT JOIN postern.rollup_sender h ON (h.context_id, h.sender_id) = (s.context_id
 WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 CREATE VIEW report.deliveries WITH (security_barrier) AS
-SELECT c.name AS context, s.name AS subscription, s.url AS endpoint, p.pending, p.oldest_pending, s.failing_since, l.error AS last_error
+SELECT c.name AS context, s.name AS subscription, s.url AS endpoint, p.pending, f.failed, h.delivered_24h, p.oldest_pending,
+    s.failing_since, l.error AS last_error
 FROM postern.subscription s
 JOIN postern.context c ON c.context_id = s.context_id
 CROSS JOIN LATERAL (SELECT count(*) AS pending, min(d.at) AS oldest_pending FROM (SELECT d.at FROM postern.delivery d
     WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.subscription_id > 0 LIMIT 10000) d) p
+CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (SELECT FROM postern.delivery d
+    WHERE d.subscription_id = s.subscription_id AND d.state = 'failed' AND d.subscription_id > 0 LIMIT 10000) d) f
+CROSS JOIN LATERAL (SELECT coalesce(sum(r.delivered), 0)::bigint AS delivered_24h FROM postern.rollup_delivery r
+    WHERE r.subscription_id = s.subscription_id AND r.hour > statement_timestamp() - interval '24 hours') h
 LEFT JOIN LATERAL (SELECT d.error FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.error IS NOT NULL
     ORDER BY d.next_at LIMIT 1) l ON true
 WHERE s.removed_at IS NULL AND s.kind = 'webhook' AND s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
@@ -309,8 +330,9 @@ WHERE a.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 CREATE VIEW report.nodes WITH (security_barrier) AS
 SELECT n.name AS node, n.version, n.epoch, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl AS live,
-    clock_timestamp() - n.heartbeat_at AS heartbeat_age
+    clock_timestamp() - n.heartbeat_at AS heartbeat_age, coalesce(l.queues, 0) AS queues, l.as_of
 FROM postern.node n
+LEFT JOIN postern.node_load l ON l.node_id = n.node_id
 WHERE cardinality((SELECT postern.contexts_of(current_user))::int[]) > 0;
 
 -- How far retention has come, and what held it when it was looked at last (internal/pg/retention.go).
@@ -318,6 +340,7 @@ CREATE TABLE postern.retained (
     since     date NOT NULL,                 -- days before it have been dropped
     held_by   text NOT NULL,
     looked_at timestamptz NOT NULL,
+    before    date,                          -- days before it were old enough then; null if everything is kept
     one       boolean NOT NULL DEFAULT true CONSTRAINT one_retention PRIMARY KEY CONSTRAINT one_retention_only CHECK (one)
 );
 INSERT INTO postern.retained (since, held_by, looked_at) VALUES ('1970-01-01', 'no retention is set: everything is kept', clock_timestamp());
@@ -400,7 +423,8 @@ REVOKE EXECUTE ON FUNCTION postern.drop_day FROM PUBLIC; -- it is the service's,
 -- The days that are stored. A day is dropped as a whole, the oldest first.
 CREATE VIEW report.retention WITH (security_barrier) AS
 SELECT p.relname AS relation, to_date(right(k.relname, 8), 'YYYYMMDD') AS day, greatest(k.reltuples, 0)::bigint AS rows_estimate,
-    pg_total_relation_size(k.oid) AS bytes, r.held_by, r.looked_at
+    pg_total_relation_size(k.oid) AS bytes,
+    coalesce(to_date(right(k.relname, 8), 'YYYYMMDD') < r.before, false) AS droppable, r.held_by, r.looked_at
 FROM postern.retained r CROSS JOIN pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace s ON s.oid = p.relnamespace
 WHERE s.nspname = 'postern' AND p.relname IN ('task', 'outcome', 'attempt', 'delivery') AND k.relname ~ '_[0-9]{8}$'
     AND cardinality((SELECT postern.contexts_of(current_user))::int[]) > 0;
@@ -420,6 +444,8 @@ DROP FUNCTION postern.day_held_by;
 DROP TABLE postern.retained;
 DROP FUNCTION postern.roll_up;
 DROP TABLE postern.stuck;
+DROP TABLE postern.node_load;
+DROP TABLE postern.rollup_delivery;
 DROP TABLE postern.rollup_sender;
 DROP TABLE postern.rollup_failure;
 DROP TABLE postern.rollup_time;

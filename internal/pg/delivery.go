@@ -124,14 +124,15 @@ func takeEvents(b *pgx.Batch, line int32, include []string, now time.Time, room 
 }
 
 // writeReceipts records what came of deliveries. A receipt of an attempt that is not the last any more (its
-// lease was over, and somebody else has it) changes nothing.
+// lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
+// locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
 func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
 	c := columns{n: len(list)}
 	for _, r := range list {
 		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
 	}
 	if len(list) > 0 {
-		b.Queue(`UPDATE postern.delivery d SET state = n.state, error = n.error,
+		b.Queue(`WITH ended AS (UPDATE postern.delivery d SET state = n.state, error = n.error,
 				next_at = CASE WHEN n.state = 'pending' THEN $10::timestamptz + n.again END,
 				ended_at = CASE WHEN n.state <> 'pending' THEN $10::timestamptz END,
 				attempts = CASE WHEN n.try IS NULL THEN d.attempts - 1 ELSE d.attempts END,
@@ -139,6 +140,9 @@ func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
 			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::text[]), unnest($5::int[]), unnest($6::text[]),
 				unnest($7::interval[]), unnest($8::text[]), unnest($9::text[])) n(queue_id, seq, day, event, attempts, state, again, error, try)
 			WHERE (d.queue_id, d.seq, d.day, d.event) = (n.queue_id, n.seq, n.day, n.event) AND d.subscription_id = $11
-				AND d.state = 'pending' AND d.attempts = n.attempts`, c.args(now, line)...)
+				AND d.state = 'pending' AND d.attempts = n.attempts RETURNING d.context_id, d.state)
+			INSERT INTO postern.rollup_delivery AS r (context_id, hour, subscription_id, delivered)
+			SELECT e.context_id, date_trunc('hour', $10::timestamptz, 'UTC'), $11, count(*) FROM ended e WHERE e.state = 'delivered' AND $11 > 0 GROUP BY 1
+			ON CONFLICT ON CONSTRAINT one_rollup_per_subscription DO UPDATE SET delivered = r.delivered + excluded.delivered`, c.args(now, line)...)
 	}
 }

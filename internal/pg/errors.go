@@ -92,6 +92,8 @@ var constraints = map[string]fault.Kind{
 	"one_rollup_of_times":           fault.Internal,
 	"one_rollup_of_failures":        fault.Internal,
 	"one_rollup_per_sender":         fault.Internal,
+	"one_rollup_per_subscription":   fault.Internal,
+	"one_load_per_node":             fault.Internal,
 	"one_row_per_stuck_queue":       fault.Internal,
 	"one_redrive_per_transaction":   fault.Conflict,
 	"one_transaction_per_key":       fault.Conflict,

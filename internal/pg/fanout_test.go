@@ -263,6 +263,7 @@ func TestAWebhookIsInOrderPerQueueWhateverFails(t *testing.T) {
 	if len(list) != 1 || list[0].Attempts != 3 || list[0].Error != "because" || string(list[0].Tries) != `[{"status": 1}, {"status": 1}]` {
 		t.Fatalf("%+v", list)
 	}
+	w.same(w.lines(`SELECT concat_ws(' ', subscription, pending, failed, delivered_24h) FROM report.deliveries`), "s 0 1 4") // the late one is not counted
 	// what failed is resent, and all once more in their order
 	n, err := w.s.Redeliver(w.ctx, w.by, "s", time.Time{}, w.now.Add(time.Hour), false)
 	w.must(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,15 @@ var finish = []string{
 		FROM postern.queue_name n CROSS JOIN (SELECT (now() AT TIME ZONE 'UTC')::date - 1 AS day) d`,
 	`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, class, code, error, started_at, answered_at)
 		SELECT queue_id, seq, day, 1, 6, 'dispatch', sender_id, 'execution', 'nonce', 'nonce too low', started_at, started_at FROM postern.outcome WHERE retries > 0`,
+	`INSERT INTO postern.subscription (context_id, name, kind, url, secret) SELECT $1, 'hook-' || i, 'webhook', 'http://127.0.0.1:1/', '\x00' FROM generate_series(1, 20) i`,
+	`INSERT INTO postern.delivery (queue_id, seq, day, subscription_id, event, context_id, cursor, at, state, next_at, error, created_at)
+		SELECT o.queue_id, o.seq, o.day, s.first + o.queue_id / 10 % 20, 'done', $1, row_number() OVER (PARTITION BY o.queue_id / 10 % 20 ORDER BY o.done_at), o.done_at,
+			x.state, CASE x.state WHEN 'pending' THEN now() END, CASE x.state WHEN 'delivered' THEN NULL ELSE 'refused' END, o.done_at
+		FROM postern.outcome o CROSS JOIN (SELECT min(subscription_id) AS first FROM postern.subscription) s
+		CROSS JOIN LATERAL (SELECT CASE o.queue_id / 200 % 20 WHEN 0 THEN 'failed' WHEN 1 THEN 'pending' ELSE 'delivered' END AS state) x WHERE o.queue_id % 10 = 0`,
+	`INSERT INTO postern.rollup_delivery (context_id, hour, subscription_id, delivered) SELECT $1, h, s.subscription_id, 1000
+		FROM postern.subscription s CROSS JOIN generate_series(date_trunc('hour', now(), 'UTC') - interval '47 hours', now(), interval '1 hour') h`,
+	`INSERT INTO postern.node (name, ttl, heartbeat_at) SELECT 'node-' || i, '10 s', now() FROM generate_series(1, 20) i`,
 	`INSERT INTO postern.audit (context_id, at, actor, via, action, object) SELECT $1, now() - interval '1 s' * i, 'op', 'http', 'pause', '/queues/q' || i
 		FROM generate_series(1, 100000) i`,
 	`VACUUM ANALYZE`,
@@ -157,7 +167,7 @@ func TestReportsUseIndexes(t *testing.T) {
 		if read > 0 {
 			t.Errorf("%s reads %d rows without an index", name, read)
 		}
-		if empty := []string{"deliveries", "nodes"}; rows == 0 && !slices.Contains(empty, name) {
+		if rows == 0 {
 			t.Errorf("%s shows nothing", name)
 		}
 		best := slices.Min(took)
@@ -172,7 +182,10 @@ func TestReportsUseIndexes(t *testing.T) {
 	var size, version string
 	w.scan(`SELECT pg_size_pretty(pg_database_size(current_database()))`, &size)
 	w.scan(`SELECT current_setting('server_version')`, &version)
-	text := fmt.Sprintf("# The reports at %d finished transactions\n\n`make test-large` wrote this on %s: PostgreSQL %s, %s, %d queues. Loading took %s;\nrolling up 49 hours %.0f s (%.1f s each; the job does one in five minutes), the sample of what is stuck %.2f s.\n\n%s",
-		n, time.Now().UTC().Format(time.DateOnly), version, size, queues, loaded, rolled.Seconds(), rolled.Seconds()/49, sampled.Seconds(), report)
+	loadavg, _ := os.ReadFile("/proc/loadavg") // "" elsewhere
+	load := strings.Fields(string(loadavg))
+	text := fmt.Sprintf("# The reports at %d finished transactions\n\n`make test-large` wrote this on %s: PostgreSQL %s, %s, %d queues. Loading took %s;\nrolling up 49 hours %.0f s (%.1f s each; the job does one in five minutes), the sample of what is stuck %.2f s.\n%d processors, with a load average of %s over the last minutes.\n\n%s",
+		n, time.Now().UTC().Format(time.DateOnly), version, size, queues, loaded, rolled.Seconds(), rolled.Seconds()/49, sampled.Seconds(), runtime.NumCPU(),
+		strings.Join(load[:min(3, len(load))], ", "), report)
 	w.must(os.WriteFile("../../sql/report/large.md", []byte(text), 0o644))
 }

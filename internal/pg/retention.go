@@ -36,7 +36,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 				return dropped, err
 			}
 		}
-		if _, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2`, held, now); err != nil {
+		if _, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
 			return dropped, known(err)
 		}
 		if day == nil || held != "" {
@@ -44,6 +44,12 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 		}
 		dropped++
 	}
+}
+
+// RetainAll notes that nothing is dropped.
+func (s *Store) RetainAll(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
+	return known(err)
 }
 
 // dropDay drops one day, or says what holds it.

@@ -107,6 +107,10 @@ func TestADayIsHeldByWhatEndedLate(t *testing.T) {
 	if left := w.retain(); left == 0 || !strings.Contains(w.heldBy(), "ended later") {
 		t.Errorf("held by %q", w.heldBy())
 	}
+	month := w.now.Add(-aMonth).Format(time.DateOnly)
+	w.same(w.lines(`SELECT DISTINCT concat_ws(' ', droppable, day < '`+month+`') FROM report.retention ORDER BY 1`), "f f", "t t")
+	w.must(w.s.RetainAll(w.ctx))
+	w.same(w.lines(`SELECT DISTINCT concat_ws(' ', droppable, held_by) FROM report.retention`), "f no retention is set: everything is kept")
 	w.ahead(15*24*time.Hour + time.Hour)
 	if left := w.retain(); left != 0 || w.heldBy() != "" {
 		t.Errorf("%d days are left, held by %q", left, w.heldBy())

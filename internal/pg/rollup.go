@@ -47,7 +47,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 		}
 		n++
 	}
-	for _, table := range []string{"rolled", "rollup", "rollup_time", "rollup_failure", "rollup_sender"} {
+	for _, table := range []string{"rolled", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
 		if _, err := s.pool.Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
 			return n, known(err)
 		}

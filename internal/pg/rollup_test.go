@@ -97,6 +97,15 @@ func TestWhatStandsStillIsSampledWithItsBlockerAndLever(t *testing.T) {
 		"- no node T WAITING no_live_node t t t", "paused p1 T WAITING queue_paused t t POST /queues/paused/resume t")
 	_, err = w.s.PauseQueue(w.ctx, w.by, "paused", false)
 	w.must(err)
-	w.work(w.node("n"))
+	n := w.node("n")
+	l := w.claim(n, everything())
 	sample(0)
+	w.same(w.lines(`SELECT concat_ws(' ', node, queues, as_of IS NOT NULL) FROM report.nodes`), fmt.Sprintf("n %d t", len(l)))
+	for _, l := range l {
+		for l != nil {
+			l = w.settle(w.answer(l, done()))[0].Next
+		}
+	}
+	sample(0)
+	w.same(w.lines(`SELECT concat_ws(' ', node, queues, as_of) FROM report.nodes`), "n 0")
 }

@@ -14,8 +14,8 @@ import (
 // what it is doing, whichever is more; the sample holds the oldest stuckMost.
 const stuckAfter, stuckMost = 10 * time.Minute, 200
 
-// SampleStuck writes anew what report.stuck shows: heads that stand still, with the root of their blockers and a
-// lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs a scan of queue, from which idle
+// SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of their blockers and a
+// lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs two scans of queue, from which idle
 // queues go after a day, and locks nothing that others wait for.
 func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	now, err := s.Now(ctx)
@@ -39,6 +39,9 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
+	b.Queue("DELETE FROM postern.node_load")
+	b.Queue(`INSERT INTO postern.node_load (node_id, queues, as_of) SELECT q.node_id, count(*), $1::timestamptz FROM postern.queue q
+		WHERE q.node_id IS NOT NULL GROUP BY 1 ON CONFLICT ON CONSTRAINT one_load_per_node DO NOTHING`, now)
 	b.Queue("DELETE FROM postern.stuck")
 	for _, c := range found {
 		x := &explain{s: s, ctx: ctx, context: c.context}

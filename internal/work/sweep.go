@@ -47,8 +47,11 @@ func (e *Engine) PartitionOnce(ctx context.Context) error {
 	if n > 0 {
 		e.Log.Debug("created partitions", "partitions", n)
 	}
-	if err != nil || e.Retention == 0 {
+	if err != nil {
 		return err
+	}
+	if e.Retention == 0 {
+		return e.Store.RetainAll(ctx)
 	}
 	dropped, err := e.Store.Retain(ctx, e.Retention)
 	if dropped > 0 {
