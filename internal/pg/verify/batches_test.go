@@ -2,7 +2,6 @@ package verify_test
 
 import (
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/verify"
-	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -22,26 +20,15 @@ import (
 func processing(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	ctx := t.Context()
-	pool, err := pg.Connect(ctx, pgtest.New(t).URL, 4)
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ok(err)
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
-	ok(err)
-	by := pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
+	s, by := opened(t)
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Capabilities = "ADD", "http://127.0.0.1:1/", []string{"atomic"}
-	_, err = s.PutDispatcher(ctx, by, d, 0)
-	ok(err)
+	_, err := s.PutDispatcher(ctx, by, d, 0)
+	ok(t, err)
 	_, err = s.PutProcessor(ctx, by, pg.Processor{Name: "main"}, 0)
-	ok(err)
+	ok(t, err)
 	n, err := s.Register(ctx, "n", "test", time.Hour)
-	ok(err)
+	ok(t, err)
 	f := processor.Function{Domain: "main", ContractAddress: "ADD", MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}}
 	confirmed := f
 	confirmed.Callback = &processor.Confirmation{ContractAddress: "bob", CallbackMessage: json.RawMessage(`1`)}
@@ -50,38 +37,38 @@ func processing(t *testing.T) *pgxpool.Pool {
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Limits, a.MaxConcurrent, a.Actions = "pay", map[string]int64{"ann": 5}, 5, two
 	_, err = s.PutAuthorization(ctx, by, a, 0)
-	ok(err)
+	ok(t, err)
 	enqueue := func(a processor.Actions, prio processor.Priority) {
 		t.Helper()
 		_, err := s.Enqueue(ctx, by, "main", pg.NewBatch{Actions: a, Messages: m[:len(a.Functions())], Priority: prio})
-		ok(err)
+		ok(t, err)
 	}
 	tick := func(answer outbox.Answer) {
 		t.Helper()
 		_, err := s.Tick(ctx, by, "main")
-		ok(err)
+		ok(t, err)
 		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
-		ok(err)
+		ok(t, err)
 		_, err = s.Settle(ctx, []*pg.Answer{{Lease: leases[0], Result: answer.Result, StartedAt: time.Now(),
 			Reachable: true, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
-		ok(err)
-		ok(s.Advance(ctx, by.Context, "main"))
+		ok(t, err)
+		ok(t, s.Advance(ctx, by.Context, "main"))
 	}
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	tick(done)
 	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
-	ok(err)
+	ok(t, err)
 	tick(done)
 	tick(outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: "no"})
 	enqueue(processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{confirmed}}}, processor.High)
 	tick(done)
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	_, err = s.Tick(ctx, by, "main")
-	ok(err)
+	ok(t, err)
 	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
-	ok(err)
-	return pool
+	ok(t, err)
+	return s.Pool()
 }
 
 func TestWhatAProcessorMakesIsClean(t *testing.T) {

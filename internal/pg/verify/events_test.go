@@ -2,7 +2,6 @@ package verify_test
 
 import (
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/verify"
-	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -24,36 +22,25 @@ import (
 func leading(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	ctx := t.Context()
-	pool, err := pg.Connect(ctx, pgtest.New(t).URL, 4)
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ok(err)
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
-	ok(err)
-	by := pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
-	_, err = s.PutSource(ctx, by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
-	ok(err)
+	s, by := opened(t)
+	_, err := s.PutSource(ctx, by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
+	ok(t, err)
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Pool = leader.TypeResult, "http://127.0.0.1:1/", leader.PoolOfResults
 	_, err = s.PutDispatcher(ctx, by, d, 0)
-	ok(err)
+	ok(t, err)
 	for _, c := range []string{"cap-1", "cap-2"} {
 		_, err := s.PutSender(ctx, by, pg.Sender{Account: c, Pool: leader.PoolOfResults}, 0)
-		ok(err)
+		ok(t, err)
 	}
 	n, err := s.Register(ctx, "n", "test", time.Hour)
-	ok(err)
+	ok(t, err)
 	ids := map[string]string{}
 	push := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
 			out, err := s.PushEvents(ctx, by, "app", []leader.Item{{Identity: name, JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
-			ok(err)
+			ok(t, err)
 			ids[out[0].ID.String()] = name
 		}
 	}
@@ -62,13 +49,13 @@ func leading(t *testing.T) *pgxpool.Pool {
 	round := func(answers map[string]outbox.Answer) {
 		t.Helper()
 		w, err := s.LeaderWork(ctx)
-		ok(err)
+		ok(t, err)
 		_, err = s.TakeEvents(ctx, w, n)
-		ok(err)
+		ok(t, err)
 		_, err = s.SendResults(ctx, w, n)
-		ok(err)
+		ok(t, err)
 		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 9, Slots: func(*pg.Dispatcher) int { return 9 }, Takes: func(string) bool { return true }})
-		ok(err)
+		ok(t, err)
 		for _, l := range leases {
 			a, known := answers[ids[strings.Split(l.Task.UID, ":")[1]]]
 			if !known {
@@ -76,12 +63,12 @@ func leading(t *testing.T) *pgxpool.Pool {
 			}
 			_, err = s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Reachable: true,
 				Step: sequencer.Dispatched(l.Flight(0), a, l.Dispatcher.Dispatcher, 0.5)}})
-			ok(err)
+			ok(t, err)
 		}
 		list, _, err := s.LostEvents(ctx, uuid.UUID{})
-		ok(err)
+		ok(t, err)
 		_, err = s.AdvanceEvents(ctx, "n", list)
-		ok(err)
+		ok(t, err)
 	}
 	push("a")
 	round(map[string]outbox.Answer{"a": done})
@@ -91,11 +78,11 @@ func leading(t *testing.T) *pgxpool.Pool {
 	round(nil)
 	push("f")
 	var states string
-	ok(pool.QueryRow(ctx, `SELECT string_agg(concat_ws(' ', identity, status, nullif(outcome, ''), result_id <> '', not_before IS NOT NULL), ', ' ORDER BY identity) FROM postern.event`).Scan(&states))
+	ok(t, s.Pool().QueryRow(ctx, `SELECT string_agg(concat_ws(' ', identity, status, nullif(outcome, ''), result_id <> '', not_before IS NOT NULL), ', ' ORDER BY identity) FROM postern.event`).Scan(&states))
 	if states != "a Successful successful t f, b Active successful t f, c Active successful t f, d Active f f, e Queued f t, f Queued f f" {
 		t.Fatal(states)
 	}
-	return pool
+	return s.Pool()
 }
 
 func TestEachInvariantOfEventsSeesWhatItIsFor(t *testing.T) {

@@ -16,25 +16,31 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// opened makes an empty database with a store over it, and says who changes something in it.
+func opened(t *testing.T) (*pg.Store, pg.By) {
+	t.Helper()
+	pool, err := pg.Connect(t.Context(), pgtest.New(t).URL, 4)
+	ok(t, err)
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	ok(t, err)
+	return s, pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // busy makes a database with a bit of everything, made by the store alone: queue ended has three DONE; queue
 // flying has one in DISPATCHING under node and sender a1, one cancelled and one waiting behind; queue waiting
 // has one that was accepted, with sender a2; queue lone is READY; one unordered stands exclusively.
 func busy(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	db := pgtest.New(t)
 	ctx := t.Context()
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	pool, err := pg.Connect(ctx, db.URL, 4)
-	ok(err)
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
-	ok(err)
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	s, by := opened(t)
 	for _, typ := range []string{"T", "X"} {
 		d := outbox.DefaultDispatcher()
 		d.Type, d.WorkerURL, d.Pool = typ, "http://127.0.0.1:1/", "p"
@@ -42,14 +48,14 @@ func busy(t *testing.T) *pgxpool.Pool {
 			d.Exclusive = "type"
 		}
 		_, err := s.PutDispatcher(ctx, by, d, 0)
-		ok(err)
+		ok(t, err)
 	}
 	for _, a := range []string{"a1", "a2", "a3"} {
 		_, err := s.PutSender(ctx, by, pg.Sender{Account: a, Pool: "p"}, 0)
-		ok(err)
+		ok(t, err)
 	}
 	n, err := s.Register(ctx, "n", "test", time.Hour)
-	ok(err)
+	ok(t, err)
 	room := pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }}
 	post := func(queue, typ string, uids ...string) (ids []outbox.ID) {
 		t.Helper()
@@ -58,9 +64,9 @@ func busy(t *testing.T) *pgxpool.Pool {
 			subs = append(subs, &pg.Submission{ContextID: by.Context, Queue: queue, Type: typ, UID: u, Hash: []byte(u), Data: json.RawMessage(`{}`)})
 		}
 		out, err := s.Ingest(ctx, subs, true)
-		ok(err)
+		ok(t, err)
 		for _, a := range out {
-			ok(a.Err)
+			ok(t, a.Err)
 			ids = append(ids, a.ID)
 		}
 		return ids
@@ -68,7 +74,7 @@ func busy(t *testing.T) *pgxpool.Pool {
 	claim := func() *pg.Lease {
 		t.Helper()
 		l, _, err := s.Claim(ctx, n, room)
-		ok(err)
+		ok(t, err)
 		if len(l) != 1 {
 			t.Fatalf("claimed %d", len(l))
 		}
@@ -78,7 +84,7 @@ func busy(t *testing.T) *pgxpool.Pool {
 		t.Helper()
 		out, err := s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Reachable: true, Continue: true,
 			Step: sequencer.Dispatched(l.Flight(2), a, l.Dispatcher.Dispatcher, 0.5)}})
-		ok(err)
+		ok(t, err)
 		return out[0].Next
 	}
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
@@ -97,7 +103,7 @@ func busy(t *testing.T) *pgxpool.Pool {
 		t.Fatal("nothing follows f1")
 	}
 	_, err = s.Cancel(ctx, by, ids[2])
-	ok(err)
+	ok(t, err)
 	post("lone", "T", "l1")
-	return pool
+	return s.Pool()
 }
