@@ -23,7 +23,7 @@ type Redrive struct {
 // Redrive posts what ended badly once more, as a new transaction at the tail (S2.6). Outcomes: the new one;
 // with the uid of an earlier redrive of the same transaction, that one again (Replay); Conflict
 // "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven,
-// and no execution of a batch).
+// no execution of a batch, and nothing beside its event).
 // The link between both is written in the commit of the new one, and its key refuses a second.
 func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (Accepted, error) {
 	old, err := s.Transaction(ctx, by.Context, id)
@@ -41,6 +41,9 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 		return s.redriven(ctx, by, old, change)
 	}
 	if err := s.redrivesNoBatch(ctx, by.Context, old); err != nil {
+		return Accepted{}, err
+	}
+	if err := s.redrivesNoEvent(ctx, by.Context, old, change); err != nil {
 		return Accepted{}, err
 	}
 	sub := &Submission{ContextID: by.Context, Queue: old.Queue, UID: change.UID, Hash: change.Hash, Actor: by.Actor, Type: old.Type, Data: old.Data,

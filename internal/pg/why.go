@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -181,6 +183,9 @@ func (x *explain) ended(t *Transaction) *Why {
 		b.Detail += "; redriven as " + t.RedrivenBy
 	case batchOf(t) != 0:
 		b.Detail += fmt.Sprintf("; it executed batch %d", batchOf(t))
+	case t.Type == leader.TypeTool && strings.HasPrefix(t.UID, "event:"):
+		id, _ := eventOf(t)
+		b.Detail += "; it called the tool of event " + id.String()
 	case t.State != outbox.DONE:
 		b.Levers = []Lever{{"POST", txPath(t.ID) + "/redrive", "executor"}}
 	}

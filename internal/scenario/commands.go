@@ -40,7 +40,7 @@ func init() { // the functions name commands in their errors
 		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "tick": tick, "advance": advance,
 		"confirm": confirm,
 		// the leader
-		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult,
+		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,
 		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent,
 
 		// what is seen

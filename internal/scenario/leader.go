@@ -322,6 +322,15 @@ func redriveEvent(s *story, c *command, _ say) error {
 
 // redriveResult: redrive-result EVENT. The transaction that was to tell its workflow goes out again.
 func redriveResult(s *story, c *command, _ say) error {
+	return s.redriveOf(c, func(e *pg.Event) string { return e.Result })
+}
+
+// redriveTool: redrive-tool EVENT. The transaction that called its tool, likewise.
+func redriveTool(s *story, c *command, _ say) error {
+	return s.redriveOf(c, func(e *pg.Event) string { return e.Tool })
+}
+
+func (s *story) redriveOf(c *command, which func(*pg.Event) string) error {
 	id, err := s.event(c.word())
 	if err != nil {
 		return err
@@ -330,7 +339,7 @@ func redriveResult(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	tx, err := outbox.ParseID(e.Result)
+	tx, err := outbox.ParseID(which(e))
 	if err != nil {
 		return err
 	}
