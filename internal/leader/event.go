@@ -51,6 +51,7 @@ var Event = machine.Table{
 		{From: EventActive, On: ToolDone, To: EventActive, Do: []string{"fail", "send_result"}},
 		{From: EventActive, On: EventStale, To: EventActive, Do: []string{"raise_fence", "grow_stale", "send_result"}},
 		{From: EventQueued, On: EventDropped, To: EventActive, Do: []string{"fail", "send_result"}},
+		{From: EventActive, On: EventDropped, When: "no_outcome", To: EventActive, Do: []string{"fail", "send_result"}},
 		{From: EventActive, On: EventDropped, To: EventDead, Do: []string{"alarm"}},
 		{From: EventActive, On: ResultDone, When: "outcome_successful", To: EventSuccessful},
 		{From: EventActive, On: ResultDone, To: EventDead},
@@ -97,6 +98,7 @@ var eventGuards = map[string]func(EventFacts) bool{
 	"tool_successful":    func(f EventFacts) bool { return f.Class == Successful },
 	"tries_left":         func(f EventFacts) bool { return f.Class == Retriable && f.Retried < f.MaxRetries },
 	"retriable":          func(f EventFacts) bool { return f.Class == Retriable },
+	"no_outcome":         func(f EventFacts) bool { return f.Outcome == "" },
 	"outcome_successful": func(f EventFacts) bool { return f.Outcome == OutcomeSuccessful },
 }
 

@@ -219,19 +219,14 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 // them. by is the node that will: when it dies, the next Sweep takes them back at once; a zero Node is
 // somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
 // what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
-func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) ([]Held[P], error) {
-	return c.receive(ctx, by, max, "")
-}
-
-// receive is Receive of those for which a condition holds as well.
-func (c *Conduit[P]) receive(ctx context.Context, by Node, max int, only string, args ...any) (list []Held[P], err error) {
+func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
 	err = c.s.run(ctx, func(t *txn) error {
 		list = nil
 		var rows []*messageRow
 		w := &messageChange{channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered' `+only+`
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, append([]any{c.id, max}, args...)...).Query(collectMessages(&rows))
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectMessages(&rows))
 		c.s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -239,30 +234,38 @@ func (c *Conduit[P]) receive(ctx context.Context, by Node, max int, only string,
 		if len(rows) == 0 {
 			return t.rollback(ctx)
 		}
-		for _, m := range rows {
-			step, err := leader.NextMessage(m.state, leader.MessageReceived, leader.MessageFacts{})
-			if err != nil {
-				return err
-			}
-			h, bad := heldOf[P](m)
-			h.Fence++
-			if bad == nil {
-				if list = append(list, h); by.ID != 0 {
-					m.node, m.epoch = &by.ID, &by.Epoch
-				}
-			} else {
-				m.state, m.err, m.fence = step.To, bad.Error(), m.fence+1
-				if step, err = leader.NextMessage(m.state, leader.MessageErr, leader.MessageFacts{}); err != nil {
-					return err
-				}
-			}
-			w.apply(m, step, "")
+		if list, err = hold[P](w, rows, by); err != nil {
+			return err
 		}
 		b = &pgx.Batch{}
 		w.queue(b)
 		return t.commit(ctx, b)
 	})
 	return list, err
+}
+
+// hold makes messages active that are locked and offered.
+func hold[P any](w *messageChange, rows []*messageRow, by Node) (list []Held[P], err error) {
+	for _, m := range rows {
+		step, err := leader.NextMessage(m.state, leader.MessageReceived, leader.MessageFacts{})
+		if err != nil {
+			return nil, err
+		}
+		h, bad := heldOf[P](m)
+		h.Fence++
+		if bad == nil {
+			if list = append(list, h); by.ID != 0 {
+				m.node, m.epoch = &by.ID, &by.Epoch
+			}
+		} else {
+			m.state, m.err, m.fence = step.To, bad.Error(), m.fence+1
+			if step, err = leader.NextMessage(m.state, leader.MessageErr, leader.MessageFacts{}); err != nil {
+				return nil, err
+			}
+		}
+		w.apply(m, step, "")
+	}
+	return list, nil
 }
 
 // Ack ends a message: it was processed. It may be repeated. Conflict "stale_fence": it is no longer held

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -10,16 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
-
-// Ending is an event of which a transaction has ended.
-type Ending struct {
-	ID    uuid.UUID
-	After time.Duration // its tool wants to be left alone for so long
-}
 
 // Advanced says what became of events.
 type Advanced struct {
@@ -33,21 +25,20 @@ type Advanced struct {
 // too long (S1.5). It may be asked at any time, by any number of processes, also about events of which nothing is
 // to be said: each is locked, or skipped where somebody else is at it, and its transactions' outcomes, which never
 // change, are read behind the lock. A result is sent on in the commit that writes the outcome.
-func (s *Store) AdvanceEvents(ctx context.Context, by string, list []Ending) (out Advanced, err error) {
-	after := map[string]time.Duration{}
+func (s *Store) AdvanceEvents(ctx context.Context, by string, list []uuid.UUID) (out Advanced, err error) {
 	ids := make([]string, 0, len(list))
-	for _, e := range list {
-		ids, after[e.ID.String()] = append(ids, e.ID.String()), e.After
+	for _, id := range list {
+		ids = append(ids, id.String())
 	}
 	for chunk := range slices.Chunk(ids, takeMost) {
-		if err := s.advance(ctx, by, chunk, after, &out); err != nil {
+		if err := s.advance(ctx, by, chunk, &out); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
 
-func (s *Store) advance(ctx context.Context, by string, ids []string, after map[string]time.Duration, sum *Advanced) error {
+func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advanced) error {
 	var out Advanced
 	err := s.run(ctx, func(t *txn) error {
 		out = Advanced{Ended: map[string]int{}, Moved: map[uuid.UUID]bool{}}
@@ -68,7 +59,6 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, after map[
 			if on == "" {
 				continue
 			}
-			facts.After = after[v.ID]
 			step, err := leader.NextEvent(v.Status, on, facts)
 			if err != nil {
 				return err
@@ -154,8 +144,8 @@ func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results m
 func (v *eventRow) news() (on string, f leader.EventFacts) {
 	f = v.facts()
 	switch {
-	case v.Dropped != nil && (v.Status == leader.EventQueued || v.Outcome != "" && v.Result == ""):
-		if v.Status == leader.EventQueued {
+	case v.Dropped != nil && (v.Outcome == "" && (v.Status == leader.EventQueued || v.Tool == "") || v.Outcome != "" && v.Result == ""):
+		if v.Outcome == "" {
 			f.Code, f.Error = "dropped", *v.Dropped
 		} else {
 			f.Error = *v.Dropped
@@ -195,7 +185,7 @@ func (v *eventRow) verdict() (leader.Class, string, string) {
 
 // LostEvents lists events of which somebody may have died before telling, from one on in the order of their ids:
 // those that are Active, and those whose message was dropped. next is where to go on, nil for from the beginning.
-func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []Ending, next uuid.UUID, err error) {
+func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUID, next uuid.UUID, err error) {
 	const page = 500
 	rows, err := s.db(ctx).Query(ctx, `(SELECT event_id::text, true FROM postern.event WHERE status = 'Active' AND outcome = '' LIMIT 10000)
 		UNION ALL (SELECT event_id::text, true FROM postern.event_drop LIMIT 1000)
@@ -212,7 +202,7 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []Ending, 
 			n++
 			next = id
 		}
-		list = append(list, Ending{ID: id})
+		list = append(list, id)
 		return err
 	})
 	if n < page {
@@ -262,32 +252,4 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 		return t.commit(ctx, b)
 	})
 	return n, err
-}
-
-// CalledEvent is what a call of a tool must know of its event.
-type CalledEvent struct {
-	JSON json.RawMessage
-	Map  leader.SourceMap
-}
-
-// CalledEvent returns the event whose tool is to be called: NotFound, or Conflict where its tool is not to be called
-// any more under this try.
-func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall) (*CalledEvent, error) {
-	v := &CalledEvent{}
-	if _, err := uuid.Parse(call.Event); err != nil {
-		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
-	}
-	var status, outcome string
-	var try int
-	err := s.db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
-		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
-	switch {
-	case isNoRows(err):
-		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
-	case err != nil:
-		return nil, known(err)
-	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
-		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
-	}
-	return v, nil
 }

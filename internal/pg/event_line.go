@@ -52,15 +52,14 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 	return w, known(err)
 }
 
-// receive takes messages off a line, and offers what waits and was never refused where that made room: what was
-// refused waits for the retrier.
-func (s *Store) receive(ctx context.Context, l leaderLine, by Node, most int, skip []string) ([]Held[EventRef], error) {
-	c := &Conduit[EventRef]{s: s, id: l.Channel}
-	list, err := c.receive(ctx, by, most, `AND NOT m.payload ->> 'tool' = ANY ($3)`, skip)
-	if err == nil && l.Waiting {
-		_, err = c.offer(ctx, rand.Int64(), tendMost, true)
+// refill offers what waits in a line and was never refused, where who received made room: what was refused waits for
+// the retrier.
+func (s *Store) refill(ctx context.Context, l leaderLine) error {
+	if !l.Waiting {
+		return nil
 	}
-	return list, err
+	_, err := (&Conduit[EventRef]{s: s, id: l.Channel}).offer(ctx, rand.Int64(), tendMost, true)
+	return err
 }
 
 // giveBack lets others have messages that this process could not deal with; err is why. It counts as no retry.
@@ -92,7 +91,7 @@ type eventRow struct {
 	Moves                  int
 	Retried                int
 	Outcome, Code, Error   string
-	NotYet                 bool // its next try is not due
+	Alone                  float64 // seconds for which its tool wants to be left alone
 	Tool, Result           string
 	MaxRetries             int
 	Overdue                bool // of its call, for stale_after
@@ -105,7 +104,7 @@ type eventRow struct {
 
 // eventSelect reads events with what has become of their transactions. The outcomes are looked for by their keys.
 const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, e.digest, e.status, e.fence, e.moves, e.retried, e.outcome, e.code, e.error,
-		coalesce(e.not_before > n.now, false), e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now, d.reason,
+		coalesce(greatest(extract(epoch FROM e.not_before - n.now), 0), 0)::float8, e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now, d.reason,
 		coalesce(t.state, ''), coalesce(t.error_class, ''), coalesce(t.error_code, ''), coalesce(t.error, ''), coalesce(t.result #>> '{done,variant}', ''),
 		coalesce(r.state, ''), coalesce(nullif(r.error, ''), nullif(r.error_code, ''), lower(r.state), '')
 	FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
@@ -117,7 +116,7 @@ const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, 
 	CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now) `
 
 func (v *eventRow) fields() []any {
-	return []any{&v.ID, &v.Context, &v.Source, &v.FQN, &v.Digest, &v.Status, &v.Fence, &v.Moves, &v.Retried, &v.Outcome, &v.Code, &v.Error, &v.NotYet,
+	return []any{&v.ID, &v.Context, &v.Source, &v.FQN, &v.Digest, &v.Status, &v.Fence, &v.Moves, &v.Retried, &v.Outcome, &v.Code, &v.Error, &v.Alone,
 		&v.Tool, &v.Result, &v.MaxRetries, &v.Overdue, &v.Dropped, &v.toolState, &v.toolClass, &v.toolCode, &v.toolError, &v.variant, &v.resultState, &v.resultWhy}
 }
 
@@ -136,7 +135,8 @@ func collectEvents(into *[]*eventRow) func(pgx.Rows) error {
 }
 
 func (v *eventRow) facts() leader.EventFacts {
-	return leader.EventFacts{Outcome: v.Outcome, Retried: v.Retried, MaxRetries: v.MaxRetries, Code: v.Code, Error: v.Error}
+	return leader.EventFacts{Outcome: v.Outcome, Retried: v.Retried, MaxRetries: v.MaxRetries, Code: v.Code, Error: v.Error,
+		After: time.Duration(v.Alone * float64(time.Second))}
 }
 
 // eventChange is what one transaction writes about events, which it has locked.

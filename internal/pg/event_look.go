@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -72,6 +71,9 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
 	case e.Status == leader.EventQueued:
 		return w, s.whyQueued(ctx, contextID, e, w)
+	case e.Outcome == "" && e.Tool == "":
+		w.Moving, w.Summary = true, "its tool "+e.FQN+" is about to be called"
+		own("line_turn", "/channels/"+lineOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
 	case e.Outcome == "":
 		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
@@ -108,7 +110,7 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 
 // whyQueued says why nobody takes an event.
 func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why) error {
-	calling, err := s.calling(ctx)
+	calling, err := s.calling(ctx, contextID)
 	if err != nil {
 		return err
 	}
@@ -116,12 +118,12 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why
 	if d := s.DispatcherOf(contextID, leader.TypeTool); d != nil {
 		slots = d.Slots
 	}
-	for _, n := range calling[contextID] {
+	for _, n := range calling {
 		all += n
 	}
 	b := Blocker{Kind: "line_turn", Object: "/channels/" + lineOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
 	w.Moving = true
-	switch n := calling[contextID][e.FQN]; {
+	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):
 		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
 		b.Levers, w.Moving = []Lever{{"PUT", b.Object, "admin"}}, false
@@ -134,52 +136,4 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
 	return nil
-}
-
-// RedriveEvent brings a Dead event once more, as a new Queued one that names it; its JSON is read as its source says
-// now. Conflict "wrong_state" of one that is not Dead, "already_redriven" (names it); Invalid if it can still not be
-// read. The old one's row is locked, so that there is one new one.
-func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uuid.UUID, err error) {
-	old, err := s.Event(ctx, by.Context, id)
-	if err != nil {
-		return fresh, err
-	}
-	var src leader.Source
-	var source, channel int32
-	err = s.db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
-		Scan(&source, &channel, &src.Kind, &src.Map)
-	if err != nil {
-		return fresh, known(err)
-	}
-	it := src.Item(leader.Item{Identity: "redrive:" + id.String(), Checkpoint: old.Checkpoint, Digest: old.Digest}, old.JSON)
-	if it.Undecoded != "" {
-		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
-	}
-	err = s.run(ctx, func(t *txn) error {
-		var status, then string
-		var now time.Time
-		b := &pgx.Batch{}
-		b.Queue(`SELECT status, coalesce(redriven_by::text, '') FROM postern.event WHERE event_id = $1::text::uuid FOR UPDATE`, id.String()).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&status, &then) })
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		switch {
-		case status != leader.EventDead:
-			return fault.New(fault.Conflict, "wrong_state", "event %s is %s: only Dead ones can be redriven", id, status)
-		case then != "":
-			return fault.New(fault.Conflict, "already_redriven", "event %s was redriven as %s: look at that one", id, then).With("redriven_by", then)
-		}
-		b = &pgx.Batch{}
-		e := &newEvent{Item: it, Context: by.Context, Source: source, by: by.Actor, of: &id, note: by.Reason}
-		if err := s.storeEvents(ctx, t, b, channel, []*newEvent{e}, now); err != nil {
-			return err
-		}
-		fresh = e.ID
-		b.Queue(`UPDATE postern.event SET redriven_by = $2::text::uuid WHERE event_id = $1::text::uuid`, id.String(), fresh.String())
-		s.audit(b, by, "redrive", "/events/"+id.String())
-		return t.commit(ctx, b)
-	})
-	return fresh, err
 }

@@ -44,7 +44,10 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total in
 		if d == nil || d.Removed {
 			continue
 		}
-		held, err := s.receive(ctx, l, n, takeMost, []string{})
+		held, err := (&Conduit[EventRef]{s: s, id: l.Channel}).Receive(ctx, n, takeMost)
+		if err == nil {
+			err = s.refill(ctx, l)
+		}
 		if err != nil {
 			return total, s.giveBack(ctx, l, held, err)
 		}

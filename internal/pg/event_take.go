@@ -25,49 +25,28 @@ const takeMost = 500
 
 // TakeEvents makes events Active for which the engine has room, and posts the transactions that call their tools
 // (S1.5). Room is what the slots of the dispatcher leave, in a context over all nodes; of them one tool gets half at
-// most, so that one that hangs leaves room for the others. Nodes that take at one moment may each fill the same
-// room: the slots of the dispatcher bound what a node calls in any case.
+// most, so that one that hangs leaves room for the others.
 //
-// In this order: the messages are held, the transactions posted under uids that event and try make up, then the
-// events made Active and the messages acknowledged in one commit. Whoever dies on the way leaves messages that
-// are taken back, and the same transactions are found again.
+// In this order: the messages are held and the events made Active in one commit, behind the lock under which the room is
+// counted; the transactions are posted under uids that event and try make up; then the events name them and the
+// messages are acknowledged in one commit. An event is Active before its tool can be called and until what came of it
+// is written, so that never more tools are called than there is room. Whoever dies on the way leaves messages that are
+// taken back: their events are Active already, and who gets them finds the same transactions again.
 func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int, err error) {
-	if len(w.events) == 0 {
-		return 0, nil
-	}
-	calling, err := s.calling(ctx)
-	if err != nil {
-		return 0, err
-	}
 	for _, l := range w.events {
 		d := s.DispatcherOf(l.Context, leader.TypeTool)
 		if d == nil || d.Removed {
 			continue
 		}
-		room, skip := d.Slots, []string{}
-		for fqn, n := range calling[l.Context] {
-			if room -= n; n >= toolShare(d.Slots) {
-				skip = append(skip, fqn)
-			}
+		held, list, err := s.activate(ctx, l, n, d.Slots)
+		if err == nil {
+			err = s.refill(ctx, l)
 		}
-		if room <= 0 {
-			continue
+		if err == nil && len(held) > 0 {
+			err = s.call(ctx, l, held, list)
 		}
-		held, err := s.receive(ctx, l, n, min(room, takeMost, toolShare(d.Slots)), skip)
 		if err != nil {
 			return total, s.giveBack(ctx, l, held, err)
-		}
-		if len(held) == 0 {
-			continue
-		}
-		for _, h := range held {
-			if calling[l.Context] == nil {
-				calling[l.Context] = map[string]int{}
-			}
-			calling[l.Context][h.Payload.Tool]++
-		}
-		if err := s.giveBack(ctx, l, held, s.take(ctx, l, n, held)); err != nil {
-			return total, err
 		}
 		total += len(held)
 	}
@@ -76,80 +55,153 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int
 
 func toolShare(slots int) int { return max(1, slots/2) }
 
-// calling counts the events whose tool is called, by context and tool. Served by event_calling.
-func (s *Store) calling(ctx context.Context) (map[int32]map[string]int, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT context_id, fqn, count(*)::int FROM postern.event WHERE status = 'Active' AND outcome = '' GROUP BY 1, 2`)
+// callingSQL counts the events whose tool is called, or about to be. Served by event_calling.
+const callingSQL = `SELECT fqn, count(*)::int FROM postern.event WHERE context_id = $1 AND status = 'Active' AND outcome = '' GROUP BY 1`
+
+func collectCalling(into *map[string]int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		out := map[string]int{}
+		*into = out
+		var fqn string
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&fqn, &n}, func() error { out[fqn] = n; return nil })
+		return err
+	}
+}
+
+// calling counts the events of a context whose tool is called, by tool.
+func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]int, err error) {
+	rows, err := s.db(ctx).Query(ctx, callingSQL, contextID)
 	if err != nil {
 		return nil, known(err)
 	}
-	out := map[int32]map[string]int{}
-	var id int32
-	var fqn string
-	var n int
-	_, err = pgx.ForEachRow(rows, []any{&id, &fqn, &n}, func() error {
-		if out[id] == nil {
-			out[id] = map[string]int{}
-		}
-		out[id][fqn] = n
-		return nil
-	})
-	return out, known(err)
+	return out, known(collectCalling(&out)(rows))
 }
 
-func (s *Store) take(ctx context.Context, l leaderLine, n Node, held []Held[EventRef]) error {
-	var list []*eventRow
-	rows, err := s.db(ctx).Query(ctx, eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[])`, s.now(), idsOf(held))
-	if err == nil {
-		err = collectEvents(&list)(rows)
-		rows.Close()
-	}
-	if err != nil {
-		return known(err)
-	}
-	var subs []*Submission
-	var of []*eventRow
-	for _, v := range list {
-		if v.Status == leader.EventQueued {
-			subs, of = append(subs, v.toolCall()), append(of, v)
+// activate holds messages of a line and makes their events Active, as many as there is room for. With them come the
+// events whose transactions are still to be posted: these, and those that somebody made Active and died over, which
+// have their room already.
+//
+// Who takes in a context locks the row of its tool dispatcher, and counts in a statement behind that lock: it sees
+// what the last one who took has committed, and nobody else adds until its own commit. Calls that end meanwhile leave
+// more room than was counted, never less. Messages and events that somebody has locked are skipped, so that nobody
+// waits while holding the dispatcher's row, and there is no cycle.
+func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (held []Held[EventRef], open []*eventRow, err error) {
+	share := toolShare(slots)
+	err = s.run(ctx, func(t *txn) error {
+		held, open = nil, nil
+		var calling map[string]int
+		b := &pgx.Batch{}
+		b.Queue(`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR NO KEY UPDATE`, l.Context, leader.TypeTool)
+		b.Queue(callingSQL, l.Context).Query(collectCalling(&calling))
+		if err := t.send(ctx, b); err != nil {
+			return err
 		}
+		room, full := slots, []string{}
+		for fqn, n := range calling {
+			if room -= n; n >= share {
+				full = append(full, fqn)
+			}
+		}
+		most := min(room, takeMost, share)
+		if room <= 0 {
+			most = takeMost
+		}
+		w := &messageChange{channel: l.Channel}
+		var rows, mine []*messageRow
+		b = &pgx.Batch{}
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
+				AND ($4 AND NOT m.payload ->> 'tool' = ANY ($3) OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active'))
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectMessages(&rows))
+		s.readNow(b, &w.now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return t.rollback(ctx)
+		}
+		byID := map[string]*eventRow{}
+		var ids []string
+		for _, m := range rows {
+			ids = append(ids, m.id)
+		}
+		b = &pgx.Batch{}
+		var locked []*eventRow
+		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`, s.now(), ids).Query(collectEvents(&locked))
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		for _, v := range locked {
+			byID[v.ID] = v
+		}
+		change := &eventChange{by: n.Name}
+		ids = nil
+		for _, m := range rows {
+			v := byID[m.id]
+			if v == nil {
+				continue // somebody is at it
+			}
+			if v.Status == leader.EventQueued {
+				if room <= 0 || calling[v.FQN] >= share {
+					continue
+				}
+				step, err := leader.NextEvent(v.Status, leader.EventTaken, v.facts())
+				if err != nil {
+					return err
+				}
+				change.apply(v, leader.EventTaken, step, w.now)
+				room, calling[v.FQN], v.Tool = room-1, calling[v.FQN]+1, ""
+				ids = append(ids, v.ID)
+			}
+			if mine = append(mine, m); v.Status == leader.EventActive && v.Outcome == "" && v.Tool == "" {
+				open = append(open, v)
+			}
+		}
+		if held, err = hold[EventRef](w, mine, n); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		change.queue(b, w.now)
+		if len(ids) > 0 {
+			// the transaction of an earlier try says nothing of this one
+			b.Queue(`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, ids)
+		}
+		w.queue(b)
+		return t.commit(ctx, b)
+	})
+	return held, open, err
+}
+
+// call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.
+func (s *Store) call(ctx context.Context, l leaderLine, held []Held[EventRef], of []*eventRow) error {
+	var subs []*Submission
+	for _, v := range of {
+		subs = append(subs, v.toolCall())
 	}
 	posted, refused, err := s.postAll(ctx, l, subs)
 	if err != nil {
 		return err
 	}
-	calls := map[string]Accepted{}
+	var ids columns
+	var names []string
 	for i, a := range posted {
-		calls[of[i].ID] = a
+		if v := of[i]; a.Err == nil {
+			ids.add(v.ID, v.Retried, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
+			names = append(names, v.ID)
+		}
 	}
 	err = s.run(ctx, func(t *txn) error {
-		var locked []*eventRow
 		b := &pgx.Batch{}
-		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) ORDER BY e.event_id FOR UPDATE OF e`, s.now(), idsOf(held)).Query(collectEvents(&locked))
-		var now time.Time
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
-			return err
-		}
-		b = &pgx.Batch{}
-		w := &eventChange{by: n.Name}
-		var ids columns
-		for _, v := range locked {
-			a, ok := calls[v.ID]
-			if !ok || a.Err != nil || v.Status != leader.EventQueued || v.toolUID() != uidOf(subs, of, v.ID) {
-				continue
-			}
-			step, err := leader.NextEvent(v.Status, leader.EventTaken, v.facts())
-			if err != nil {
+		if len(names) > 0 {
+			// Locked in their order: who had the messages before may be at the same events.
+			b.Queue(`SELECT FROM postern.event WHERE event_id = ANY ($1::text[]::uuid[]) ORDER BY event_id FOR UPDATE`, names)
+			b.Queue(`UPDATE postern.event e SET tool_queue = n.queue_id, tool_seq = n.seq, tool_day = n.day, tool_id = n.id
+				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::int[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::date[]), unnest($6::text[])) n(event_id, retried, queue_id, seq, day, id)
+				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.retried = n.retried AND e.tool_id = ''`, ids.args()...)
+			if err := t.send(ctx, b); err != nil {
 				return err
 			}
-			w.apply(v, leader.EventTaken, step, now)
-			ids.add(v.ID, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
-		}
-		w.queue(b, now)
-		if len(ids.cols) > 0 {
-			b.Queue(`UPDATE postern.event e SET tool_queue = n.queue_id, tool_seq = n.seq, tool_day = n.day, tool_id = n.id
-				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]), unnest($5::text[])) n(event_id, queue_id, seq, day, id)
-				WHERE e.event_id = n.event_id`, ids.args()...)
+			b = &pgx.Batch{}
 		}
 		if err := (&Conduit[EventRef]{s: s, id: l.Channel}).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
@@ -163,15 +215,6 @@ func (s *Store) take(ctx context.Context, l leaderLine, n Node, held []Held[Even
 }
 
 func (v *eventRow) toolUID() string { return fmt.Sprintf("event:%s:tool:%d", v.ID, v.Retried+1) }
-
-func uidOf(subs []*Submission, of []*eventRow, id string) string {
-	for i, v := range of {
-		if v.ID == id {
-			return subs[i].UID
-		}
-	}
-	return ""
-}
 
 func (v *eventRow) toolCall() *Submission {
 	data, _ := json.Marshal(ToolCall{v.ID, v.FQN, v.Retried + 1})

@@ -76,7 +76,7 @@ func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
 	if len(out.Moved) != 1 || e.Status != leader.EventActive || e.Outcome != leader.OutcomeFailed || e.Code != "dropped" {
 		t.Errorf("%+v %+v", out, e)
 	}
-	if moves, err := w.s.EventMoves(w.ctx, w.by.Context, id); err != nil || len(moves) != 2 || moves[1].Event != leader.EventDropped {
+	if moves, err := w.s.EventMoves(w.ctx, w.by.Context, id); err != nil || len(moves) != 3 || moves[1].Event != leader.EventTaken || moves[2].Event != leader.EventDropped {
 		t.Errorf("%v %+v", err, moves)
 	}
 }

@@ -39,9 +39,20 @@ func (e *Engine) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outb
 		a.Class = outbox.ClassRejected
 	default:
 		a.Class, a.After = outbox.ClassRetry, v.After
-		e.events.leaveAlone(call.ID.String(), v.After)
+		e.leaveAlone(ctx, l, call, v.After)
 	}
 	return a
+}
+
+// leaveAlone keeps how long a tool wants to be left alone, before the call that said so has ended for others.
+func (e *Engine) leaveAlone(ctx context.Context, l *pg.Lease, call remote.Call, wait time.Duration) {
+	var ask pg.ToolCall
+	if wait <= 0 || json.Unmarshal(call.Data, &ask) != nil {
+		return
+	}
+	if err := e.Store.LeaveToolAlone(ctx, l.Dispatcher.ContextID, ask, wait); err != nil {
+		e.Log.Warn("keep how long a tool wants to be left alone", "tool", ask.Tool, "event", ask.Event, "error", err)
+	}
 }
 
 func (e *Engine) verdict(ctx context.Context, l *pg.Lease, call remote.Call) leader.Verdict {

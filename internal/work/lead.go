@@ -2,6 +2,8 @@ package work
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,29 +28,23 @@ const (
 // may be lost: the rows tell it too, to whoever looks at them.
 type ledger struct {
 	mu    sync.Mutex
-	ended map[uuid.UUID]pastCall
+	ended map[uuid.UUID]int // how often they were looked at since
 	bell  chan struct{}
 
-	alone map[string]time.Duration // by transaction: for how long its tool wants to be left alone
-	from  uuid.UUID                // where the look for what was lost goes on
-	next  time.Time                // when it does
+	from uuid.UUID // where the look for what was lost goes on
+	next time.Time // when it does
 }
 
-type pastCall struct {
-	after time.Duration
-	looks int
-}
-
-func (l *ledger) note(id uuid.UUID, c pastCall) {
+func (l *ledger) note(id uuid.UUID, looks int) {
 	l.mu.Lock()
 	if l.ended == nil {
-		l.ended = map[uuid.UUID]pastCall{}
+		l.ended = map[uuid.UUID]int{}
 	}
-	l.ended[id] = c
+	l.ended[id] = looks
 	l.mu.Unlock()
 }
 
-func (l *ledger) take() map[uuid.UUID]pastCall {
+func (l *ledger) take() map[uuid.UUID]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.ended
@@ -71,30 +67,9 @@ func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
 	rest, ok := strings.CutPrefix(l.Task.UID, "event:")
 	text, _, _ := strings.Cut(rest, ":")
 	if id, err := uuid.Parse(text); ok && err == nil {
-		e.events.note(id, pastCall{after: e.events.asked(l.ID().String())})
+		e.events.note(id, 0)
 		e.events.ring()
 	}
-}
-
-// asked hands over how long a tool wants to be left alone, as it said when it was called in this process.
-func (l *ledger) asked(tx string) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.alone[tx]
-	delete(l.alone, tx)
-	return d
-}
-
-func (l *ledger) leaveAlone(tx string, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.alone == nil {
-		l.alone = map[string]time.Duration{}
-	}
-	l.alone[tx] = d
 }
 
 // leadLoop brings events on until ctx ends.
@@ -154,15 +129,11 @@ func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
 
 // advance brings on events of which something has ended. Those that have not moved are looked at again for a while:
 // the transaction may have been faster than the row that is to name it.
-func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]pastCall) (pg.Advanced, error) {
-	endings := make([]pg.Ending, 0, len(list))
-	for id, c := range list {
-		endings = append(endings, pg.Ending{ID: id, After: c.after})
-	}
-	out, err := e.Store.AdvanceEvents(ctx, node.Name, endings)
-	for id, c := range list {
-		if c.looks++; !out.Moved[id] && c.looks < lastLooks {
-			e.events.note(id, c)
+func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (pg.Advanced, error) {
+	out, err := e.Store.AdvanceEvents(ctx, node.Name, slices.Collect(maps.Keys(list)))
+	for id, looks := range list {
+		if looks++; !out.Moved[id] && looks < lastLooks {
+			e.events.note(id, looks)
 		}
 	}
 	e.hear(out)

@@ -1,0 +1,49 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+)
+
+// CalledEvent is what a call of a tool must know of its event.
+type CalledEvent struct {
+	JSON json.RawMessage
+	Map  leader.SourceMap
+}
+
+// CalledEvent returns the event whose tool is to be called: NotFound, or Conflict where its tool is not to be called
+// any more under this try.
+func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall) (*CalledEvent, error) {
+	v := &CalledEvent{}
+	if _, err := uuid.Parse(call.Event); err != nil {
+		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
+	}
+	var status, outcome string
+	var try int
+	err := s.db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
+	switch {
+	case isNoRows(err):
+		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
+	case err != nil:
+		return nil, known(err)
+	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
+		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
+	}
+	return v, nil
+}
+
+// LeaveToolAlone keeps for how long a tool wants to be left alone that is to be called again (its Retry-After, S1.11):
+// the event is not offered before that, whoever hears of the end of its call. It is written before that end, so that
+// nobody who reads the end misses it; another try changes nothing.
+func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCall, wait time.Duration) error {
+	_, err := s.exec(ctx, `UPDATE postern.event SET not_before = coalesce($4::timestamptz, clock_timestamp()) + $5::interval
+		WHERE context_id = $1 AND event_id = $2::text::uuid AND retried + 1 = $3 AND status = 'Active' AND outcome = ''`, contextID, call.Event, call.Try, s.now(), wait)
+	return err
+}
