@@ -8,6 +8,7 @@ CREATE TABLE postern.processor (
     owner         text NOT NULL DEFAULT '',      -- the actor that may do what an authorization may
     fair          boolean NOT NULL DEFAULT false,
     tick_interval interval NOT NULL DEFAULT '1 s' CONSTRAINT tick_interval_is_not_negative CHECK (tick_interval >= '0'),
+    deliver_within interval NOT NULL DEFAULT '0' CONSTRAINT deliver_within_not_negative CHECK (deliver_within >= '0'), -- '0': however long it takes
     paused        boolean NOT NULL DEFAULT false,
     height        bigint NOT NULL DEFAULT 0 CONSTRAINT height_is_not_negative CHECK (height >= 0),
     ticked_at     timestamptz,
@@ -83,6 +84,8 @@ CREATE TABLE postern.batch (
     actions          jsonb NOT NULL,
     messages         json NOT NULL,              -- as they were sent
     expiration_time  timestamptz,
+    ttl              timestamptz,                -- until when it may be sent again after it was not delivered (S4.14)
+    delivered        boolean NOT NULL DEFAULT false, -- a worker has taken something of it
     was              text NOT NULL DEFAULT '',
     state            text NOT NULL,
     position         int NOT NULL DEFAULT 0,     -- the action that is next
@@ -99,10 +102,10 @@ CREATE TABLE postern.batch (
     updated_at       timestamptz NOT NULL,
     request_key      text,                       -- of the request that made it
     request_hash     bytea,
-    CONSTRAINT result_comes_with_the_end CHECK ((state = 'Done') = (result IS NOT NULL)),
+    CONSTRAINT result_comes_with_the_end CHECK ((state IN ('Done', 'Timed_Out')) = (result IS NOT NULL)),
     CONSTRAINT result_is_known CHECK (result IN ('executed', 'rejected', 'partially_executed', 'removed_by_owner', 'expired', 'timeout', 'unexpected_error')),
     CONSTRAINT batch_follows_the_machine CHECK (
-CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END),
+CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done', 'Timed_Out') WHEN 'Timed_Out' THEN state IN ('Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END),
     CONSTRAINT what_was_executed_is_counted CHECK (result IS DISTINCT FROM 'partially_executed' OR result_n = position AND position > 0)
 ) WITH (fillfactor = 70);
 CREATE INDEX batch_by_authorization ON postern.batch (authorization_id, batch_id) WHERE authorization_id IS NOT NULL;
@@ -112,6 +115,7 @@ CREATE UNIQUE INDEX one_execution_per_processor ON postern.batch (processor_id) 
 CREATE UNIQUE INDEX one_batch_per_request_key ON postern.batch (context_id, request_key) WHERE request_key IS NOT NULL;
 CREATE INDEX batch_by_end ON postern.batch (updated_at) WHERE state = 'Done'; -- what retention lets go
 CREATE INDEX batch_that_waits ON postern.batch (processor_id) WHERE state = 'Waiting_Callback';
+CREATE INDEX batch_that_timed_out ON postern.batch (processor_id) WHERE state = 'Timed_Out';
 
 -- Each execution of a batch: of one action, or of an atomic batch as a whole. Its verdict is that of the action:
 -- one that is to be confirmed has none before its callback.
@@ -160,7 +164,7 @@ CREATE FUNCTION postern.batch_event(of_batch bigint, at timestamptz, include tex
             'priority', CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END, 'label', nullif(b.label, ''), 'initiator', b.initiator,
             'by', CASE WHEN b.by_owner THEN 'Owner' ELSE 'User' END, 'functions', json_array_length(b.messages), 'index', b.position, 'runs', b.run,
             'result', jsonb_build_object('kind', b.result, 'n', b.result_n, 'reason', b.result_reason, 'retriable', b.result_retriable),
-            'expiration_time', postern.rfc3339(b.expiration_time), 'created_at', postern.rfc3339(b.created_at),
+            'expiration_time', postern.rfc3339(b.expiration_time), 'ttl', postern.rfc3339(b.ttl), 'created_at', postern.rfc3339(b.created_at),
             'last_updated_at', postern.rfc3339(b.updated_at), 'event', 'batch.result', 'at', postern.rfc3339($2))
         || CASE WHEN 'data' = ANY ($3) THEN jsonb_build_object('msgs', b.messages) ELSE '{}' END
     FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id JOIN postern.context c ON c.context_id = b.context_id

@@ -63,6 +63,7 @@ const (
 	BatchViewStateDone            BatchViewState = "Done"
 	BatchViewStateExecuting       BatchViewState = "Executing"
 	BatchViewStateQueued          BatchViewState = "Queued"
+	BatchViewStateTimedOut        BatchViewState = "Timed_Out"
 	BatchViewStateWaitingCallback BatchViewState = "Waiting_Callback"
 )
 
@@ -747,7 +748,7 @@ type BatchResult struct {
 	N      int64  `json:"n"`
 	Reason string `json:"reason"`
 
-	// Retriable of timeout
+	// Retriable of timeout: it may be sent again, POST /authorizations/{label}/executions/{id}/retry
 	Retriable bool `json:"retriable"`
 }
 
@@ -799,6 +800,9 @@ type BatchView struct {
 	// Runs executions that have begun
 	Runs  int64          `json:"runs"`
 	State BatchViewState `json:"state"`
+
+	// TTL until when it may be sent again, if it is not delivered in time
+	TTL *time.Time `json:"ttl"`
 }
 
 // BatchViewBy defines model for BatchView.By.
@@ -1878,6 +1882,11 @@ type Problem struct {
 
 // ProcessorSettings defines model for ProcessorSettings.
 type ProcessorSettings struct {
+	// DeliverWithin Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes.
+	//
+	// Examples: 1m
+	DeliverWithin *string `json:"deliver_within,omitempty"`
+
 	// Fair While every High batch is in its cooldown, Med is looked at.
 	Fair *bool `json:"fair,omitempty"`
 
@@ -1897,7 +1906,8 @@ type ProcessorSettings struct {
 
 // ProcessorView defines model for ProcessorView.
 type ProcessorView struct {
-	CreatedAt time.Time `json:"created_at"`
+	CreatedAt     time.Time `json:"created_at"`
+	DeliverWithin string    `json:"deliver_within"`
 
 	// Executing the batch that is being executed
 	Executing *int64 `json:"executing"`
@@ -2240,6 +2250,9 @@ type SecretOutputBody struct {
 type SendInputBody struct {
 	// Messages One for each function, in their order.
 	Messages []BatchMessage `json:"messages"`
+
+	// TTL Seconds. Not delivered to its domain in time, it may be sent again for so long.
+	TTL *int64 `json:"ttl,omitempty"`
 }
 
 // SendMessageInputBody defines model for SendMessageInputBody.
@@ -2645,12 +2658,12 @@ type TestOutputBodyResult string
 type TickOutputBody struct {
 	Batch BatchView `json:"batch"`
 
-	// Outcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result
+	// Outcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback, or, not delivered in time, to be sent again; finished: with a result
 	Outcome TickOutputBodyOutcome `json:"outcome"`
 	Result  *BatchResult          `json:"result"`
 }
 
-// TickOutputBodyOutcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result
+// TickOutputBodyOutcome rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback, or, not delivered in time, to be sent again; finished: with a result
 type TickOutputBodyOutcome string
 
 // TimeoutSettings defines model for TimeoutSettings.
@@ -4849,6 +4862,7 @@ var Operations = []Operation{
 	{Name: "DisableAuthorization", Method: "POST", Path: "/authorizations/{label}/disable", Summary: "Let no more batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "EnableAuthorization", Method: "POST", Path: "/authorizations/{label}/enable", Summary: "Let batches be sent", Query: []string{"reason", "dry_run"}},
 	{Name: "ListExecutions", Method: "GET", Path: "/authorizations/{label}/executions", Summary: "List what was sent, and how it ended", Query: []string{"limit", "cursor", "result"}},
+	{Name: "RetryExecution", Method: "POST", Path: "/authorizations/{label}/executions/{id}/retry", Summary: "Send again what was not delivered in time"},
 	{Name: "PutGrant", Method: "PUT", Path: "/authorizations/{label}/grants/{actor}", Summary: "Give an actor calls", Query: []string{"reason", "dry_run"}},
 	{Name: "SendBatch", Method: "POST", Path: "/authorizations/{label}/send", Summary: "Send a batch, or hear which rule forbids it", Query: []string{"reason", "dry_run"}},
 	{Name: "ListChannels", Method: "GET", Path: "/channels", Summary: "List channels of both kinds", Query: []string{"kind", "limit", "cursor"}},
@@ -5117,6 +5131,12 @@ func (c *Client) EnableAuthorization(ctx context.Context, label string, params *
 func (c *Client) ListExecutions(ctx context.Context, label string, params *ListExecutionsParams) (*Answer[ExecutionsOutputBody], error) {
 	path := fmt.Sprintf("/authorizations/%s/executions", segment(label))
 	return ask[ExecutionsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// RetryExecution: Send again what was not delivered in time. POST /authorizations/{label}/executions/{id}/retry
+func (c *Client) RetryExecution(ctx context.Context, label string, id string) (*Answer[BatchView], error) {
+	path := fmt.Sprintf("/authorizations/%s/executions/%s/retry", segment(label), segment(id))
+	return ask[BatchView](ctx, c, "POST", path, nil, nil)
 }
 
 // PutGrant: Give an actor calls. PUT /authorizations/{label}/grants/{actor}

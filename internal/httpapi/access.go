@@ -130,6 +130,7 @@ var access = map[string]rule{
 	"delete-processor":  {least: admins},
 	"put-height":        {least: admins},
 	"tick-processor":    {least: readers}, // by anyone (S4.4)
+	"retry-execution":   {least: readers}, // by anyone (S4.14)
 	"list-batches":      {least: readers},
 	"get-batch":         {least: readers},
 	"get-batch-history": {least: readers},

@@ -83,7 +83,7 @@ func leastFor(method, path string) (least int, own bool) {
 		return administers, false
 	case method == "GET":
 		return reads, false
-	case path == "/processors/{name}/tick":
+	case path == "/processors/{name}/tick", path == "/authorizations/{label}/executions/{id}/retry":
 		return reads, false
 	case path == "/transactions" || path == "/transactions:batch" || path == "/events" || path == "/subscriptions/{name}/ack", strings.HasPrefix(path, "/channels/{name}/messages"), path == "/channels/{name}/receive", slices.Contains(processorPosts, path):
 		return executes, false

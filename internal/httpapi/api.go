@@ -224,6 +224,7 @@ func (a *API) routes() {
 	post(a, tag, "/authorizations/{label}/disable", "disable-authorization", "Let no more batches be sent", a.disableAuthorization, 200)
 	post(a, tag, "/authorizations/{label}/send", "send-batch", "Send a batch, or hear which rule forbids it", a.sendBatch, 201, 200)
 	get(a, tag, "/authorizations/{label}/executions", "list-executions", "List what was sent, and how it ended", a.listExecutions)
+	post(a, tag, "/authorizations/{label}/executions/{id}/retry", "retry-execution", "Send again what was not delivered in time", a.retryExecution, 200)
 	put(a, tag, "/authorizations/{label}/grants/{actor}", "put-grant", "Give an actor calls", a.putGrant, 200)
 	a.leaderRoutes()
 	tag = "access"

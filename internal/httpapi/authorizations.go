@@ -234,6 +234,7 @@ type sendInput struct {
 	Trial
 	Body struct {
 		Messages []batchMessage `json:"messages" maxItems:"100" doc:"One for each function, in their order."`
+		TTL      int64          `json:"ttl,omitempty" minimum:"1" maximum:"3162240000" doc:"Seconds. Not delivered to its domain in time, it may be sent again for so long."`
 	}
 }
 
@@ -243,6 +244,6 @@ func (a *API) sendBatch(ctx context.Context, in *sendInput) (*oneBatchOutput, er
 	if err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages), once)
+	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages), time.Duration(in.Body.TTL)*time.Second, once)
 	return a.answerBatch(b, err, http.StatusCreated)
 }

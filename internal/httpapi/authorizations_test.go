@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 const payOnce = `{"label": "pay", "mode": "permissionless", "duration": {"blocks": 5}, "max_concurrent_executions": 2, "actions_config": {"non_atomic": {"functions": [` + addFunction + `]}}}`
@@ -97,4 +98,46 @@ func TestAnActorIsGivenCalls(t *testing.T) {
 	d.refused(404, "not_found", "PUT", "/authorizations/none/grants/dev", `{"calls": 1}`)
 	d.refused(404, "not_found", "GET", "/authorizations/none/executions", "")
 	d.refused(422, "invalid", "PUT", "/authorizations/pay/grants/eve", `{"calls": 0}`)
+}
+
+// S4.14: nobody took it in time; whoever asks sends it again, under the same id, while its ttl lasts.
+func TestWhatWasNotDeliveredIsSentAgain(t *testing.T) {
+	d := newPlant(t)
+	if p := d.want(200, "PATCH", "/processors/main", `{"deliver_within": "1ms"}`, "Content-Type: application/merge-patch+json"); p.str("deliver_within") != "1ms" {
+		t.Error(p.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/processors/odd", `{"deliver_within": "25h"}`)
+	d.want(201, "POST", "/authorizations", payOnce)
+	sent := d.want(201, "POST", "/authorizations/pay/send", `{"messages": [{"msg": {"add": {}}}], "ttl": 3600}`)
+	created, err1 := time.Parse(time.RFC3339Nano, sent.str("created_at"))
+	until, err2 := time.Parse(time.RFC3339Nano, sent.str("ttl"))
+	if err1 != nil || err2 != nil || until.Sub(created) != time.Hour || sent.body["result"] != nil {
+		t.Error(err1, err2, sent.raw)
+	}
+	const retry = "/authorizations/pay/executions/1/retry"
+	if r := d.refused(409, "wrong_state", "POST", retry, ""); r.str("detail") != "Messages are not retriable" {
+		t.Error(r.raw)
+	}
+	key := "Authorization: Bearer " + d.want(201, "POST", "/api-keys", `{"name": "other", "role": "reader"}`).str("secret")
+	for range 2 {
+		if k := d.want(200, "POST", "/processors/main/tick?wait=30s", "", key); k.str("outcome") != "waiting" || !strings.Contains(k.raw, `"result":{"kind":"timeout","n":0,"reason":"","retriable":true}`) {
+			t.Error(k.raw)
+		}
+		if l := d.want(200, "GET", "/authorizations/pay/executions?result=timeout", ""); l.ids() != "[1]" {
+			t.Error(l.raw)
+		}
+		if w := d.want(200, "GET", "/processors/main/batches/1/why", ""); !strings.Contains(w.raw, `"kind":"undelivered"`) || !strings.Contains(w.raw, retry) {
+			t.Error(w.raw)
+		}
+		d.refused(409, "in_use", "DELETE", "/processors/main", "")
+		if b := d.want(200, "POST", retry, "", key); b.str("state") != "Queued" || b.body["result"] != nil {
+			t.Error(b.raw)
+		}
+	}
+	d.refused(404, "not_found", "POST", "/authorizations/pay/executions/2/retry", "")
+	d.refused(404, "not_found", "POST", "/authorizations/pay/executions/x/retry", "")
+	d.refused(404, "not_found", "POST", "/authorizations/none/executions/1/retry", "")
+	if a := d.want(200, "GET", "/authorizations/pay", ""); a.body["running"] != 1.0 {
+		t.Error(a.raw)
+	}
 }

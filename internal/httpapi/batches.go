@@ -74,14 +74,14 @@ type batchResult struct {
 	Kind      string `json:"kind" enum:"executed,rejected,partially_executed,removed_by_owner,expired,timeout,unexpected_error"`
 	N         int    `json:"n" doc:"of partially_executed and expired: how many actions were executed"`
 	Reason    string `json:"reason"`
-	Retriable bool   `json:"retriable" doc:"of timeout"`
+	Retriable bool   `json:"retriable" doc:"of timeout: it may be sent again, POST /authorizations/{label}/executions/{id}/retry"`
 }
 
 // batchView is a batch, and the record of its execution.
 type batchView struct {
 	ID             int64           `json:"id" doc:"the execution_id: unique, and rising, over the whole installation"`
 	Processor      string          `json:"processor"`
-	State          string          `json:"state" enum:"Queued,Executing,Waiting_Callback,Done"`
+	State          string          `json:"state" enum:"Queued,Executing,Timed_Out,Waiting_Callback,Done"`
 	Priority       string          `json:"priority" enum:"High,Med"`
 	Label          *string         `json:"label"`
 	Initiator      string          `json:"initiator" doc:"the actor"`
@@ -94,6 +94,7 @@ type batchView struct {
 	CooldownUntil  *time.Time      `json:"cooldown_until"`
 	CooldownHeight *string         `json:"cooldown_height" doc:"digits"`
 	Expiration     *time.Time      `json:"expiration_time"`
+	TTL            *time.Time      `json:"ttl" doc:"until when it may be sent again, if it is not delivered in time"`
 	Result         *batchResult    `json:"result" doc:"null while it is in process"`
 	CreatedAt      time.Time       `json:"created_at"`
 	UpdatedAt      time.Time       `json:"last_updated_at"`
@@ -102,7 +103,7 @@ type batchView struct {
 func viewBatch(b *pg.Batch) (batchView, error) {
 	v := batchView{ID: b.ID, Processor: b.Processor, State: string(b.State), Priority: b.Priority.String(), Label: ptr(b.Label), Initiator: b.Initiator, By: "User",
 		Messages: []batchMessage{}, Index: b.Index, Retries: b.Retries, Runs: b.Runs, CooldownUntil: utc(b.CooldownUntil), CooldownHeight: digits(b.CooldownHeight),
-		Expiration: utc(b.Expiration), CreatedAt: b.CreatedAt.UTC(), UpdatedAt: b.UpdatedAt.UTC()}
+		Expiration: utc(b.Expiration), TTL: utc(b.TTL), CreatedAt: b.CreatedAt.UTC(), UpdatedAt: b.UpdatedAt.UTC()}
 	if b.ByOwner {
 		v.By = "Owner"
 	}
@@ -201,15 +202,21 @@ type evictBatchInput struct {
 	Body struct {
 		ID       int64  `json:"id,omitempty" minimum:"1" doc:"Of the batch, also one that waits for a callback."`
 		Priority string `json:"priority,omitempty" enum:"High,Med" doc:"Instead of an id: its line, Med unless said,"`
-		Position int64  `json:"position,omitempty" doc:"and its position there."`
+		Position *int64 `json:"position,omitempty" doc:"and its position there."`
 		Reason   string `json:"reason,omitempty" maxLength:"1000"`
 	}
 }
 
 // evictBatch ends a batch as RemovedByOwner: 200; 409 while it is executed; 422 "Index out of bounds".
 func (a *API) evictBatch(ctx context.Context, in *evictBatchInput) (*oneBatchOutput, error) {
-	b, err := a.Store.Evict(ctx, by(ctx, in.Body.Reason), string(in.Name),
-		pg.Eviction{ID: in.Body.ID, Priority: priorityOf(in.Body.Priority), Position: in.Body.Position})
+	if (in.Body.ID != 0) == (in.Body.Position != nil) {
+		return nil, fault.At("/position", "want either an id, or a position, from 0 at the head on")
+	}
+	e := pg.Eviction{ID: in.Body.ID, Priority: priorityOf(in.Body.Priority)}
+	if in.Body.Position != nil {
+		e.Position = *in.Body.Position
+	}
+	b, err := a.Store.Evict(ctx, by(ctx, in.Body.Reason), string(in.Name), e)
 	return a.answerBatch(b, err, http.StatusOK)
 }
 

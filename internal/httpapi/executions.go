@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
@@ -33,6 +34,26 @@ func (a *API) listExecutions(ctx context.Context, in *listExecutionsInput) (*exe
 		},
 		func(b *pg.Batch) int64 { return b.ID }, viewBatch)
 	return out, err
+}
+
+type retryExecutionInput struct {
+	Label string `path:"label" maxLength:"200"`
+	ID    string `path:"id" maxLength:"20"`
+}
+
+// retryExecution sends a batch that was not delivered to its domain again, under the same id (S4.14): 200, also where its
+// ttl is over meanwhile, and it has ended; 404; 409 "Messages are not retriable". Anybody may, as often as tick.
+func (a *API) retryExecution(ctx context.Context, in *retryExecutionInput) (*oneBatchOutput, error) {
+	id, err := (&oneBatchInput{ID: in.ID}).id()
+	if err != nil {
+		return nil, err
+	}
+	who := by(ctx, "")
+	if err := a.paced(who); err != nil {
+		return nil, err
+	}
+	b, err := a.Store.Resend(ctx, who, in.Label, id)
+	return a.answerBatch(b, err, http.StatusOK)
 }
 
 type grantInput struct {

@@ -17,6 +17,7 @@ type processorSettings struct {
 	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said."`
 	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
+	Within       string `json:"deliver_within,omitempty" example:"1m" doc:"Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes."`
 }
 
 // processorView is a processor as clients read it.
@@ -25,6 +26,7 @@ type processorView struct {
 	Owner            string        `json:"owner"`
 	Fair             bool          `json:"fair"`
 	TickInterval     string        `json:"tick_interval"`
+	Within           string        `json:"deliver_within"`
 	State            string        `json:"state" enum:"Active,Paused"`
 	Height           string        `json:"height" doc:"the block height of its domain: digits"`
 	High             int64         `json:"high" doc:"batches that stand in the line High"`
@@ -44,7 +46,8 @@ type starvingLine struct {
 }
 
 func viewProcessor(p *pg.Processor) processorView {
-	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(), State: "Active", Height: *digits(&p.Height),
+	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
+		Within: outbox.Duration(p.DeliverWithin).String(), State: "Active", Height: *digits(&p.Height),
 		High: p.Length[processor.High], Med: p.Length[processor.Med], Executing: ptr(p.Executing), PendingCallbacks: p.Waiting,
 		Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 	if p.Paused {
@@ -115,11 +118,16 @@ func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings
 	}
 	or(&s.TickInterval, "1s")
 	or(&s.Owner, by(ctx, "").Actor)
-	every, err := time.ParseDuration(s.TickInterval)
-	if err != nil || every < 0 || every > 24*time.Hour {
-		return nil, fault.At("/tick_interval", "tick_interval %q: want a duration such as \"1s\", from 0s to 24h", fault.Clip(s.TickInterval))
+	or(&s.Within, "0s")
+	every, err := upToADay("tick_interval", s.TickInterval)
+	if err != nil {
+		return nil, err
 	}
-	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every}, version)
+	within, err := upToADay("deliver_within", s.Within)
+	if err != nil {
+		return nil, err
+	}
+	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every, DeliverWithin: within}, version)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +136,14 @@ func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings
 		out.Status, out.Location = http.StatusCreated, "/processors/"+id
 	}
 	return out, err
+}
+
+func upToADay(name, s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > 24*time.Hour {
+		return 0, fault.At("/"+name, "%s %q: want a duration such as \"1s\", from 0s to 24h", name, fault.Clip(s))
+	}
+	return d, nil
 }
 
 type patchProcessorInput struct {
@@ -145,7 +161,8 @@ func (a *API) patchProcessor(ctx context.Context, in *patchProcessorInput) (*pro
 	if err := in.check(p.Version); err != nil {
 		return nil, err
 	}
-	raw, err := merged(processorSettings{Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String()}, in.RawBody)
+	raw, err := merged(processorSettings{Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
+		Within: outbox.Duration(p.DeliverWithin).String()}, in.RawBody)
 	if err != nil {
 		return nil, err
 	}

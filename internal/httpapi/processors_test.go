@@ -105,6 +105,9 @@ func TestBatchesArePutListedAndEvicted(t *testing.T) {
 	for _, query := range []string{"priority=Med&from=3&to=1", "priority=Med&to=6", "priority=High&from=1", "from=1", "priority=Med&result=executed"} {
 		d.refused(422, "invalid", "GET", "/processors/main/batches?"+query, "")
 	}
+	for _, which := range []string{`{}`, `{"priority": "Med"}`, `{"id": 1, "position": 0}`} { // nobody is evicted for want of a word
+		d.refused(422, "invalid", "POST", "/processors/main/evict", which)
+	}
 	if b := d.want(200, "POST", "/processors/main/evict", `{"priority": "Med", "position": 2, "reason": "no"}`); b.body["id"] != 5.0 ||
 		b.body["result"].(map[string]any)["kind"] != "removed_by_owner" {
 		t.Error(b.raw)
@@ -209,7 +212,7 @@ func TestAnAuthorizationSaysWhoMaySend(t *testing.T) {
 func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 	d := newPlant(t)
 	d.want(201, "PUT", "/processors/theirs", `{"owner": "ann"}`)
-	for path, body := range map[string]string{"batches": strings.Replace(addOne, `"main"`, `"theirs"`, 1), "evict": `{}`, "pause": "", "resume": ""} {
+	for path, body := range map[string]string{"batches": strings.Replace(addOne, `"main"`, `"theirs"`, 1), "evict": `{"id": 1}`, "pause": "", "resume": ""} {
 		if r := d.refused(403, "forbidden", "POST", "/processors/theirs/"+path, body); r.str("detail") != "Only authorization module can execute this action" {
 			t.Error(r.raw)
 		}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -17,7 +18,7 @@ type tickInput struct {
 
 type tickOutput struct {
 	Body struct {
-		Outcome string       `json:"outcome" enum:"rotated,executing,requeued,waiting,finished" doc:"rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback; finished: with a result"`
+		Outcome string       `json:"outcome" enum:"rotated,executing,requeued,waiting,finished" doc:"rotated: in its cooldown, to the back; executing: its execution has begun; requeued: its next action or try stands at the back; waiting: for a callback, or, not delivered in time, to be sent again; finished: with a result"`
 		Batch   batchView    `json:"batch"`
 		Result  *batchResult `json:"result"`
 	}
@@ -41,8 +42,8 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 		return nil, err
 	}
 	who := by(ctx, "")
-	if wait := a.ticks.take(who.Actor, time.Now()); wait > 0 {
-		return nil, fault.New(fault.Retry, "rate_limited", "actor %q ticks more than %d times a second", fault.Clip(who.Actor), a.Limits.Ticks).After(wait)
+	if err := a.paced(who); err != nil {
+		return nil, err
 	}
 	out, err := a.Store.Tick(ctx, who, string(in.Name))
 	if fault.CodeOf(err) == "busy" {
@@ -69,9 +70,18 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 	return tickAnswer(out)
 }
 
+// paced refuses an actor of a context that does too often what anybody may do.
+func (a *API) paced(who pg.By) error {
+	if wait := a.ticks.take(strconv.Itoa(int(who.Context))+" "+who.Actor, time.Now()); wait > 0 {
+		return fault.New(fault.Retry, "rate_limited", "actor %q ticks more than %d times a second", fault.Clip(who.Actor), a.Limits.Ticks).After(wait)
+	}
+	return nil
+}
+
 // stateOutcome is what an execution that has begun has led to.
 var stateOutcome = map[processor.State]string{
-	processor.Executing: pg.TickExecuting, processor.Queued: pg.TickRequeued, processor.WaitingCallback: pg.TickWaiting, processor.Done: pg.TickFinished,
+	processor.Executing: pg.TickExecuting, processor.Queued: pg.TickRequeued, processor.WaitingCallback: pg.TickWaiting,
+	processor.TimedOut: pg.TickWaiting, processor.Done: pg.TickFinished,
 }
 
 type confirmInput struct {

@@ -197,8 +197,8 @@ func (h *heldProcessor) authorization(ctx context.Context, t *txn, contextID int
 // Send puts a batch of an authorization at the back of its line, or says which rule forbids it (S4.12). Everything is
 // one commit: the batch, the count of what runs, and the call that is held for it. Two that send at once come one
 // after the other by the processor's lock, and so the last place below a limit is given once. The same request again is
-// answered with the batch that it made, and counts nothing.
-func (s *Store) Send(ctx context.Context, by By, label string, messages []processor.Message, once Once) (v *Batch, err error) {
+// answered with the batch that it made, and counts nothing. Of a remote domain it may be sent again until ttl is over.
+func (s *Store) Send(ctx context.Context, by By, label string, messages []processor.Message, ttl time.Duration, once Once) (v *Batch, err error) {
 	seen, err := s.Authorization(ctx, by.Context, label, by.Actor)
 	if err != nil {
 		return nil, err
@@ -222,6 +222,10 @@ func (s *Store) Send(ctx context.Context, by By, label string, messages []proces
 		if n := a.Actions.Subroutine().ExpirationTime; n != nil {
 			at := h.now.Add(time.Duration(*n) * time.Second)
 			v.Expiration = &at
+		}
+		if ttl > 0 {
+			at := h.now.Add(ttl)
+			v.TTL = &at
 		}
 		b := &pgx.Batch{}
 		if err := h.begin(ctx, t, b, v, processor.Enqueued, processor.Spot{}, by); err != nil {

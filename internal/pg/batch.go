@@ -33,7 +33,7 @@ type Batch struct {
 }
 
 const batchSelect = `SELECT b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
-		b.actions, b.messages, b.expiration_time, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
+		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
 		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at
 	FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
 
@@ -41,7 +41,7 @@ func scanBatch(row pgx.CollectableRow) (*Batch, error) {
 	v := &Batch{}
 	var r processor.Result
 	err := row.Scan(&v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
-		&v.Actions, &v.Messages, &v.Expiration, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
+		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
 		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)
 	if r.Kind != "" {
 		v.Result = &r
@@ -182,7 +182,7 @@ func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 	switch {
 	case st.State == processor.Done:
 		return h.end(ctx, t, b, v)
-	case st.State == processor.Queued && !rotated && st.From != "": // a callback that comes late finds nobody (S4.5)
+	case (st.State == processor.Queued || st.State == processor.TimedOut) && !rotated && st.From != "": // a callback that comes late finds nobody (S4.5)
 		b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
 	}
 	return nil
@@ -193,20 +193,20 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 	messages, _ := json.Marshal(v.Messages)
 	r := v.result()
 	b.Queue(`INSERT INTO postern.batch (batch_id, context_id, processor_id, authorization_id, label, initiator, by_owner, call_held, priority, actions, messages,
-			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at, request_key, request_hash)
-		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19
+			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at, request_key, request_hash, ttl)
+		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19, $20
 		FROM postern.processor p WHERE p.processor_id = $2`,
 		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
-		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash)
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash, v.TTL)
 }
 
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {
 	r := v.result()
 	b.Queue(`UPDATE postern.batch SET was = $2, state = $3, position = $4, retries = $5, cooldown_until = $6, cooldown_height = $7, run = $8, steps = $9,
-			result = nullif($10, ''), result_n = $11, result_reason = $12, result_retriable = $13, updated_at = $14
+			result = nullif($10, ''), result_n = $11, result_reason = $12, result_retriable = $13, updated_at = $14, delivered = $15
 		WHERE batch_id = $1 AND state = $2`,
 		v.ID, string(from), string(v.State), v.Index, v.Retries, v.CooldownUntil, v.CooldownHeight, v.Runs, v.steps,
-		string(r.Kind), r.N, r.Reason, r.Retriable, h.now)
+		string(r.Kind), r.N, r.Reason, r.Retriable, h.now, v.Delivered)
 }
 
 func (v *Batch) result() processor.Result {

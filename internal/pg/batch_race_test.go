@@ -50,7 +50,7 @@ func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
 	_, m := adding(1, false, nil)
 	held, finish := hold(p.s, 1)
 	sent, granted := make(chan error, 1), make(chan pg.Grant, 1)
-	go func() { _, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, pg.Once{}); sent <- err }()
+	go func() { _, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
 	<-held
 	go func() {
 		g, err := o.s.PutGrant(p.ctx, p.by, "pay", "ann", 2)

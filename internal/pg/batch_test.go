@@ -223,7 +223,7 @@ func (p *plant) authorize(label string, change func(*processor.Authorization)) {
 
 func (p *plant) send(actor, label string) (*pg.Batch, error) {
 	_, m := adding(1, false, nil)
-	return p.s.Send(p.ctx, p.as(actor), label, m, pg.Once{})
+	return p.s.Send(p.ctx, p.as(actor), label, m, 0, pg.Once{})
 }
 
 func (p *plant) count(label, actor string) (running int, spent int64) {
@@ -334,7 +334,7 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	a.Label, a.Mode.Permissionless = "fresh", true
 	a.Actions, _ = adding(1, false, nil)
 	for want, do := range map[string]func(s *pg.Store) error{
-		"call_limit": func(s *pg.Store) error { _, err := s.Send(p.ctx, p.as("ann"), "pay", m, pg.Once{}); return err },
+		"call_limit": func(s *pg.Store) error { _, err := s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
 		"in_use":     func(s *pg.Store) error { _, err := s.PutAuthorization(p.ctx, p.by, a, 0); return err },
 	} {
 		held, finish := hold(p.s, 1)

@@ -13,19 +13,20 @@ type DueProcessor struct {
 }
 
 // One look at all processors: of each what it executes, or else whether something stands in its lines, and what waits for
-// a callback, each by one read of an index; null where there is none of it. An execution is due when its transaction has
+// a callback or to be sent again, each by one read of an index; null where there is none of it. An execution is due when its transaction has
 // ended, or, after a second, when there is none: whoever ticked is still posting it, or died. (OFFSET 0: each is computed
 // once, and not again where it is used.)
 const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(d.overdue, false)
 	FROM postern.processor p CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
-	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing' OFFSET 0) x ON true
+	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at, b.delivered FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing' OFFSET 0) x ON true
 	CROSS JOIN LATERAL (SELECT CASE
-			WHEN x.batch_id IS NOT NULL THEN coalesce((SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day))
+			WHEN x.batch_id IS NOT NULL THEN coalesce((SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)) OR ` + undeliveredSQL + `
 				FROM postern.idempotency i WHERE i.context_id = p.context_id AND i.key = ':processor:' || x.batch_id || ':' || x.run), x.updated_at + interval '1 s' <= n.now)
 			WHEN EXISTS (SELECT FROM postern.batch_line l WHERE l.processor_id = p.processor_id AND l.length > 0)
 				THEN NOT p.paused AND p.tick_interval > '0' AND coalesce(p.ticked_at + p.tick_interval <= n.now, true) END AS due,
-		(SELECT bool_or(c.deadline < n.now OR coalesce(b.expiration_time < n.now, false)) FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
-			WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback') AS overdue OFFSET 0) d
+		(SELECT bool_or(w.over) FROM (SELECT c.deadline < n.now OR coalesce(b.expiration_time < n.now, false) AS over FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
+				WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'
+			UNION ALL SELECT b.ttl <= n.now FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out') w) AS overdue OFFSET 0) d
 	WHERE p.removed_at IS NULL AND (d.due IS NOT NULL OR d.overdue IS NOT NULL)`
 
 // ProcessorsDue lists the processors that have something to do now, and says how many have batches that have not ended.

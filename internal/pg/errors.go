@@ -100,6 +100,7 @@ var constraints = map[string]fault.Kind{
 	"one_staged_row_per_uid":        fault.Conflict,
 	"tick_interval_is_not_negative": fault.Invalid,
 	"height_is_not_negative":        fault.Invalid,
+	"deliver_within_not_negative":   fault.Invalid,
 	"one_processor_per_name":        fault.Conflict,
 	"line_is_high_or_med":           fault.Internal,
 	"length_is_not_negative":        fault.Internal,

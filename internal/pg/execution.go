@@ -110,8 +110,8 @@ func (s *Store) executesAtomically(ctx context.Context, contextID int32, a proce
 	return nil
 }
 
-// Advance brings on what needs no tick: an execution whose transaction has ended or was never posted, callbacks that
-// did not come in time, batches that expire while they wait for one. It works while the processor is paused, and in
+// Advance brings on what needs no tick: an execution whose transaction has ended, was never posted or is not taken in
+// time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends. It works while the processor is paused, and in
 // any number of processes at once: each change looks again behind the lock of the processor.
 func (s *Store) Advance(ctx context.Context, contextID int32, name string) error {
 	running, err := s.batches(ctx, ` WHERE p.context_id = $1 AND p.name = $2 AND b.state = 'Executing'`, contextID, name)
@@ -122,6 +122,9 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 		if err := s.look(ctx, contextID, v); err != nil {
 			return err
 		}
+	}
+	if err := s.endTTL(ctx, contextID, name); err != nil {
+		return err
 	}
 	rows, err := s.db(ctx).Query(ctx, `SELECT b.batch_id FROM postern.processor p JOIN postern.batch b ON b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'
 		JOIN postern.batch_callback c ON c.batch_id = b.batch_id CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
@@ -146,19 +149,26 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
 	var state, text string
-	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), '')
+	var late bool
+	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
+			`+undeliveredSQL+`
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
-		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3`, contextID, sub.UID, sub.Hash).Scan(&state, &text)
+		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id
+		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
+		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.now()).Scan(&state, &text, &late)
 	switch {
 	case err == pgx.ErrNoRows:
 		return s.repost(ctx, contextID, v)
 	case err != nil:
 		return known(err)
+	case late:
+		return s.takeBack(ctx, contextID, v)
 	case state == "":
 		return nil
-	}
-	if state == "DONE" {
+	case state == "DONE":
 		return s.finish(ctx, contextID, v, processor.Succeeded, "")
+	case state == "CANCELLED" && text == undelivered:
+		return s.finish(ctx, contextID, v, processor.Undelivered, text)
 	}
 	return s.finish(ctx, contextID, v, processor.Failed, text)
 }

@@ -17,15 +17,17 @@ type Processor struct {
 	Owner        string // the actor that may enqueue, insert, evict, pause and resume; "" for none
 	Fair         bool
 	TickInterval time.Duration // 0: it is ticked by hand
-	Paused       bool
-	Height       int64
-	Length       [2]int64 // of its lines, by priority
-	Executing    int64    // the batch that is being executed, 0 for none
-	Waiting      int      // batches that wait for a callback
-	Starving     *Starving
-	Version      int64
-	CreatedAt    time.Time
-	tickedAt     *time.Time
+	// DeliverWithin is how long a batch of a remote domain waits for somebody to take it (S4.14); 0: as long as it takes.
+	DeliverWithin time.Duration
+	Paused        bool
+	Height        int64
+	Length        [2]int64 // of its lines, by priority
+	Executing     int64    // the batch that is being executed, 0 for none
+	Waiting       int      // batches that wait for a callback
+	Starving      *Starving
+	Version       int64
+	CreatedAt     time.Time
+	tickedAt      *time.Time
 }
 
 // Starving says that Med waits because the batch at the head of High is in its cooldown (S4.10).
@@ -34,10 +36,10 @@ type Starving struct {
 	Since time.Time
 }
 
-const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.paused, p.height, p.version, p.created_at, p.ticked_at`
+const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.deliver_within, p.paused, p.height, p.version, p.created_at, p.ticked_at`
 
 func (p *Processor) fields() []any {
-	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
+	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.DeliverWithin, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
 }
 
 const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
@@ -100,10 +102,10 @@ func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version in
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at)
-			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()))
+		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at, deliver_within)
+			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7)
 			ON CONFLICT (context_id, name) DO UPDATE SET owner = excluded.owner, fair = excluded.fair, tick_interval = excluded.tick_interval,
-				removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now())
+				deliver_within = excluded.deliver_within, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now(), p.DeliverWithin)
 		b.Queue(`INSERT INTO postern.batch_line (processor_id, priority) SELECT p.processor_id, q FROM postern.processor p, unnest(ARRAY[0, 1]) q
 			WHERE p.context_id = $1 AND p.name = $2 ON CONFLICT DO NOTHING`, by.Context, p.Name)
 		s.audit(b, by, "put", "/processors/"+p.Name)
@@ -159,7 +161,8 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 		var n int64
 		b := &pgx.Batch{}
 		b.Queue(`SELECT (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Executing')
-			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Waiting_Callback')`, h.ID).
+			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Waiting_Callback')
+			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Timed_Out')`, h.ID).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 		if err := t.send(ctx, b); err != nil {
 			return err

@@ -14,7 +14,7 @@ const (
 	TickRotated   = "rotated"   // it cools, and stands at the back now
 	TickExecuting = "executing" // the worker is being called
 	TickRequeued  = "requeued"  // its next action, or its next try, waits at the back
-	TickWaiting   = "waiting"   // for its callback
+	TickWaiting   = "waiting"   // for its callback, or, when nobody could be reached, for whoever sends it again
 	TickFinished  = "finished"  // with a result
 )
 
@@ -31,7 +31,7 @@ func outcomeOf(st processor.Step) string {
 		return TickFinished
 	case st.State == processor.Executing:
 		return TickExecuting
-	case st.State == processor.WaitingCallback:
+	case st.State == processor.WaitingCallback, st.State == processor.TimedOut:
 		return TickWaiting
 	case st.From == processor.Queued:
 		return TickRotated

@@ -101,7 +101,7 @@ func TestAnActionIsRetriedByItself(t *testing.T) {
 		a.Actions, _ = adding(2, false, retries(5, time.Second))
 	})
 	_, m := adding(2, false, nil)
-	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, pg.Once{})
+	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{})
 	p.must(err)
 	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
 	for range 6 {

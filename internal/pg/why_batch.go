@@ -33,6 +33,8 @@ func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id i
 		err = x.executing(v)
 	case processor.WaitingCallback:
 		err = x.awaiting()
+	case processor.TimedOut:
+		x.undelivered()
 	default:
 		err = x.queued()
 	}
@@ -95,6 +97,16 @@ func (x *whyBatch) executing(v *Batch) error {
 	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal" // its end is about to be seen
 	x.w.Blockers = append(x.w.Blockers, core.Blockers...)
 	return nil
+}
+
+// undelivered says who may send it again, and until when.
+func (x *whyBatch) undelivered() {
+	levers := []Lever{{"POST", x.path() + "/evict", "admin"}}
+	if x.v.Label != "" {
+		levers = append([]Lever{{"POST", fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), "reader"}}, levers...)
+	}
+	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; whoever asks sends it again", x.p.DeliverWithin),
+		&NextStep{*x.v.TTL, "its ttl is over: it ends as a timeout"}, levers...)
 }
 
 func (x *whyBatch) awaiting() error {

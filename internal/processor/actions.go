@@ -2,8 +2,13 @@ package processor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -206,19 +211,52 @@ func (r *RetryLogic) validate(at string) error {
 	return r.Interval.validate(at + "/interval")
 }
 
-// Same says whether two JSON texts mean the same.
+// Same says whether two JSON texts mean the same: 100, 1e2 and 100.0 are one number, as they are to PostgreSQL, which
+// keeps what a configuration says in a spelling of its own.
 func Same(a, b json.RawMessage) bool {
-	return bytes.Equal(canonical(a), canonical(b))
+	v, err := decoded(a)
+	w, err2 := decoded(b)
+	if err != nil || err2 != nil {
+		return bytes.Equal(a, b)
+	}
+	return equal(v, w)
 }
 
-// canonical is JSON with sorted keys and no space. Numbers keep the spelling they came in.
-func canonical(text json.RawMessage) []byte {
+func decoded(text json.RawMessage) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return text
+	return v, d.Decode(&v)
+}
+
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && value(a) == value(b)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, equal)
 	}
-	out, _ := json.Marshal(v)
-	return out
+	return a == b
+}
+
+// value is a number exactly: its sign, its digits without zeros at both ends, and the power of ten.
+func value(n json.Number) string {
+	digits, exponent, _ := strings.Cut(strings.ToLower(string(n)), "e")
+	digits, negative := strings.CutPrefix(digits, "-")
+	whole, fraction, _ := strings.Cut(digits, ".")
+	power, err := strconv.ParseInt(cmp.Or(exponent, "0"), 10, 32)
+	if err != nil { // no column takes it
+		return string(n)
+	}
+	power -= int64(len(fraction))
+	all := strings.TrimLeft(whole+fraction, "0")
+	digits = strings.TrimRight(all, "0")
+	if digits == "" {
+		return "0"
+	}
+	return fmt.Sprintf("%v %s e%d", negative, digits, power+int64(len(all)-len(digits)))
 }

@@ -14,6 +14,7 @@ type State string
 const (
 	Queued          State = "Queued"
 	Executing       State = "Executing"
+	TimedOut        State = "Timed_Out"
 	WaitingCallback State = "Waiting_Callback"
 	Done            State = "Done"
 )
@@ -29,6 +30,9 @@ const (
 	Succeeded        Event = "Succeeded"
 	Failed           Event = "Failed"
 	ResultLost       Event = "ResultLost"
+	Undelivered      Event = "Undelivered"
+	Retried          Event = "Retried"
+	TTLOver          Event = "TTLOver"
 	CallbackReceived Event = "CallbackReceived"
 	CallbackDeadline Event = "CallbackDeadline"
 	Expiry           Event = "Expiry"
@@ -38,8 +42,8 @@ const (
 // Machine is the life of a batch as S4.5 tells it, row by row.
 var Machine = machine.Table{
 	Name: "batch", Seed: "4-processor.md", Initial: string(Queued), Terminal: []string{string(Done)},
-	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(CallbackReceived),
-		string(CallbackDeadline), string(Expiry), string(Evicted)},
+	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Undelivered), string(Retried),
+		string(TTLOver), string(CallbackReceived), string(CallbackDeadline), string(Expiry), string(Evicted)},
 	Rules: []machine.Rule{
 		rule(machine.Start, Enqueued, "expired", Done, "result_expired"),
 		rule(machine.Start, Enqueued, "", Queued, "to_back"),
@@ -54,6 +58,11 @@ var Machine = machine.Table{
 		rule(Executing, Failed, "retries_left", Queued, "count_retry", "to_back"),
 		rule(Executing, Failed, "", Done, "result_failed"),
 		rule(Executing, ResultLost, "", Done, "result_unexpected"),
+		rule(Executing, Undelivered, "ttl_lasts", TimedOut, "result_timeout"),
+		rule(Executing, Undelivered, "", Done, "result_timeout"),
+		rule(TimedOut, Retried, "ttl_lasts", Queued, "in_process", "to_back"),
+		rule(TimedOut, Retried, "", Done, "result_timeout"),
+		rule(TimedOut, TTLOver, "", Done, "result_timeout"),
 		rule(WaitingCallback, CallbackReceived, "wrong_with_retries_left", Queued, "count_retry", "to_back"),
 		rule(WaitingCallback, CallbackReceived, "wrong", Done, "result_failed"),
 		rule(WaitingCallback, CallbackReceived, "more_left", Queued, "next_action", "to_back"),
@@ -63,6 +72,7 @@ var Machine = machine.Table{
 		rule(WaitingCallback, Expiry, "expired", Done, "result_expired"),
 		rule(Queued, Evicted, "", Done, "result_removed"),
 		rule(WaitingCallback, Evicted, "", Done, "result_removed"),
+		rule(TimedOut, Evicted, "", Done, "result_removed"),
 	},
 }
 
@@ -78,12 +88,14 @@ type Batch struct {
 	Actions    Actions
 	Messages   []Message
 	Expiration *time.Time
+	TTL        *time.Time // until when it may be sent again after it was not delivered; nil: never (S4.14)
+	Delivered  bool       // a worker has taken something of it
 
 	Index          int // the action that is next, or being executed, or waits for its callback
 	Retries        int // of that action; of an atomic batch, as a whole
 	CooldownUntil  *time.Time
 	CooldownHeight *int64
-	Result         *Result // of one that is Done
+	Result         *Result // of one that is Done, or Timed_Out
 }
 
 // Facts is what a decision about a batch knows besides the batch.
@@ -124,6 +136,7 @@ var guards = map[string]func(b *Batch, f Facts) bool{
 	"confirmation": func(b *Batch, _ Facts) bool { return b.Actions.Confirmation(b.Index) != nil },
 	"more_left":    func(b *Batch, _ Facts) bool { return b.Actions.Atomic == nil && b.Index+1 < len(b.Messages) },
 	"retries_left": func(b *Batch, _ Facts) bool { return b.retriesLeft() },
+	"ttl_lasts":    func(b *Batch, f Facts) bool { return b.TTL != nil && f.Now.Before(*b.TTL) },
 	"wrong":        func(_ *Batch, f Facts) bool { return f.Wrong },
 	"wrong_with_retries_left": func(b *Batch, f Facts) bool {
 		return f.Wrong && b.retriesLeft()
@@ -143,7 +156,9 @@ var effects = map[string]func(s *Step, f Facts){
 	"result_unexpected": func(s *Step, f Facts) {
 		s.end(Result{Kind: UnexpectedError, N: s.done(), Reason: f.Error})
 	},
-	"result_failed": func(s *Step, f Facts) { s.fail(f) },
+	"result_timeout": func(s *Step, _ Facts) { s.end(Result{Kind: Timeout, Retriable: s.State == TimedOut}) },
+	"in_process":     func(s *Step, _ Facts) { s.Result = nil },
+	"result_failed":  func(s *Step, f Facts) { s.fail(f) },
 }
 
 // Decide says what an event does to a batch. Outcomes: a step, to be stored with its move; a Conflict
@@ -156,6 +171,8 @@ func (b Batch) Decide(on Event, f Facts) (Step, error) {
 	s := Step{Batch: b, From: b.State, On: on}
 	s.State = State(r.To)
 	switch on {
+	case Succeeded, Failed:
+		s.Delivered = true
 	case CallbackReceived:
 		f.Error = textWrongCallback
 	case CallbackDeadline:

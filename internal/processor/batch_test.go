@@ -95,6 +95,7 @@ func TestABatchGoesAsItsTableSays(t *testing.T) {
 	whole := three(true, number(2), blocks)
 	free := three(true, nil, seconds)
 	plain := func(b Batch) Batch { b.Actions.Atomic = &Subroutine{Functions: b.Actions.Atomic.Functions}; return b }
+	lasts := func(b Batch) Batch { b.TTL = after(time.Microsecond); return b }
 	late := func(b Batch) Batch { b.Expiration = after(-time.Microsecond); return b }
 	for _, c := range []struct {
 		name  string
@@ -129,6 +130,12 @@ func TestABatchGoesAsItsTableSays(t *testing.T) {
 			Result{Kind: PartiallyExecuted, N: 2, Reason: "callback timed out"}},
 		{"expired while waiting", late(in(open, WaitingCallback, 2, 0)), Expiry, Facts{}, Done, Away, 2, Result{Kind: Expired, N: 2}},
 		{"evicted", in(open, Queued, 1, 0), Evicted, Facts{}, Done, Away, 1, Result{Kind: RemovedByOwner}},
+		{"not delivered", lasts(in(open, Executing, 0, 0)), Undelivered, Facts{}, TimedOut, Away, 0, Result{Kind: Timeout, Retriable: true}},
+		{"not delivered, without ttl", in(open, Executing, 0, 0), Undelivered, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
+		{"sent again", lasts(in(open, TimedOut, 0, 0)), Retried, Facts{}, Queued, Back, 0, Result{}},
+		{"sent again too late", in(open, TimedOut, 0, 0), Retried, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
+		{"not sent again", in(open, TimedOut, 0, 0), TTLOver, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
+		{"evicted while it may be sent again", lasts(in(open, TimedOut, 0, 0)), Evicted, Facts{}, Done, Away, 0, Result{Kind: RemovedByOwner}},
 		{"evicted while waiting", in(open, WaitingCallback, 2, 0), Evicted, Facts{}, Done, Away, 2, Result{Kind: RemovedByOwner}},
 	} {
 		c.f.Now = noon
@@ -144,7 +151,7 @@ func TestABatchGoesAsItsTableSays(t *testing.T) {
 		if st.State != c.to || st.Move != c.move || st.Index != c.index || got != c.want {
 			t.Errorf("%s: %s, move %d, index %d, %+v; want %s, %d, %d, %+v", c.name, st.State, st.Move, st.Index, got, c.to, c.move, c.index, c.want)
 		}
-		if (st.Result != nil) != (st.State == Done) {
+		if (st.Result != nil) != (st.State == Done || st.State == TimedOut) {
 			t.Errorf("%s: a result comes with the end: %+v in %s", c.name, st.Result, st.State)
 		}
 	}
@@ -204,6 +211,28 @@ func TestACallIsBurnedByWhatWasDone(t *testing.T) {
 		want := k == Executed || k == PartiallyExecuted || k == RemovedByOwner
 		if (Result{Kind: k}).Burns() != want {
 			t.Errorf("%s burns its call: want %v", k, want)
+		}
+	}
+}
+
+func TestJSONIsTheSameWhateverItsSpelling(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"n": 1e2, "a": [1.0, -0]}`, `{"a":[1,0],"n":100}`, true},
+		{`123456789012345678901234567890`, `1.2345678901234567890123456789E+29`, true},
+		{`1e-3`, `0.001`, true},
+		{`1`, `-1`, false},
+		{`12`, `120`, false},
+		{`1e999999999999`, `1e99999999999`, false},
+		{`1`, `"1"`, false},
+		{`{"a":null}`, `{}`, false},
+		{`[1,2]`, `[2,1]`, false},
+		{`"\u0041"`, `"A"`, true},
+	} {
+		if Same(json.RawMessage(c.a), json.RawMessage(c.b)) != c.same {
+			t.Errorf("%s and %s: want same %v", c.a, c.b, c.same)
 		}
 	}
 }

@@ -11,7 +11,7 @@ const (
 	PartiallyExecuted ResultKind = "partially_executed" // N actions were executed: Reason
 	RemovedByOwner    ResultKind = "removed_by_owner"
 	Expired           ResultKind = "expired"          // after N actions
-	Timeout           ResultKind = "timeout"          // it could not be brought to its domain: Retriable
+	Timeout           ResultKind = "timeout"          // it was not delivered to its domain in time; Retriable while its ttl lasts
 	UnexpectedError   ResultKind = "unexpected_error" // nobody knows any more how its last execution ended: Reason
 )
 

@@ -37,7 +37,7 @@ func init() { // the functions name commands in their errors
 		"channel": channel, "send": send, "receive": receive, "ack": judge(true), "nack": judge(false), "retrier": retrier, "sweeper": sweeper, "tend": tend,
 
 		// processors
-		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "tick": tick, "advance": advance,
+		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "resend": resend, "tick": tick, "advance": advance,
 		"confirm": confirm,
 		// the leader
 		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,

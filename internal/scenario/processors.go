@@ -19,9 +19,13 @@ func (s *story) as(c *command) pg.By {
 	return by
 }
 
-// aProcessor: processor NAME [owner=] [fair=true]. It is ticked by hand.
+// aProcessor: processor NAME [owner=] [fair=true] [within=30s]. It is ticked by hand.
 func aProcessor(s *story, c *command, _ say) error {
-	_, err := s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true"}, 0)
+	within, err := time.ParseDuration(c.option("within", "0s"))
+	if err != nil {
+		return err
+	}
+	_, err = s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within}, 0)
 	return err
 }
 
@@ -195,10 +199,28 @@ func authorize(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// sends: batch LABEL MESSAGE... [by=]. Sends a batch through an authorization.
+// sends: batch LABEL MESSAGE... [by=] [ttl=1h]. Sends a batch through an authorization.
 func sendsBatch(s *story, c *command, _ say) error {
 	label := c.word()
-	_, err := s.store.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), pg.Once{})
+	ttl, err := time.ParseDuration(c.option("ttl", "0s"))
+	if err != nil {
+		return err
+	}
+	_, err = s.store.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), ttl, pg.Once{})
+	return err
+}
+
+// resend: resend LABEL ID [by=]. Sends a batch again that was not delivered.
+func resend(s *story, c *command, say say) error {
+	label := c.word()
+	id, err := strconv.ParseInt(c.word(), 10, 64)
+	if err != nil {
+		return err
+	}
+	v, err := s.store.Resend(s.ctx, s.as(c), label, id)
+	if err == nil {
+		say("%s", s.batch(v))
+	}
 	return err
 }
 
@@ -261,6 +283,9 @@ func (s *story) batch(v *pg.Batch) string {
 	line := fmt.Sprintf("batch %d %s%s", v.ID, v.State, fields("index", v.Index, "retries", v.Retries, "cools", cools))
 	if r := v.Result; r != nil {
 		line += fmt.Sprintf(" %s(%d)", r.Kind, r.N)
+		if r.Retriable {
+			line += " retriable"
+		}
 		if r.Reason != "" {
 			line += " " + r.Reason
 		}

@@ -57,7 +57,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	tick(done)
-	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
+	_, err = s.Send(ctx, by, "pay", m, 0, pg.Once{})
 	ok(t, err)
 	tick(done)
 	tick(outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: "no"})
@@ -66,7 +66,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	_, err = s.Tick(ctx, by, "main")
 	ok(t, err)
-	_, err = s.Send(ctx, by, "pay", m, pg.Once{})
+	_, err = s.Send(ctx, by, "pay", m, 0, pg.Once{})
 	ok(t, err)
 	return s.Pool()
 }

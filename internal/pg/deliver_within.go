@@ -1,0 +1,102 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// undelivered is why the transaction of an execution is taken back, and what its batch says of that.
+const undelivered = "not delivered in time"
+
+// undeliveredSQL says whether the execution of the batch x of a processor p is to be taken back (S4.14): its domain has a
+// limit, that is over, no worker has ever taken anything of the batch, and the transaction i still waits: no
+// worker has it. What is out, or may be, is never taken back; the core finds out about it.
+const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated_at + p.deliver_within <= n.now
+	AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = i.queue_id AND q.cur_seq IS NULL AND q.head_seq <= q.tail_seq)`
+
+// takeBack cancels an execution that nobody took in time, and so says that it was not delivered. The cancel looks again
+// behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on.
+func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
+	id, err := s.ByUID(ctx, contextID, v.runUID())
+	if err == nil {
+		_, err = s.Cancel(ctx, By{Context: contextID, Via: "tick", Reason: undelivered}, id)
+	}
+	if fault.KindOf(err) == fault.Conflict {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.finish(ctx, contextID, v, processor.Undelivered, undelivered)
+}
+
+// endTTL ends the batches of a processor that were not delivered, and that nobody sent again while their ttl lasted.
+func (s *Store) endTTL(ctx context.Context, contextID int32, name string) error {
+	over, err := s.batches(ctx, ` WHERE p.context_id = $1 AND p.name = $2 AND b.state = 'Timed_Out' AND b.ttl <= coalesce($3::timestamptz, clock_timestamp())
+		ORDER BY b.batch_id LIMIT 100`, contextID, name, s.now())
+	if err != nil {
+		return err
+	}
+	for _, v := range over {
+		err := s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
+			v, err := h.one(ctx, t, v.ID)
+			if err != nil {
+				return err
+			}
+			if v.State != processor.TimedOut { // it was sent again, or evicted, meanwhile
+				return t.rollback(ctx)
+			}
+			_, err = h.bringOn(ctx, t, v, processor.TTLOver, By{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Resend sends a batch that was not delivered again, under its id (S4.14): it stands at the back of its line. Anyone
+// may. Outcomes: the batch, Queued, or, when its ttl is over, ended as Timeout(false); NotFound; Conflict
+// "Messages are not retriable" for any other.
+func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *Batch, err error) {
+	found, err := s.batches(ctx, ` WHERE b.batch_id = $1 AND b.context_id = $2 AND b.label = $3`, id, by.Context, label)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fault.New(fault.NotFound, "not_found", "authorization %q has no execution %d", fault.Clip(label), id)
+	}
+	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *txn, h *heldProcessor) error {
+		if v, err = h.one(ctx, t, id); err != nil {
+			return err
+		}
+		if v.State != processor.TimedOut {
+			return fault.New(fault.Conflict, "wrong_state", "Messages are not retriable").With("state", string(v.State))
+		}
+		_, err := h.bringOn(ctx, t, v, processor.Retried, by)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// bringOn decides what an event does to a batch, stores that, and commits.
+func (h *heldProcessor) bringOn(ctx context.Context, t *txn, v *Batch, on processor.Event, by By) (processor.Step, error) {
+	st, err := v.Decide(on, h.facts())
+	if err != nil {
+		return st, err
+	}
+	b := &pgx.Batch{}
+	if err := h.store(ctx, t, b, v, change{step: st, actor: by.Actor, reason: by.Reason}); err != nil {
+		return st, err
+	}
+	h.saveLines(b)
+	return st, t.commit(ctx, b)
+}
