@@ -213,7 +213,7 @@ func TestEachSweepHasItsPicture(t *testing.T) {
 
 func TestWhatEndsIsCountedInTheWindowOfItsMiddle(t *testing.T) {
 	const s = time.Second
-	free, points := windows([]stretch{{0, 100, 2 * s}, {-3 * s, 100, 2 * s}, {2 * s, 30, 2 * s}, {11 * s, 60, 4 * s}, {40 * s, 90, 10*s + 1}, {41 * s, 10, s}})
+	free, points := windows([]stretch{{-12 * s, 900, 2 * s}, {0, 100, 2 * s}, {-3 * s, 100, 2 * s}, {2 * s, 30, 2 * s}, {11 * s, 60, 4 * s}, {40 * s, 90, 10*s + 1}, {41 * s, 10, s}})
 	want := []Point{{10, 15}, {40, 9}, {50, 10}}
 	if free != 50 || !slices.Equal(points, want) {
 		t.Errorf("free %g, held %v; want 50 and %v", free, points, want)

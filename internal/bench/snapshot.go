@@ -73,19 +73,24 @@ func (b *Bench) hold(ctx context.Context) (func(), error) {
 	}, nil
 }
 
-// stretch is a piece of a run: n transactions in a time, ending at a second of the run.
+// stretch is a piece of a run: n transactions in a time, ending so long after the transaction began that is held;
+// below zero it ended before.
 type stretch struct {
 	end  time.Duration
 	n    int
 	took time.Duration
 }
 
-// windows puts stretches together by when their middle was, from zero on; those that ended before are one.
+// windows puts stretches together by when their middle was, from zero on. What is free is a window as well, the
+// last one before: a process that has just begun is not what the others are compared with.
 func windows(list []stretch) (free float64, points []Point) {
 	var n, took []float64
 	var freeN, freeTook float64
 	for _, s := range list {
 		if s.end <= 0 {
+			if s.end-s.took/2 < -window {
+				continue
+			}
 			freeN, freeTook = freeN+float64(s.n), freeTook+s.took.Seconds()
 			continue
 		}
@@ -299,6 +304,9 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 		if err := p.Go(); err != nil {
 			return err
 		}
+		if _, _, err := b.await(ctx, s, 1); err != nil {
+			return err
+		}
 		ended := func() (n int, err error) {
 			err = b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&n)
 			return n, err
@@ -316,16 +324,16 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 				if err != nil {
 					return err
 				}
-				var end time.Duration
-				if held {
-					end = time.Since(from)
+				end := time.Since(from)
+				if !held {
+					end = min(end-length, 0)
 				}
 				list = append(list, stretch{end, n - before, time.Since(began)})
 				before = n
 			}
 			return nil
 		}
-		if err := look(b.Free, false, start); err != nil {
+		if err := look(b.Free, false, time.Now()); err != nil {
 			return err
 		}
 		release, err := b.hold(ctx)
