@@ -20,49 +20,6 @@ type Room struct {
 	Takes func(typ string) bool
 }
 
-// openLane is a lane with work whose gates are open.
-type openLane struct {
-	id         int32
-	kind       string
-	dispatcher int32
-	pool       int32
-	sender     int32
-	probe      bool
-	poolOf     int32 // of the dispatcher
-	free       int   // senders that it could take now, by a look without locks
-}
-
-// openLanesSQL walks from lane to lane along the key of ready, so that its cost is the number of lanes
-// with work, not of queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and
-// a held exclusive lane are closed; so is one whose senders all lie in a paused pool.
-const openLanesSQL = `
-WITH RECURSIVE l(lane) AS (
-	(SELECT lane FROM postern.ready ORDER BY lane LIMIT 1)
-	UNION ALL
-	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM l WHERE l.lane IS NOT NULL
-)
-SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
-	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
-	CASE WHEN d.pool_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
-		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
-			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp()))
-			AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused) LIMIT $2) f) END
-FROM l JOIN postern.lane n ON n.lane_id = l.lane
-LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
-WHERE n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
-	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
-	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
-LIMIT 1000`
-
-// candidatesSQL locks the queues that stand first in a lane. What the ready row says is compared with
-// the locked row, since another claim may have taken and given back the queue after our snapshot: its
-// entered_at has risen then.
-const candidatesSQL = ` FROM (SELECT r.prio, r.since, r.queue_id FROM postern.ready r WHERE r.lane = $1 ORDER BY r.prio, r.since LIMIT $2) r
-	JOIN postern.queue q ON q.queue_id = r.queue_id
-	WHERE q.node_id IS NULL AND (q.prio, q.entered_at) = (r.prio, r.since)
-		AND CASE WHEN $3 THEN q.phase NOT IN ('IDLE', 'READY', 'HELD') ELSE q.phase = 'READY' AND q.lane = $1 AND NOT q.paused END
-	ORDER BY r.prio, r.since FOR UPDATE OF q SKIP LOCKED`
-
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
 	WHERE (s.pool_id = $1 OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
@@ -140,6 +97,7 @@ type claim struct {
 	room  Room
 	alive bool
 	left  bool // somebody waits for a sender that is not free
+	look  look
 
 	lanes      []*openLane
 	candidates map[int32][]*queueRow
@@ -155,16 +113,8 @@ type claim struct {
 func (c *claim) openLanes(ctx context.Context) error {
 	c.candidates = map[int32][]*queueRow{}
 	b := &pgx.Batch{}
-	b.Queue(openLanesSQL, c.s.now(), c.room.Total).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			l := &openLane{}
-			if err := rows.Scan(&l.id, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf, &l.free); err != nil {
-				return err
-			}
-			c.lanes = append(c.lanes, l)
-		}
-		return rows.Err()
-	})
+	c.look = c.s.fronts.look(c.s.now() != nil)
+	c.findLanes(b)
 	b.Queue(`SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR SHARE SKIP LOCKED`, c.node.ID, c.node.Epoch).
 		Query(func(rows pgx.Rows) error {
 			c.alive = rows.Next()
@@ -174,14 +124,15 @@ func (c *claim) openLanes(ctx context.Context) error {
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
 			if d := c.s.conf.view.Load().byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) {
-				c.lockLane(b, l, min(c.room.Total, c.room.Slots(d)))
+				c.lockLane(b, l, c.look.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
-		c.s.readNow(b, &c.e.now)
 	}
+	c.s.readNow(b, &c.e.now)
 	if err := c.t.send(ctx, b); err != nil {
 		return err
 	}
+	c.s.fronts.seen(c.look, c.lanes, c.e.now)
 	var known []*openLane
 	for _, l := range c.lanes {
 		if l.kind != "exclusive" {
@@ -218,19 +169,6 @@ func (c *claim) openLanes(ctx context.Context) error {
 // plain says whether nothing but room is needed to take what stands in the lane.
 func (l *openLane) plain() bool {
 	return l.kind != "resume" && l.kind != "exclusive" && l.kind != "sender" && l.pool == 0 && l.poolOf == 0 && !l.probe
-}
-
-// lockLane locks at most n of the queues that stand first in a lane.
-func (c *claim) lockLane(b *pgx.Batch, l *openLane, n int) {
-	if n <= 0 {
-		return
-	}
-	b.Queue("SELECT "+queueSelect+candidatesSQL, l.id, n, l.kind == "resume").Query(func(rows pgx.Rows) error {
-		var list []*queueRow
-		err := collectQueues(rows, &list)
-		c.candidates[l.id] = list
-		return err
-	})
 }
 
 // lock takes what might be claimed: more than can be used, so that one round trip serves all lanes.
@@ -271,7 +209,7 @@ func (c *claim) lock(ctx context.Context) error {
 					return rows.Err()
 				})
 		}
-		c.lockLane(b, l, n)
+		c.lockLane(b, l, l.front, n)
 	}
 	if b.Len() == 0 {
 		return nil

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -42,3 +43,15 @@ const PlaceSQL = placeSQL
 
 // Distrust makes the next settlements read the rows.
 func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }
+
+// LockSQL is the statement that locks queues; FromFronts lets claims read ready from where they found it, for an hour or no more.
+var LockSQL = "SELECT q.queue_id" + lockQueuesSQL
+
+func (s *Store) FromFronts(on bool) {
+	s.fronts.mu.Lock()
+	defer s.fronts.mu.Unlock()
+	s.fronts.next = time.Now()
+	if on {
+		s.fronts.next = s.fronts.next.Add(time.Hour)
+	}
+}

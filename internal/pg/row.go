@@ -246,7 +246,23 @@ func queueArgs(rows []*queueRow, which uint64) []any {
 
 // lockQueues locks the queues of ids in the order of their ids and returns those that exist. It waits
 // for whoever holds one.
-const lockQueuesSQL = ` FROM postern.queue q WHERE q.queue_id = ANY ($1) ORDER BY q.queue_id FOR UPDATE`
+var lockQueuesSQL = lockingQueues("")
+
+// lockingQueues is lockQueuesSQL with what to do about rows that are locked: nothing, which waits, or SKIP LOCKED.
+func lockingQueues(skip string) string {
+	return " FROM (SELECT DISTINCT id AS queue_id FROM unnest($1::bigint[]) id ORDER BY id) n" + newestQueue("", skip)
+}
+
+// newestQueue locks the row q of the queue n.queue_id, one row of n after the other. While some session holds an old
+// snapshot, the key leads to every version of the row that does not share a page with the one before, each with a
+// look at its page; PostgreSQL keeps them in the order of their pages, and new versions go to new pages. So the key
+// is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on
+// the order: it only says how soon it is found. Two comparisons stand for one, since of one that is equal PostgreSQL knows
+// that there is nothing to order.
+func newestQueue(and, skip string) string {
+	return ` CROSS JOIN LATERAL (SELECT * FROM postern.queue q WHERE q.queue_id <= n.queue_id AND q.queue_id >= n.queue_id` + and + `
+		ORDER BY q.queue_id DESC LIMIT 1 FOR UPDATE ` + skip + `) q`
+}
 
 func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
 	b.Queue("SELECT "+queueSelect+lockQueuesSQL, ids).Query(func(rows pgx.Rows) error {

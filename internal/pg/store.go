@@ -37,8 +37,9 @@ type Store struct {
 	moving    sync.Mutex                  // held while the clock is moved
 	rippling  atomic.Bool                 // an end has not reached all its dependents
 	lately    atomic.Pointer[[]*openLane] // had work when it last claimed, and need nothing but room
-	forgetful atomic.Int32                // for so many settlements what leases remember is not relied on
-	broken    sync.Map                    // ids of queues whose head has no body
+	fronts    fronts
+	forgetful atomic.Int32 // for so many settlements what leases remember is not relied on
+	broken    sync.Map     // ids of queues whose head has no body
 	names     names
 	compiled  compiled // definitions of tools
 	epoch     int

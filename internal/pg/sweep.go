@@ -29,7 +29,7 @@ func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, e
 		}
 		rows := map[int64]*queueRow{}
 		b = &pgx.Batch{}
-		b.Queue("SELECT "+queueSelect+lockQueuesSQL+" SKIP LOCKED", ids).Query(func(r pgx.Rows) error { return scanQueues(r, rows) })
+		b.Queue("SELECT "+queueSelect+lockingQueues("SKIP LOCKED"), ids).Query(func(r pgx.Rows) error { return scanQueues(r, rows) })
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
