@@ -6,7 +6,14 @@ import (
 	"time"
 )
 
-// Days that a run of retention drops, and how many posts a second it wants at most.
+// retentions are how many days a run makes and drops: one, as a process does once a day; and as many in a few seconds as
+// it would in as many days.
+var retentions = []struct {
+	name string
+	days int
+}{{"retention", 1}, {"retention-5-days", oldDays}, {"retention-at-rest", 0}}
+
+// Days that lie there before a run of retention, and how many posts a second it wants at most.
 const (
 	oldDays    = 5
 	retainRate = 5000
@@ -15,8 +22,8 @@ const (
 // rowsPerDay is how full an old day is: over all of them it is the first level of a backlog.
 func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
-// retention measures what transactions wait for while days are made and dropped beside them, and while they
-// are not, in turns: at half of what the same processes can carry, which is measured first.
+// retention measures what transactions wait for while days are made and dropped beside them, one or five, and
+// while none are, in turns: at half of what the same processes can carry, which is measured first.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	roles := []string{RoleWork, RoleServe}
 	queues := max(b.Queues/b.Connections, 1) * b.Connections
@@ -26,35 +33,36 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	}
 	b.told("retention (capacity)", 0, full)
 	rate := min(retainRate, full.rate()/2)
-	names := []string{"retention", "retention-at-rest"}
-	trials := make([][]*trial, len(names))
+	trials := make([][]*trial, len(retentions))
 	for i := range b.Runs {
-		for k := range names {
-			j := (i + k) % len(names)
+		for k := range retentions {
+			j := (i + k) % len(retentions)
+			name, days := retentions[j].name, retentions[j].days
 			other, drop, err := b.fork(ctx, "retention") // what is dropped does not come again
 			if err != nil {
 				return nil, err
 			}
 			o := &schedule{rate: rate, n: max(int(rate*b.Length.Seconds()), 1), connections: b.Connections, queues: queues, before: other.oldDays}
-			if j == 0 {
-				o.beside = other.days
+			if days > 0 {
+				o.beside = func(ctx context.Context) error { return other.days(ctx, days) }
 			}
 			t, err := other.latency(ctx, o, roles...)
 			drop()
 			if err != nil {
-				return nil, fmt.Errorf("%s, run %d of %d: %w", names[j], i+1, b.Runs, err)
+				return nil, fmt.Errorf("%s, run %d of %d: %w", name, i+1, b.Runs, err)
 			}
-			b.toldTimes(names[j], i, t)
+			b.toldTimes(name, i, t)
 			trials[j] = append(trials[j], t)
 		}
 	}
 	longest := func(t *trial) float64 { return t.times["post_to_call"].max.Seconds() }
-	for j, name := range names {
-		r := b.summary(name, "postern", trials[j])
+	rest := trials[len(trials)-1]
+	for j, way := range retentions {
+		r := b.summary(way.name, "postern", trials[j])
 		r.timed(trials[j], "post_to_call", "post")
-		r.Settings["posts_per_s"], r.Settings["days"], r.Settings["rows_per_day"] = round(rate), oldDays, b.rowsPerDay()
-		if j == 0 {
-			r.compare("longest_to_at_rest", trials[0], trials[1], longest)
+		r.Settings["posts_per_s"], r.Settings["days"], r.Settings["rows_per_day"] = round(rate), way.days, b.rowsPerDay()
+		if way.days > 0 {
+			r.compare("longest_to_at_rest", trials[j], rest, longest)
 		}
 		all = append(all, r)
 	}
@@ -74,14 +82,14 @@ func (b *Bench) oldDays(ctx context.Context) error {
 	return nil
 }
 
-// days makes a day ahead and drops one that has ended, again and again over the length of a run.
-func (b *Bench) days(ctx context.Context) error {
+// days makes a day ahead and drops one that has ended, n times over the length of a run.
+func (b *Bench) days(ctx context.Context, n int) error {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
-	for k := range oldDays {
+	for k := range n {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(b.Length / (oldDays + 1)):
+		case <-time.After(b.Length / time.Duration(n+1)):
 		}
 		if _, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4+k)); err != nil {
 			return err

@@ -35,7 +35,7 @@ type Sizes struct {
 
 // DefaultSizes are those that the figures of this project are made with.
 var DefaultSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Waiting: 10000, Finished: []int{1000000, 10000000}, Behind: 10000000,
-	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000}
+	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "1000x10" + inTurns, "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000}
 
 // Validate says which size nothing can be measured with, by the name of its flag.
 func (s Sizes) Validate() error {
