@@ -32,7 +32,7 @@ type Config struct {
 
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
 	Types           []string       `env:"POSTERN_TYPES" group:"work" help:"transaction types to work on, with commas between (all)"`
-	Concurrency     int            `env:"POSTERN_CONCURRENCY" envDefault:"256" group:"work" help:"most calls to workers at a time"`
+	Concurrency     int            `env:"POSTERN_CONCURRENCY" envDefault:"1000" group:"work" help:"most calls to workers at a time"`
 	LeaseTTL        time.Duration  `env:"POSTERN_LEASE_TTL" envDefault:"10s" group:"work" help:"a process silent for so long loses its queues"`
 	Retention       Days           `env:"POSTERN_RETENTION" envDefault:"keep" group:"work" help:"days that what has ended stays at least, or keep: it is never dropped"`
 	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers, webhooks and callbacks may live (none)"`

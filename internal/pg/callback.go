@@ -32,11 +32,11 @@ const callbackInsert = `INSERT INTO postern.delivery (queue_id, seq, day, subscr
 // nextCallbacksSQL lets the earliest that is queued to each endpoint go, of the queues $1 at $2, unless one to it
 // is pending. Two that run it at once choose the same one, and the second finds it pending.
 const nextCallbacksSQL = `UPDATE postern.delivery d SET state = 'pending', next_at = coalesce($2::timestamptz, clock_timestamp())
-	FROM (SELECT DISTINCT ON (x.queue_id, x.url) x.queue_id, x.seq, x.day, x.event FROM postern.delivery x
+	FROM (SELECT DISTINCT ON (x.queue_id, x.url) x.queue_id, x.seq, x.day, x.subscription_id, x.event FROM postern.delivery x
 		WHERE x.subscription_id = -1 AND x.queue_id = ANY ($1::bigint[]) AND x.state = 'queued'
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = -1 AND y.queue_id = x.queue_id AND y.state = 'pending' AND y.url = x.url)
 		ORDER BY x.queue_id, x.url, x.at, x.seq) h
-	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (h.queue_id, h.seq, h.day, -1, h.event) AND d.state = 'queued'`
+	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (h.queue_id, h.seq, h.day, h.subscription_id, h.event) AND d.state = 'queued'`
 
 // callBack adds the deliveries of the callbacks whom an end concerns.
 func (e *effects) callBack(b *pgx.Batch) {

@@ -188,7 +188,7 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 	rows, gone := columns{}, columns{}
 	for _, n := range p.news {
-		gone.add(n.at, n.id.Queue, n.id.Seq, string(n.event))
+		gone.add(p.line, n.at, n.id.Queue, n.id.Seq, string(n.event))
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
 			continue
 		}
@@ -198,8 +198,7 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 	if len(p.news) > 0 {
 		p.h.More = len(p.news) == numberAtOnce
-		b.Queue(`DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::timestamptz[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])) n(at, queue_id, seq, event)
-			WHERE f.subscription_id = $5 AND (f.at, f.queue_id, f.seq, f.event) = (n.at, n.queue_id, n.seq, n.event)`, gone.args(p.line)...)
+		b.Queue(fanoutDelete, gone.args()...)
 	}
 	if len(rows.cols) > 0 {
 		eventInsert.queue(b, rows)
@@ -212,15 +211,19 @@ func (p *pass) number(b *pgx.Batch) {
 var eventInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
 	"cursor bigint", "at timestamptz", "state text", "created_at timestamptz")
 
+const fanoutDelete = `DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]))
+		n(subscription_id, at, queue_id, seq, event)
+	WHERE (f.subscription_id, f.at, f.queue_id, f.seq, f.event) = (n.subscription_id, n.at, n.queue_id, n.seq, n.event)`
+
 // promoteSQL lets the earliest that is queued of each queue go, unless one of the queue is pending. Whoever
 // runs it holds the subscription's row.
 const promoteSQL = `UPDATE postern.delivery d SET state = 'pending', next_at = $3
 	FROM unnest($2::bigint[]) q(queue_id)
-	CROSS JOIN LATERAL (SELECT x.seq, x.day, x.event FROM postern.delivery x
+	CROSS JOIN LATERAL (SELECT x.seq, x.day, x.subscription_id, x.event FROM postern.delivery x
 		WHERE x.subscription_id = $1 AND x.queue_id = q.queue_id AND x.state = 'queued'
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = $1 AND y.queue_id = q.queue_id AND y.state = 'pending')
 		ORDER BY x.cursor LIMIT 1) h
-	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (q.queue_id, h.seq, h.day, $1, h.event)`
+	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (q.queue_id, h.seq, h.day, h.subscription_id, h.event)`
 
 // judge writes what the subscription is by now: how far it is numbered, whether its endpoint works.
 func (p *pass) judge(b *pgx.Batch) {

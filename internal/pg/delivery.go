@@ -77,10 +77,10 @@ const deliveryLease = 30 * time.Second
 
 // takeSQL hands out what is due on a line, each for a while in which nobody else gets it; a process that
 // dies leaves it to the next one.
-const takeSQL = `WITH due AS MATERIALIZED (SELECT queue_id, seq, day, event FROM postern.delivery
+const takeSQL = `WITH due AS MATERIALIZED (SELECT queue_id, seq, day, subscription_id, event FROM postern.delivery
 		WHERE subscription_id = $1 AND state = 'pending' AND next_at <= $2 ORDER BY next_at LIMIT $3 FOR UPDATE SKIP LOCKED),
 	taken AS (UPDATE postern.delivery d SET next_at = $2::timestamptz + $4::interval, attempts = attempts + 1, first_at = coalesce(first_at, $2)
-		FROM due WHERE (d.queue_id, d.seq, d.day, d.event) = (due.queue_id, due.seq, due.day, due.event) AND d.subscription_id = $1
+		FROM due WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (due.queue_id, due.seq, due.day, due.subscription_id, due.event)
 		RETURNING d.queue_id, d.seq, d.day, d.event, d.attempts, d.first_at, d.at, d.url) `
 
 func takeHooks(b *pgx.Batch, now time.Time, room int, add func(*Delivery)) {
@@ -123,26 +123,33 @@ func takeEvents(b *pgx.Batch, line int32, include []string, now time.Time, room 
 	})
 }
 
+// receiptsSQL finds each delivery by its key. The line is a column, not a parameter, and what has a next time is
+// pending: said otherwise, all deliveries of the line, or all that wait, would be read to find these.
+const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.state, error = n.error,
+		next_at = CASE WHEN n.state = 'pending' THEN $11::timestamptz + n.again END,
+		ended_at = CASE WHEN n.state <> 'pending' THEN $11::timestamptz END,
+		attempts = CASE WHEN n.try IS NULL THEN d.attempts - 1 ELSE d.attempts END,
+		tries = CASE WHEN n.try IS NULL THEN d.tries WHEN jsonb_array_length(d.tries) >= 20 THEN (d.tries - 0) || n.try::jsonb ELSE d.tries || n.try::jsonb END
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[]), unnest($5::text[]), unnest($6::int[]),
+		unnest($7::text[]), unnest($8::interval[]), unnest($9::text[]), unnest($10::text[]))
+		n(queue_id, seq, day, subscription_id, event, attempts, state, again, error, try)
+	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (n.queue_id, n.seq, n.day, n.subscription_id, n.event)
+		AND d.next_at IS NOT NULL AND d.attempts = n.attempts
+	RETURNING d.context_id, d.subscription_id, d.state)
+	INSERT INTO postern.rollup_delivery AS r (context_id, hour, subscription_id, delivered)
+	SELECT e.context_id, date_trunc('hour', $11::timestamptz, 'UTC'), e.subscription_id, count(*) FROM ended e
+	WHERE e.state = 'delivered' AND e.subscription_id > 0 GROUP BY 1, 3
+	ON CONFLICT ON CONSTRAINT one_rollup_per_subscription DO UPDATE SET delivered = r.delivered + excluded.delivered`
+
 // writeReceipts records what came of deliveries. A receipt of an attempt that is not the last any more (its
 // lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
 // locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
 func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
 	c := columns{n: len(list)}
 	for _, r := range list {
-		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
+		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), line, r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
 	}
 	if len(list) > 0 {
-		b.Queue(`WITH ended AS (UPDATE postern.delivery d SET state = n.state, error = n.error,
-				next_at = CASE WHEN n.state = 'pending' THEN $10::timestamptz + n.again END,
-				ended_at = CASE WHEN n.state <> 'pending' THEN $10::timestamptz END,
-				attempts = CASE WHEN n.try IS NULL THEN d.attempts - 1 ELSE d.attempts END,
-				tries = CASE WHEN n.try IS NULL THEN d.tries WHEN jsonb_array_length(d.tries) >= 20 THEN (d.tries - 0) || n.try::jsonb ELSE d.tries || n.try::jsonb END
-			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::text[]), unnest($5::int[]), unnest($6::text[]),
-				unnest($7::interval[]), unnest($8::text[]), unnest($9::text[])) n(queue_id, seq, day, event, attempts, state, again, error, try)
-			WHERE (d.queue_id, d.seq, d.day, d.event) = (n.queue_id, n.seq, n.day, n.event) AND d.subscription_id = $11
-				AND d.state = 'pending' AND d.attempts = n.attempts RETURNING d.context_id, d.state)
-			INSERT INTO postern.rollup_delivery AS r (context_id, hour, subscription_id, delivered)
-			SELECT e.context_id, date_trunc('hour', $10::timestamptz, 'UTC'), $11, count(*) FROM ended e WHERE e.state = 'delivered' AND $11 > 0 GROUP BY 1
-			ON CONFLICT ON CONSTRAINT one_rollup_per_subscription DO UPDATE SET delivered = r.delivered + excluded.delivered`, c.args(now, line)...)
+		b.Queue(receiptsSQL, c.args(now)...)
 	}
 }

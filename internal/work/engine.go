@@ -32,7 +32,7 @@ type Config struct {
 	NodeName    string
 	Version     string
 	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
-	Concurrency int           // calls in flight at most (default 256)
+	Concurrency int           // calls in flight at most (default 1000)
 	Types       []string      // types to work on; empty = all
 	Retention   time.Duration // what has ended so long ago is dropped, by days; 0: never
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
@@ -69,7 +69,7 @@ func New(c Config) *Engine {
 		c.TTL = 10 * time.Second
 	}
 	if c.Concurrency <= 0 {
-		c.Concurrency = 256
+		c.Concurrency = 1000
 	}
 	if c.Grace <= 0 {
 		c.Grace = 30 * time.Second
