@@ -74,7 +74,7 @@ type messageChange struct {
 	fresh   columns
 	changed columns
 	ended   columns
-	gone    []string
+	gone    columns
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
@@ -101,10 +101,10 @@ func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason str
 		if m.state == leader.MessageDropped {
 			payload = string(m.payload)
 		}
-		w.gone = append(w.gone, m.id)
+		w.gone.add(w.channel, m.id)
 		w.ended.add(w.channel, m.id, m.fence, m.state, m.retries, reason, payload, m.createdAt, w.now)
 	case m.state != was || step.RaiseFence:
-		w.changed.add(m.id, m.state, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
+		w.changed.add(w.channel, m.id, m.state, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
 	}
 }
 
@@ -121,17 +121,24 @@ func (w *messageChange) queue(b *pgx.Batch) {
 		messageInsert.queue(b, w.fresh)
 	}
 	if len(w.changed.cols) > 0 {
-		b.Queue(`UPDATE postern.message m SET state = n.state, retries = n.retries, fence = n.fence, draw = n.draw, node_id = n.node_id,
-				node_epoch = n.node_epoch, error = n.error, updated_at = $10
-			FROM ROWS FROM (unnest($1::text[]), unnest($2::text[]), unnest($3::int[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),
-				unnest($7::int[]), unnest($8::text[])) n(message_id, state, retries, fence, draw, node_id, node_epoch, error)
-			WHERE (m.channel_id, m.message_id) = ($9, n.message_id)`, w.changed.args(w.channel, w.now)...)
+		b.Queue(messageUpdate, w.changed.args(w.now)...)
 	}
-	if len(w.gone) > 0 {
-		b.Queue(`DELETE FROM postern.message m USING unnest($2::text[]) n(message_id) WHERE (m.channel_id, m.message_id) = ($1, n.message_id)`, w.channel, w.gone)
+	if len(w.gone.cols) > 0 {
+		b.Queue(messageDelete, w.gone.args()...)
 		messageEndInsert.queue(b, w.ended)
 	}
 }
+
+// Both find messages by their keys: a channel that is a parameter would have all its messages read.
+const (
+	messageUpdate = `UPDATE postern.message m SET state = n.state, retries = n.retries, fence = n.fence, draw = n.draw, node_id = n.node_id,
+			node_epoch = n.node_epoch, error = n.error, updated_at = $10
+		FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::text[]), unnest($4::int[]), unnest($5::bigint[]), unnest($6::bigint[]),
+			unnest($7::bigint[]), unnest($8::int[]), unnest($9::text[])) n(channel_id, message_id, state, retries, fence, draw, node_id, node_epoch, error)
+		WHERE (m.channel_id, m.message_id) = (n.channel_id, n.message_id)`
+	messageDelete = `DELETE FROM postern.message m USING ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(channel_id, message_id)
+		WHERE (m.channel_id, m.message_id) = (n.channel_id, n.message_id)`
+)
 
 // Sent says what became of a message that was sent.
 type Sent string

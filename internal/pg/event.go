@@ -147,7 +147,7 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 		other := ""
 		b = &pgx.Batch{}
 		b.Queue(`SELECT e.event_id::text, e.identity, e.json = n.json::jsonb FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(identity, json)
-			JOIN postern.event e ON (e.source_id, e.identity) = ($1, n.identity)`, id, identities, bodies).Query(func(rows pgx.Rows) error {
+			CROSS JOIN LATERAL (SELECT * FROM postern.event WHERE (source_id, identity) = ($1, n.identity) LIMIT 1) e`, id, identities, bodies).Query(func(rows pgx.Rows) error {
 			var text, identity string
 			var same bool
 			_, err := pgx.ForEachRow(rows, []any{&text, &identity, &same}, func() error {
