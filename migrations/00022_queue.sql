@@ -91,7 +91,8 @@ CREATE TABLE postern.node (
     heartbeat_at timestamptz NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     dead_at      timestamptz,
-    version      text NOT NULL DEFAULT ''
+    version      text NOT NULL DEFAULT '',
+    draining     boolean NOT NULL DEFAULT false -- it claims nothing; see internal/pg/node_lever.go
 ) WITH (fillfactor = 50);
 
 -- +goose Down

@@ -176,6 +176,13 @@ const (
 	NewBatchPriorityMed  NewBatchPriority = "Med"
 )
 
+// Defines values for NodeViewState.
+const (
+	NodeViewStateDead   NodeViewState = "dead"
+	NodeViewStateLive   NodeViewState = "live"
+	NodeViewStateSilent NodeViewState = "silent"
+)
+
 // Defines values for PoolSettingsAfterFailure.
 const (
 	PoolSettingsAfterFailureBlock PoolSettingsAfterFailure = "block"
@@ -1779,6 +1786,46 @@ type NewBatchPriority string
 type NextView struct {
 	At   time.Time `json:"at"`
 	What string    `json:"what"`
+}
+
+// NodeView defines model for NodeView.
+type NodeView struct {
+	// AsOf of the sample, taken every 15 s; null before the first one
+	AsOf   *time.Time `json:"as_of"`
+	DeadAt *time.Time `json:"dead_at"`
+
+	// Draining it claims nothing
+	Draining bool `json:"draining"`
+
+	// Epoch rises when it is buried
+	Epoch               int32     `json:"epoch"`
+	HeartbeatAgeSeconds float64   `json:"heartbeat_age_seconds"`
+	HeartbeatAt         time.Time `json:"heartbeat_at"`
+
+	// Name not unique: of several, calls by name mean the newest that is not dead
+	Name string `json:"name"`
+
+	// Queues that it holds, as of as_of
+	Queues    int64     `json:"queues"`
+	StartedAt time.Time `json:"started_at"`
+
+	// State silent: its heartbeat is older than its TTL, and somebody will bury it
+	State NodeViewState `json:"state"`
+
+	// TTL Examples: 10s
+	TTL string `json:"ttl"`
+
+	// Version of the program
+	Version string `json:"version"`
+}
+
+// NodeViewState silent: its heartbeat is older than its TTL, and somebody will bury it
+type NodeViewState string
+
+// NodesOutputBody defines model for NodesOutputBody.
+type NodesOutputBody struct {
+	Items []NodeView `json:"items"`
+	Next  *string    `json:"next"`
 }
 
 // OidcIdentity defines model for OidcIdentity.
@@ -3516,6 +3563,43 @@ type RedriveEventsParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// ListNodesParams are the parameters of ListNodes; what is zero is not sent.
+type ListNodesParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// BuryNodeParams are the parameters of BuryNode; what is zero is not sent.
+type BuryNodeParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// DrainNodeParams are the parameters of DrainNode; what is zero is not sent.
+type DrainNodeParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeNodeParams are the parameters of ResumeNode; what is zero is not sent.
+type ResumeNodeParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListPoolsParams are the parameters of ListPools; what is zero is not sent.
 type ListPoolsParams struct {
 	Limit int64 `query:"limit"`
@@ -4487,6 +4571,15 @@ type RedriveEventJSONRequestBody = ReasonBody
 // RedriveEventsJSONRequestBody defines body for RedriveEvents for application/json ContentType.
 type RedriveEventsJSONRequestBody = RedriveEventsInputBody
 
+// BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
+type BuryNodeJSONRequestBody = ReasonBody
+
+// DrainNodeJSONRequestBody defines body for DrainNode for application/json ContentType.
+type DrainNodeJSONRequestBody = ReasonBody
+
+// ResumeNodeJSONRequestBody defines body for ResumeNode for application/json ContentType.
+type ResumeNodeJSONRequestBody = ReasonBody
+
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
 
@@ -4913,6 +5006,11 @@ var Operations = []Operation{
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
+	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
+	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
+	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
+	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeNode", Method: "POST", Path: "/nodes/{name}/resume", Summary: "Let a drained node claim again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
 	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
@@ -5437,6 +5535,36 @@ func (c *Client) ListMachines(ctx context.Context) (*Answer[MachinesOutputBody],
 func (c *Client) GetMachine(ctx context.Context, name string) (*Answer[MachineView], error) {
 	path := fmt.Sprintf("/machines/%s", segment(name))
 	return ask[MachineView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListNodes: List the processes that dispatch. GET /nodes
+func (c *Client) ListNodes(ctx context.Context, params *ListNodesParams) (*Answer[NodesOutputBody], error) {
+	path := "/nodes"
+	return ask[NodesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// GetNode: Read one node. GET /nodes/{name}
+func (c *Client) GetNode(ctx context.Context, name string) (*Answer[NodeView], error) {
+	path := fmt.Sprintf("/nodes/%s", segment(name))
+	return ask[NodeView](ctx, c, "GET", path, nil, nil)
+}
+
+// BuryNode: Take a node for dead now, and let others go on with its queues. POST /nodes/{name}/bury
+func (c *Client) BuryNode(ctx context.Context, name string, params *BuryNodeParams, body *BuryNodeJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/nodes/%s/bury", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// DrainNode: Hand back what it holds, claim nothing more. POST /nodes/{name}/drain
+func (c *Client) DrainNode(ctx context.Context, name string, params *DrainNodeParams, body *DrainNodeJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/nodes/%s/drain", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeNode: Let a drained node claim again. POST /nodes/{name}/resume
+func (c *Client) ResumeNode(ctx context.Context, name string, params *ResumeNodeParams, body *ResumeNodeJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/nodes/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListPools: List pools. GET /pools

@@ -187,6 +187,8 @@ func TestTablesFit80Columns(t *testing.T) {
 		"pools": {"name": long, "paused": true, "free": json.Number("10000"), "bound": json.Number("10000"), "blocked": json.Number("10000"), "waiting": json.Number("10000"), "after_failure": "keep"},
 		"dispatchers": {"type": long, "worker_url": long, "pool": long, "slots": json.Number("10000"), "exclusive": long, "paused": true,
 			"gate": map[string]any{"until": "2050-01-01T00:00:00Z", "reason": long}},
+		"nodes": {"name": long, "state": "silent", "draining": true, "queues": json.Number("10000"), "heartbeat_at": "2020-01-01T00:00:00Z", "started_at": "2020-01-01T00:00:00Z",
+			"epoch": json.Number("1000"), "version": long},
 		"contexts": {"name": long, "state": "removed", "paused": true, "max_depth": json.Number("1000000000"), "require_key": true, "declared_queues": false},
 		"api-keys": {"id": "0123456789abcdef", "name": long, "role": "executor", "only": map[string]any{"queues": []any{long}}, "expires_at": "2050-01-01T00:00:00Z",
 			"last_used_at": "2020-01-01T00:00:00Z"},

@@ -77,7 +77,8 @@ var levers = []struct {
 		  postern pause queues/claim-7f3 --reason "the bank is closed"
 		  postern pause dispatchers/PAY`, nil},
 	{"drain", "NOUN/NAME...", "Let a queue, type or context accept nothing more and work off the rest", `
-		Refuse posts to queues, of types or in contexts until they are resumed; what they hold goes out.
+		Refuse posts to queues, of types or in contexts until they are resumed; what they hold goes out. A node
+		that is drained claims nothing more, and hands back what it holds as its calls end.
 
 		  postern drain queues/claim-7f3
 		  postern drain dispatchers/PAY --reason "the last week of this type"`, nil},
@@ -88,6 +89,11 @@ var levers = []struct {
 		  postern purge queues/claim-7f3 --dry-run
 		  postern purge queues/claim-7f3 --max 100 --reason "posted twice"`,
 		func(cmd *cobra.Command) { cmd.Flags().Int("max", bulkMost, "no more than these") }},
+	{"bury", "nodes/NAME...", "Take a process for dead now", `
+		Let others go on with the queues of a process that is known to be gone, before its heartbeat is old
+		enough. One that is alive all the same goes on; the answers to the calls that it has out are late.
+
+		  postern bury nodes/worker-7 --reason "the machine is off"`, nil},
 	{"block", "senders/ACCOUNT...", "Let a sender take no queue for a while", `
 		Block senders for a time, or until somebody unblocks them; a queue that one serves keeps it.
 

@@ -55,6 +55,10 @@ var layouts = map[string][]column{
 	"tools": {
 		{head: "fqn", cell: field("fqn")}, {head: "health", cell: field("health.state"), firm: true}, {head: "checked", cell: since("health.checked_at"), firm: true},
 		{head: "timeout", cell: field("timeout"), firm: true}, {head: "url", cell: field("url")}, {head: "why", cell: firstOf("health.last_error", "refresh_error"), tail: true}},
+	"nodes": {
+		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "queues", cell: field("queues"), firm: true},
+		{head: "heartbeat", cell: since("heartbeat_at"), firm: true}, {head: "started", cell: since("started_at"), firm: true},
+		{head: "epoch", cell: field("epoch"), firm: true}, {head: "version", cell: field("version"), tail: true}},
 	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
 }
 

@@ -210,6 +210,12 @@ var access = map[string]rule{
 	"patch-actor":  {least: systemAdmins, where: atSystem},
 	"delete-actor": {least: systemAdmins, where: atSystem},
 
+	"list-nodes":  {least: systemAdmins, where: atSystem},
+	"get-node":    {least: systemAdmins, where: atSystem},
+	"drain-node":  {least: systemAdmins, where: atSystem},
+	"resume-node": {least: systemAdmins, where: atSystem},
+	"bury-node":   {least: systemAdmins, where: atSystem},
+
 	"list-api-keys":  {least: admins},
 	"get-api-key":    {least: admins},
 	"post-api-key":   {least: admins},

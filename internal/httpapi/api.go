@@ -227,6 +227,12 @@ func (a *API) routes() {
 	post(a, tag, "/authorizations/{label}/executions/{id}/retry", "retry-execution", "Send again what was not delivered in time", a.retryExecution, 200)
 	put(a, tag, "/authorizations/{label}/grants/{actor}", "put-grant", "Give an actor calls", a.putGrant, 200)
 	a.leaderRoutes()
+	tag = "nodes"
+	get(a, tag, "/nodes", "list-nodes", "List the processes that dispatch", a.listNodes)
+	get(a, tag, "/nodes/{name}", "get-node", "Read one node", a.getNode)
+	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", a.drainNode, 200, 202)
+	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", a.resumeNode, 200)
+	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", a.buryNode, 200)
 	tag = "access"
 	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)
 	get(a, tag, "/contexts/{name}", "get-context", "Read one context", a.getContext)

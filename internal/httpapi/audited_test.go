@@ -89,6 +89,13 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 	its := func(at string) []string { return []string{at + "/why"} }
 	last := func(string) []string { return []string{fmt.Sprintf("/queues/q-%d/why", n)} }
 	waits := func(path string) func() string { return func() string { waiting(); return path } }
+	aNode := func() string {
+		other := "n-" + name()
+		if _, err := d.store.Register(t.Context(), other, "test", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		return "/nodes/" + other
+	}
 	const plant = "/processors/main"
 	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/"}`)
 	made(plant, `{}`)()
@@ -107,6 +114,10 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"POST /transactions/{id}/move":    {arrange: behind, body: `{"place": "head"}`, tells: history},
 		"POST /transactions/{id}/abandon": {arrange: func() string { at := alone(); d.claimOne(node); return at }, tells: history},
 		"POST /transactions/{id}/redrive": {arrange: failed, tells: history},
+
+		"POST /nodes/{name}/drain":  {arrange: aNode},
+		"POST /nodes/{name}/resume": {arrange: func() string { at := aNode(); d.want(202, "POST", at+"/drain", ""); return at }},
+		"POST /nodes/{name}/bury":   {arrange: aNode},
 
 		"PUT /queues/{name}":         {arrange: func() string { return "/queues/" + name() }},
 		"PATCH /queues/{name}":       {arrange: queue, action: "put"},

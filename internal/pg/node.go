@@ -37,10 +37,11 @@ func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return tag.RowsAffected() == 1, err
 }
 
-// Peers counts the other nodes that are alive.
-func (s *Store) Peers(ctx context.Context, n Node) (count int, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM postern.node WHERE node_id <> $1 AND dead_at IS NULL`, n.ID).Scan(&count)
-	return count, known(err)
+// Peers counts the other nodes that are alive, and says whether the node itself is to drain.
+func (s *Store) Peers(ctx context.Context, n Node) (count int, drain bool, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE node_id <> $1), coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false)
+		FROM postern.node WHERE dead_at IS NULL`, n.ID).Scan(&count, &drain)
+	return count, drain, known(err)
 }
 
 // Reincarnate brings a buried node back under the epoch that the bury gave it.

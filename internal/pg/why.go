@@ -164,7 +164,7 @@ func (x *explain) load(queue int64) (err error) {
 	}
 	return known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
 			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
-			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.leaseNow()).
+			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.leaseNow()).
 		Scan(&x.name, &x.due, &x.live))
 }
 

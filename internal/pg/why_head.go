@@ -68,12 +68,18 @@ func (x *explain) needNode() bool {
 	if x.live > 0 {
 		return false
 	}
-	since := x.since
+	b := Blocker{Kind: "no_live_node", Object: "/nodes", Since: x.since, Detail: "no process that dispatches is alive: start one"}
 	var last *time.Time
-	if x.s.pool.QueryRow(x.ctx, `SELECT max(heartbeat_at) FROM postern.node`).Scan(&last) == nil && last != nil {
-		since = *last
+	var draining *string
+	if x.s.pool.QueryRow(x.ctx, `SELECT max(heartbeat_at), min(name) FILTER (WHERE draining AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($1::timestamptz, clock_timestamp()))
+		FROM postern.node`, x.s.leaseNow()).Scan(&last, &draining) == nil && last != nil {
+		b.Since = *last
 	}
-	x.add(Blocker{Kind: "no_live_node", Object: "/nodes", Since: since, Detail: "no process that dispatches is alive: start one"})
+	if draining != nil {
+		b.Object, b.Detail = "/nodes/"+*draining, "every process that dispatches is draining: resume one, or start another"
+		b.Levers = []Lever{{"POST", b.Object + "/resume", "system admin"}}
+	}
+	x.add(b)
 	return true
 }
 

@@ -84,7 +84,7 @@ func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
 		}
 		done++
 		over := done >= quantumTasks || time.Since(begun) >= quantumTime
-		a.Continue = !e.stopping.Load() && !(over && e.more.Load())
+		a.Continue = !e.stopping.Load() && !e.draining.Load() && !(over && e.more.Load())
 		a.Yield = over
 		if over {
 			begun, done = time.Now(), 0

@@ -57,6 +57,7 @@ type Engine struct {
 	hooks    chan struct{}
 	more     atomic.Bool // others wait for a place or a sender
 	stopping atomic.Bool
+	draining atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
 	peers    atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
 	events   ledger       // what is known of them besides their rows
@@ -178,8 +179,12 @@ func (e *Engine) room() pg.Room {
 	for d, n := range e.byType {
 		used[d] = n
 	}
+	total := e.Concurrency - e.flying
+	if e.draining.Load() {
+		total = 0
+	}
 	return pg.Room{
-		Total: e.Concurrency - e.flying,
+		Total: total,
 		Slots: func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
 		Takes: e.takes,
 	}

@@ -35,8 +35,9 @@ func (e *Engine) heartbeat(ctx context.Context) {
 			e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
 			e.release(ctx)
 		}
-		if n, err := e.Store.Peers(ctx, *e.node.Load()); err == nil {
+		if n, drain, err := e.Store.Peers(ctx, *e.node.Load()); err == nil {
 			e.peers.Store(int64(n))
+			e.drain(drain)
 		}
 		if !pause(ctx, nil, min(e.TTL/10, time.Second/2)) {
 			return
@@ -64,6 +65,19 @@ func (e *Engine) beatOnce(ctx context.Context) {
 		e.node.Store(&back)
 		e.trustFrom(began)
 	}
+}
+
+// drain makes the node hand back what it holds as its calls end and claim nothing more, or claim again.
+func (e *Engine) drain(drain bool) {
+	if e.draining.Swap(drain) == drain {
+		return
+	}
+	if drain {
+		e.Log.Info("draining: nothing more is claimed until somebody resumes this node", "node", e.NodeName)
+		return
+	}
+	e.Log.Info("resumed: claiming again", "node", e.NodeName)
+	e.Ring()
 }
 
 // release takes the queues of dead nodes and makes them ready to be resumed.

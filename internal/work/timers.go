@@ -47,6 +47,9 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 			return pg.Woken{}, err
 		}
 	}
+	if e.draining.Load() {
+		return pg.Woken{}, nil
+	}
 	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
 	if err != nil {
 		return w, err

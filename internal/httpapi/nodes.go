@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// nodeView is a process that dispatches, as clients read it.
+type nodeView struct {
+	Name         string     `json:"name" doc:"not unique: of several, calls by name mean the newest that is not dead"`
+	Version      string     `json:"version" doc:"of the program"`
+	Epoch        int32      `json:"epoch" doc:"rises when it is buried"`
+	State        string     `json:"state" enum:"live,silent,dead" doc:"silent: its heartbeat is older than its TTL, and somebody will bury it"`
+	Draining     bool       `json:"draining" doc:"it claims nothing"`
+	TTL          string     `json:"ttl" example:"10s"`
+	HeartbeatAt  time.Time  `json:"heartbeat_at"`
+	HeartbeatAge float64    `json:"heartbeat_age_seconds"`
+	StartedAt    time.Time  `json:"started_at"`
+	DeadAt       *time.Time `json:"dead_at"`
+	Queues       int64      `json:"queues" doc:"that it holds, as of as_of"`
+	AsOf         *time.Time `json:"as_of" doc:"of the sample, taken every 15 s; null before the first one"`
+}
+
+func viewNode(n *pg.NodeView) nodeView {
+	return nodeView{Name: n.Name, Version: n.Release, Epoch: n.Epoch, State: n.State, Draining: n.Draining, TTL: n.TTL.String(), HeartbeatAt: n.HeartbeatAt.UTC(),
+		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt), Queues: n.Queues, AsOf: utc(n.AsOf)}
+}
+
+type nodesOutput struct {
+	Link string `header:"Link"`
+	Body struct {
+		Items []nodeView `json:"items"`
+		Next  *string    `json:"next"`
+	}
+}
+
+// listNodes lists the newest first; who has stopped stays for a day.
+func (a *API) listNodes(ctx context.Context, in *namedPage) (*nodesOutput, error) {
+	var err error
+	out := &nodesOutput{}
+	out.Body, out.Link, err = listBy(ctx, a, in, []any{"nodes"},
+		func(olderThan int64, limit int) ([]*pg.NodeView, error) { return a.Store.Nodes(ctx, olderThan, limit) },
+		func(v *pg.NodeView) int64 { return v.ID }, plainly(viewNode))
+	return out, err
+}
+
+type nodeInput struct {
+	Name name `path:"name"`
+}
+
+type nodeOutput struct {
+	Status int
+	ETag   string `header:"ETag"`
+	Body   nodeView
+}
+
+func (a *API) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
+	n, err := a.Store.Node(ctx, string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &nodeOutput{Status: http.StatusOK, ETag: etag(n.Version()), Body: viewNode(n)}, nil
+}
+
+type nodeActionInput struct {
+	Name name `path:"name"`
+	Trial
+	Body *reasonBody
+}
+
+// drainNode makes a node hand back what it holds and claim nothing more: 202 until its calls have ended.
+func (a *API) drainNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainNode(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
+}
+
+func (a *API) resumeNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainNode(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
+}
+
+// buryNode ends a node that is known to be gone before its heartbeat is old enough.
+func (a *API) buryNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
+	return lever(a.Store.BuryNode(ctx, by(ctx, in.Body.reason()), string(in.Name)))
+}
