@@ -101,7 +101,7 @@ CREATE TABLE postern.delivery (
     CONSTRAINT cursors_are_of_subscriptions CHECK ((subscription_id > 0) = (cursor IS NOT NULL))
 ) PARTITION BY RANGE (day);
 CREATE INDEX delivery_due ON postern.delivery (subscription_id, next_at) WHERE state = 'pending';
-CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) WHERE state = 'pending' AND subscription_id <> 0;
+CREATE INDEX delivery_pending ON postern.delivery (subscription_id, queue_id) INCLUDE (at) WHERE state = 'pending' AND subscription_id <> 0;
 CREATE INDEX delivery_queued ON postern.delivery (subscription_id, queue_id, cursor) WHERE state = 'queued';
 CREATE INDEX delivery_failed ON postern.delivery (subscription_id) WHERE state = 'failed' AND subscription_id > 0;
 CREATE INDEX delivery_cursor ON postern.delivery (subscription_id, cursor) WHERE subscription_id > 0;

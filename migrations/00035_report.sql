@@ -197,11 +197,13 @@ SELECT c.name AS context, i.context_id, i.key AS uid, i.queue_id, i.seq, i.day
 FROM postern.idempotency i JOIN postern.context c ON c.context_id = i.context_id
 WHERE i.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
--- (+ 0: not by the index, which gives no order of time for a list of contexts.)
+-- (+ 0: not by the index, which gives no order of time for a list of contexts. The order stands here, since a view
+-- that is a barrier is planned by itself: an order asked for outside would sort all that it has.)
 CREATE VIEW postern.arrivals WITH (security_barrier) AS
 SELECT t.context_id, t.created_at AS received_at, t.queue_id, t.seq, t.day
 FROM postern.task t
-WHERE t.context_id + 0 = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+WHERE t.context_id + 0 = ANY ((SELECT postern.contexts_of(current_user))::int[])
+ORDER BY t.created_at DESC;
 
 CREATE VIEW postern.contexts WITH (security_barrier) AS
 SELECT c.name AS context, c.context_id
@@ -216,9 +218,11 @@ WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 -- One transaction by its id or uid, everything that was tried of it, and what came in last: functions, since
 -- PostgreSQL finds no index for an id or a uid that a view puts together, nor an order over all contexts. Each
--- looks up constants first, so that the plan is one read by key. They see what the views show their caller.
+-- looks up constants first, so that the plan is one read by key, the same for every key: it is made once in a session,
+-- and making it takes longer than running it. They see what the views show their caller.
 -- +goose StatementBegin
-CREATE FUNCTION postern.place_seen(ref text, context text) RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION postern.place_seen(ref text, context text) RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT p.queue_id, p.seq, p.day FROM postern.places p WHERE p.context = place_seen.context AND p.uid = ref;
     IF NOT FOUND THEN
@@ -226,7 +230,8 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION postern.transaction(ref text, context text DEFAULT 'default') RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION postern.transaction(ref text, context text DEFAULT 'default') RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     p record;
 BEGIN
@@ -238,7 +243,8 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION postern.attempts(ref text, context text DEFAULT 'default') RETURNS SETOF report.attempts LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION postern.attempts(ref text, context text DEFAULT 'default') RETURNS SETOF report.attempts LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     p record;
 BEGIN
@@ -249,7 +255,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION postern.recent(most int DEFAULT 50, until timestamptz DEFAULT NULL, context text DEFAULT 'default')
-RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE SET jit = off SET enable_seqscan = off SET enable_sort = off AS $$
+RETURNS SETOF postern.transactions LANGUAGE plpgsql STABLE SET jit = off SET enable_seqscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     upto CONSTANT timestamptz := coalesce(until, clock_timestamp());
     of_context CONSTANT int := (SELECT c.context_id FROM postern.contexts c WHERE c.context = recent.context);
