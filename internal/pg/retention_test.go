@@ -132,6 +132,21 @@ func TestRetentionGivesWay(t *testing.T) {
 	if left := w.retain(); left != 0 {
 		t.Errorf("%d days are left", left)
 	}
+	old := func() (there bool) {
+		w.scan(`SELECT to_regclass('postern.task_old') IS NOT NULL`, &there)
+		return there
+	}
+	if old() {
+		t.Error("there is a partition of survivors, and nothing has survived")
+	}
+	w.dispatcher("T", nil)
+	late := w.sub("late", "T", "late")
+	late.NotBefore = w.now.Add(80 * 24 * time.Hour)
+	id := w.ingest(w.s, late)[0].ID
+	w.ahead(40 * 24 * time.Hour)
+	if left := w.retain(); left != 0 || !old() || w.state(id) != outbox.WAITING {
+		t.Errorf("%d days are left, survivors %t, of which one is %s", left, old(), w.state(id))
+	}
 }
 
 // Days are made while others write, and nobody waits for anybody.
