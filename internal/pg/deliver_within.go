@@ -34,30 +34,18 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	return s.finish(ctx, contextID, v, processor.Undelivered, undelivered)
 }
 
-// endTTL ends the batches of a processor that were not delivered, and that nobody sent again while their ttl lasted.
-func (s *Store) endTTL(ctx context.Context, contextID int32, name string) error {
-	over, err := s.batches(ctx, ` WHERE p.context_id = $1 AND p.name = $2 AND b.state = 'Timed_Out' AND b.ttl <= coalesce($3::timestamptz, clock_timestamp())
-		ORDER BY b.batch_id LIMIT 100`, contextID, name, s.now())
-	if err != nil {
-		return err
-	}
-	for _, v := range over {
-		err := s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
-			v, err := h.one(ctx, t, v.ID)
-			if err != nil {
-				return err
-			}
-			if v.State != processor.TimedOut { // it was sent again, or evicted, meanwhile
-				return t.rollback(ctx)
-			}
-			_, err = h.bringOn(ctx, t, v, processor.TTLOver, By{})
-			return err
-		})
+// endTTL ends a batch that was not delivered, and that nobody sent again while its ttl lasted.
+func (s *Store) endTTL(ctx context.Context, contextID int32, name string, id int64) error {
+	return s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
+		v, err := h.one(ctx, t, id)
 		if err != nil {
 			return err
 		}
-	}
-	return nil
+		if v.State != processor.TimedOut || v.TTL.After(h.now) { // it was sent again, or evicted, meanwhile
+			return t.rollback(ctx)
+		}
+		return h.bringOn(ctx, t, v, processor.TTLOver, By{})
+	})
 }
 
 // Resend sends a batch that was not delivered again, under its id (S4.14): it stands at the back of its line. Anyone
@@ -78,8 +66,7 @@ func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *B
 		if v.State != processor.TimedOut {
 			return fault.New(fault.Conflict, "wrong_state", "Messages are not retriable").With("state", string(v.State))
 		}
-		_, err := h.bringOn(ctx, t, v, processor.Retried, by)
-		return err
+		return h.bringOn(ctx, t, v, processor.Retried, by)
 	})
 	if err != nil {
 		return nil, err
@@ -88,15 +75,15 @@ func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *B
 }
 
 // bringOn decides what an event does to a batch, stores that, and commits.
-func (h *heldProcessor) bringOn(ctx context.Context, t *txn, v *Batch, on processor.Event, by By) (processor.Step, error) {
+func (h *heldProcessor) bringOn(ctx context.Context, t *txn, v *Batch, on processor.Event, by By) error {
 	st, err := v.Decide(on, h.facts())
 	if err != nil {
-		return st, err
+		return err
 	}
 	b := &pgx.Batch{}
 	if err := h.store(ctx, t, b, v, change{step: st, actor: by.Actor, reason: by.Reason}); err != nil {
-		return st, err
+		return err
 	}
 	h.saveLines(b)
-	return st, t.commit(ctx, b)
+	return t.commit(ctx, b)
 }

@@ -114,7 +114,10 @@ func (s *Store) executesAtomically(ctx context.Context, contextID int32, a proce
 // time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends. It works while the processor is paused, and in
 // any number of processes at once: each change looks again behind the lock of the processor.
 func (s *Store) Advance(ctx context.Context, contextID int32, name string) error {
-	running, err := s.batches(ctx, ` WHERE p.context_id = $1 AND p.name = $2 AND b.state = 'Executing'`, contextID, name)
+	// The processor is looked up first: a plan that began with the few that are being executed would read the index entries
+	// that all the others have left behind.
+	running, err := s.batches(ctx, ` WHERE b.processor_id = (SELECT x.processor_id FROM postern.processor x WHERE x.context_id = $1 AND x.name = $2)
+		AND b.state = 'Executing'`, contextID, name)
 	if err != nil {
 		return err
 	}
@@ -123,21 +126,27 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 			return err
 		}
 	}
-	if err := s.endTTL(ctx, contextID, name); err != nil {
-		return err
-	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT b.batch_id FROM postern.processor p JOIN postern.batch b ON b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'
-		JOIN postern.batch_callback c ON c.batch_id = b.batch_id CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
-		WHERE p.context_id = $1 AND p.name = $2 AND (c.deadline < n.now OR b.expiration_time < n.now) ORDER BY b.batch_id LIMIT 100`, contextID, name, s.now())
+	rows, err := s.db(ctx).Query(ctx, `SELECT w.batch_id, w.sent FROM postern.processor p CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
+		CROSS JOIN LATERAL (SELECT b.batch_id, true AS sent FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
+				WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback' AND (c.deadline < n.now OR b.expiration_time < n.now)
+			UNION ALL SELECT b.batch_id, false FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out' AND b.ttl <= n.now) w
+		WHERE p.context_id = $1 AND p.name = $2 ORDER BY w.batch_id LIMIT 100`, contextID, name, s.now())
 	if err != nil {
 		return known(err)
 	}
-	overdue, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	overdue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+		ID   int64
+		Sent bool
+	}])
 	if err != nil {
 		return known(err)
 	}
-	for _, id := range overdue {
-		if err := s.overdue(ctx, contextID, name, id); err != nil {
+	for _, v := range overdue {
+		end := s.endTTL
+		if v.Sent {
+			end = s.overdue
+		}
+		if err := end(ctx, contextID, name, v.ID); err != nil {
 			return err
 		}
 	}

@@ -54,15 +54,6 @@ func (h *heldProcessor) at(ctx context.Context, t *txn, prio processor.Priority,
 	return list[0], nil
 }
 
-// head returns the batch at the head of a line, or false if nobody stands in it.
-func (h *heldProcessor) head(ctx context.Context, t *txn, prio processor.Priority) (standing, bool, error) {
-	if h.lines[prio].Length == 0 {
-		return standing{}, false, nil
-	}
-	v, err := h.at(ctx, t, prio, 0)
-	return v, err == nil, err
-}
-
 // whereIs returns where a batch of this processor stands, or false if it stands in no line.
 func (h *heldProcessor) whereIs(ctx context.Context, t *txn, batch int64) (prio processor.Priority, place int64, found bool, err error) {
 	b := &pgx.Batch{}

@@ -101,20 +101,35 @@ func (h *heldProcessor) next(ctx context.Context, t *txn) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
 	}
-	running, err := h.load(ctx, t, `b.state = 'Executing'`)
-	if err != nil {
+	var running int64
+	var heads [len(processor.Priorities)]standing
+	b := &pgx.Batch{}
+	b.Queue(`SELECT batch_id FROM postern.batch WHERE processor_id = $1 AND state = 'Executing'`, h.ID).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&running}, func() error { return nil })
+		return err
+	})
+	for _, prio := range processor.Priorities {
+		if l := h.lines[prio]; l.Length > 0 {
+			head := &heads[prio]
+			b.Queue(placesUp, h.ID, prio, l.Lowest, l.Highest, 0, 1).Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&head.Place, &head.Batch}, func() error { return nil })
+				return err
+			})
+		}
+	}
+	if err := t.send(ctx, b); err != nil {
 		return nil, err
 	}
-	if len(running) > 0 {
-		return nil, fault.New(fault.Conflict, "busy", "batch %d is being executed", running[0].ID).With("batch", running[0].ID)
+	if running != 0 {
+		return nil, fault.New(fault.Conflict, "busy", "batch %d is being executed", running).With("batch", running)
 	}
 	for _, prio := range processor.Priorities {
-		head, ok, err := h.head(ctx, t, prio)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
+		head := heads[prio]
+		switch {
+		case h.lines[prio].Length == 0:
 			continue
+		case head.Batch == 0:
+			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head", h.Name, prio, h.lines[prio].Length)
 		}
 		v, err := h.one(ctx, t, head.Batch)
 		if err != nil {

@@ -51,6 +51,7 @@ type Engine struct {
 	flying  int
 	byType  map[int32]int  // calls in flight of dispatchers without senders
 	flights sync.WaitGroup // every goroutine that may hold a lease
+	ticking sync.Mutex     // whoever goes through the processors
 
 	bell     chan struct{} // there may be something to claim
 	alarm    chan struct{} // there may be an earlier timer or a delivery

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
@@ -18,7 +19,7 @@ const (
 )
 
 // tickLoop ticks the processors whose time has come, and brings on what they execute (S4.4), until ctx ends. Nodes do
-// not share them out: whoever comes second finds that nothing is due.
+// not share them out: each goes through them in an order of its own, and whoever comes second finds that nothing is due.
 func (e *Engine) tickLoop(ctx context.Context) {
 	failures := 0
 	for {
@@ -39,7 +40,7 @@ func (e *Engine) tickLoop(ctx context.Context) {
 }
 
 // TickOnce ticks and brings on every processor that has something to do, several at a time, and returns how many have
-// batches.
+// batches; 0 while this process is doing so already.
 func (e *Engine) TickOnce(ctx context.Context) (int, error) {
 	n, _, err := e.tickOnce(ctx)
 	return n, err
@@ -47,12 +48,17 @@ func (e *Engine) TickOnce(ctx context.Context) (int, error) {
 
 // tickOnce also says how long it took to look.
 func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, err error) {
+	if !e.ticking.TryLock() { // two that go through the same list side by side would wait for each other's locks all the way
+		return 0, 0, nil
+	}
+	defer e.ticking.Unlock()
 	begin := time.Now()
 	list, busy, err := e.Store.ProcessorsDue(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	took = time.Since(begin)
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	errs := make(chan error, len(list))
 	slots := make(chan struct{}, ticksAtOnce)
 	for _, p := range list {
