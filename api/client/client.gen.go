@@ -389,6 +389,11 @@ const (
 	ToolHealthStateUnknown ToolHealthState = "unknown"
 )
 
+// Defines values for ToolSettingsSign.
+const (
+	ToolSettingsSignEd25519 ToolSettingsSign = "ed25519"
+)
+
 // Defines values for ToolSettingsType.
 const (
 	ToolSettingsTypeOffchain ToolSettingsType = "offchain"
@@ -2764,6 +2769,9 @@ type ToolSettings struct {
 	// OutputSchema Likewise, with a top-level oneOf: one of its variants is what the tool answers.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 
+	// Sign ed25519: each call is signed with the installation's key (RFC 9421).
+	Sign *ToolSettingsSign `json:"sign,omitempty"`
+
 	// Timeout Of a call; 30s unless said, 10m at most.
 	//
 	// Examples: 30s
@@ -2780,6 +2788,9 @@ type ToolSettings struct {
 	// URL Below it are /meta, /health and /invoke; where workers may live.
 	URL string `json:"url"`
 }
+
+// ToolSettingsSign ed25519: each call is signed with the installation's key (RFC 9421).
+type ToolSettingsSign string
 
 // ToolSettingsType offchain, the only one that is called from here.
 type ToolSettingsType string
@@ -2802,6 +2813,9 @@ type ToolView struct {
 	// OutputSchema not in lists
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 
+	// PublicKey of the installation, where calls are signed: verifies them
+	PublicKey *string `json:"public_key"`
+
 	// ReadAt when its /meta was read last
 	ReadAt *time.Time `json:"read_at"`
 
@@ -2812,7 +2826,10 @@ type ToolView struct {
 	RefreshError *string `json:"refresh_error"`
 
 	// Shared it is registered in the context system, for all
-	Shared  bool         `json:"shared"`
+	Shared bool `json:"shared"`
+
+	// Sign how calls are signed: ed25519, or null for not at all
+	Sign    *string      `json:"sign"`
 	Timeout string       `json:"timeout"`
 	TTL     string       `json:"ttl"`
 	Type    ToolViewType `json:"type"`

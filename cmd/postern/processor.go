@@ -34,23 +34,8 @@ func processorCommand() *cobra.Command {
 	return cmd
 }
 
-// askedOf sends one request about a processor, nil for no body, and shows the object that is answered.
 func askedOf(cmd *cobra.Command, method, name, what string, in any) error {
-	d, err := dial(cmd)
-	if err != nil {
-		return err
-	}
-	var body []byte
-	if in != nil {
-		if body, err = json.Marshal(in); err != nil {
-			return err
-		}
-	}
-	_, _, b, err := d.raw(method, objectPath("processors/"+name)+what, body)
-	if err != nil {
-		return err
-	}
-	return printed(cmd, b)
+	return ask(cmd, method, objectPath("processors/"+name)+what, in)
 }
 
 func processorShowCommand() *cobra.Command {

@@ -31,8 +31,12 @@ func toolCommand() *cobra.Command {
 	return cmd
 }
 
-// askTool sends one request about a tool, nil for no body, and shows what is answered.
 func askTool(cmd *cobra.Command, method, fqn, what string, in any) error {
+	return ask(cmd, method, objectPath("tools/"+fqn)+what, in)
+}
+
+// ask sends one request about an object, nil for no body, and shows what is answered.
+func ask(cmd *cobra.Command, method, path string, in any) error {
 	d, err := dial(cmd)
 	if err != nil {
 		return err
@@ -43,7 +47,7 @@ func askTool(cmd *cobra.Command, method, fqn, what string, in any) error {
 			return err
 		}
 	}
-	_, _, b, err := d.raw(method, objectPath("tools/"+fqn)+what, body)
+	_, _, b, err := d.raw(method, path, body)
 	if err != nil || len(b) == 0 {
 		return err
 	}
@@ -67,7 +71,7 @@ func toolShowCommand() *cobra.Command {
 }
 
 func toolPutCommand() *cobra.Command {
-	var timeout, ttl, every, definition, reason string
+	var timeout, ttl, every, sign, definition, reason string
 	cmd := asClient(&cobra.Command{
 		Use:   "put FQN URL",
 		Short: "Register a tool, or replace what it is registered with",
@@ -84,6 +88,7 @@ func toolPutCommand() *cobra.Command {
 	f.StringVar(&timeout, "timeout", "", "of a call (30s, or what /meta says)")
 	f.StringVar(&ttl, "ttl", "", "for so long is believed what /meta said (5m)")
 	f.StringVar(&every, "check-every", "", "how often /health is asked (30s; 0s: never)")
+	f.StringVar(&sign, "sign", "", "how calls are signed: ed25519 (not at all, or what /meta says)")
 	f.StringVar(&definition, "definition", "", "input_schema, output_schema, description: JSON, @FILE, or - for standard input")
 	f.StringVar(&reason, "reason", "", "why; kept with who and when")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -103,7 +108,7 @@ func toolPutCommand() *cobra.Command {
 				}
 			}
 		}
-		for name, value := range map[string]string{"url": args[1], "timeout": timeout, "ttl": ttl, "check_every": every} {
+		for name, value := range map[string]string{"url": args[1], "timeout": timeout, "ttl": ttl, "check_every": every, "sign": sign} {
 			if value != "" {
 				in[name] = value
 			}

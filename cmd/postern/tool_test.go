@@ -2,12 +2,15 @@ package main
 
 import (
 	"bufio"
+	"crypto/ed25519"
+	"encoding/base64"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/remote"
 )
 
 // toolProcess starts a program that says "listening on ADDRESS", and returns its URL.
@@ -34,7 +37,12 @@ func toolProcess(t *testing.T, program string, args ...string) string {
 func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	program := example(t, "tool")
-	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8"), "serve", "--work")
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8",
+		"POSTERN_SIGNING_KEY=whsk_"+base64.StdEncoding.EncodeToString(key)), "serve", "--work")
 	env := []string{at, "POSTERN_OUTPUT=table"}
 	const add, shout = "xyz.postern.math.add@1", "xyz.postern.text.shout@1"
 	url := toolProcess(t, program, "-fail", "1", "127.0.0.1:0")
@@ -72,6 +80,24 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 		postern(t, env, "tool", "check", shout).want(t, 0, "ready")
 		postern(t, env, "tool", "rm", shout).want(t, 0)
 	}
+	signed := toolProcess(t, program, "-key", remote.PublicKey(key), "127.0.0.1:0")
+	postern(t, env, "tool", "put", add, signed, "--sign", "ed25519").want(t, 0, remote.PublicKey(key))
+	postern(t, env, "tool", "invoke", add, `{"a": 1, "b": 2}`).want(t, 0, `"sum":3`)
+	postern(t, env, "tool", "put", add, signed).want(t, 0)
+	postern(t, env, "tool", "invoke", add, `{"a": 1, "b": 2}`).want(t, 1, "the tool refuses the call (HTTP 401): Content-Digest is not that of the body")
+	postern(t, env, "tool", "put", add, signed, "--sign", "rsa").want(t, 1, "sign", "ed25519")
+
+	postern(t, env, "source", "put", "orders", "--kind", "push", "--map", `{"fqn": "/tool"}`, "--buffer", "7").want(t, 0, "push", "7")
+	postern(t, env, "source", "put", "calls", "--table", "public.calls", "--key", "id", "--map", `{"fqn": "/tool"}`).want(t, 1, "cursor")
+	postern(t, env, "source", "put", "calls", "--table", "public.calls", "--key", "id", "--cursor", "id", "--settle", "0s", "--map", `{"fqn": "/tool"}`).want(t, 0, "postgres_table", "public.calls")
+	postern(t, env, "source", "put", "calls", "--map", `{"fqn": "/tool"}`).want(t, 2, "want --kind, or --table")
+	postern(t, env, "source", "pause", "calls", "--reason", "repaired").want(t, 0)
+	postern(t, env, "source", "rewind", "calls", `{"at": "7"}`, "--reason", "late rows").want(t, 0)
+	postern(t, env, "source", "show", "calls").want(t, 0, "paused", "at 7")
+	postern(t, env, "source", "resume", "calls").want(t, 0)
+	postern(t, env, "source", "ls").want(t, 0, "orders", "calls")
+	postern(t, env, "source", "rm", "calls").want(t, 0)
+	postern(t, env, "source", "show", "calls").want(t, 1, "no source")
 	postern(t, env, "tool", "rm", add, "--reason", "replaced").want(t, 0)
 	postern(t, env, "tool", "show", add).want(t, 1, "no tool")
 	postern(t, []string{at}, "api", "GET", "/audit?object=/tools/"+add).want(t, 0, "first", "deployed", "replaced")

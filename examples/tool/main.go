@@ -1,13 +1,14 @@
 // Command tool is a whole tool of Postern's leader: it adds two numbers.
 //
-//	tool [-fail N] ADDRESS
+//	tool [-fail N] [-key whpk_...] ADDRESS
 //
 // GET /meta says what it takes and answers, GET /health whether it is ready, POST /invoke does it. The same call comes
 // again if its answer was lost: it has the same Idempotency-Key, and gets the same answer. With -fail the first N calls
-// fail with HTTP 503, so that one sees how they are tried again.
+// fail with HTTP 503, so that one sees how they are tried again. With -key only calls are answered that this key has signed.
 package main
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"flag"
@@ -73,6 +74,7 @@ func add(in input) output {
 // tool remembers what it answered, by the key of the call.
 type tool struct {
 	address string
+	key     ed25519.PublicKey // of who may call; nil: anybody
 
 	mu       sync.Mutex
 	fail     int
@@ -92,6 +94,12 @@ func (t *tool) invoke(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "body_unreadable", err.Error())
 		return
+	}
+	if t.key != nil {
+		if err := verify(r, body, "http://"+t.address+"/invoke", t.key, time.Now()); err != nil {
+			refuse(w, http.StatusUnauthorized, "bad_signature", err.Error())
+			return
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,6 +142,7 @@ func refuse(w http.ResponseWriter, status int, code, details string) {
 
 func main() {
 	fail := flag.Int("fail", 0, "how many calls fail before the first that does not")
+	signer := flag.String("key", "", "public key of who may call, as `postern tool show` shows it")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: tool [-fail N] ADDRESS, for example 127.0.0.1:9201")
@@ -144,10 +153,19 @@ func main() {
 		log.Fatal(err)
 	}
 	t := &tool{address: l.Addr().String(), fail: *fail, answered: map[string]answer{}}
+	fmt.Println("listening on", t.address)
+	if *signer != "" {
+		if t.key, err = publicKey(*signer); err != nil {
+			log.Fatal(err)
+		}
+	}
+	log.Fatal((&http.Server{Handler: t.handler(), ReadHeaderTimeout: 5 * time.Second}).Serve(l))
+}
+
+func (t *tool) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /meta", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, meta, t.address) })
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("POST /invoke", t.invoke)
-	fmt.Println("listening on", t.address)
-	log.Fatal((&http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}).Serve(l))
+	return mux
 }

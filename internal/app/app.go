@@ -75,9 +75,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		}
 	}
 	if len(cfg.SigningKey) == 0 {
-		log.Warn("there is no signing key: callbacks go out unsigned, and webhooks with the secret of their subscription alone; openssl genpkey -algorithm ed25519 makes one for POSTERN_SIGNING_KEY_FILE")
+		log.Warn("there is no signing key: callbacks go out unsigned, and webhooks with the secret of their subscription alone, and tools that want signed calls are not called; openssl genpkey -algorithm ed25519 makes one for POSTERN_SIGNING_KEY_FILE")
 	}
-	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version})
+	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version, SigningKey: ed25519.PrivateKey(cfg.SigningKey)})
 	if role.Work {
 		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace, Retention: time.Duration(cfg.Retention) * 24 * time.Hour})

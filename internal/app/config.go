@@ -36,7 +36,7 @@ type Config struct {
 	LeaseTTL        time.Duration  `env:"POSTERN_LEASE_TTL" envDefault:"10s" group:"work" help:"a process silent for so long loses its queues"`
 	Retention       Days           `env:"POSTERN_RETENTION" envDefault:"keep" group:"work" help:"days that what has ended stays at least, or keep: it is never dropped"`
 	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers, webhooks and callbacks may live (none)"`
-	SigningKey      SigningKey     `env:"POSTERN_SIGNING_KEY" group:"work" secret:"true" help:"ed25519 key that signs webhooks besides their secrets, in PEM or whsk_ (none)"`
+	SigningKey      SigningKey     `env:"POSTERN_SIGNING_KEY" group:"work" secret:"true" help:"ed25519 key that signs calls of tools, and webhooks besides their secrets, in PEM or whsk_ (none)"`
 
 	MetricsListen string `env:"POSTERN_METRICS_LISTEN" envDefault:"127.0.0.1:9090" group:"metrics" help:"address of GET /metrics, /livez and /readyz, or off; where that default is taken, another port is"`
 	OTLPEndpoint  string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" group:"metrics" help:"collector of traces, OTLP over HTTP in JSON (off)"`

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/remote"
 )
 
 // SigningKey signs what leaves the installation besides the secrets of its receivers: an ed25519 key as
@@ -74,8 +75,5 @@ func devKey(dir string) (k SigningKey, said string, err error) {
 
 // Public is the other half as receivers are given it, "" without a key.
 func (k SigningKey) Public() string {
-	if len(k) == 0 {
-		return ""
-	}
-	return "whpk_" + base64.StdEncoding.EncodeToString(ed25519.PrivateKey(k).Public().(ed25519.PublicKey))
+	return remote.PublicKey(ed25519.PrivateKey(k))
 }

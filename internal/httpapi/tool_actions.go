@@ -80,7 +80,7 @@ func (a *API) invokeTool(ctx context.Context, in *invokeInput) (*invokeOutput, e
 		}
 		return nil, f
 	}
-	p := a.Tools.Invoke(ctx, remote.Call{BaseURL: v.URL, Timeout: v.Timeout}, "trial."+uuid.NewString(), in.Body.Input, v.MaxAnswer)
+	p := a.Tools.Invoke(ctx, remote.Call{BaseURL: v.URL, Timeout: v.Timeout, Sign: v.Definition.Sign != ""}, "trial."+uuid.NewString(), in.Body.Input, v.MaxAnswer)
 	verdict := v.Judge(p)
 	if verdict.Class != leader.Successful {
 		f := fault.New(fault.Invalid, "invalid", "%s", verdict.Message).With("class", verdict.Class).With("reason", verdict.Code)

@@ -20,6 +20,7 @@ type toolSettings struct {
 	Description  string          `json:"description,omitempty" maxLength:"4096" doc:"What its /meta says goes before."`
 	Timeout      string          `json:"timeout,omitempty" example:"30s" doc:"Of a call; 30s unless said, 10m at most."`
 	MaxAnswer    int             `json:"max_answer,omitempty" minimum:"0" maximum:"10485760" doc:"Bytes of an answer that are read; 1 MiB unless said."`
+	Sign         string          `json:"sign,omitempty" enum:"ed25519" doc:"ed25519: each call is signed with the installation's key (RFC 9421)."`
 	TTL          string          `json:"ttl,omitempty" example:"5m" doc:"For so long is believed what its /meta said; 5m unless said."`
 	CheckEvery   string          `json:"check_every,omitempty" example:"30s" doc:"How often its /health is asked; 30s unless said, 0s for never."`
 	InputSchema  json.RawMessage `json:"input_schema,omitempty" doc:"JSON Schema, draft 2020-12. Without both schemas, GET url/meta is asked for them, now and after each ttl."`
@@ -34,6 +35,8 @@ type toolView struct {
 	Description  string          `json:"description"`
 	Timeout      string          `json:"timeout"`
 	MaxAnswer    int             `json:"max_answer"`
+	Sign         *string         `json:"sign" doc:"how calls are signed: ed25519, or null for not at all"`
+	PublicKey    *string         `json:"public_key" doc:"of the installation, where calls are signed: verifies them"`
 	TTL          string          `json:"ttl"`
 	CheckEvery   string          `json:"check_every"`
 	Shared       bool            `json:"shared" doc:"it is registered in the context system, for all"`
@@ -59,10 +62,13 @@ type toolHealth struct {
 }
 
 func (a *API) viewTool(v *pg.Tool) toolView {
-	t := toolView{FQN: v.FQN, Type: leader.Offchain, URL: v.URL, Description: v.Description, Timeout: outbox.Duration(v.Timeout).String(), MaxAnswer: v.MaxAnswer,
+	t := toolView{FQN: v.FQN, Type: leader.Offchain, URL: v.URL, Description: v.Description, Timeout: outbox.Duration(v.Timeout).String(), MaxAnswer: v.MaxAnswer, Sign: ptr(v.Sign),
 		TTL: outbox.Duration(v.TTL).String(), CheckEvery: outbox.Duration(v.CheckEvery).String(), Shared: v.ContextID == a.Store.Context(pg.System).ID, Discovered: v.Discovered,
 		Health: toolHealth{v.Health, utc(v.HealthSince), utc(v.CheckedAt), utc(v.CheckAt), v.Failures, ptr(v.HealthWhy)},
 		ReadAt: utc(v.ReadAt), RefreshAt: utc(v.RefreshAt), RefreshError: ptr(v.RefreshWhy), Version: v.Version, CreatedAt: v.CreatedAt.UTC()}
+	if v.Sign != "" {
+		t.PublicKey = ptr(a.PublicKey)
+	}
 	if v.Definition != nil {
 		t.InputSchema, t.OutputSchema = v.Input.Raw(), v.Output.Raw()
 	}
@@ -165,7 +171,7 @@ func (a *API) writeTool(ctx context.Context, called name, s toolSettings, versio
 
 // define makes a definition of what was written, or of what the tool says of itself.
 func (a *API) define(ctx context.Context, fqn leader.FQN, s toolSettings, discover bool) (*leader.Definition, error) {
-	own := leader.Meta{FQN: fqn.String(), Type: s.Type, URL: s.URL, Description: s.Description, Timeout: s.Timeout, MaxAnswer: s.MaxAnswer}
+	own := leader.Meta{FQN: fqn.String(), Type: s.Type, URL: s.URL, Description: s.Description, Timeout: s.Timeout, MaxAnswer: s.MaxAnswer, Sign: s.Sign}
 	if !discover {
 		own.InputSchema, own.OutputSchema = given(s.InputSchema), given(s.OutputSchema)
 		return own.Definition()
@@ -216,7 +222,7 @@ func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*toolOutput, e
 	if err := in.check(v.Version); err != nil {
 		return nil, err
 	}
-	s := toolSettings{URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, TTL: v.TTL.String(), CheckEvery: v.CheckEvery.String()}
+	s := toolSettings{URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, Sign: v.Sign, TTL: v.TTL.String(), CheckEvery: v.CheckEvery.String()}
 	if !v.Discovered {
 		s.InputSchema, s.OutputSchema = v.Input.Raw(), v.Output.Raw()
 	}

@@ -19,12 +19,16 @@ type Definition struct {
 	Description string
 	Timeout     time.Duration // of a call
 	MaxAnswer   int           // bytes of an answer that are read
+	Sign        string        // how calls are signed: SignEd25519, or "" for not at all
 	Input       *Schema
 	Output      *Schema
 }
 
 // Offchain is the only type of tool that is called from here; the other one is a chain's client's part.
 const Offchain = "offchain"
+
+// SignEd25519 has each call of a tool signed with the key of the installation (S1.10).
+const SignEd25519 = "ed25519"
 
 // What holds for a tool that does not say otherwise, and how far it can say so.
 const (
@@ -46,6 +50,7 @@ type Meta struct {
 	Description  string          `json:"description"`
 	Timeout      string          `json:"timeout"` // "" or a duration: "30s"
 	MaxAnswer    int             `json:"max_answer"`
+	Sign         string          `json:"sign"`
 	InputSchema  json.RawMessage `json:"input_schema"`
 	OutputSchema json.RawMessage `json:"output_schema"`
 }
@@ -85,9 +90,12 @@ func (m Meta) Definition() (*Definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Definition{FQN: fqn, URL: m.URL, Description: m.Description, Timeout: DefaultTimeout, MaxAnswer: DefaultMaxAnswer}
+	d := &Definition{FQN: fqn, URL: m.URL, Description: m.Description, Timeout: DefaultTimeout, MaxAnswer: DefaultMaxAnswer, Sign: m.Sign}
 	if m.Type != "" && m.Type != Offchain {
 		return nil, fault.At("/type", "a tool of type %q is not called from here: want %s", fault.Clip(m.Type), Offchain)
+	}
+	if m.Sign != "" && m.Sign != SignEd25519 {
+		return nil, fault.At("/sign", "sign %q: want %s, or nothing for calls that are not signed", fault.Clip(m.Sign), SignEd25519)
 	}
 	if err := toolURL(m.URL); err != nil {
 		return nil, err
@@ -128,7 +136,7 @@ func (m Meta) Definition() (*Definition, error) {
 func (m Meta) Reachable() error { return toolURL(m.URL) }
 
 // Discover is the definition of a tool by what its /meta answers, and by own: where it is and what it is called
-// stands there, and of its type, timeout and max_answer what own says goes before. A /meta that names another tool, or another version of it,
+// stands there, and of its type, timeout, max_answer and sign what own says goes before. A /meta that names another tool, or another version of it,
 // is Invalid: what is called under a name is what was registered under it.
 func Discover(raw []byte, own Meta) (*Definition, error) {
 	m, err := ReadMeta(raw)
@@ -154,6 +162,9 @@ func Discover(raw []byte, own Meta) (*Definition, error) {
 	}
 	if own.MaxAnswer != 0 {
 		m.MaxAnswer = own.MaxAnswer
+	}
+	if own.Sign != "" {
+		m.Sign = own.Sign
 	}
 	d, err := m.Definition()
 	if err != nil {

@@ -54,6 +54,7 @@ type rule struct {
 // rules is the table of S1.11 for all but a 200 whose body was read.
 var rules = []rule{
 	{0, "bad_worker_url", Fatal, "bad_url", "the tool's URL cannot be called"},
+	{0, "no_signing_key", Retriable, "no_signing_key", "the tool wants signed calls, and this node has no key"},
 	{0, "", Retriable, "", "the tool cannot be reached"},
 	{-1, "answer_too_large", Fatal, "answer_too_large", "the answer is larger than the tool is registered for"},
 	{-1, "answer_nested", Fatal, "answer_nested", "the answer is nested deeper than 64 levels"},

@@ -23,6 +23,7 @@ type Tool struct {
 	Description string
 	Timeout     time.Duration
 	MaxAnswer   int
+	Sign        string        // how calls are signed, "" for not at all
 	TTL         time.Duration // for so long is believed what its /meta said
 	CheckEvery  time.Duration // 0: nobody asks whether it is ready
 	Discovered  bool          // its schemas are those of its /meta
@@ -41,11 +42,11 @@ type Tool struct {
 	*leader.Definition // nil in lists
 }
 
-const toolColumns = `t.tool_id, t.context_id, t.fqn, t.url, t.description, t.timeout, t.max_answer, t.ttl, t.check_every, t.discovered, t.read_at, t.refresh_at,
+const toolColumns = `t.tool_id, t.context_id, t.fqn, t.url, t.description, t.timeout, t.max_answer, t.sign, t.ttl, t.check_every, t.discovered, t.read_at, t.refresh_at,
 	t.refresh_error, t.health, t.health_since, t.health_error, t.failures, t.checked_at, t.check_at, t.version, t.created_at`
 
 func (v *Tool) fields() []any {
-	return []any{&v.ID, &v.ContextID, &v.FQN, &v.URL, &v.Description, &v.Timeout, &v.MaxAnswer, &v.TTL, &v.CheckEvery, &v.Discovered, &v.ReadAt, &v.RefreshAt,
+	return []any{&v.ID, &v.ContextID, &v.FQN, &v.URL, &v.Description, &v.Timeout, &v.MaxAnswer, &v.Sign, &v.TTL, &v.CheckEvery, &v.Discovered, &v.ReadAt, &v.RefreshAt,
 		&v.RefreshWhy, &v.Health, &v.HealthSince, &v.HealthWhy, &v.Failures, &v.CheckedAt, &v.CheckAt, &v.Version, &v.CreatedAt}
 }
 
@@ -150,7 +151,7 @@ func (s *Store) definition(ctx context.Context, v *Tool) (*leader.Definition, er
 	if d := s.compiled.get(v); d != nil {
 		return d, nil
 	}
-	m := leader.Meta{FQN: v.FQN, URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer}
+	m := leader.Meta{FQN: v.FQN, URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, Sign: v.Sign}
 	err := s.db(ctx).QueryRow(ctx, `SELECT input_schema::text, output_schema::text FROM postern.tool WHERE tool_id = $1 AND version = $2`, v.ID, v.Version).
 		Scan((*[]byte)(&m.InputSchema), (*[]byte)(&m.OutputSchema))
 	if err == pgx.ErrNoRows {
@@ -180,6 +181,7 @@ type registered struct {
 	Description  string `json:"description,omitempty"`
 	Timeout      string `json:"timeout"`
 	MaxAnswer    int    `json:"max_answer"`
+	Sign         string `json:"sign,omitempty"`
 	TTL          string `json:"ttl"`
 	CheckEvery   string `json:"check_every"`
 	Discovered   bool   `json:"discovered"`
@@ -190,12 +192,12 @@ type registered struct {
 // record is what the audit row keeps of a tool that is registered with these schemas.
 func (v *Tool) record(input, output json.RawMessage) *registered {
 	digest := func(raw json.RawMessage) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(raw)) }
-	return &registered{v.URL, v.Description, v.Timeout.String(), v.MaxAnswer, v.TTL.String(), v.CheckEvery.String(), v.Discovered, digest(input), digest(output)}
+	return &registered{v.URL, v.Description, v.Timeout.String(), v.MaxAnswer, v.Sign, v.TTL.String(), v.CheckEvery.String(), v.Discovered, digest(input), digest(output)}
 }
 
 // with is a tool as a definition and its settings make it.
 func with(d *leader.Definition, set ToolSettings) *Tool {
-	return &Tool{FQN: d.FQN.String(), URL: d.URL, Description: d.Description, Timeout: d.Timeout, MaxAnswer: d.MaxAnswer,
+	return &Tool{FQN: d.FQN.String(), URL: d.URL, Description: d.Description, Timeout: d.Timeout, MaxAnswer: d.MaxAnswer, Sign: d.Sign,
 		TTL: set.TTL, CheckEvery: set.CheckEvery, Discovered: set.Discovered, Definition: d}
 }
 
@@ -241,12 +243,12 @@ func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set To
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.tool AS t (context_id, fqn, url, description, timeout, max_answer, ttl, check_every, discovered, input_schema, output_schema,
-				read_at, refresh_at, check_at, created_at)
+				read_at, refresh_at, check_at, created_at, sign)
 			SELECT $1, $2, $3, $4, $5, $6, $7::interval, $8::interval, $9::bool, $10::text::json, $11::text::json,
-				CASE WHEN $9 THEN n.now END, CASE WHEN $9 THEN n.now + $7 END, CASE WHEN $8 > '0' THEN n.now END, n.now
+				CASE WHEN $9 THEN n.now END, CASE WHEN $9 THEN n.now + $7 END, CASE WHEN $8 > '0' THEN n.now END, n.now, $13
 			FROM (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now) n
 			ON CONFLICT (context_id, fqn) DO UPDATE SET url = excluded.url, description = excluded.description, timeout = excluded.timeout,
-				max_answer = excluded.max_answer, ttl = excluded.ttl, check_every = excluded.check_every, discovered = excluded.discovered,
+				max_answer = excluded.max_answer, sign = excluded.sign, ttl = excluded.ttl, check_every = excluded.check_every, discovered = excluded.discovered,
 				input_schema = excluded.input_schema, output_schema = excluded.output_schema, read_at = excluded.read_at, refresh_at = excluded.refresh_at,
 				refresh_error = '', check_at = excluded.check_at, removed_at = NULL, version = t.version + 1,
 				health = CASE WHEN t.url = excluded.url AND t.removed_at IS NULL THEN t.health ELSE 'unknown' END,
@@ -255,7 +257,7 @@ func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set To
 				failures = CASE WHEN t.url = excluded.url AND t.removed_at IS NULL THEN t.failures ELSE 0 END,
 				checked_at = CASE WHEN t.url = excluded.url AND t.removed_at IS NULL THEN t.checked_at END`,
 			by.Context, d.FQN.String(), d.URL, d.Description, d.Timeout, d.MaxAnswer, set.TTL, set.CheckEvery, set.Discovered,
-			string(d.Input.Raw()), string(d.Output.Raw()), s.now())
+			string(d.Input.Raw()), string(d.Output.Raw()), s.now(), d.Sign)
 		s.auditChange(b, by, "put", "/tools/"+d.FQN.String(), before, with(d, set).record(d.Input.Raw(), d.Output.Raw()))
 		return t.commit(ctx, b)
 	})

@@ -79,9 +79,9 @@ func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Def
 		b.Queue(`UPDATE postern.tool t SET read_at = n.now, refresh_at = n.now + t.ttl, refresh_error = ''
 			FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n WHERE t.tool_id = $1`, v.ID, s.now())
 		if changed = *before != *after; changed {
-			b.Queue(`UPDATE postern.tool SET description = $2, timeout = $3, max_answer = $4, input_schema = $5::text::json, output_schema = $6::text::json,
+			b.Queue(`UPDATE postern.tool SET description = $2, timeout = $3, max_answer = $4, input_schema = $5::text::json, output_schema = $6::text::json, sign = $7,
 				discovered = true, version = version + 1 WHERE tool_id = $1`,
-				v.ID, d.Description, d.Timeout, d.MaxAnswer, string(d.Input.Raw()), string(d.Output.Raw()))
+				v.ID, d.Description, d.Timeout, d.MaxAnswer, string(d.Input.Raw()), string(d.Output.Raw()), d.Sign)
 		}
 		if changed || by.Actor != "" { // what a person asks for is kept, also where it changed nothing
 			s.auditChange(b, by, "refresh", "/tools/"+v.FQN, before, after)

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"net/http"
 	"net/netip"
@@ -29,6 +30,8 @@ type Config struct {
 	AllowCIDR []netip.Prefix // private addresses that workers may have; public ones always may
 	UserAgent string         // "" = "postern"
 
+	SigningKey ed25519.PrivateKey // signs calls of tools that want it; nil: none, and they are not called
+
 	// Observe sees every exchange as it came over the wire, with the context of its call; nil: nobody does.
 	Observe func(context.Context, Exchange)
 }
@@ -49,6 +52,7 @@ type Exchange struct {
 type Client struct {
 	transport *http.Transport
 	userAgent string
+	key       ed25519.PrivateKey
 	observe   func(context.Context, Exchange)
 	now       func() time.Time
 
@@ -65,6 +69,7 @@ func New(cfg Config) *Client {
 	return &Client{
 		transport:  guarded(cfg.AllowCIDR),
 		userAgent:  cfg.UserAgent,
+		key:        cfg.SigningKey,
 		observe:    cfg.Observe,
 		now:        time.Now,
 		noBatch:    map[string]time.Time{},

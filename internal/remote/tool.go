@@ -32,7 +32,7 @@ func (c *Client) Meta(ctx context.Context, url string) ([]byte, error) {
 }
 
 // Discover asks a tool that is known for its definition as it is now. How long a call may take, and how long an answer
-// may be, stays as it was registered.
+// may be, stays as it was registered, and so does that calls are signed.
 func Discover(ctx context.Context, c interface {
 	Meta(ctx context.Context, url string) ([]byte, error)
 }, now *leader.Definition) (*leader.Definition, error) {
@@ -40,7 +40,7 @@ func Discover(ctx context.Context, c interface {
 	if err != nil {
 		return nil, err
 	}
-	return leader.Discover(raw, leader.Meta{FQN: now.FQN.String(), URL: now.URL, Timeout: now.Timeout.String(), MaxAnswer: now.MaxAnswer})
+	return leader.Discover(raw, leader.Meta{FQN: now.FQN.String(), URL: now.URL, Timeout: now.Timeout.String(), MaxAnswer: now.MaxAnswer, Sign: now.Sign})
 }
 
 // Healthy asks a tool whether it is ready: "" if it answers 200, else why it is not.
@@ -53,7 +53,7 @@ func (c *Client) Healthy(ctx context.Context, url string) (why string) {
 }
 
 // Invoke calls a tool once with an input, within the time of the call. call.BaseURL is the tool's; its id, attempt
-// and the like go as headers, as to a worker (S2.7), and are left out where there is no id. most is how many bytes of an
+// and the like go as headers, as to a worker (S2.7), and are left out where there is no id. With call.Sign it is signed, or not called by a client without a key. most is how many bytes of an
 // answer are read. What comes back is for leader.Definition.Judge; a body of it can be stored.
 func (c *Client) Invoke(ctx context.Context, call Call, token string, input json.RawMessage, most int) leader.Reply {
 	timeout := call.Timeout
@@ -68,7 +68,16 @@ func (c *Client) Invoke(ctx context.Context, call Call, token string, input json
 			delete(header, name)
 		}
 	}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(call.BaseURL, "invoke", ""), body: input, header: header, timeout: timeout, most: most})
+	at := endpoint(call.BaseURL, "invoke", "")
+	if call.Sign {
+		if c.key == nil {
+			return leader.Reply{Code: "no_signing_key", Message: "POSTERN_SIGNING_KEY_FILE names one"}
+		}
+		if err := sign(header, http.MethodPost, at, input, c.key, start); err != nil {
+			return leader.Reply{Code: "bad_worker_url", Message: err.Error()}
+		}
+	}
+	p := c.exchange(ctx, request{method: http.MethodPost, url: at, body: input, header: header, timeout: timeout, most: most})
 	now := c.now()
 	r := leader.Reply{Status: p.status, Body: p.body, Code: p.code, After: retryAfter(p.header, now), Elapsed: now.Sub(start)}
 	if p.unread != "" {

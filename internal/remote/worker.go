@@ -31,6 +31,7 @@ type Call struct {
 	PreviousHashes  []string // of earlier attempts, to be replaced under Nonce (S2.11)
 	Nonce           string   // digits, of the earlier attempt
 	Timeout         time.Duration
+	Sign            bool // with the key of the client (S1.10)
 	Traceparent     string
 }
 

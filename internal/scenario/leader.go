@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remotetest"
 )
 
 // outside is what a leader has around it: a log of events over HTTP, whose cursors are inclusive, and tools.
@@ -26,12 +28,16 @@ type outside struct {
 	log    []json.RawMessage
 	status int                 // that the log answers with; 0: pages
 	tools  map[string][]string // answers to come; the last one stays
+	input  string              // what inputs are of
+	signed map[string]answered // what signed tools have answered, by tool and token
 	called []string
 }
 
+type answered struct{ input, text string }
+
 func (s *story) outside() *outside {
 	if s.around == nil {
-		o := &outside{tools: map[string][]string{}}
+		o := &outside{tools: map[string][]string{}, signed: map[string]answered{}}
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /log", o.page)
 		mux.HandleFunc("POST /tools/{fqn}/invoke", o.invoke)
@@ -40,7 +46,9 @@ func (s *story) outside() *outside {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
-			fmt.Fprintf(w, `{"of": %q}`, r.PathValue("id"))
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			fmt.Fprintf(w, `{"of": %q}`, r.PathValue("id")+o.input)
 		})
 		o.server = httptest.NewServer(mux)
 		s.t.Cleanup(o.server.Close)
@@ -82,8 +90,12 @@ func (o *outside) invoke(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	fqn := r.PathValue("fqn")
-	o.called = append(o.called, fqn+" "+strings.TrimSpace(string(body)))
 	list := o.tools[fqn]
+	if list[0] == "signed" {
+		o.invokeSigned(w, r, fqn, body)
+		return
+	}
+	o.called = append(o.called, fqn+" "+strings.TrimSpace(string(body)))
 	name, arg, _ := strings.Cut(list[0], ":")
 	if len(list) > 1 {
 		o.tools[fqn] = list[1:]
@@ -92,6 +104,27 @@ func (o *outside) invoke(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	status, text := toolAnswers[name](arg)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// invokeSigned is a tool that wants its calls signed: it answers an exact repeat as it did before, and refuses the same
+// token with another input.
+func (o *outside) invokeSigned(w http.ResponseWriter, r *http.Request, fqn string, body []byte) {
+	status, text, note := http.StatusOK, `{"ok": {"n": 1}}`, "signed"
+	key := fqn + " " + r.Header.Get("Idempotency-Key")
+	before, again := o.signed[key]
+	switch err := remotetest.Signed(r, body, "http://"+r.Host+r.URL.Path, signingKey.Public().(ed25519.PublicKey)); {
+	case err != nil:
+		status, text, note = http.StatusUnauthorized, `{"error": "bad_signature"}`, err.Error()
+	case again && before.input != string(body):
+		status, text, note = http.StatusConflict, `{"error": "key_reused"}`, "the same token with another input"
+	case again:
+		text, note = before.text, "signed, again"
+	default:
+		o.signed[key] = answered{string(body), text}
+	}
+	o.called = append(o.called, fqn+" "+string(body)+" ("+note+")")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
 }
@@ -122,6 +155,7 @@ func source(s *story, c *command, _ say) (err error) {
 }
 
 // feed: feed ID... [tool=xyz.labs.add@1] [json=]: events in the log. feed [status=503]: what it answers with instead; 0: pages.
+// feed [input=TEXT]: from then on, inputs that the workflow is asked for end with that.
 func feed(s *story, c *command, _ say) (err error) {
 	o := s.outside()
 	o.mu.Lock()
@@ -129,6 +163,10 @@ func feed(s *story, c *command, _ say) (err error) {
 	if text := c.option("status", ""); text != "" {
 		o.status, err = strconv.Atoi(text)
 		return err
+	}
+	if text := c.option("input", ""); text != "" {
+		o.input = text
+		return nil
 	}
 	fqn, extra := c.option("tool", "xyz.labs.add@1"), c.option("json", "")
 	if extra != "" {
@@ -140,7 +178,8 @@ func feed(s *story, c *command, _ say) (err error) {
 	return nil
 }
 
-// tool: tool FQN ANSWER...: registers it, if it is new; the last answer counts from then on. tool FQN removed
+// tool: tool FQN ANSWER...: registers it, if it is new; the last answer counts from then on. With the answer "signed" its
+// calls are signed. tool FQN removed
 func tool(s *story, c *command, _ say) error {
 	o, fqn := s.outside(), c.word()
 	list := c.rest()
@@ -148,7 +187,7 @@ func tool(s *story, c *command, _ say) error {
 		return s.store.RemoveTool(s.ctx, s.by, fqn)
 	}
 	for _, a := range list {
-		if name, _, _ := strings.Cut(a, ":"); toolAnswers[name] == nil && name != "lost" {
+		if name, _, _ := strings.Cut(a, ":"); toolAnswers[name] == nil && name != "lost" && name != "signed" {
 			return fmt.Errorf("no tool answers %q", a)
 		}
 	}
@@ -159,7 +198,11 @@ func tool(s *story, c *command, _ say) error {
 	if known {
 		return nil
 	}
-	d, err := leader.Meta{FQN: fqn, URL: o.server.URL + "/tools/" + fqn, Timeout: "5s",
+	how := ""
+	if list[0] == "signed" {
+		how = leader.SignEd25519
+	}
+	d, err := leader.Meta{FQN: fqn, Sign: how, URL: o.server.URL + "/tools/" + fqn, Timeout: "5s",
 		InputSchema: json.RawMessage(`{"type": "object", "properties": {"n": {"type": "integer"}}}`),
 		OutputSchema: json.RawMessage(`{"oneOf": [{"type": "object", "required": ["ok"], "properties": {"ok": {"type": "object", "properties": {"n": {"type": "integer"}}}}},
 			{"type": "object", "required": ["err_reason"], "properties": {"err_reason": {"type": "object"}}}]}`)}.Definition()

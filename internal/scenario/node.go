@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -31,6 +32,9 @@ type node struct {
 	ended chan error         // of the round that is frozen, nil if none is
 }
 
+// signingKey is that of all nodes of all stories.
+var signingKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
 // node returns the node of that name; one that is new, or died, begins now.
 func (s *story) node(name string) (*node, error) {
 	if n := s.nodes[name]; n != nil {
@@ -46,7 +50,7 @@ func (s *story) node(name string) (*node, error) {
 		return nil, err
 	}
 	n := &node{store: store, alive: true,
-		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})}
+		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, SigningKey: signingKey})}
 	s.t.Cleanup(n.client.Close)
 	n.valve = &valve{Worker: remote.Mux{Next: n.client}, tools: n.client}
 	n.engine = work.New(work.Config{Store: store, Worker: n.valve, Fetch: n.client.Fetch, Tools: n.valve, NodeName: name, TTL: ttl})

@@ -1,0 +1,55 @@
+package remote
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The example of RFC 9421, appendix B.2.6.
+func TestWhatIsSignedIsThatOfTheStandard(t *testing.T) {
+	der, err := base64.StdEncoding.DecodeString("MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := signatureBase(`("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519"`,
+		[2]string{"date", "Tue, 20 Apr 2021 02:07:55 GMT"}, [2]string{"@method", "POST"}, [2]string{"@path", "/foo"}, [2]string{"@authority", "example.com"},
+		[2]string{"content-type", "application/json"}, [2]string{"content-length", "18"})
+	got := base64.StdEncoding.EncodeToString(ed25519.Sign(key.(ed25519.PrivateKey), base))
+	if want := "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw=="; got != want {
+		t.Errorf("is   %s\nwant %s", got, want)
+	}
+}
+
+func TestASignatureSaysWhatWhereAndUntilWhen(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	h := http.Header{"Idempotency-Key": {"a.1"}}
+	if err := sign(h, "POST", "https://ann:secret@tool.example/add/invoke", []byte(`{"hello": "world"}`), key, time.Unix(1618884473, 0)); err != nil {
+		t.Fatal(err)
+	}
+	// the digest is that of RFC 9530, appendix D
+	if got := h.Get("Content-Digest"); got != "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:" {
+		t.Error(got)
+	}
+	params := strings.TrimPrefix(h.Get("Signature-Input"), "postern=")
+	if !regexp.MustCompile(`^\("@method" "@target-uri" "content-digest" "idempotency-key"\);created=1618884473;expires=1618884773;nonce="[A-Z2-7]{26}";alg="ed25519";keyid="whpk_[A-Za-z0-9+/]{43}="$`).MatchString(params) {
+		t.Error(params)
+	}
+	sig, err := base64.StdEncoding.DecodeString(strings.Trim(strings.TrimPrefix(h.Get("Signature"), "postern="), ":"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := "\"@method\": POST\n\"@target-uri\": https://tool.example/add/invoke\n\"content-digest\": " + h.Get("Content-Digest") + "\n\"idempotency-key\": a.1\n\"@signature-params\": " + params
+	if !ed25519.Verify(key.Public().(ed25519.PublicKey), []byte(base), sig) {
+		t.Errorf("%s does not hold for\n%s", h.Get("Signature"), base)
+	}
+}
