@@ -124,7 +124,7 @@ func batchInserts(ctx context.Context, b *Bench) ([]*Result, error) {
 	var all []*Result
 	for _, l := range lines {
 		r := b.summary("batch-insert-"+count(l.length), "postern", l.trials)
-		r.timed(l.trials, "insert")
+		r.timed(l.trials, "insert", "middle")
 		r.Settings["length"] = l.length
 		if l.length != few {
 			r.compare("time_to_100", l.trials, lines[0].trials, func(t *trial) float64 { return t.times["insert"].quantile(0.5).Seconds() })
@@ -134,27 +134,31 @@ func batchInserts(ctx context.Context, b *Bench) ([]*Result, error) {
 	return all, nil
 }
 
-// insertRun inserts at the front of a line, over and over.
+// insertRun inserts at the front of a line, over and over, and then a few times in its middle, which is the rank that is
+// farthest from both ends.
 func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial, error) {
 	by := pg.By{Context: b.ctxID, Actor: "bench", Via: "bench"}
 	f := processor.Function{Domain: name, ContractAddress: benchType, MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "pay"}}}
 	n := pg.NewBatch{Actions: processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f}}}, Priority: processor.Med,
 		Messages: []processor.Message{{Msg: json.RawMessage(`{"pay":{}}`)}}}
-	h := &histogram{}
+	h, middle := &histogram{}, &histogram{}
 	m, err := b.meter(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	t := &trial{times: map[string]*histogram{"insert": h}}
-	for time.Since(start) < b.Length/5 || t.n < 20 {
+	t := &trial{times: map[string]*histogram{"insert": h, "middle": middle}}
+	insert := func(spot processor.Spot, h *histogram) error {
 		began := time.Now()
-		v, err := b.store.Insert(ctx, by, name, n, processor.Spot{})
+		v, err := b.store.Insert(ctx, by, name, n, spot)
 		h.add(time.Since(began))
 		if err == nil {
 			_, err = b.store.Evict(ctx, by, name, pg.Eviction{ID: v.ID})
 		}
-		if err != nil {
+		return err
+	}
+	for time.Since(start) < b.Length/5 || t.n < 20 {
+		if err := insert(processor.Spot{}, h); err != nil {
 			return nil, err
 		}
 		t.n++
@@ -162,6 +166,11 @@ func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial,
 	t.took = time.Since(start)
 	cost, err := m.stop(ctx)
 	t.cost = cost
+	for range 20 {
+		if err := insert(processor.Spot{Position: int64(length) / 2}, middle); err != nil {
+			return nil, err
+		}
+	}
 	_, stands, standing := b.store.BatchesInLine(ctx, b.ctxID, name, processor.Med, processor.Range{From: 0, To: 1})
 	if stands != int64(length) {
 		t.wrong, t.bad = []string{fmt.Sprintf("%d stand in a line of %d", stands, length)}, 1
