@@ -102,11 +102,11 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 	if n := w.takes(w.s, a); n != 1 {
 		t.Fatalf("%d were taken", n)
 	}
-	// as if it had died there: the message is offered again, and nothing was posted
+	// as if it had died there: the message waits again, and nothing was posted
 	for _, sql := range []string{`DELETE FROM postern.message_end`, `TRUNCATE postern.task, postern.queue, postern.ready, postern.idempotency`,
 		`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE status = 'Active'`,
 		`INSERT INTO postern.message (channel_id, message_id, payload, state, fence, draw, created_at, updated_at)
-			SELECT s.channel_id, e.event_id::text, '{"tool": "xyz.labs.add@1"}', 'Offered', 9, 1, now(), now() FROM postern.event e JOIN postern.source s USING (source_id) WHERE e.status = 'Active'`} {
+			SELECT s.channel_id, e.event_id::text, '{"tool": "xyz.labs.add@1"}', 'Queued', 9, 1, now(), now() FROM postern.event e JOIN postern.source s USING (source_id) WHERE e.status = 'Active'`} {
 		_, err := w.s.Pool().Exec(w.ctx, sql)
 		w.must(err)
 	}

@@ -80,7 +80,8 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 
 // activate holds messages of a line and makes their events Active, as many as there is room for. With them come the
 // events whose transactions are still to be posted: these, and those that somebody made Active and died over, which
-// have their room already.
+// have their room already. Their messages are taken where they wait, too: those that are offered may all be of events for
+// which there is no room before these have ended.
 //
 // Who takes in a context locks the row of its tool dispatcher, and counts in a statement behind that lock: it sees
 // what the last one who took has committed, and nobody else adds until its own commit. Calls that end meanwhile leave
@@ -110,8 +111,9 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		w := &messageChange{channel: l.Channel}
 		var rows, mine []*messageRow
 		b = &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
-				AND ($4 AND NOT m.payload ->> 'tool' = ANY ($3) OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active'))
+		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
+				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
+					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active'))
 			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectMessages(&rows))
 		s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
@@ -152,6 +154,9 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 				change.apply(v, leader.EventTaken, step, w.now)
 				room, calling[v.FQN], v.Tool = room-1, calling[v.FQN]+1, ""
 				ids = append(ids, v.ID)
+			}
+			if m.state == leader.MessageQueued {
+				m.state = leader.MessageOffered // beyond the capacity: see above
 			}
 			if mine = append(mine, m); v.Status == leader.EventActive && v.Outcome == "" && v.Tool == "" {
 				open = append(open, v)
