@@ -13,6 +13,7 @@ import (
 // on its first.
 type loader struct {
 	s        *Store
+	got      time.Time // when it was made, which is right behind the reading of the deciding clock
 	rows     []*queueRow
 	tasks    bodies
 	names    map[int64]string
@@ -22,7 +23,7 @@ type loader struct {
 }
 
 func newLoader(s *Store, rows []*queueRow) *loader {
-	return &loader{s: s, rows: rows, tasks: bodies{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
+	return &loader{s: s, got: time.Now(), rows: rows, tasks: bodies{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
 		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}}
 }
 
@@ -110,7 +111,7 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 	}
 	row := *q
 	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
-		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: time.Now(), SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
+		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: l.got, SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
 		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL = f.account, f.url
