@@ -41,6 +41,7 @@ CREATE TABLE postern.sender (
     queue_id      bigint CONSTRAINT one_queue_per_sender UNIQUE,
     bound_since   timestamptz,
     paused        boolean NOT NULL DEFAULT false,
+    draining      boolean NOT NULL DEFAULT false, -- it takes only what names it
     removed_at    timestamptz,
     blocked_until timestamptz,
     block_reason  text NOT NULL DEFAULT '',

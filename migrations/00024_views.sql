@@ -130,7 +130,7 @@ WHERE q.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 CREATE VIEW postern.senders WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS pool, s.account AS sender,
        CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END AS state,
-       n.name AS queue, s.bound_since, s.blocked_until, s.block_reason, s.last_used_at, s.last_nonce
+       n.name AS queue, s.bound_since, s.blocked_until, s.block_reason, s.last_used_at, s.last_nonce, s.paused, s.draining
 FROM postern.sender s
 JOIN postern.context c ON c.context_id = s.context_id
 JOIN postern.pool p ON p.pool_id = s.pool_id

@@ -1864,7 +1864,7 @@ type PoolView struct {
 	AfterFailure PoolViewAfterFailure `json:"after_failure"`
 	BlockFor     string               `json:"block_for"`
 
-	// Blocked senders that are blocked or paused, and serve none
+	// Blocked senders that are blocked, paused or drained, and serve none
 	Blocked int64 `json:"blocked"`
 
 	// Bound senders that serve a queue
@@ -2351,6 +2351,9 @@ type SenderView struct {
 	BlockedUntil *time.Time `json:"blocked_until"`
 	BoundSince   *time.Time `json:"bound_since"`
 	CreatedAt    time.Time  `json:"created_at"`
+
+	// Draining it takes only what names it, and accepts no more of that
+	Draining bool `json:"draining"`
 
 	// LastNonce digits
 	LastNonce  *string    `json:"last_nonce"`
@@ -3982,6 +3985,16 @@ type BlockSenderParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// DrainSenderParams are the parameters of DrainSender; what is zero is not sent.
+type DrainSenderParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // PauseSenderParams are the parameters of PauseSender; what is zero is not sent.
 type PauseSenderParams struct {
 	// Kept in the audit row, with who and when.
@@ -4663,6 +4676,9 @@ type PutSenderJSONRequestBody = SenderSettings
 // BlockSenderJSONRequestBody defines body for BlockSender for application/json ContentType.
 type BlockSenderJSONRequestBody = BlockBody
 
+// DrainSenderJSONRequestBody defines body for DrainSender for application/json ContentType.
+type DrainSenderJSONRequestBody = ReasonBody
+
 // PauseSenderJSONRequestBody defines body for PauseSender for application/json ContentType.
 type PauseSenderJSONRequestBody = ReasonBody
 
@@ -5069,9 +5085,10 @@ var Operations = []Operation{
 	{Name: "PatchSender", Method: "PATCH", Path: "/senders/{account}", Summary: "Change a sender", Query: []string{"reason", "dry_run"}},
 	{Name: "PutSender", Method: "PUT", Path: "/senders/{account}", Summary: "Create or replace a sender", Query: []string{"reason", "dry_run"}},
 	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Block a sender for a while", Query: []string{"reason", "dry_run"}},
+	{Name: "DrainSender", Method: "POST", Path: "/senders/{account}/drain", Summary: "Take only what names this sender, accept no more of that", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeSender", Method: "POST", Path: "/senders/{account}/purge", Summary: "Cancel what waits for this sender alone", Query: []string{"reason", "dry_run"}},
-	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused sender work again", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused or drained sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListSources", Method: "GET", Path: "/sources", Summary: "List sources of events", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteSource", Method: "DELETE", Path: "/sources/{name}", Summary: "End a source; its events stay", Query: []string{"reason", "dry_run"}},
@@ -5830,6 +5847,12 @@ func (c *Client) BlockSender(ctx context.Context, account string, params *BlockS
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// DrainSender: Take only what names this sender, accept no more of that. POST /senders/{account}/drain
+func (c *Client) DrainSender(ctx context.Context, account string, params *DrainSenderParams, body *DrainSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/senders/%s/drain", segment(account))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // PauseSender: Keep a sender from taking another queue. POST /senders/{account}/pause
 func (c *Client) PauseSender(ctx context.Context, account string, params *PauseSenderParams, body *PauseSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/pause", segment(account))
@@ -5842,7 +5865,7 @@ func (c *Client) PurgeSender(ctx context.Context, account string, params *PurgeS
 	return ask[PurgeOutputBody](ctx, c, "POST", path, params, body)
 }
 
-// ResumeSender: Let a paused sender work again. POST /senders/{account}/resume
+// ResumeSender: Let a paused or drained sender work again. POST /senders/{account}/resume
 func (c *Client) ResumeSender(ctx context.Context, account string, params *ResumeSenderParams, body *ResumeSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/resume", segment(account))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)

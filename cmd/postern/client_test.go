@@ -182,7 +182,7 @@ func TestTablesFit80Columns(t *testing.T) {
 			"received_at": "2020-01-01T00:00:00Z", "next_at": "2050-01-01T00:00:00Z", "error": map[string]any{"code": long, "message": long + "\x1b[2J"}},
 		"queues": {"name": long, "state": "WAITING_INCLUSION", "paused": true, "draining": true, "depth": json.Number("1000000000"), "head": map[string]any{"state": "DISPATCHING",
 			"since": "2020-01-01T00:00:00Z"}, "next_at": "2050-01-01T00:00:00Z", "sender": long, "node": long},
-		"senders": {"account": long, "pool": long, "state": "WAITING_INCLUSION", "paused": true, "queue": long, "bound_since": "2020-01-01T00:00:00Z",
+		"senders": {"account": long, "pool": long, "state": "WAITING_INCLUSION", "paused": true, "draining": true, "queue": long, "bound_since": "2020-01-01T00:00:00Z",
 			"blocked_until": nil, "block_reason": long, "last_used_at": "2020-01-01T00:00:00Z"},
 		"pools": {"name": long, "paused": true, "free": json.Number("10000"), "bound": json.Number("10000"), "blocked": json.Number("10000"), "waiting": json.Number("10000"), "after_failure": "keep"},
 		"dispatchers": {"type": long, "worker_url": long, "pool": long, "slots": json.Number("10000"), "exclusive": long, "paused": true,

@@ -76,11 +76,13 @@ var levers = []struct {
 
 		  postern pause queues/claim-7f3 --reason "the bank is closed"
 		  postern pause dispatchers/PAY`, nil},
-	{"drain", "NOUN/NAME...", "Let a queue, type or context accept nothing more and work off the rest", `
-		Refuse posts to queues, of types or in contexts until they are resumed; what they hold goes out. A node
+	{"drain", "NOUN/NAME...", "Let a queue, type, context or sender accept nothing more and work off the rest", `
+		Refuse posts to queues, of types, in contexts or that name a sender until they are resumed; what they
+		hold goes out. A sender takes only what names it meanwhile, and leaves the rest to others. A node
 		that is drained claims nothing more, and hands back what it holds as its calls end.
 
 		  postern drain queues/claim-7f3
+		  postern drain senders/acct-1 --reason "its key is changed"
 		  postern drain dispatchers/PAY --reason "the last week of this type"`, nil},
 	{"purge", "NOUN/NAME...", "Cancel what waits in a queue, of a type, for a sender or in a context", `
 		Cancel what waits, oldest first; what is in flight goes on, and so do posts. Of a sender it is what
@@ -106,7 +108,7 @@ var levers = []struct {
 
 		  postern unblock senders/acct-1`, nil},
 	{"resume", "ID|UID|NOUN/NAME...", "Let go on what was suspended, paused or drained", `
-		End the suspension of a transaction, a pause, and of a queue a drain.
+		End the suspension of a transaction, a pause, or a drain.
 
 		  postern resume order-4711
 		  postern resume queues/claim-7f3`, nil},

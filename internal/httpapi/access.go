@@ -90,6 +90,7 @@ var access = map[string]rule{
 	"patch-sender":   {least: admins},
 	"delete-sender":  {least: admins},
 	"pause-sender":   {least: admins},
+	"drain-sender":   {least: admins},
 	"resume-sender":  {least: admins},
 	"purge-sender":   {least: admins},
 	"block-sender":   {least: admins},

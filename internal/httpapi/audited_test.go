@@ -132,6 +132,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /senders/{account}":       {arrange: made("/senders/three", `{"pool": "crew"}`)},
 		"POST /senders/{account}/pause":   {arrange: made(sender, `{"pool": "crew"}`)},
 		"POST /senders/{account}/resume":  {arrange: made(sender, `{"pool": "crew"}`, "pause")},
+		"POST /senders/{account}/drain":   {arrange: made("/senders/four", `{"pool": "crew"}`)},
 		"POST /senders/{account}/block":   {arrange: made(sender, `{"pool": "crew"}`), body: `{"for": "1h"}`},
 		"POST /senders/{account}/unblock": {arrange: made(sender, `{"pool": "crew"}`)},
 

@@ -56,6 +56,7 @@ func TestADryRunAnswersWhatWouldHappenAndChangesNothing(t *testing.T) {
 		{200, "POST", "/senders/acct-2/block", `{"for": "1h"}`, `"changed":true`},
 		{200, "POST", "/senders/acct-2/unblock", ``, `"changed":true`},
 		{200, "POST", "/senders/acct-2/pause", ``, `"changed":true`},
+		{200, "POST", "/senders/acct-2/drain", ``, `"changed":true`},
 		{204, "DELETE", "/senders/acct-2", ``, ``},
 		{200, "PUT", "/pools/fresh", `{"after_failure": "block"}`, `"after_failure":"block"`},
 		{200, "PATCH", "/pools/fresh", `{"block_for": "2h"}`, `"block_for":"2h"`},

@@ -25,7 +25,7 @@ type poolView struct {
 	Paused       bool      `json:"paused"`
 	Free         int       `json:"free" doc:"senders that may be taken"`
 	Bound        int       `json:"bound" doc:"senders that serve a queue"`
-	Blocked      int       `json:"blocked" doc:"senders that are blocked or paused, and serve none"`
+	Blocked      int       `json:"blocked" doc:"senders that are blocked, paused or drained, and serve none"`
 	Waiting      int       `json:"waiting" doc:"queues that wait for one of its senders, counted to 10,000"`
 	Version      int64     `json:"version"`
 	CreatedAt    time.Time `json:"created_at"`

@@ -43,6 +43,23 @@ func TestWhatIsDrainedAcceptsNothingMoreAndWorksOffTheRest(t *testing.T) {
 	}
 }
 
+func TestADrainedSenderIsNamedNoMore(t *testing.T) {
+	d := newDoor(t)
+	d.want(201, "PUT", "/senders/acct", `{"pool": "crew"}`)
+	d.want(201, "PUT", "/dispatchers/sign", `{"worker_url": "http://127.0.0.1:1/", "pool": "crew"}`)
+	if r := d.want(200, "POST", "/senders/acct/drain", `{"reason": "a new key"}`); r.body["changed"] != true {
+		t.Error(r.raw)
+	}
+	if v := d.want(200, "GET", "/senders/acct", ""); v.body["draining"] != true || v.body["paused"] != false {
+		t.Error(v.raw)
+	}
+	d.refused(409, "queue_draining", "POST", "/transactions", `{"type": "sign", "sender": "acct"}`)
+	d.want(201, "POST", "/transactions", `{"type": "sign", "uid": "anybody"}`)
+	d.want(200, "POST", "/senders/acct/resume", "")
+	d.want(201, "POST", "/transactions", `{"type": "sign", "sender": "acct"}`)
+	d.refused(404, "not_found", "POST", "/senders/nobody/drain", "")
+}
+
 func TestAPurgeCancelsWhatWaitsOfAContextATypeOrASender(t *testing.T) {
 	d := newDoor(t)
 	d.dispatcher("pay")

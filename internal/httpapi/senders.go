@@ -25,6 +25,7 @@ type senderView struct {
 	WorkerURL    string          `json:"worker_url"`
 	Attributes   json.RawMessage `json:"attributes"`
 	Paused       bool            `json:"paused"`
+	Draining     bool            `json:"draining" doc:"it takes only what names it, and accepts no more of that"`
 	State        string          `json:"state" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION" doc:"that of the queue that it serves"`
 	Queue        *string         `json:"queue"`
 	BoundSince   *time.Time      `json:"bound_since"`
@@ -41,7 +42,7 @@ func viewSender(s *pg.Sender) senderView {
 	if until != nil && !until.Before(pg.Forever) {
 		until = nil
 	}
-	return senderView{Account: s.Account, Pool: s.Pool, WorkerURL: s.WorkerURL, Attributes: s.Attributes, Paused: s.Paused, State: s.State,
+	return senderView{Account: s.Account, Pool: s.Pool, WorkerURL: s.WorkerURL, Attributes: s.Attributes, Paused: s.Paused, Draining: s.Draining, State: s.State,
 		Queue: ptr(s.Queue), BoundSince: utc(s.BoundSince), BlockedUntil: utc(until), BlockReason: ptr(s.BlockReason),
 		LastNonce: ptr(s.LastNonce), LastUsedAt: utc(s.LastUsedAt), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 }
@@ -175,6 +176,11 @@ func (a *API) pauseSender(ctx context.Context, in *senderActionInput) (*leverOut
 
 func (a *API) resumeSender(ctx context.Context, in *senderActionInput) (*leverOutput, error) {
 	return lever(a.Store.PauseSender(ctx, by(ctx, in.Body.reason()), string(in.Account), false))
+}
+
+// drainSender lets it take only what names it already, and accepts nothing more that does.
+func (a *API) drainSender(ctx context.Context, in *senderActionInput) (*leverOutput, error) {
+	return lever(a.Store.DrainSender(ctx, by(ctx, in.Body.reason()), string(in.Account)))
 }
 
 func (a *API) unblockSender(ctx context.Context, in *senderActionInput) (*leverOutput, error) {

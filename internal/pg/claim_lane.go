@@ -117,7 +117,7 @@ func (f *fronts) seen(l look, lanes []*openLane, now time.Time) {
 // openLanesSQL finds the lanes with work. Of those whose fronts are known ($5) it looks for the first row behind them; between
 // them ($3, $4) it walks from lane to lane along the key of ready. So its cost is the number of lanes with work, not of
 // queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and
-// a held exclusive lane are closed; so is one whose senders all lie in a paused pool.
+// a held exclusive lane are closed; so is one whose senders all lie in a paused pool. A drained sender is free for what names it.
 const openLanesSQL = `
 WITH RECURSIVE l(lane, upto) AS (
 	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > g.after AND r.lane < g.upto ORDER BY r.lane LIMIT 1), g.upto
@@ -133,7 +133,7 @@ WITH RECURSIVE l(lane, upto) AS (
 SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
 	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
 	CASE WHEN d.pool_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
-		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
+		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id AND NOT s.draining ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
 			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp()))
 			AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused) LIMIT $2) f) END,
 	f.high, f.low

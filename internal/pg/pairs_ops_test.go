@@ -176,6 +176,8 @@ var cancelAll = op{name: "cancel all", run: func(a *arena, s *pg.Store) string {
 
 var pauseType = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "T", true) })
 
+var drainSender = lever("drain a sender", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.DrainSender(a.ctx, a.by, "acct-1") })
+
 // answered settles the answer of that name to the lease in hand.
 func answered(name string) op {
 	return op{name: "settle " + name, run: func(a *arena, s *pg.Store) string {

@@ -262,5 +262,5 @@ var stages = []stage{
 			a.ids = a.post("q", "T", "a", "b")
 			a.post("r", "T", "c")
 		},
-		func(a *arena) []op { return []op{claim, wake, pauseType} }},
+		func(a *arena) []op { return []op{claim, wake, pauseType, drainSender} }},
 }

@@ -18,7 +18,7 @@ type Pool struct {
 	Paused       bool
 	Free         int // senders that may be taken, but for a pause of the pool
 	Bound        int // that serve a queue
-	Blocked      int // blocked or paused, and bound to none
+	Blocked      int // blocked, paused or drained, and bound to none
 	Waiting      int // queues that wait for one of them, counted to 10,000
 	Version      int64
 	CreatedAt    time.Time
@@ -30,7 +30,7 @@ const poolSQL = `SELECT p.name, p.after_failure, p.block_for, p.paused, s.free, 
 	FROM postern.pool p
 	CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE s.queue_id IS NULL AND NOT s.held) AS free, count(*) FILTER (WHERE s.queue_id IS NOT NULL) AS bound,
 			count(*) FILTER (WHERE s.queue_id IS NULL AND s.held) AS blocked
-		FROM (SELECT s.queue_id, s.paused OR coalesce(s.blocked_until > coalesce($2::timestamptz, clock_timestamp()), false) AS held
+		FROM (SELECT s.queue_id, s.paused OR s.draining OR coalesce(s.blocked_until > coalesce($2::timestamptz, clock_timestamp()), false) AS held
 			FROM postern.sender s WHERE s.pool_id = p.pool_id AND s.removed_at IS NULL) s) s
 	CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (SELECT FROM postern.lane l
 		LEFT JOIN postern.sender s ON s.sender_id = l.sender_id LEFT JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id AND l.kind = 'exclusive'
@@ -155,14 +155,20 @@ func (s *Store) poolRules(ctx context.Context, v *confView) error {
 		return known(err)
 	}
 	var pool, sender int32
+	var draining bool
 	var r poolRules
 	if _, err = pgx.ForEachRow(rows, []any{&pool, &r.blockFor, &r.paused}, func() error { v.rules[pool] = &poolRules{r.blockFor, r.paused}; return nil }); err != nil {
 		return known(err)
 	}
-	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id FROM postern.sender`); err != nil {
+	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id, draining FROM postern.sender`); err != nil {
 		return known(err)
 	}
-	_, err = pgx.ForEachRow(rows, []any{&sender, &pool}, func() error { v.poolOf[sender] = pool; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&sender, &pool, &draining}, func() error {
+		if v.poolOf[sender] = pool; draining {
+			v.drained[sender] = true
+		}
+		return nil
+	})
 	return known(err)
 }
 
@@ -178,13 +184,17 @@ func (s *Store) rulesOf(sender int32) poolRules {
 // blames says whether a failure blocks this sender (S1.13).
 func (s *Store) blames(sender int32) bool { return s.rulesOf(sender).blockFor > 0 }
 
+// drains says whether a sender takes only what names it.
+func (s *Store) drains(sender int32) bool { return s.conf.view.Load().drained[sender] }
+
 // maySend says whether the queue can go on with what it holds: no sender for a type without, else one
-// whose pool is not paused. One that was taken back is looked for anew.
+// whose pool is not paused. One that was taken back is looked for anew, and so is one that is drained: the next claim
+// gives it to those that name it.
 func (s *Store) maySend(q *queueRow, d *Dispatcher) bool {
 	if q.Sender == 0 {
 		return d.PoolID == 0
 	}
-	return !s.rulesOf(q.Sender).paused
+	return !s.rulesOf(q.Sender).paused && !s.drains(q.Sender)
 }
 
 // blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says

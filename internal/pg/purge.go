@@ -21,7 +21,14 @@ func (s *Store) DrainDispatcher(ctx context.Context, by By, typ string) (LeverRe
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND NOT draining`, lockDispatcher, typ, true)
 }
 
-// closed refuses what is posted to a context or a type that is drained. What others made of what they hold, as
+// DrainSender lets a sender take only what names it, until none is left, and accepts nothing more that does; resume ends
+// it. What it serves it serves to the end of that transaction.
+func (s *Store) DrainSender(ctx context.Context, by By, account string) (LeverResult, error) {
+	return s.setFlag(ctx, by, "drain", "/senders/"+account, `UPDATE postern.sender SET draining = $3, version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND NOT draining`, senderExists, account, true)
+}
+
+// closed refuses what is posted to a context or a type that is drained, or names a sender that is. What others made of what they hold, as
 // processors do of batches, is a part of the rest that is worked off.
 func (s *Store) closed(sub *Submission, d *Dispatcher) error {
 	switch c := s.ContextByID(sub.ContextID); {
@@ -30,6 +37,8 @@ func (s *Store) closed(sub *Submission, d *Dispatcher) error {
 		return fault.New(fault.Conflict, "queue_draining", "context %s accepts nothing more until it is resumed", c.Name)
 	case d.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "type %s accepts nothing more until it is resumed", d.Type)
+	case sub.Sender != "" && s.drains(s.conf.view.Load().accounts[sub.ContextID][sub.Sender]):
+		return fault.New(fault.Conflict, "queue_draining", "sender %s accepts nothing more until it is resumed: leave sender out, or name another account", sub.Sender)
 	}
 	return nil
 }

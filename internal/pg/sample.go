@@ -14,7 +14,7 @@ type Sample struct {
 	OldestHeads    map[string]float64 // seconds, by state of the queue
 	Queues         map[string]int64   // by state
 	Senders        []SenderCount
-	Held           map[string]int64 // senders that are paused or blocked and serve no queue, by pool
+	Held           map[string]int64 // senders that are paused, drained or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state
 	RiverLag       float64          // seconds
 	OldestSnapshot float64          // seconds
@@ -54,7 +54,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		return err
 	})
 	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*),
-			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
+			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR s.draining OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.now()).Query(func(rows pgx.Rows) error {
 		var n SenderCount

@@ -38,7 +38,7 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 		LEFT JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
 		WHERE l.kind = 'resume' OR l.kind = 'dispatcher' AND d.removed_at IS NULL AND NOT d.paused AND d.gate_until IS NULL
 			AND EXISTS (SELECT FROM postern.sender s JOIN postern.pool o ON o.pool_id = s.pool_id
-				WHERE s.pool_id = l.pool_id AND s.queue_id IS NULL AND s.removed_at IS NULL AND NOT s.paused AND NOT o.paused
+				WHERE s.pool_id = l.pool_id AND s.queue_id IS NULL AND s.removed_at IS NULL AND NOT s.paused AND NOT s.draining AND NOT o.paused
 					AND coalesce(s.blocked_until <= clock_timestamp(), true))`)
 	one(&v.Nodes, `SELECT count(*) FROM postern.node WHERE kind = 'work' AND dead_at IS NULL AND heartbeat_at + ttl > clock_timestamp()`)
 	one(&v.OldestDelivery, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8

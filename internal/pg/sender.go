@@ -17,6 +17,7 @@ type Sender struct {
 	WorkerURL    string
 	Attributes   json.RawMessage
 	Paused       bool
+	Draining     bool   // it takes only what names it
 	State        string // FREE or the state of its queue (S2.3)
 	Queue        string
 	BoundSince   *time.Time
@@ -31,7 +32,7 @@ type Sender struct {
 // Forever is the blocked_until of a sender that only a person unblocks; the API shows null.
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused,
+const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused, s.draining,
 		CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END, coalesce(n.name, ''), s.bound_since,
 		CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.blocked_until END,
 		CASE WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.block_reason ELSE '' END,
@@ -43,7 +44,7 @@ const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.pause
 
 func scanSender(row pgx.CollectableRow) (*Sender, error) {
 	v := &Sender{}
-	return v, row.Scan(&v.Account, &v.Pool, &v.WorkerURL, &v.Attributes, &v.Paused, &v.State, &v.Queue, &v.BoundSince, &v.BlockedUntil,
+	return v, row.Scan(&v.Account, &v.Pool, &v.WorkerURL, &v.Attributes, &v.Paused, &v.Draining, &v.State, &v.Queue, &v.BoundSince, &v.BlockedUntil,
 		&v.BlockReason, &v.LastNonce, &v.LastUsedAt, &v.Version, &v.CreatedAt)
 }
 
@@ -105,18 +106,18 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 // RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
 func (s *Store) RemoveSender(ctx context.Context, by By, account string) error {
 	_, err := s.setFlag(ctx, by, "delete", "/senders/"+account,
-		`UPDATE postern.sender SET removed_at = $3, paused = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
+		`UPDATE postern.sender SET removed_at = $3, paused = false, draining = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
 		senderExists, account, time.Now())
 	return err
 }
 
 const senderExists = `SELECT version, removed_at IS NOT NULL FROM postern.sender WHERE context_id = $1 AND account = $2 FOR UPDATE`
 
-// PauseSender keeps a sender from taking another queue, or lets it again. The queue that it serves
+// PauseSender keeps a sender from taking another queue, or lets it again, and ends a drain. The queue that it serves
 // keeps it.
 func (s *Store) PauseSender(ctx context.Context, by By, account string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, version = version + 1
-		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND paused <> $3`, senderExists, account, paused)
+	return s.setFlag(ctx, by, verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, draining = draining AND $3, version = version + 1
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, senderExists, account, paused)
 }
 
 // BlockSender keeps a sender from taking another queue until a moment, Forever included.

@@ -44,7 +44,7 @@ func (x *explain) senders() error {
 	if x.q.Pool != 0 {
 		pool = x.q.Pool
 	}
-	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.removed_at IS NOT NULL,
+	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
 			s.block_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
@@ -57,7 +57,7 @@ func (x *explain) senders() error {
 	var all []senderFacts
 	for rows.Next() {
 		var f senderFacts
-		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
+		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
 			return err
 		}
 		all = append(all, f)
@@ -74,14 +74,14 @@ func (x *explain) senders() error {
 		x.pinned(all[0])
 		return nil
 	}
-	x.pool(all)
-	return nil
+	return x.pool(all)
 }
 
 type senderFacts struct {
 	account, pool   string
 	closed          bool // its pool is paused
 	paused, removed bool
+	draining        bool // and the head does not name it
 	until           *time.Time
 	reason          string
 	bound           bool
@@ -98,6 +98,8 @@ func (f *senderFacts) blocked() string {
 		return "it was removed"
 	case f.paused:
 		return "it is paused"
+	case f.draining:
+		return "it is drained, and takes only what names it"
 	case f.until != nil && f.until.Before(Forever.Add(-time.Hour)):
 		return because("it is blocked until "+clockTime(*f.until), f.reason)
 	case f.until != nil:
@@ -108,7 +110,7 @@ func (f *senderFacts) blocked() string {
 
 // kind tells a sender whose own worker is away from one that somebody blocked.
 func (f *senderFacts) kind() string {
-	if f.until != nil && f.reason == "worker_unreachable" && !f.paused && !f.removed {
+	if f.until != nil && f.reason == "worker_unreachable" && !f.paused && !f.draining && !f.removed {
 		return "worker_unreachable"
 	}
 	return "sender_blocked"
@@ -118,7 +120,7 @@ func (f *senderFacts) levers() []Lever {
 	switch {
 	case f.removed:
 		return []Lever{{"PUT", f.object(), "admin"}}
-	case f.paused:
+	case f.paused, f.draining:
 		return []Lever{{"POST", f.object() + "/resume", "admin"}}
 	}
 	return []Lever{{"POST", f.object() + "/unblock", "admin"}}
@@ -156,7 +158,7 @@ func (x *explain) unblocks(b *Blocker, f senderFacts) {
 }
 
 // pool explains a pool in which nobody is free.
-func (x *explain) pool(all []senderFacts) {
+func (x *explain) pool(all []senderFacts) error {
 	var blocked []senderFacts
 	bound := 0
 	for _, f := range all {
@@ -166,7 +168,7 @@ func (x *explain) pool(all []senderFacts) {
 		case f.blocked() != "":
 			blocked = append(blocked, f)
 		default:
-			return
+			return nil
 		}
 	}
 	switch {
@@ -176,7 +178,7 @@ func (x *explain) pool(all []senderFacts) {
 	case bound == 0:
 		f := blocked[0]
 		for _, g := range blocked { // who comes back first
-			if g.until != nil && !g.paused && (f.until == nil || f.paused || g.until.Before(*f.until)) {
+			if g.until != nil && !g.paused && !g.draining && (f.until == nil || f.paused || f.draining || g.until.Before(*f.until)) {
 				f = g
 			}
 		}
@@ -186,11 +188,30 @@ func (x *explain) pool(all []senderFacts) {
 			b.Detail = fmt.Sprintf("the only sender of pool %s, %s, may not be used: %s", f.pool, f.account, f.blocked())
 		}
 		x.unblocks(&b, f)
+		if f.draining {
+			return x.drainedBy(b)
+		}
 		x.add(b)
 	default:
 		x.add(Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since,
-			Detail: fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked or paused", len(all), all[0].pool, bound, len(blocked))})
+			Detail: fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked, paused or drained", len(all), all[0].pool, bound, len(blocked))})
 	}
+	return nil
+}
+
+// drainedBy adds a blocker with who drained it, and why.
+func (x *explain) drainedBy(b Blocker) error {
+	var actor, reason string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'drain' ORDER BY at DESC LIMIT 1`,
+		x.context, b.Object).Scan(&actor, &reason)
+	switch {
+	case err == nil:
+		b.Detail = because(b.Detail+" (by "+actor+")", reason)
+	case !isNoRows(err):
+		return known(err)
+	}
+	x.add(b)
+	return nil
 }
 
 // slots adds that each live node makes as many calls of a type without senders as it may: those of a dead one, until

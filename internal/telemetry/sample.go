@@ -16,7 +16,7 @@ type Sample struct {
 	OldestHeads    map[string]float64 // seconds that the head has stood which has stood longest, not paused and past its time, by state
 	Queues         map[string]int64   // with work, by state
 	Senders        []SenderCount
-	Held           map[string]int64 // senders that are paused or blocked and serve no queue, by pool
+	Held           map[string]int64 // senders that are paused, drained or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state, to 100,000
 	RiverLag       float64          // seconds that a job of ours has been due
 	OldestSnapshot float64          // seconds that the oldest SQL transaction of the database has been open
@@ -93,7 +93,7 @@ var (
 	descHeadByState    = describe("oldest_head_by_state_seconds", "The same, by state of the queue.", "state")
 	descQueues         = describe("queues", "Queues with work, by state.", "state")
 	descSenders        = describe("senders", "Senders, by pool and state.", "pool", "state")
-	descHeld           = describe("senders_held", "Senders that are paused or blocked and serve no queue, by pool.", "pool")
+	descHeld           = describe("senders_held", "Senders that are paused, drained or blocked and serve no queue, by pool.", "pool")
 	descForgotten      = describe("forgotten_queues", "Queues with work that nobody will look at: 0, or a fault of ours.")
 	descStalled        = describe("stalled_seconds", "How long a queue has stood ready although its worker can be reached and a sender is free.")
 	descNodes          = describe("nodes", "Processes that dispatch and were heard of within their lease TTL.")
