@@ -23,7 +23,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	rows, err := s.pool.Query(ctx, `SELECT q.queue_id, q.context_id FROM postern.queue q LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-		WHERE q.phase <> 'IDLE' AND greatest(q.entered_at, t.due_at) < $1 ORDER BY q.entered_at LIMIT $2`, now.Add(-stuckAfter), stuckMost)
+		WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 ORDER BY q.entered_at LIMIT $2`, now.Add(-stuckAfter), stuckMost)
 	if err != nil {
 		return 0, known(err)
 	}

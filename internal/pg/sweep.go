@@ -55,15 +55,15 @@ func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, e
 
 // Relane moves queues that stand in lanes which no longer fit their head's dispatcher (its pool or
 // exclusiveness has changed) and returns how many. A process that did not know of the change yet may
-// have put them there, so it is repeated.
+// have put them there, so it is repeated. Lanes that fit are not read.
 func (s *Store) Relane(ctx context.Context) (n int, err error) {
 	rows, err := s.pool.Query(ctx, `SELECT DISTINCT r.queue_id FROM postern.lane l
 		JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
-		JOIN postern.ready r ON r.lane = l.lane_id
-		WHERE (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
+		CROSS JOIN LATERAL (SELECT (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
 			OR l.kind = 'exclusive' AND (l.value = '') <> (d.settings->>'exclusive' = 'type')
-			OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL)
-			OR l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AND NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id)
+			OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool) other
+		JOIN postern.ready r ON r.lane = l.lane_id
+		WHERE (other.whole OR other.pool) AND (other.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id))
 		LIMIT 1000`)
 	if err != nil {
 		return 0, known(err)

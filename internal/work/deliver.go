@@ -31,7 +31,11 @@ const (
 const deliverEvery = 250 * time.Millisecond
 
 // deliverRest is between two such looks, however often it is rung.
-const deliverRest = 10 * time.Millisecond
+const deliverRest = 25 * time.Millisecond
+
+// hooksLinger is how long what became of a few hooks waits for more of it, and for more that is due. Nothing waits for a hook, and each record is a
+// commit beside those that something waits for. Other lines do not linger: the next of a queue goes out behind a record.
+const hooksLinger = 20 * time.Millisecond
 
 // deliverLoop keeps a line going wherever there is something to do: the hooks of workers, the callbacks of
 // transactions, and each subscription. Lines do not wait for each other, so an endpoint that hangs holds
@@ -123,6 +127,9 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 		case r := <-receipts:
 			done, out = append(done, r), out-1
 		case <-tick.C:
+		}
+		if line == pg.HookLine && len(h.Due) < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
+			break
 		}
 		for more := true; more; {
 			select {
