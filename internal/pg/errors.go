@@ -118,6 +118,7 @@ var constraints = map[string]fault.Kind{
 	"message_end_is_known":          fault.Internal,
 	"one_end_per_life":              fault.Internal,
 	"tool_health_is_known":          fault.Internal,
+	"tool_signature_is_known":       fault.Internal,
 	"one_tool_per_fqn":              fault.Conflict,
 	"running_is_not_negative":       fault.Internal,
 	"one_authorization_per_label":   fault.Conflict,
