@@ -76,7 +76,7 @@ type confView struct {
 	accounts map[int32]map[string]int32
 	rules    map[int32]*poolRules // by pool
 	poolOf   map[int32]int32      // of a sender, removed ones included
-	drained  map[int32]bool       // senders
+	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
 }
 
 // conf caches the configuration. Every process reads it again each second, and at once where it misses
@@ -114,7 +114,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 		begun:    s.conf.readings.Add(1),
 		contexts: map[string]*Context{}, tenants: map[int32]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
-		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, drained: map[int32]bool{},
+		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, stopped: map[int32]bool{},
 	}
 	tenants, err := s.contexts(ctx, s.pool, "")
 	if err != nil {

@@ -82,6 +82,30 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	holdsTrue(t, w.ctx, w.s.Pool())
 }
 
+func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.sender("p", "acct-1")
+	n := w.node("n")
+	w.post("q", "S", "a", "b")
+	l := w.claim(n, everything())[0]
+	_, err := w.s.PauseSender(w.ctx, w.by, "acct-1", true)
+	w.must(err)
+	w.must(w.s.Refresh(w.ctx))
+	if next := w.settle(w.answer(l, done()))[0].Next; next != nil {
+		t.Fatal(next.Task.UID)
+	}
+	if got := w.claim(n, everything()); len(got) > 0 {
+		t.Fatal(taken(got))
+	}
+	w.sender("p", "acct-2")
+	if got := w.claim(n, everything()); !slices.Equal(taken(got), []string{"b"}) || got[0].Account != "acct-2" {
+		t.Fatal(taken(got))
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
 // A claim does not wait for a drain that is not committed, and takes others; a drain waits for a claim, which keeps what
 // it bound.
 func TestAClaimAndADrainOfItsSenderMeet(t *testing.T) {

@@ -155,17 +155,17 @@ func (s *Store) poolRules(ctx context.Context, v *confView) error {
 		return known(err)
 	}
 	var pool, sender int32
-	var draining bool
+	var paused, draining bool
 	var r poolRules
 	if _, err = pgx.ForEachRow(rows, []any{&pool, &r.blockFor, &r.paused}, func() error { v.rules[pool] = &poolRules{r.blockFor, r.paused}; return nil }); err != nil {
 		return known(err)
 	}
-	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id, draining FROM postern.sender`); err != nil {
+	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id, paused, draining FROM postern.sender`); err != nil {
 		return known(err)
 	}
-	_, err = pgx.ForEachRow(rows, []any{&sender, &pool, &draining}, func() error {
-		if v.poolOf[sender] = pool; draining {
-			v.drained[sender] = true
+	_, err = pgx.ForEachRow(rows, []any{&sender, &pool, &paused, &draining}, func() error {
+		if v.poolOf[sender] = pool; paused || draining {
+			v.stopped[sender] = draining
 		}
 		return nil
 	})
@@ -184,17 +184,18 @@ func (s *Store) rulesOf(sender int32) poolRules {
 // blames says whether a failure blocks this sender (S1.13).
 func (s *Store) blames(sender int32) bool { return s.rulesOf(sender).blockFor > 0 }
 
-// drains says whether a sender takes only what names it.
-func (s *Store) drains(sender int32) bool { return s.conf.view.Load().drained[sender] }
+// drains says whether a sender accepts nothing that names it.
+func (s *Store) drains(sender int32) bool { return s.conf.view.Load().stopped[sender] }
 
 // maySend says whether the queue can go on with what it holds: no sender for a type without, else one
-// whose pool is not paused. One that was taken back is looked for anew, and so is one that is drained: the next claim
-// gives it to those that name it.
+// whose pool is not paused. One that was taken back is looked for anew, and so is one that is paused or drained: the
+// next claim finds another, or gives what is drained to those that name it.
 func (s *Store) maySend(q *queueRow, d *Dispatcher) bool {
 	if q.Sender == 0 {
 		return d.PoolID == 0
 	}
-	return !s.rulesOf(q.Sender).paused && !s.drains(q.Sender)
+	_, stopped := s.conf.view.Load().stopped[q.Sender]
+	return !stopped && !s.rulesOf(q.Sender).paused
 }
 
 // blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says
