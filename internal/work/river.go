@@ -20,6 +20,9 @@ const (
 	riverQueue  = "postern"
 )
 
+// housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
+const housekeepingAfter = 3 * time.Second
+
 // What River runs. dispatch is a doorbell between processes, inserted with what made work ready; the
 // others are periodic. None of them remembers anything: our rows do.
 type (
@@ -59,10 +62,23 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	})
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
-	add(w, func(ctx context.Context, _ rollupArgs) error { _, err := e.Store.RollUp(ctx); return err })
+	began := time.Now()
+	// What keeps the house leaves a process that has just begun to what lies there.
+	later := func(do func(context.Context) error) func(context.Context) error {
+		return func(job context.Context) error {
+			if !pause(ctx, nil, time.Until(began.Add(housekeepingAfter))) {
+				return nil
+			}
+			return do(job)
+		}
+	}
+	rollUp := later(func(ctx context.Context) error { _, err := e.Store.RollUp(ctx); return err })
+	sample := later(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })
+	partition := later(e.PartitionOnce)
+	add(w, func(ctx context.Context, _ rollupArgs) error { return rollUp(ctx) })
 	add(w, func(ctx context.Context, _ tickArgs) error { _, err := e.TickOnce(ctx); return err })
-	add(w, func(ctx context.Context, _ sampleArgs) error { _, err := e.Store.SampleStuck(ctx); return err })
-	add(w, func(ctx context.Context, _ partitionArgs) error { return e.PartitionOnce(ctx) })
+	add(w, func(ctx context.Context, _ sampleArgs) error { return sample(ctx) })
+	add(w, func(ctx context.Context, _ partitionArgs) error { return partition(ctx) })
 	client, err := newRiver(e.Store.Pool(), &river.Config{
 		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}},
 		Workers: w,
