@@ -16,13 +16,18 @@ func (w *world) pinned(queue, uid, account string) *pg.Submission {
 	return sub
 }
 
-func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
+// oneSender is a world with a queue of two, a and b, and a node for them, and acct-1 as the only sender.
+func oneSender(t *testing.T) (*world, pg.Node) {
 	t.Parallel()
 	w := newWorld(t)
 	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 	w.sender("p", "acct-1")
-	n := w.node("n")
 	w.post("q", "S", "a", "b")
+	return w, w.node("n")
+}
+
+func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
+	w, n := oneSender(t)
 	l := w.claim(n, everything())[0]
 	w.ingest(w.s, w.pinned("r", "mine-1", "acct-1"), w.pinned("r", "mine-2", "acct-1"), w.sub("r", "S", "c"))
 	if r, err := w.s.DrainSender(w.ctx, w.by, "acct-1"); err != nil || !r.Changed {
@@ -83,12 +88,7 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 }
 
 func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-	w.sender("p", "acct-1")
-	n := w.node("n")
-	w.post("q", "S", "a", "b")
+	w, n := oneSender(t)
 	l := w.claim(n, everything())[0]
 	_, err := w.s.PauseSender(w.ctx, w.by, "acct-1", true)
 	w.must(err)
@@ -109,12 +109,7 @@ func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
 // A claim does not wait for a drain that is not committed, and takes others; a drain waits for a claim, which keeps what
 // it bound.
 func TestAClaimAndADrainOfItsSenderMeet(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-	w.sender("p", "acct-1")
-	n := w.node("n")
-	w.post("q", "S", "a", "b")
+	w, n := oneSender(t)
 	o := w.other()
 	drain := func(s *pg.Store, done chan<- error) { _, err := s.DrainSender(w.ctx, w.by, "acct-1"); done <- err }
 
