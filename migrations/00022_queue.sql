@@ -87,6 +87,7 @@ CREATE TABLE postern.node (
     name         text NOT NULL,
     kind         text NOT NULL DEFAULT 'work' CONSTRAINT node_kind_is_known CHECK (kind IN ('work', 'pull')),
     epoch        int NOT NULL DEFAULT 1,
+    released_epoch int NOT NULL DEFAULT 1,      -- no queue is owned by it under an epoch before this one
     ttl          interval NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -67,7 +67,7 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.SortFlags = false
 	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario, or pairs of runs where things are compared")
 	f.DurationVar(&c.Length, "length", c.Length, "ingest, commit, loaded-latency, senders: how long a run is")
-	f.IntVar(&c.Queues, "queues", c.Queues, "e2e, ingest, loaded-latency, http-worker: queues; backlog and replicas: a tenth of them")
+	f.IntVar(&c.Queues, "queues", c.Queues, "e2e, ingest, loaded-latency, http-worker: queues; replicas takes 10 times, backlog 60 times as many")
 	f.IntVar(&c.Depth, "depth", c.Depth, "e2e, loaded-latency, http-worker, backlog, replicas: transactions per queue")
 	f.IntVar(&c.Connections, "connections", c.Connections, "e2e, loaded-latency: connections that post")
 	f.IntVar(&c.Batch, "batch", c.Batch, "ingest-batch: transactions a post")

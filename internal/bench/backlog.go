@@ -64,7 +64,7 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 			return nil, err
 		}
 	}
-	queues := 10 * b.Queues // so that a run is seconds long, and its beginning a small part of it
+	queues := 60 * b.Queues // so that a run is seconds long, and its beginning a small part of it
 	n := queues * b.Depth
 	for i := range b.Runs {
 		for j := range levels {

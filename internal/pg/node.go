@@ -83,7 +83,37 @@ const releaseChunk = 500
 //
 // It never waits for a lock: a queue that is locked is in the hands of a settle (which then commits
 // before us, or is fenced by the next round) or of a lever.
+//
+// A scan of queue is for nodes whose epoch has ended since the last scan that found nothing of them, however
+// many processes look and whichever of them begins anew. Such a scan is proof for ever: a claim holds the row
+// of its node FOR SHARE, so whatever was claimed under an epoch was committed before that epoch ended, and
+// the scan's snapshot is later than the statement that saw the end. What is locked still has its owner there.
 func (s *Store) Release(ctx context.Context) (total int, err error) {
+	var nodes []int64
+	var epochs []int32
+	rows, err := s.pool.Query(ctx, `SELECT node_id, epoch FROM postern.node WHERE released_epoch < epoch`)
+	if err != nil {
+		return 0, known(err)
+	}
+	var node int64
+	var epoch int32
+	if _, err = pgx.ForEachRow(rows, []any{&node, &epoch}, func() error {
+		nodes, epochs = append(nodes, node), append(epochs, epoch)
+		return nil
+	}); err != nil || len(nodes) == 0 {
+		return 0, known(err)
+	}
+	if total, err = s.releaseOrphans(ctx); err != nil {
+		return total, err
+	}
+	_, err = s.pool.Exec(ctx, `WITH o AS MATERIALIZED (SELECT DISTINCT node_id, node_epoch FROM postern.queue WHERE node_id IS NOT NULL)
+		UPDATE postern.node n SET released_epoch = e.epoch FROM ROWS FROM (unnest($1::bigint[]), unnest($2::int[])) e(node_id, epoch)
+		WHERE n.node_id = e.node_id AND n.released_epoch < e.epoch
+			AND NOT EXISTS (SELECT FROM o WHERE o.node_id = e.node_id AND o.node_epoch < e.epoch)`, nodes, epochs)
+	return total, known(err)
+}
+
+func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 	for after := int64(0); ; {
 		var n, freed int
 		err := s.run(ctx, func(t *txn) (err error) {
@@ -150,8 +180,11 @@ func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err
 		var rows []*queueRow
 		e := newEffects(s)
 		b := &pgx.Batch{}
-		b.Queue("SELECT "+queueSelect+` FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) AND ($3::bigint[] IS NULL OR q.queue_id = ANY ($3))
-			ORDER BY q.queue_id FOR UPDATE`, n.ID, n.Epoch, ids).Query(func(r pgx.Rows) error {
+		sql, args := "SELECT "+queueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2)", []any{n.ID, n.Epoch}
+		if ids != nil { // by their keys, not by a scan
+			sql, args = sql+" AND q.queue_id = ANY ($3)", append(args, ids)
+		}
+		b.Queue(sql+" ORDER BY q.queue_id FOR UPDATE", args...).Query(func(r pgx.Rows) error {
 			return collectQueues(r, &rows)
 		})
 		s.readNow(b, &e.now)

@@ -14,6 +14,9 @@ import (
 // what it is doing, whichever is more; the sample holds the oldest stuckMost.
 const stuckAfter, stuckMost = 10 * time.Minute, 200
 
+// planByScan lets what reads a table whole do so in the order of its pages, which our connections leave out.
+const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true)`
+
 // SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of their blockers and a
 // lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs two scans of queue, from which idle
 // queues go after a day, and locks nothing that others wait for.
@@ -22,22 +25,27 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	rows, err := s.pool.Query(ctx, `SELECT q.queue_id, q.context_id FROM postern.queue q LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-		WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 ORDER BY q.entered_at LIMIT $2`, now.Add(-stuckAfter), stuckMost)
-	if err != nil {
-		return 0, known(err)
-	}
 	type candidate struct {
 		queue   int64
 		context int32
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-		return c, row.Scan(&c.queue, &c.context)
-	})
-	if err != nil {
+	var found []candidate
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	b.Queue(planByScan)
+	b.Queue(`SELECT q.queue_id, q.context_id FROM postern.queue q LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
+		WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 ORDER BY q.entered_at LIMIT $2`, now.Add(-stuckAfter), stuckMost).
+		Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+				return c, row.Scan(&c.queue, &c.context)
+			})
+			return err
+		})
+	b.Queue("COMMIT")
+	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
 		return 0, known(err)
 	}
-	b := &pgx.Batch{}
+	b = &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue("DELETE FROM postern.node_load")
 	b.Queue(`INSERT INTO postern.node_load (node_id, queues, as_of) SELECT q.node_id, count(*), $1::timestamptz FROM postern.queue q

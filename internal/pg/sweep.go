@@ -57,14 +57,12 @@ func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, e
 // exclusiveness has changed) and returns how many. A process that did not know of the change yet may
 // have put them there, so it is repeated. Lanes that fit are not read.
 func (s *Store) Relane(ctx context.Context) (n int, err error) {
-	rows, err := s.pool.Query(ctx, `SELECT DISTINCT r.queue_id FROM postern.lane l
-		JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
-		CROSS JOIN LATERAL (SELECT (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
-			OR l.kind = 'exclusive' AND (l.value = '') <> (d.settings->>'exclusive' = 'type')
-			OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool) other
-		JOIN postern.ready r ON r.lane = l.lane_id
-		WHERE (other.whole OR other.pool) AND (other.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id))
-		LIMIT 1000`)
+	rows, err := s.pool.Query(ctx, `WITH other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
+				OR l.kind = 'exclusive' AND (l.value = '') <> (d.settings->>'exclusive' = 'type')
+				OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool
+			FROM postern.lane l JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
+		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
+			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id)) LIMIT 1000) r LIMIT 1000`)
 	if err != nil {
 		return 0, known(err)
 	}
@@ -95,9 +93,8 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Forget removes the rows of nodes that have been dead for a day. A queue that such a node still owned
-// would be released all the same: its owner is no live node.
+// Forget removes the rows of nodes that have been dead for a day and of which Release found nothing left.
 func (s *Store) Forget(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.leaseNow())
+	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.leaseNow())
 	return known(err)
 }

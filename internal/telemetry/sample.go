@@ -56,10 +56,13 @@ type Sources struct {
 	LeaseAge func() (age time.Duration, dispatches bool)
 }
 
-// A sample is shared by all scrapes of sampleEvery; sampleWithin is what it may take.
+// A sample is shared by all scrapes of sampleEvery, or of sampleSpares times what it took, since it reads
+// all queues with work, but not for longer than sampleOld; sampleWithin is what it may take.
 const (
 	sampleEvery  = 15 * time.Second
 	sampleWithin = 5 * time.Second
+	sampleSpares = 50
+	sampleOld    = time.Minute
 )
 
 // maxPools is how many pools are shown by name.
@@ -79,6 +82,7 @@ type sampler struct {
 
 	mu   sync.Mutex // one sample at a time
 	at   time.Time
+	took time.Duration
 	last Sample
 	err  error
 }
@@ -186,13 +190,14 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 func (s *sampler) sample() (Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && time.Since(s.at) < sampleEvery {
+	if !s.at.IsZero() && time.Since(s.at) < max(sampleEvery, min(sampleSpares*s.took, sampleOld)) {
 		return s.last, s.err
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), sampleWithin)
 	defer cancel()
 	s.last, s.err = s.from.Sample(ctx)
-	s.at = time.Now()
+	s.at, s.took = time.Now(), time.Since(began)
 	return s.last, s.err
 }
 

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -61,7 +62,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		return err
 	})
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
-	add(w, func(ctx context.Context, _ sweepArgs) error { return e.SweepOnce(ctx) })
+	add(w, func(ctx context.Context, _ sweepArgs) error { return e.sweep(ctx) })
 	began := time.Now()
 	// What keeps the house leaves a process that has just begun to what lies there.
 	later := func(do func(context.Context) error) func(context.Context) error {
@@ -72,8 +73,11 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 			return do(job)
 		}
 	}
-	rollUp := later(func(ctx context.Context) error { _, err := e.Store.RollUp(ctx); return err })
-	sample := later(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })
+	rollUp := later(func(ctx context.Context) error {
+		_, err := e.Store.RollUp(ctx)
+		return errors.Join(err, e.reap(ctx))
+	})
+	sample := later(sparing(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err }))
 	partition := later(e.PartitionOnce)
 	add(w, func(ctx context.Context, _ rollupArgs) error { return rollUp(ctx) })
 	add(w, func(ctx context.Context, _ tickArgs) error { _, err := e.TickOnce(ctx); return err })
@@ -114,6 +118,24 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		}
 		end()
 	}, nil
+}
+
+// sparing keeps what reads whole tables to a fiftieth of the time: the longer it took, the longer until it is
+// done again. One call at a time.
+func sparing(do func(context.Context) error) func(context.Context) error {
+	var mu sync.Mutex
+	var next time.Time
+	return func(ctx context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		began := time.Now()
+		if began.Before(next) {
+			return nil
+		}
+		err := do(ctx)
+		next = time.Now().Add(49 * time.Since(began))
+		return err
+	}
 }
 
 // newRiver makes a client with the settings that all of ours share.

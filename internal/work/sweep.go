@@ -9,24 +9,37 @@ import (
 // reapAfter is how long a queue that nobody configured stays in the hot table after it became idle.
 const reapAfter = 24 * time.Hour
 
+// reapAtOnce is how many one SQL transaction takes.
+const reapAtOnce = 1000
+
 // SweepOnce does what must be done now and then by somebody: bury dead nodes, release whatever has no
 // live owner, take ends to those who wait for them, put queues into the lanes that they now need, and take idle queues out of the hot table.
 func (e *Engine) SweepOnce(ctx context.Context) error {
+	return errors.Join(e.sweep(ctx), e.reap(ctx))
+}
+
+// sweep is the part of it that reads no whole table, so that it can be done often.
+func (e *Engine) sweep(ctx context.Context) error {
 	_, buried := e.Store.Bury(ctx)
 	e.release(ctx)
 	moved, relaned := e.Store.Relane(ctx)
-	now, told := e.Store.Now(ctx)
-	var reaped int
-	var reap error
-	if told == nil {
-		reaped, reap = e.Store.Reap(ctx, now.Add(-reapAfter), 1000)
-	}
-	if moved+reaped > 0 {
-		e.Log.Debug("swept", "moved", moved, "reaped", reaped)
+	if moved > 0 {
+		e.Log.Debug("moved queues into other lanes", "queues", moved)
 	}
 	_, rippled := e.Store.Ripple(ctx)
 	e.Ring()
-	return errors.Join(rippled, buried, relaned, told, reap, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
+	return errors.Join(rippled, buried, relaned, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
+}
+
+// reap takes idle queues out of the hot table.
+func (e *Engine) reap(ctx context.Context) error {
+	now, err := e.Store.Now(ctx)
+	for n := reapAtOnce; err == nil && n == reapAtOnce; {
+		if n, err = e.Store.Reap(ctx, now.Add(-reapAfter), reapAtOnce); n > 0 {
+			e.Log.Debug("took idle queues out of the hot table", "queues", n)
+		}
+	}
+	return err
 }
 
 // TendOnce runs the retriers and sweepers of the high-integrity channels whose time has come.
