@@ -3,9 +3,12 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
@@ -46,4 +49,20 @@ func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCa
 	_, err := s.exec(ctx, `UPDATE postern.event SET not_before = coalesce($4::timestamptz, clock_timestamp()) + $5::interval
 		WHERE context_id = $1 AND event_id = $2::text::uuid AND retried + 1 = $3 AND status = 'Active' AND outcome = ''`, contextID, call.Event, call.Try, s.now(), wait)
 	return err
+}
+
+// tellEvent has an event know the transaction that calls its tool, or tells its result, by the place to which that was
+// moved: the end that it has in its old one, and which says only so, is none for the event. Also where the event does
+// not know it yet (TakeEvents, SendResults), so that it never hears of the old place. The queues are locked, the event
+// comes after them (onEvent).
+func tellEvent(b *pgx.Batch, task *Task) {
+	which := map[string]string{leader.TypeTool: "tool", leader.TypeResult: "result"}[task.Type]
+	rest, ok := strings.CutPrefix(task.UID, "event:")
+	text, _, _ := strings.Cut(rest, ":")
+	if id, err := uuid.Parse(text); which != "" && ok && err == nil {
+		b.Queue(fmt.Sprintf(`UPDATE postern.event SET %[1]s_queue = $4, %[1]s_seq = $5, %[1]s_day = $6, %[1]s_id = $7
+			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Active' AND %[1]s_id IN ('', $3)
+				AND $8 IN ('event:' || event_id || ':result', 'event:' || event_id || ':tool:' || (retried + 1))`, which),
+			id.String(), task.ContextID, task.MovedFrom, task.ID.Queue, task.ID.Seq, task.ID.Day.Time(), task.ID.String(), task.UID)
+	}
 }

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -13,20 +14,62 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// eventOf is the event of which a transaction calls the tool or tells the result, false if it does neither.
+// eventOf is the event of which a transaction calls the tool or tells the result, false if it does neither. The first
+// that does has a uid that the event makes up; one that was redriven has not, but its data names the event.
 func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
-	rest, ok := strings.CutPrefix(t.UID, "event:")
-	if !ok || t.Type != leader.TypeTool && t.Type != leader.TypeResult {
+	if t.Type != leader.TypeTool && t.Type != leader.TypeResult {
 		return id, false
 	}
+	rest, made := strings.CutPrefix(t.UID, "event:")
 	text, _, _ := strings.Cut(rest, ":")
 	id, err := uuid.Parse(text)
-	return id, err == nil
+	if made && err == nil {
+		return id, true
+	}
+	var says struct {
+		Event uuid.UUID `json:"event"`
+	}
+	ok = t.RedriveOf != "" && json.Unmarshal(t.Data, &says) == nil && says.Event != uuid.Nil
+	return says.Event, ok
+}
+
+// onEvent runs fn with the row of an event locked, as one SQL transaction: of two that redrive an event, its result, or
+// one of each, the second waits here and sees what the first has committed. queue is the one that fn posts to, "" for
+// none: it is locked before, since rows of queues come before those of events everywhere (Bulk locks them first, too),
+// and channels and new rows after them, so that there is no cycle.
+func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queue string, fn func(context.Context) error) error {
+	locked := func(ctx context.Context) error {
+		err := s.run(ctx, func(t *txn) error {
+			b := &pgx.Batch{}
+			b.Queue(`SELECT FROM postern.event WHERE event_id = $1::text::uuid AND context_id = $2 FOR UPDATE`, id.String(), contextID)
+			return t.commit(ctx, b)
+		})
+		if err != nil {
+			return err
+		}
+		return fn(ctx)
+	}
+	if jointOf(ctx) != nil { // a bulk or a dry run
+		return locked(ctx)
+	}
+	for try := 1; ; try++ {
+		var ids []outbox.ID
+		if queue != "" {
+			if err := s.ensureQueues(ctx, []*Submission{{ContextID: contextID, Queue: queue}}); err != nil {
+				return err
+			}
+			ids = append(ids, outbox.ID{Queue: s.queueID(contextID, queue)})
+		}
+		if err := s.together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == attempts {
+			return err
+		}
+	}
 }
 
 // redrivesNoEvent refuses to redrive what belongs to an event, beside which its tool would be called, or its workflow
 // told, once more: the event goes on by itself, and is redriven as a whole. A result that could not be told may go out
-// again without its tool (S1.5, ResultFailed), as it is, since a workflow never sees two contents (S1.14).
+// again without its tool (S1.5, ResultFailed), as it is, since a workflow never sees two contents (S1.14): the last one
+// of those that were to tell it. It is asked behind the lock of the event (onEvent).
 func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transaction, change Redrive) error {
 	id, ok := eventOf(t)
 	if !ok {
@@ -37,7 +80,11 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 	refuse := func(format string, args ...any) error {
 		return fault.New(fault.Conflict, "wrong_state", "transaction "+t.ID.String()+" "+format, args...).With("event", path).With("lever", lever)
 	}
+	last := ""
 	e, err := s.Event(ctx, contextID, id)
+	if err == nil && e.Result != "" {
+		last, err = s.lastResult(ctx, e)
+	}
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return fault.New(fault.Conflict, "wrong_state", "transaction %s belonged to event %s, which is not there", t.ID, id)
@@ -54,12 +101,21 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 		return refuse("belongs to event %s, which was redriven as %s: look at that one", id, e.RedrivenBy)
 	case t.Type == leader.TypeTool:
 		return refuse("called the tool of event %s, which is Dead: %s calls it anew", id, lever)
-	case t.ID.String() != e.Result:
-		return refuse("is not the one that tells the result of event %s: that is %s", id, e.Result)
+	case t.ID.String() != last:
+		return refuse("is not the one that tells the result of event %s: that is %s", id, last)
 	case len(change.Data) > 0:
 		return fault.At("/data", "transaction %s tells the result of event %s: it is redriven as it is, since a workflow is never told two things of one event", t.ID, id)
 	}
 	return nil
+}
+
+// lastResult is the transaction that told the result of an event last: the first one, or what that was redriven as.
+func (s *Store) lastResult(ctx context.Context, e *Event) (string, error) {
+	last, err := s.newest(ctx, &Transaction{DependsOn: []string{e.Result}})
+	if err != nil {
+		return "", err
+	}
+	return last[0], nil
 }
 
 // resultRedriven refuses to redrive an event whose result is told by another transaction meanwhile, or was.
@@ -67,11 +123,11 @@ func (s *Store) resultRedriven(ctx context.Context, contextID int32, e *Event) e
 	if e.Result == "" {
 		return nil
 	}
-	last, err := s.newest(ctx, &Transaction{DependsOn: []string{e.Result}})
-	if err != nil || last[0] == e.Result {
+	last, err := s.lastResult(ctx, e)
+	if err != nil || last == e.Result {
 		return err
 	}
-	id, err := outbox.ParseID(last[0])
+	id, err := outbox.ParseID(last)
 	if err != nil {
 		return err
 	}
@@ -80,17 +136,32 @@ func (s *Store) resultRedriven(ctx context.Context, contextID int32, e *Event) e
 		return err
 	}
 	return fault.New(fault.Conflict, "already_redriven", "event %s is Dead, but its result was redriven as %s, which is %s: its tool is not called again", e.ID, id, t.State).
-		With("redriven_by", last[0])
+		With("redriven_by", last)
 }
 
 // RedriveEvent brings a Dead event once more, as a new Queued one that names it; its JSON is read as its source says
 // now. Conflict "wrong_state" of one that is not Dead, "already_redriven" (names it, or the transaction that tells its
 // result once more, unless that has failed too); Invalid if it can still not be read. The old one's row is locked, so
-// that there is one new one.
+// that there is one new one, and none beside its result (onEvent).
 func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uuid.UUID, err error) {
-	old, err := s.Event(ctx, by.Context, id)
-	if err != nil {
-		return fresh, err
+	err = s.onEvent(ctx, by.Context, id, "", func(ctx context.Context) error {
+		old, err := s.Event(ctx, by.Context, id)
+		if err == nil {
+			fresh, err = s.redriveEvent(ctx, by, old)
+		}
+		return err
+	})
+	return fresh, err
+}
+
+// redriveEvent is RedriveEvent of an event that was read behind its lock.
+func (s *Store) redriveEvent(ctx context.Context, by By, old *Event) (fresh uuid.UUID, err error) {
+	id := old.ID
+	switch {
+	case old.Status != leader.EventDead:
+		return fresh, fault.New(fault.Conflict, "wrong_state", "event %s is %s: only Dead ones can be redriven", id, old.Status)
+	case old.RedrivenBy != nil:
+		return fresh, fault.New(fault.Conflict, "already_redriven", "event %s was redriven as %s: look at that one", id, old.RedrivenBy).With("redriven_by", old.RedrivenBy.String())
 	}
 	if err := s.resultRedriven(ctx, by.Context, old); err != nil {
 		return fresh, err
@@ -107,20 +178,11 @@ func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uu
 		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
 	}
 	err = s.run(ctx, func(t *txn) error {
-		var status, then string
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT status, coalesce(redriven_by::text, '') FROM postern.event WHERE event_id = $1::text::uuid FOR UPDATE`, id.String()).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&status, &then) })
 		s.readNow(b, &now)
 		if err := t.send(ctx, b); err != nil {
 			return err
-		}
-		switch {
-		case status != leader.EventDead:
-			return fault.New(fault.Conflict, "wrong_state", "event %s is %s: only Dead ones can be redriven", id, status)
-		case then != "":
-			return fault.New(fault.Conflict, "already_redriven", "event %s was redriven as %s: look at that one", id, then).With("redriven_by", then)
 		}
 		b = &pgx.Batch{}
 		e := &newEvent{Item: it, Context: by.Context, Source: source, by: by.Actor, of: &id, note: by.Reason}

@@ -244,6 +244,7 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	if task.UID != "" {
 		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
 	}
+	tellEvent(b, task)
 	if of, err := outbox.ParseID(task.RedriveOf); err == nil {
 		b.Queue(`UPDATE postern.redrive SET new_id = $3::text::uuid WHERE (queue_id, seq) = ($1, $2)`, of.Queue, of.Seq, task.ID.String())
 	}

@@ -25,12 +25,35 @@ type Redrive struct {
 // "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven,
 // no execution of a batch, and nothing beside its event).
 // The link between both is written in the commit of the new one, and its key refuses a second.
-func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (Accepted, error) {
+func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (out Accepted, err error) {
 	old, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return Accepted{}, err
 	}
-	id = old.ID // it may have been moved
+	event, ok := eventOf(old)
+	if !ok {
+		return s.redrive(ctx, by, old, change)
+	}
+	queue := old.Queue
+	if change.Queue != nil {
+		queue = *change.Queue
+	}
+	err = s.onEvent(ctx, by.Context, event, queue, func(ctx context.Context) error {
+		old, err := s.Transaction(ctx, by.Context, id) // as it is behind the lock
+		if err == nil {
+			out, err = s.redrive(ctx, by, old, change)
+		}
+		return err
+	})
+	if err != nil {
+		return Accepted{}, err
+	}
+	return out, nil
+}
+
+// redrive is Redrive of a transaction that was read.
+func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Redrive) (Accepted, error) {
+	id := old.ID // it may have been moved
 	if err := by.seenTag(old); err != nil {
 		return Accepted{}, err
 	}
@@ -54,7 +77,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if len(change.Data) > 0 {
 		sub.Data = change.Data
 	}
-	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
+	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
 		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent, &sub.Callback)
 	if err != nil {

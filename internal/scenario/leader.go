@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
-	"github.com/postern-dev/postern/internal/remotetest"
+	"github.com/postern-dev/postern/internal/remote"
 )
 
 // outside is what a leader has around it: a log of events over HTTP, whose cursors are inclusive, and tools.
@@ -114,7 +114,7 @@ func (o *outside) invokeSigned(w http.ResponseWriter, r *http.Request, fqn strin
 	status, text, note := http.StatusOK, `{"ok": {"n": 1}}`, "signed"
 	key := fqn + " " + r.Header.Get("Idempotency-Key")
 	before, again := o.signed[key]
-	switch err := remotetest.Signed(r, body, "http://"+r.Host+r.URL.Path, signingKey.Public().(ed25519.PublicKey)); {
+	switch err := remote.Verify(r, body, "http://"+r.Host+r.URL.Path, signingKey.Public().(ed25519.PublicKey), time.Now()); {
 	case err != nil:
 		status, text, note = http.StatusUnauthorized, `{"error": "bad_signature"}`, err.Error()
 	case again && before.input != string(body):
@@ -363,7 +363,7 @@ func redriveEvent(s *story, c *command, _ say) error {
 	return err
 }
 
-// redriveResult: redrive-result EVENT. The transaction that was to tell its workflow goes out again.
+// redriveResult: redrive-result EVENT [data=]. The transaction that was to tell its workflow goes out again.
 func redriveResult(s *story, c *command, _ say) error {
 	return s.redriveOf(c, func(e *pg.Event) string { return e.Result })
 }
@@ -386,6 +386,6 @@ func (s *story) redriveOf(c *command, which func(*pg.Event) string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.Redrive(s.ctx, s.by, tx, pg.Redrive{})
+	_, err = s.store.Redrive(s.ctx, s.by, tx, pg.Redrive{Data: json.RawMessage(c.option("data", ""))})
 	return err
 }

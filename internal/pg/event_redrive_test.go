@@ -1,0 +1,242 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// leads does for events what can be done without calling anybody.
+func (w *world) leads(n pg.Node) {
+	w.t.Helper()
+	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
+	w.must(err)
+	_, err = w.s.AdvanceEvents(w.ctx, "n", list)
+	w.must(err)
+	work, err := w.s.LeaderWork(w.ctx)
+	w.must(err)
+	_, err = w.s.SendResults(w.ctx, work, n)
+	w.must(err)
+	_, err = w.s.TakeEvents(w.ctx, work, n)
+	w.must(err)
+}
+
+// answered settles the only transaction that is to go out.
+func (w *world) answered(n pg.Node, a outbox.Answer) {
+	w.t.Helper()
+	l := w.claim(n, everything())
+	if len(l) != 1 {
+		w.t.Fatalf("%d go out, want one", len(l))
+	}
+	w.settle(w.answer(l[0], a))
+}
+
+var (
+	toolSays = outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"variant": "ok", "output": {"ok": {}}}`)}}
+	refused  = outbox.Answer{Class: outbox.ClassRejected, Code: "500", Message: "no"}
+)
+
+// reported brings an event to where its tool has answered, and the transaction is posted that tells its workflow.
+func (w *world) reported(n pg.Node) uuid.UUID {
+	w.t.Helper()
+	w.dispatcher(leader.TypeResult, nil)
+	id := w.pushed(1)[0]
+	w.leads(n)
+	w.answered(n, toolSays)
+	w.leads(n)
+	return id
+}
+
+// untold is reported, to a workflow that does not take it: the event is Dead.
+func (w *world) untold(n pg.Node) uuid.UUID {
+	w.t.Helper()
+	id := w.reported(n)
+	w.answered(n, refused)
+	w.leads(n)
+	if e := w.event(id); e.Status != leader.EventDead || e.Code != leader.CodeSubmission {
+		w.t.Fatalf("%+v", e)
+	}
+	return id
+}
+
+func (w *world) event(id uuid.UUID) *pg.Event {
+	w.t.Helper()
+	e, err := w.s.Event(w.ctx, w.id, id)
+	w.must(err)
+	return e
+}
+
+func (w *world) resultOf(id uuid.UUID) outbox.ID {
+	w.t.Helper()
+	tx, err := outbox.ParseID(w.event(id).Result)
+	w.must(err)
+	return tx
+}
+
+// redriveResult tells a workflow once more, with other data if there are.
+func (w *world) redriveResult(s *pg.Store, tx outbox.ID, data string) (outbox.ID, error) {
+	out, err := s.Redrive(w.ctx, w.by, tx, pg.Redrive{Data: json.RawMessage(data)})
+	return out.ID, err
+}
+
+// S1.14: a workflow is never told two things of one event, by the first transaction that tells it or by one that tells
+// it once more.
+func TestAResultIsRedrivenAsItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	id := w.untold(n)
+	first := w.resultOf(id)
+	for tx := first; ; {
+		_, err := w.redriveResult(w.s, tx, `{"other": true}`)
+		if f := fault.As(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Pointer != "/data" || !strings.Contains(f.Detail, "never told two things") {
+			t.Fatalf("%v: %v", tx, err)
+		}
+		next, err := w.redriveResult(w.s, tx, "")
+		w.must(err)
+		was, err := w.s.Transaction(w.ctx, w.id, first)
+		w.must(err)
+		is, err := w.s.Transaction(w.ctx, w.id, next)
+		w.must(err)
+		if string(is.Data) != string(was.Data) {
+			t.Errorf("%s, then %s", was.Data, is.Data)
+		}
+		if _, err := w.s.RedriveEvent(w.ctx, w.by, id); fault.CodeOf(err) != "already_redriven" || fault.As(err).Extra["redriven_by"] != next.String() {
+			t.Errorf("beside its result: %v", err)
+		}
+		if _, err := w.redriveResult(w.s, first, ""); fault.CodeOf(err) != "already_redriven" {
+			t.Errorf("a second time: %v", err)
+		}
+		w.answered(n, refused)
+		if tx != first {
+			break
+		}
+		tx = next
+	}
+	if _, err := w.s.RedriveEvent(w.ctx, w.by, id); err != nil {
+		t.Errorf("nobody tells its result any more: %v", err)
+	}
+}
+
+// Of two that redrive an event and its result, or either of them twice, at the same moment, one does.
+func TestTwoSessionsRedriveOneEvent(t *testing.T) {
+	t.Parallel()
+	event := func(w *world, s *pg.Store, id uuid.UUID) error { _, err := s.RedriveEvent(w.ctx, w.by, id); return err }
+	result := func(w *world, s *pg.Store, id uuid.UUID) error {
+		_, err := w.redriveResult(s, w.resultOf(id), "")
+		return err
+	}
+	into := func(w *world, s *pg.Store, id uuid.UUID) error {
+		queue := "results"
+		_, err := s.Redrive(w.ctx, w.by, w.resultOf(id), pg.Redrive{Queue: &queue})
+		return err
+	}
+	for _, p := range []struct {
+		name          string
+		first, second func(*world, *pg.Store, uuid.UUID) error
+		said          string
+	}{
+		{"the result while the event is redriven", event, result, "wrong_state"},
+		{"the event while its result is redriven", result, event, "already_redriven"},
+		{"two the event", event, event, "already_redriven"},
+		{"two the result", result, result, "already_redriven"},
+		{"two the result, one into a queue", result, into, "already_redriven"},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			id := w.untold(w.node("n"))
+			w.post("results", leader.TypeResult, "other") // the queue is there: nothing is committed before
+			other := w.another(2)
+			said, waited := w.beside(func() error { return p.first(w, w.s, id) }, func() string { return fault.CodeOf(p.second(w, other, id)) })
+			if said != p.said || !waited {
+				t.Errorf("the second says %q, want %q; waited: %v", said, p.said, waited)
+			}
+			var events, results int
+			w.scan(`SELECT (SELECT count(*) FROM postern.event), (SELECT count(*) FROM postern.task WHERE type = 'leader.result' AND uid IS DISTINCT FROM 'other')`, &events, &results)
+			if events+results != 3 {
+				t.Errorf("%d events, %d results: one of both was to be redriven", events, results)
+			}
+		})
+	}
+}
+
+// What an event waits for can be moved to another queue: it hears of the end there.
+func TestAnEventHearsOfWhatWasMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	w.dispatcher(leader.TypeResult, nil)
+	id := w.pushed(1)[0]
+	w.leads(n)
+	now := w.moveTo(fmt.Sprintf("event:%s:tool:1", id), "tools", nil)
+	w.leads(n)
+	if e := w.event(id); e.Status != leader.EventActive || e.Outcome != "" || e.Tool != now.String() {
+		t.Fatalf("%+v", e)
+	}
+	w.answered(n, toolSays)
+	w.leads(n)
+	uid := fmt.Sprintf("event:%s:result", id)
+	// Moved before the event knows it, as where its sender died between both commits.
+	w.exec(`UPDATE postern.event SET result_queue = NULL, result_seq = NULL, result_day = NULL, result_id = ''`)
+	w.moveTo(uid, "results", nil)
+	now = w.moveTo(uid, "others", nil)
+	w.later(time.Minute)
+	w.leads(n)
+	if e := w.event(id); e.Status != leader.EventActive || e.Outcome != leader.OutcomeSuccessful || e.Result != now.String() {
+		t.Fatalf("%+v", e)
+	}
+	w.answered(n, done())
+	w.leads(n)
+	if e := w.event(id); e.Status != leader.EventSuccessful {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Who moves a transaction of an event while somebody brings the event on waits for that; who brings events on skips one
+// whose transaction is being moved.
+func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
+	t.Parallel()
+	for _, moveFirst := range []bool{true, false} {
+		t.Run(fmt.Sprint("the move first: ", moveFirst), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			n := w.node("n")
+			w.dispatcher(leader.TypeResult, nil)
+			id := w.pushed(1)[0]
+			w.leads(n)
+			w.post("tools", leader.TypeResult, "other") // the queue is there
+			w.later(time.Hour)                          // stale
+			uid := fmt.Sprintf("event:%s:tool:1", id)
+			other, was := w.another(2), w.event(id).Tool
+			move := func(s *pg.Store) error { _, err := s.MoveTo(w.ctx, w.by, w.uid(uid), "tools", nil); return err }
+			advance := func(s *pg.Store) error {
+				out, err := s.AdvanceEvents(w.ctx, "n", []uuid.UUID{id})
+				if err == nil && out.Stale != 1 {
+					err = fmt.Errorf("%+v", out)
+				}
+				return err
+			}
+			first, second := move, advance
+			if !moveFirst {
+				first, second = advance, move
+			}
+			said, waited := w.beside(func() error { return first(w.s) }, func() string { return fmt.Sprint(second(other)) })
+			if want := map[bool]string{true: "{Moved:map[] Ended:map[] Stale:0 Alarms:[]}", false: "<nil>"}[moveFirst]; said != want || waited == moveFirst {
+				t.Errorf("the second says %s, want %s; waited: %v", said, want, waited)
+			}
+			if e := w.event(id); e.Tool == was || e.Tool != w.uid(uid).String() || e.Outcome == leader.OutcomeStale == moveFirst {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
