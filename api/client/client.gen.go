@@ -2388,6 +2388,12 @@ type SourceEventView struct {
 	// Identity how its source names it
 	Identity string `json:"identity"`
 
+	// Input what its tool is given, where that is a part of the event; of one event only
+	Input json.RawMessage `json:"input,omitempty"`
+
+	// InputURL from where that is fetched, where it is not; of one event only
+	InputURL *string `json:"input_url,omitempty"`
+
 	// JSON of one event only
 	JSON json.RawMessage `json:"json,omitempty"`
 
@@ -2760,7 +2766,7 @@ type ToolSettings struct {
 
 	// Fqn If given, the name in the path.
 	//
-	// Examples: claim-7f3
+	// Examples: xyz.taluslabs.example@1
 	Fqn *string `json:"fqn,omitempty"`
 
 	// InputSchema JSON Schema, draft 2020-12. Without both schemas, GET url/meta is asked for them, now and after each ttl.

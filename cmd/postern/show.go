@@ -19,10 +19,11 @@ func showCommand() *cobra.Command {
 		Short: "Show one transaction with its history, or one of another noun",
 		Long: trim(`
 			Show one transaction, by its id or by the uid that its poster gave it, with its history; or one
-			queue, sender, dispatcher or whatever else there is.
+			queue, sender, dispatcher or whatever else there is, with its history if it has one.
 
 			  postern show order-4711
 			  postern show queues/claim-7f3
+			  postern show events/01a1ffaf-e692-7386-ae9a-38ade7ab2f12
 			  postern show dispatchers/PAY -o json | jq .retry`),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeObjects(""),
@@ -52,10 +53,12 @@ func showCommand() *cobra.Command {
 				return err
 			}
 			p.record(out, r)
-			if path != "" {
+			if path == "" {
+				path = "/transactions/" + r.text("id")
+			} else if !can("GET", objectForm(path)+"/history") {
 				return nil
 			}
-			_, history, err := d.get("/transactions/" + r.text("id") + "/history")
+			_, history, err := d.get(path + "/history")
 			if err == nil {
 				fmt.Fprintln(out)
 				p.table(out, []column{{head: "at", cell: clock("at"), firm: true}, {head: "event", cell: field("event"), firm: true},
@@ -75,6 +78,15 @@ func objectPath(object string) string {
 		return ""
 	}
 	return "/" + plural(noun) + "/" + strings.ReplaceAll(url.PathEscape(name), "%2F", "/") // processors/main/batches/7
+}
+
+// objectForm is the path of an object as the contract has it, without names: /processors/{}/batches/{}.
+func objectForm(path string) string {
+	parts := strings.Split(path, "/")
+	for i := 2; i < len(parts); i += 2 {
+		parts[i] = "{}"
+	}
+	return strings.Join(parts, "/")
 }
 
 // transactionName is the id or uid in ID, UID or transactions/ID, which is how the API writes it.

@@ -22,6 +22,8 @@ type sourceEventView struct {
 	Digest      *string         `json:"digest"`
 	JSON        json.RawMessage `json:"json,omitempty" doc:"of one event only"`
 	Tool        *string         `json:"tool" doc:"null if it could not be read"`
+	Input       json.RawMessage `json:"input,omitempty" doc:"what its tool is given, where that is a part of the event; of one event only"`
+	InputURL    string          `json:"input_url,omitempty" doc:"from where that is fetched, where it is not; of one event only"`
 	Status      string          `json:"status" enum:"Queued,Active,Successful,Dead"`
 	Retried     int             `json:"retried"`
 	Outcome     *string         `json:"outcome" enum:"successful,failed,stale" doc:"what its workflow is told; null before that is known"`
@@ -49,6 +51,7 @@ func viewEvent(e *pg.Event, whole bool) sourceEventView {
 	}
 	if whole {
 		v.JSON = e.JSON
+		v.Input, v.InputURL, _ = e.Map.InputOf(e.JSON) // an event without one ends Dead, and says so
 	}
 	return v
 }

@@ -34,6 +34,16 @@ func (uidName) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: uidPattern, PatternDescription: uidIs, Examples: []any{"order-4711"}}
 }
 
+// toolName is the name of a tool as people write it. It has no pattern: one that is none is refused with the text that
+// S1.8 fixes.
+type toolName string
+
+// Schema documents the name of a tool.
+func (toolName) Schema(huma.Registry) *huma.Schema {
+	most := 1000
+	return &huma.Schema{Type: huma.TypeString, MaxLength: &most, Examples: []any{"xyz.taluslabs.example@1"}}
+}
+
 // queueName is a name or null: null and absent mean unordered.
 type queueName string
 

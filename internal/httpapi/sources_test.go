@@ -87,8 +87,14 @@ func TestEventsArePushedListedAndRead(t *testing.T) {
 		t.Errorf("%s", list.raw)
 	}
 	id := first.body["items"].([]any)[0].(map[string]any)["id"].(string)
-	if e := d.want(200, "GET", "/events/"+id, ""); e.str("identity") != "0xab:2" || e.str("checkpoint") != "7" || !strings.Contains(e.raw, `1.50`) {
+	if e := d.want(200, "GET", "/events/"+id, ""); e.str("identity") != "0xab:2" || e.str("checkpoint") != "7" || strings.Count(e.raw, `1.50`) != 2 || e.body["input_url"] != nil {
 		t.Errorf("%s", e.raw)
+	}
+	for input, want := range map[string]string{"/n": `"input":1.50,`, "http://127.0.0.1:1/inputs/{/n}?of={/tool}": `"input_url":"http://127.0.0.1:1/inputs/1.50?of=xyz.labs.add%401",`, "/none": `"tool":"xyz.labs.add@1","status"`} {
+		d.want(200, "PUT", "/sources/app", strings.Replace(pushSource, `"/tool"`, `"/tool", "input": "`+input+`"`, 1))
+		if e := d.want(200, "GET", "/events/"+id, ""); !strings.Contains(e.raw, want) {
+			t.Errorf("%s, want %s", e.raw, want)
+		}
 	}
 	d.refused(404, "not_found", "GET", "/events/none", "")
 	d.want(201, "PUT", "/sources/pulled", `{"kind": "http_json", "url": "http://127.0.0.1:1/", "map": {"fqn": "/tool"}}`)

@@ -13,7 +13,7 @@ import (
 )
 
 type toolActionInput struct {
-	FQN name `path:"fqn"`
+	FQN toolName `path:"fqn"`
 	Trial
 	Body *reasonBody
 }
@@ -52,7 +52,7 @@ func (a *API) checkTool(ctx context.Context, in *toolInput) (*toolOutput, error)
 }
 
 type invokeInput struct {
-	FQN  name `path:"fqn"`
+	FQN  toolName `path:"fqn"`
 	Body struct {
 		Input json.RawMessage `json:"input" doc:"What the tool is given, if it fits its input schema."`
 	}

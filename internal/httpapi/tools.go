@@ -14,7 +14,7 @@ import (
 
 // toolSettings is what people write of a tool.
 type toolSettings struct {
-	FQN          name            `json:"fqn,omitempty" doc:"If given, the name in the path."`
+	FQN          toolName        `json:"fqn,omitempty" doc:"If given, the name in the path."`
 	Type         string          `json:"type,omitempty" enum:"offchain" doc:"offchain, the only one that is called from here."`
 	URL          string          `json:"url" maxLength:"2000" doc:"Below it are /meta, /health and /invoke; where workers may live."`
 	Description  string          `json:"description,omitempty" maxLength:"4096" doc:"What its /meta says goes before."`
@@ -103,7 +103,7 @@ func (a *API) listTools(ctx context.Context, in *namedPage) (*toolsOutput, error
 }
 
 type toolInput struct {
-	FQN name `path:"fqn"`
+	FQN toolName `path:"fqn"`
 }
 
 func (a *API) getTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
@@ -115,7 +115,7 @@ func (a *API) getTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
 }
 
 // tool finds what a path names, in whatever spelling of its version.
-func (a *API) tool(ctx context.Context, called name) (*pg.Tool, error) {
+func (a *API) tool(ctx context.Context, called toolName) (*pg.Tool, error) {
 	fqn, err := leader.ParseFQN(string(called))
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "not_found", "no tool %q: %s", fault.Clip(string(called)), err)
@@ -124,7 +124,7 @@ func (a *API) tool(ctx context.Context, called name) (*pg.Tool, error) {
 }
 
 type putToolInput struct {
-	FQN name `path:"fqn"`
+	FQN toolName `path:"fqn"`
 	Conditions
 	Body toolSettings
 }
@@ -139,7 +139,7 @@ func (a *API) putTool(ctx context.Context, in *putToolInput) (*toolOutput, error
 	return a.writeTool(ctx, in.FQN, in.Body, version)
 }
 
-func (a *API) writeTool(ctx context.Context, called name, s toolSettings, version int64) (*toolOutput, error) {
+func (a *API) writeTool(ctx context.Context, called toolName, s toolSettings, version int64) (*toolOutput, error) {
 	fqn, err := leader.ParseFQN(string(called))
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func within(at, s string, normal, least time.Duration) (time.Duration, error) {
 }
 
 type patchToolInput struct {
-	FQN name `path:"fqn"`
+	FQN toolName `path:"fqn"`
 	Conditions
 	RawBody []byte
 	Body    patchBody
@@ -234,11 +234,11 @@ func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*toolOutput, e
 	if err := a.decode(raw, &next, "toolSettings"); err != nil {
 		return nil, err
 	}
-	return a.writeTool(ctx, name(v.FQN), next, v.Version)
+	return a.writeTool(ctx, toolName(v.FQN), next, v.Version)
 }
 
 // own is a tool that is registered in the context itself: a shared one is changed in system.
-func (a *API) own(ctx context.Context, called name) (*pg.Tool, error) {
+func (a *API) own(ctx context.Context, called toolName) (*pg.Tool, error) {
 	v, err := a.tool(ctx, called)
 	if err == nil && v.ContextID != contextID(ctx) {
 		return nil, fault.New(fault.NotFound, "not_found", "tool %q is shared: it is changed in the context %s", fault.Clip(v.FQN), pg.System)
@@ -247,7 +247,7 @@ func (a *API) own(ctx context.Context, called name) (*pg.Tool, error) {
 }
 
 type deleteToolInput struct {
-	FQN name `path:"fqn"`
+	FQN toolName `path:"fqn"`
 	Conditions
 }
 

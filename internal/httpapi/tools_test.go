@@ -92,7 +92,9 @@ func TestAToolIsRegisteredByWhatItSaysOfItself(t *testing.T) {
 		t.Errorf("%s", a.raw)
 	}
 	d.want(204, "DELETE", "/tools/xyz.labs.add@1", "")
-	d.refused(404, "not_found", "POST", "/tools/xyz.labs.add@1/check", "")
+	if p := d.refused(404, "not_found", "POST", "/tools/xyz.labs.add@1/check", ""); p.str("unregistered_at") == "" || !strings.Contains(p.str("detail"), p.str("unregistered_at")) {
+		t.Errorf("%s", p.raw)
+	}
 }
 
 func TestABrokenToolIsNotRegistered(t *testing.T) {
@@ -101,6 +103,8 @@ func TestABrokenToolIsNotRegistered(t *testing.T) {
 	at := "/tools/xyz.labs.add@1"
 	for _, c := range []struct{ path, body, pointer, text string }{
 		{"/tools/add@1", `{"url": "` + i.URL + `"}`, "/fqn", "Invalid tool FQN format"},
+		{"/tools/_xyz.labs.add@1", `{"url": "` + i.URL + `"}`, "/fqn", "Invalid tool FQN format"},
+		{"/tools/xyz.labs.a%20b@1", `{"url": "` + i.URL + `"}`, "/fqn", "Invalid tool FQN format"},
 		{"/tools/xyz.labs.add@0", `{"url": "` + i.URL + `"}`, "/fqn", "Tool version cannot be zero"},
 		{"/tools/xyz.labs.add@4294967296", `{"url": "` + i.URL + `"}`, "/fqn", "Tool version too large"},
 		{"/tools/xyz.labs.sub@1", `{"url": "` + i.URL + `"}`, "/fqn", "it is xyz.labs.add@1 by now, and not xyz.labs.sub@1"},

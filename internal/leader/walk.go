@@ -11,7 +11,7 @@ import (
 // Walk is a graph of tools as people define it (S1.16): an output port of one vertex feeds an input port
 // of another. Where a walk begins are entry ports; one that is begun in several ways has entry groups.
 type Walk struct {
-	Vertices      []Vertex       `json:"vertices" minItems:"1" maxItems:"1000"`
+	Vertices      []Vertex       `json:"vertices" maxItems:"1000"`
 	Edges         []Edge         `json:"edges" maxItems:"1000"`
 	DefaultValues []DefaultValue `json:"default_values,omitempty" maxItems:"1000"`
 	EntryGroups   []EntryGroup   `json:"entry_groups,omitempty" maxItems:"32" doc:"None: the vertices with entry ports form the group _default_group."`

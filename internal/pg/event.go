@@ -19,7 +19,8 @@ type Event struct {
 	Identity   string
 	Checkpoint string
 	Digest     string
-	JSON       json.RawMessage // of one event only
+	JSON       json.RawMessage  // of one event only
+	Map        leader.SourceMap // of its source, as it is now
 	FQN        string
 	Status     string
 	Retried    int
@@ -36,13 +37,13 @@ type Event struct {
 }
 
 const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried,
-	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at`
+	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at, s.map`
 
 func scanEvent(row pgx.CollectableRow) (*Event, error) {
 	v, id := &Event{}, ""
 	var of, by *string
 	if err := row.Scan(&id, &v.Source, &v.Identity, &v.Checkpoint, &v.Digest, &v.JSON, &v.FQN, &v.Status, &v.Retried,
-		&v.Outcome, &v.Code, &v.Error, &v.NotBefore, &v.Tool, &v.Result, &of, &by, &v.CreatedAt, &v.UpdatedAt); err != nil {
+		&v.Outcome, &v.Code, &v.Error, &v.NotBefore, &v.Tool, &v.Result, &of, &by, &v.CreatedAt, &v.UpdatedAt, &v.Map); err != nil {
 		return nil, err
 	}
 	for text, into := range map[*string]**uuid.UUID{of: &v.RedriveOf, by: &v.RedrivenBy} {

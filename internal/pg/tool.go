@@ -74,14 +74,14 @@ func (s *Store) Tools(ctx context.Context, contextID int32, after string, limit 
 }
 
 // Tool returns a tool that a context may call, its own or a shared one, with its schemas compiled: as it is registered
-// now, whoever changed it. NotFound for one that is unknown, or not registered any more.
+// now, whoever changed it. NotFound for one that is unknown, or not registered any more (since unregistered_at).
 func (s *Store) Tool(ctx context.Context, contextID int32, fqn string) (*Tool, error) {
 	list, err := s.tools(ctx, contextID, fqn, "", 1)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) == 0 || fqn == "" {
-		return nil, noTool(fqn)
+		return nil, s.unregistered(ctx, contextID, fqn)
 	}
 	v := list[0]
 	for {
@@ -93,7 +93,7 @@ func (s *Store) Tool(ctx context.Context, contextID int32, fqn string) (*Tool, e
 			return nil, err
 		}
 		if len(list) == 0 {
-			return nil, noTool(fqn)
+			return nil, s.unregistered(ctx, contextID, fqn)
 		}
 		v = list[0]
 	}
@@ -110,6 +110,19 @@ func (s *Store) ailing(ctx context.Context, contextID int32, fqn string) (string
 
 func noTool(fqn string) error {
 	return fault.New(fault.NotFound, "not_found", "no tool %q", fault.Clip(fqn))
+}
+
+// unregistered is noTool, and says since when of one that was registered once (S1.7).
+func (s *Store) unregistered(ctx context.Context, contextID int32, fqn string) error {
+	var at *time.Time
+	if err := s.db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(System).ID, fqn).Scan(&at); err != nil {
+		return known(err)
+	}
+	if at == nil {
+		return noTool(fqn)
+	}
+	since := at.UTC().Format(time.RFC3339)
+	return fault.New(fault.NotFound, "not_found", "no tool %q: it was unregistered at %s", fault.Clip(fqn), since).With("unregistered_at", since)
 }
 
 // compiled keeps the definitions of tools. A tool's version rises with whatever its definition is made of, so that what

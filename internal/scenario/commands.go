@@ -41,7 +41,7 @@ func init() { // the functions name commands in their errors
 		"confirm": confirm,
 		// the leader
 		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,
-		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent,
+		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent, "register": register, "walk": walk,
 
 		// what is seen
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
@@ -54,7 +54,7 @@ var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
 	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
 	"lines": true, "range": true, "batches": true, "authorizations": true, "whybatch": true,
-	"feed": true, "events": true, "history": true, "told": true, "toolcalls": true, "whyevent": true,
+	"feed": true, "events": true, "history": true, "told": true, "toolcalls": true, "whyevent": true, "walk": true,
 }
 
 // later: later DURATION

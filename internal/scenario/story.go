@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"sort"
 	"strings"
@@ -36,6 +37,7 @@ type story struct {
 	ids     map[string]outbox.ID // by uid
 	events  map[string]string    // ids by name
 	around  *outside
+	api     *httptest.Server
 	short   []string // id, uid, id, uid ...: how ids are shown
 }
 
