@@ -361,6 +361,11 @@ BEGIN
         RETURN 'a transaction of this day ended later than retention allows to forget';
     ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state IN ('pending', 'queued')) THEN
         RETURN 'deliveries of this day are still to be made';
+    ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
+            WHERE e.status = 'Active' AND e.tool_day = of_day AND e.result_id = '')
+        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)
+            WHERE e.status = 'Active' AND e.result_day = of_day) THEN
+        RETURN 'events wait that go by ends of this day';
     END IF;
     SELECT count(*) INTO open FROM (SELECT FROM postern.task t WHERE t.day = of_day AND NOT EXISTS (SELECT FROM postern.outcome o
         WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) LIMIT 10001) t;
@@ -406,6 +411,11 @@ BEGIN
         RETURN 'a transaction of this day ended later than retention allows to forget';
     ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
         RETURN 'deliveries of this day are still to be made';
+    ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
+            WHERE e.status = 'Active' AND e.tool_day = of_day AND e.result_id = '')
+        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)
+            WHERE e.status = 'Active' AND e.result_day = of_day) THEN
+        RETURN 'events wait that go by ends of this day';
     END IF;
     FOREACH parent IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
         part := parent || '_' || to_char(of_day, 'YYYYMMDD');

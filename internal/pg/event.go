@@ -175,6 +175,7 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 			}
 		}
 		b = &pgx.Batch{}
+		fresh := len(list) > 0
 		if err := s.storeEvents(ctx, t, b, channel, list, now); err != nil {
 			return err
 		}
@@ -183,7 +184,8 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 				out[i].ID, list = list[0].ID, list[1:]
 			}
 		}
-		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3 WHERE source_id = $1`, id, jsonText(cursor), now)
+		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3,
+				stored_at = CASE WHEN $4 THEN $3 ELSE stored_at END WHERE source_id = $1`, id, jsonText(cursor), now, fresh)
 		return t.commit(ctx, b)
 	})
 	return out, err

@@ -125,9 +125,9 @@ func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out S
 			next = now
 		}
 		b.Queue(`UPDATE postern.source SET cursor = $2::text::jsonb, next_at = $3, polled_at = $4, caught_up_at = CASE WHEN $5 THEN $4 ELSE caught_up_at END,
-				failures = 0, last_error = $6, state = $7, node_id = NULL, node_epoch = NULL, lease_until = NULL,
+				stored_at = CASE WHEN $8 THEN $4 ELSE stored_at END, failures = 0, last_error = $6, state = $7, node_id = NULL, node_epoch = NULL, lease_until = NULL,
 				version = CASE WHEN state = $7 THEN version ELSE version + 1 END WHERE source_id = $1`,
-			l.ID, jsonText(cursor), next, now, !out.More && out.Stopped == "", out.Stopped, state)
+			l.ID, jsonText(cursor), next, now, !out.More && out.Stopped == "", out.Stopped, state, out.New > 0 && out.Stopped == "")
 		return nil
 	})
 	return out, err

@@ -40,7 +40,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 			return dropped, known(err)
 		}
 		if day == nil || held != "" {
-			return dropped, errors.Join(s.tidyOld(ctx, before), s.forgetBatches(ctx, before))
+			return dropped, errors.Join(s.tidyOld(ctx, before), s.forgetBatches(ctx, before), s.forgetEvents(ctx, before), s.forgetMessages(ctx, before))
 		}
 		dropped++
 	}
