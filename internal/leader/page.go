@@ -32,6 +32,7 @@ type Page struct {
 // Trouble is why there is no page.
 type Trouble struct {
 	Retryable bool // else the source stops until an operator resumes it
+	Large     bool // the page is larger than what is read of one: a smaller one may not be
 	Text      string
 }
 
@@ -44,7 +45,7 @@ func Refused(status int, text string) *Trouble {
 	if status != 0 {
 		text = strings.TrimSuffix(fmt.Sprintf("HTTP %d: %s", status, text), ": ")
 	}
-	return &Trouble{retry, text}
+	return &Trouble{Retryable: retry, Text: text}
 }
 
 // statuses are those of remote procedure calls after which asking again may help (S1.3).
@@ -67,6 +68,7 @@ func (s Source) Read(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 	if _, ok := scalar(p.Cursor); !ok && p.Cursor != nil {
 		return Page{}, &Trouble{Text: fmt.Sprintf("the cursor at %s is neither a string nor a number", fault.Clip(s.Map.Cursor))}
 	}
+	p.keepsCursor(items)
 	for _, raw := range items {
 		if !s.wants(raw) {
 			continue
@@ -82,6 +84,18 @@ func (s Source) Read(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 		p.Items = append(p.Items, s.Item(it, raw))
 	}
 	return p, nil
+}
+
+// atBeginning is the cursor of a source that was to start at its end, and had no event yet: it is read from there, and
+// what comes first is its own.
+var atBeginning = json.RawMessage("null")
+
+// keepsCursor has a page that is empty change no cursor (S1.2), unless it is one of several on the way: a log may have
+// filtered all of it.
+func (p *Page) keepsCursor(items []json.RawMessage) {
+	if len(items) == 0 && !p.More {
+		p.Cursor = nil
+	}
 }
 
 // wants says whether an event has what the filter of a devnet wants; the others are passed over.
@@ -110,7 +124,7 @@ func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 		}
 		_ = json.Unmarshal(e, &rpc)
 		retry := rpc.Code == -32603 || rpc.Code >= -32099 && rpc.Code <= -32000 || slices.Contains(statuses, rpc.Status)
-		return Page{}, &Trouble{retry, fmt.Sprintf("JSON-RPC error %d: %s", rpc.Code, fault.Clip(rpc.Message))}
+		return Page{}, &Trouble{Retryable: retry, Text: fmt.Sprintf("JSON-RPC error %d: %s", rpc.Code, fault.Clip(rpc.Message))}
 	}
 	items, ok := array(at(body, "/result/data"))
 	if !ok {
@@ -118,12 +132,13 @@ func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 	}
 	p := Page{Cursor: notNull(at(body, "/result/nextCursor")), More: string(at(body, "/result/hasNextPage")) == "true"}
 	if s.seeksEnd(cursor) { // the last event is where it starts, and is not its own
-		p.Cursor, p.More = nil, len(items) > 0
+		p.Cursor, p.More = atBeginning, false
 		if len(items) > 0 {
-			p.Cursor = notNull(at(items[0], "/id"))
+			p.Cursor, p.More = notNull(at(items[0], "/id")), true
 		}
 		return p, nil
 	}
+	p.keepsCursor(items)
 	for _, raw := range items {
 		digest, okDigest := scalar(at(raw, "/id/txDigest"))
 		seq, okSeq := scalar(at(raw, "/id/eventSeq"))

@@ -102,7 +102,7 @@ type TableCursor struct {
 
 // ReadTableCursor is what a cursor of a table says; nil is its start. *Trouble: it is none.
 func ReadTableCursor(raw json.RawMessage) (c TableCursor, trouble *Trouble) {
-	if len(raw) == 0 {
+	if notNull(raw) == nil {
 		return c, nil
 	}
 	if err := json.Unmarshal(raw, &c); err != nil || c.At == nil && c.Seen == nil || (c.Seen == nil) != (c.Since == nil) || c.Key != nil && c.At == nil {

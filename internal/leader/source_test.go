@@ -60,6 +60,19 @@ func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
 		t.Errorf("%+v %v", p, trouble)
 	}
 
+	// A log without an event has no last one: then its start is its end, and the first that comes is read.
+	p, trouble = s.Read([]byte(`{"result":{"data":[],"nextCursor":null,"hasNextPage":false}}`), nil)
+	if trouble != nil || len(p.Items) != 0 || string(p.Cursor) != "null" || p.More {
+		t.Errorf("%+v %v", p, trouble)
+	}
+	if a := s.Page(p.Cursor); !strings.Contains(string(a.Body), `null,50,false`) {
+		t.Errorf("%s", a.Body)
+	}
+	p, trouble = s.Read([]byte(`{"result":{"data":[{"id":{"txDigest":"first","eventSeq":"0"},"parsedJson":{"tool":"xyz.labs.add@1"}}],"nextCursor":null,"hasNextPage":false}}`), p.Cursor)
+	if trouble != nil || items(p) != `first:0  xyz.labs.add@1 ""` || p.Cursor != nil {
+		t.Errorf("%+v %v", p, trouble)
+	}
+
 	h := paged()
 	if a := h.Page(nil); a.Method != "GET" || a.URL != "http://127.0.0.1:9000/log?a=b&limit=50" {
 		t.Error(a.URL)
@@ -71,6 +84,24 @@ func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
 	p, trouble = h.Read([]byte(`{"events": [{"meta": {"tx": "0xab", "ids": [1, 12345678901234567890]}, "tool": "xyz.labs.add@2"}], "next_cursor": 12345678901234567890, "has_more": false}`), nil)
 	if trouble != nil || p.More || string(p.Cursor) != "12345678901234567890" || p.Items[0].Identity != "12345678901234567890" || p.Items[0].Digest != "0xab" {
 		t.Errorf("%+v %v", p, trouble)
+	}
+}
+
+// S1.2: an empty page keeps the cursor, whatever it says; a log that has more behind one goes on.
+func TestAnEmptyPageKeepsTheCursor(t *testing.T) {
+	for _, c := range []struct {
+		s          leader.Source
+		body, want string
+	}{
+		{paged(), `{"events": [], "next_cursor": 0, "has_more": false}`, ""},
+		{paged(), `{"events": [], "next_cursor": 7, "has_more": true}`, "7"},
+		{paged(), `{"events": [{"id": 1, "tool": "xyz.labs.add@1"}], "next_cursor": null}`, ""},
+		{sui(), `{"result": {"data": [], "nextCursor": {"txDigest": "d", "eventSeq": "0"}, "hasNextPage": false}}`, ""},
+		{sui(), `{"result": {"data": [], "nextCursor": {"txDigest": "d", "eventSeq": "9"}, "hasNextPage": true}}`, `{"txDigest": "d", "eventSeq": "9"}`},
+	} {
+		if p, trouble := c.s.Read([]byte(c.body), json.RawMessage(`5`)); trouble != nil || string(p.Cursor) != c.want {
+			t.Errorf("%s: %s %v, want %q", c.body, p.Cursor, trouble, c.want)
+		}
 	}
 }
 

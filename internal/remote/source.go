@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -11,13 +12,16 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// pageTimeout is for one page of a source.
-const pageTimeout = 20 * time.Second
+// For one page of a source.
+const (
+	pageTimeout = 20 * time.Second
+	maxPage     = 4 << 20 // bytes
+)
 
 // Fetch asks a source for a page: its body, or why there is none. Nothing is sent twice that changes anything:
 // a source is only read.
 func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
-	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout})
+	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout, most: maxPage})
 	switch {
 	case p.refused || p.code == "bad_worker_url":
 		return nil, &leader.Trouble{Text: p.message}
@@ -26,7 +30,7 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Tro
 	case !ok2xx(p.status):
 		return nil, leader.Refused(p.status, http.StatusText(p.status))
 	case p.unread == "answer_too_large":
-		return nil, &leader.Trouble{Text: "the answer is larger than 1 MiB: ask for smaller pages with page_size"}
+		return nil, &leader.Trouble{Large: true, Text: fmt.Sprintf("the answer is larger than %d MiB", maxPage>>20)}
 	case p.body == nil:
 		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
 	}

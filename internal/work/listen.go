@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ const (
 	looksAtOnce = 16
 	lookLease   = time.Minute
 	lookEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
+	leastPage   = 2           // events; a page of one, where cursors are inclusive, brings nothing new
 )
 
 // listenLoop looks at the sources whose time has come, until ctx ends.
@@ -90,14 +92,21 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	}
 }
 
-// page asks a source for what comes after its cursor.
+// page asks a source for what comes after its cursor: for fewer events, where they are too large for a page.
 func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
 	}
-	body, trouble := e.Fetch(ctx, l.Page(l.Cursor))
-	if trouble != nil {
+	for src := l.Source.Source; ; src.PageSize = max(src.PageSize/2, leastPage) {
+		body, trouble := e.Fetch(ctx, src.Page(l.Cursor))
+		switch {
+		case trouble == nil:
+			return src.Read(body, l.Cursor)
+		case trouble.Large && src.PageSize > leastPage:
+			continue
+		case trouble.Large:
+			trouble.Text += fmt.Sprintf(", even of %d events: rewind the source behind them", src.PageSize)
+		}
 		return leader.Page{}, trouble
 	}
-	return l.Read(body, l.Cursor)
 }

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +64,7 @@ func (l *eventLog) serve(w http.ResponseWriter, r *http.Request) {
 		from, _ = strconv.ParseInt(at.EventSeq, 10, 64)
 		_ = json.Unmarshal(rpc.Params[2], &limit)
 		if string(rpc.Params[3]) == "true" {
-			from = l.n.Load() - 1
+			from = max(l.n.Load()-1, 0)
 		}
 	} else {
 		from, _ = strconv.ParseInt(r.URL.Query().Get("cursor"), 10, 64)
@@ -165,6 +167,64 @@ func TestASourceIsReadToItsEndAndOn(t *testing.T) {
 	check("paged", 0, 53)
 	check("sui", 0, 53)
 	check("late", 39, 53)
+}
+
+// Where a source is to start at the end of a log that is empty, the first event that comes is its own.
+func TestASourceStartsAtTheEndOfAnEmptyLog(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	h.source(leader.Source{Name: "late", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, Start: "latest"})
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	for _, n := range []int64{0, 0, 2, 3} {
+		log.n.Store(n)
+		h.s.SetNow(&now)
+		_, err := e.ListenOnce(h.ctx)
+		h.must(err)
+		if got := h.stored("late"); int64(len(got)) != n {
+			t.Errorf("%v are stored of %d", got, n)
+		}
+		now = now.Add(2 * time.Second)
+	}
+}
+
+// Events that are too large for a page of their number come in smaller ones; one that is too large for the database does
+// not stop its source, where such are stored Dead; one that is too large for any page does.
+func TestLargeEventsComeInSmallPages(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	sizes := append(slices.Repeat([]int{200 << 10}, 9), 3<<20, 100, 100)
+	log := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		to := min(from+limit, len(sizes))
+		items := []any{}
+		for i := from; i < to; i++ {
+			items = append(items, map[string]any{"id": i, "tool": "xyz.labs.add@1", "text": strings.Repeat("x", sizes[i])})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"events": items, "next_cursor": max(to-1, 0), "has_more": to < len(sizes)})
+	}))
+	t.Cleanup(log.Close)
+	h.source(leader.Source{Name: "log", Kind: "http_json", URL: log.URL, Map: leader.SourceMap{FQN: "/tool"}, OnUndecodable: "dead"})
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	listen := func() *pg.Source {
+		t.Helper()
+		now = now.Add(2 * time.Second)
+		h.s.SetNow(&now)
+		h.listenAll(e)
+		return h.state("log")
+	}
+	if v := listen(); v.State != "running" || len(h.stored("log")) != len(sizes) {
+		t.Errorf("%+v %v", v, h.stored("log"))
+	}
+	sizes = append(sizes, 5<<20)
+	if v := listen(); v.State != "failed" || !strings.HasPrefix(v.LastError, "the answer is larger than 4 MiB, even of 2 events") {
+		t.Errorf("%+v", v)
+	}
 }
 
 // deathsWanted is how often the listener dies in the test below: -deaths=1000 is the promise, and takes minutes.
