@@ -31,8 +31,9 @@ func demoCommand() *cobra.Command {
 			With --processor it sends batches of messages to processors instead: atomic and not, retried,
 			confirmed by a callback, expired, evicted. The ledger must have seen what each result says.
 
-			With --leader requests on the devnet are events that call tools in two processes, one of them a plain
-			script; what the tools answer goes back to the devnet. One tool fails at first, one breaks its schema.`),
+			With --leader requests on the devnet are events that call tools in two processes, one whose calls are
+			signed and one that is a plain script; what the tools answer goes back to the devnet. One tool fails
+			at first, one breaks its schema.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, false)
@@ -77,7 +78,7 @@ var errUnexpected = errors.New("samples did not end as they should")
 
 // runLeader runs the demo of the leader with tools of its own.
 func runLeader(ctx context.Context, c demo.Config) (*demo.Summary, error) {
-	tools, stop, err := startTools(ctx)
+	tools, stop, err := startTools(ctx, c.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, run demonstration
 func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetProcesses, run demonstration, once, asJSON bool) error {
 	columns, _, terminal := app.Terminal(os.Stderr)
 	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker %s, devnet %s (a block every %s)\n\n", d.URL(), net.worker, net.ledger, demo.BlockEvery)
-	summary, err := run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()),
+	summary, err := run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()), Key: d.PublicKey(),
 		Out: cmd.ErrOrStderr(), Redraw: terminal, Columns: columns})
 	if err != nil {
 		return err

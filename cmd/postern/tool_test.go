@@ -106,7 +106,8 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 func TestThePageAboutToolsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	program := example(t, "tool")
+	_, port, _ := strings.Cut(freeAddress(t), ":")
 	said := play(t, "leader.md", append(installation(t), "POSTERN_OUTPUT=json"), "go build -o bin/ ./examples/tool\n", "mkdir bin; ln -s "+program+" bin/tool\n",
-		"127.0.0.1:9201", freeAddress(t), "127.0.0.1:9202", freeAddress(t))
-	mustSay(t, said, `"variant":"ok"`, "HELLO!", "Output data does not match the output schema: /ok/text: got number, want string", `"status":"Dead"`, `"status":"Successful"`, `"retried":1`)
+		"127.0.0.1:9201", freeAddress(t), "127.0.0.1:9202", freeAddress(t), "9203", port)
+	mustSay(t, said, `"variant":"ok"`, "HELLO!", "Output data does not match the output schema: /ok/text: got number, want string", `"status":"Dead"`, `"status":"Successful"`, `"retried":1`, "it has ended: Output data does not match", `"last_error":null`)
 }

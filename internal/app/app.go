@@ -117,6 +117,9 @@ func listen(address, flag string) (net.Listener, error) {
 // URL is where the API can be reached from this machine, "" if the process has none.
 func (a *App) URL() string { return urlOf(a.listener) }
 
+// PublicKey verifies what this installation signs; "" if it signs nothing.
+func (a *App) PublicKey() string { return a.cfg.SigningKey.Public() }
+
 func urlOf(l net.Listener) string {
 	if l == nil {
 		return ""

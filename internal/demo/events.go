@@ -103,12 +103,18 @@ func (r *eventRun) setup(ctx context.Context) error {
 	}
 	for _, fqn := range []string{"dev.postern.add@1", "dev.postern.flaky@1", "dev.script.shout@1", "dev.script.divide@1", "dev.script.broken@1"} {
 		parts := strings.Split(strings.TrimSuffix(fqn, "@1"), ".")
-		at := r.Tools[0]
+		at, key := r.Tools[0], r.Key
 		if parts[1] == "script" {
-			at = r.Tools[1]
+			at, key = r.Tools[1], "" // the script verifies no signature: Python has no ed25519 of its own
 		}
-		if err := r.client.do(ctx, http.MethodPut, "/tools/"+fqn, map[string]any{"url": at + "/" + parts[2]}, nil); err != nil {
+		var tool struct {
+			Key string `json:"public_key"`
+		}
+		if err := r.client.do(ctx, http.MethodPut, "/tools/"+fqn, map[string]any{"url": at + "/" + parts[2]}, &tool); err != nil {
 			return fmt.Errorf("register the tool %s: %w", fqn, err)
+		}
+		if tool.Key != key {
+			return fmt.Errorf("the calls of the tool %s are signed by the key %q, and it knows %q", fqn, tool.Key, key)
 		}
 	}
 	source := map[string]any{"kind": "devnet", "url": r.Ledger, "filter": map[string]string{"type": "request", "to": r.source}, "poll_every": "200ms",
