@@ -45,6 +45,7 @@ type Metrics struct {
 	refused      prometheus.Counter
 	events       *prometheus.CounterVec
 	stale        prometheus.Counter
+	untold       prometheus.Counter
 
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
@@ -90,6 +91,8 @@ func New() *Metrics {
 		Help: "Events of sources that ended, by how."}, []string{"status"})
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_stale_total",
 		Help: "Events whose call of a tool did not end in time. It should not happen: alert on any."})
+	m.untold = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_untold_total",
+		Help: "Events whose workflow could not be told what came of them: alert on any."})
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
@@ -105,7 +108,7 @@ func New() *Metrics {
 			m.freed[s] = inState.WithLabelValues("queue", string(s))
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, inState,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, m.untold, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -243,6 +246,13 @@ func (m *Metrics) EventsEnded(status string, n int) {
 func (m *Metrics) EventsStale(n int) {
 	if m != nil {
 		m.stale.Add(float64(n))
+	}
+}
+
+// EventsUntold counts events whose workflow could not be told what came of them.
+func (m *Metrics) EventsUntold(n int) {
+	if m != nil {
+		m.untold.Add(float64(n))
 	}
 }
 

@@ -175,6 +175,7 @@ func (e *Engine) hear(out pg.Advanced) {
 		e.Metrics.EventsStale(out.Stale)
 		e.Log.Error("events grew stale: the calls of their tools did not end in time, which should not happen", "events", out.Stale)
 	}
+	e.Metrics.EventsUntold(len(out.Alarms))
 	for _, id := range out.Alarms {
 		e.Log.Error("a workflow could not be told what came of an event: redrive the event, or its result", "event", id)
 	}
