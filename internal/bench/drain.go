@@ -119,9 +119,7 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 			left := time.Duration(float64(at.Sub(start)) / float64(ended-first) * float64(until-ended))
 			looked := time.Since(at)
 			wait = max(2*time.Millisecond, min(left/2, 20*time.Millisecond)) // an early look knows little of what is left
-			if left > 10*looked {
-				wait = max(wait, 10*looked)
-			}
+			wait = max(wait, min(50*looked, left/2))
 		}
 	}
 }
