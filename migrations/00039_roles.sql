@@ -141,7 +141,7 @@ BEGIN
     GRANT SELECT, UPDATE (acked, acked_at) ON postern.checkpoint TO postern_submit;
     GRANT SELECT, INSERT, DELETE ON postern.outbox TO postern_submit;
     IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again
-        GRANT SELECT ON postern.batch, postern.processor TO postern_submit;
+        GRANT SELECT ON postern.batch, postern.batch_step, postern.processor TO postern_submit;
     END IF;
 END $$;
 -- +goose StatementEnd

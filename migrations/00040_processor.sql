@@ -143,7 +143,8 @@ CREATE TABLE postern.batch_callback (
 );
 CREATE INDEX batch_callback_by_deadline ON postern.batch_callback (deadline) WHERE deadline IS NOT NULL;
 
--- What happened to a batch, but for its rotations.
+-- What happened to a batch, but for its rotations. What is told of it besides its end has a number.
+CREATE SEQUENCE postern.batch_notice;
 CREATE TABLE postern.batch_step (
     batch_id   bigint NOT NULL,
     step       int NOT NULL,
@@ -153,26 +154,31 @@ CREATE TABLE postern.batch_step (
     to_state   text NOT NULL,
     actor      text NOT NULL DEFAULT '',
     reason     text NOT NULL DEFAULT '',
-    CONSTRAINT one_row_per_step PRIMARY KEY (batch_id, step)
+    notice     bigint,                           -- of a timeout that is no end
+    CONSTRAINT one_row_per_step PRIMARY KEY (batch_id, step),
+    CONSTRAINT notices_are_of_timeouts CHECK ((notice IS NOT NULL) = (to_state = 'Timed_Out'))
 );
+CREATE UNIQUE INDEX one_step_per_notice ON postern.batch_step (notice) WHERE notice IS NOT NULL;
 
--- What is told of the end of a batch: NULL once retention has forgotten it. A batch is no transaction, so that its
--- function stands beside theirs.
+-- What is told of the end of a batch, or of a timeout that is none yet; that is read from its step, since the batch may
+-- have gone on. NULL once retention has forgotten it. A batch is no transaction, so that its function stands beside theirs.
 ALTER FUNCTION postern.event_data RENAME TO transaction_event;
-CREATE FUNCTION postern.batch_event(of_batch bigint, at timestamptz, include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('id', b.batch_id, 'context', c.name, 'processor', p.name, 'state', b.state,
+CREATE FUNCTION postern.batch_event(of_number bigint, event text, at timestamptz, include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('id', b.batch_id, 'context', c.name, 'processor', p.name, 'state', CASE $2 WHEN 'timeout' THEN 'Timed_Out' ELSE b.state END,
             'priority', CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END, 'label', nullif(b.label, ''), 'initiator', b.initiator,
-            'by', CASE WHEN b.by_owner THEN 'Owner' ELSE 'User' END, 'functions', json_array_length(b.messages), 'index', b.position, 'runs', b.run,
-            'result', jsonb_build_object('kind', b.result, 'n', b.result_n, 'reason', b.result_reason, 'retriable', b.result_retriable),
+            'by', CASE WHEN b.by_owner THEN 'Owner' ELSE 'User' END, 'functions', json_array_length(b.messages), 'index', CASE $2 WHEN 'timeout' THEN 0 ELSE b.position END,
+            'runs', CASE $2 WHEN 'timeout' THEN (SELECT count(*) FROM postern.batch_step s WHERE s.batch_id = b.batch_id AND s.notice <= $1) ELSE b.run END,
+            'result', CASE $2 WHEN 'timeout' THEN '{"kind": "timeout", "n": 0, "reason": "", "retriable": true}'
+                ELSE jsonb_build_object('kind', b.result, 'n', b.result_n, 'reason', b.result_reason, 'retriable', b.result_retriable) END,
             'expiration_time', postern.rfc3339(b.expiration_time), 'ttl', postern.rfc3339(b.ttl), 'created_at', postern.rfc3339(b.created_at),
-            'last_updated_at', postern.rfc3339(b.updated_at), 'event', 'batch.result', 'at', postern.rfc3339($2))
-        || CASE WHEN 'data' = ANY ($3) THEN jsonb_build_object('msgs', b.messages) ELSE '{}' END
+            'last_updated_at', postern.rfc3339($3), 'event', 'batch.' || $2, 'at', postern.rfc3339($3))
+        || CASE WHEN 'data' = ANY ($4) THEN jsonb_build_object('msgs', b.messages) ELSE '{}' END
     FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id JOIN postern.context c ON c.context_id = b.context_id
-    WHERE b.batch_id = $1
+    WHERE b.batch_id = CASE $2 WHEN 'timeout' THEN (SELECT s.batch_id FROM postern.batch_step s WHERE s.notice = $1) ELSE $1 END
 $$;
 CREATE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz, include text[])
 RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN $4 = 'result' THEN postern.batch_event($2, $5, $6) ELSE postern.transaction_event($1, $2, $3, $4, $5, $6) END
+    SELECT CASE WHEN $4 IN ('result', 'timeout') THEN postern.batch_event($2, $4, $5, $6) ELSE postern.transaction_event($1, $2, $3, $4, $5, $6) END
 $$;
 
 CREATE VIEW report.processors WITH (security_barrier) AS
@@ -184,11 +190,12 @@ JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
 LEFT JOIN postern.batch x ON x.processor_id = p.processor_id AND x.state = 'Executing'
 WHERE p.removed_at IS NULL AND p.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
--- place rises from the head of a line on, and is null for whoever stands in none; it is no position, which would
--- have to be counted.
+-- done is how many actions were executed. place rises from the head of a line on, and is null for whoever stands in none;
+-- it is no position, which would have to be counted.
 CREATE VIEW report.batches WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS processor, CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END AS priority, l.place, b.batch_id AS id, b.label, b.state,
-    json_array_length(b.messages) AS functions, b.position AS done, b.retries, b.cooldown_until, b.cooldown_height, b.expiration_time,
+    json_array_length(b.messages) AS functions,
+    CASE b.result WHEN 'executed' THEN json_array_length(b.messages) ELSE b.position END AS done, b.retries, b.cooldown_until, b.cooldown_height, b.expiration_time,
     b.result, b.result_n, b.result_reason, b.created_at, b.updated_at
 FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id JOIN postern.context c ON c.context_id = b.context_id
 LEFT JOIN postern.batch_place l ON l.batch_id = b.batch_id
@@ -222,6 +229,7 @@ DROP FUNCTION postern.event_data;
 DROP FUNCTION postern.batch_event;
 ALTER FUNCTION postern.transaction_event RENAME TO event_data;
 DROP TABLE postern.batch_step;
+DROP SEQUENCE postern.batch_notice;
 DROP TABLE postern.batch_callback;
 DROP TABLE postern.batch_action;
 DROP TABLE postern.batch;

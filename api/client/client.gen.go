@@ -1144,7 +1144,7 @@ type DeliveryView struct {
 	// Attempts the last 20, oldest first; of one delivery only
 	Attempts []TryView `json:"attempts,omitempty"`
 
-	// Batch of batch.result
+	// Batch of batch.result and batch.timeout
 	Batch     *int64     `json:"batch"`
 	CreatedAt time.Time  `json:"created_at"`
 	Cursor    *string    `json:"cursor"`
@@ -1770,9 +1770,11 @@ type NewActor struct {
 
 // NewBatch defines model for NewBatch.
 type NewBatch struct {
-	// ActionsConfig {"atomic": {functions, retry_logic, expiration_time}} or {"non_atomic": {functions, expiration_time}}; a function is {domain, message_details: {message_type, message: {name, params_restrictions}}, contract_address, retry_logic, callback_confirmation: {contract_address, callback_message}}; retry_logic is {times: "indefinitely" or {amount: n}, interval: {seconds: n} or {blocks: n}}.
-	ActionsConfig  json.RawMessage `json:"actions_config"`
-	ExpirationTime *time.Time      `json:"expiration_time,omitempty"`
+	// ActionsConfig {"atomic": {functions, retry_logic, expiration_time}} or {"non_atomic": {functions, expiration_time}}; a function is {domain, message_details: {message_type, message: {name, params_restrictions}}, contract_address, retry_logic, callback_confirmation: {contract_address, callback_message, callback_timeout: seconds, a day unless said}}; retry_logic is {times: "indefinitely" or {amount: n}, interval: {seconds: n} or {blocks: n}}.
+	ActionsConfig json.RawMessage `json:"actions_config"`
+
+	// ExpirationTime Else as many seconds from now as actions_config says; never where that says nothing.
+	ExpirationTime *time.Time `json:"expiration_time,omitempty"`
 
 	// Label The authorization that it counts for.
 	Label *string `json:"label,omitempty"`
@@ -2621,7 +2623,7 @@ type SubscriptionFilter struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result; empty: all.
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; empty: all.
 	//
 	// Examples: ["transaction.done"]
 	Events []string            `json:"events,omitempty"`
@@ -3752,6 +3754,7 @@ type ListBatchesParamsResult string
 
 // ListBatchesParams are the parameters of ListBatches; what is zero is not sent.
 type ListBatchesParams struct {
+	// 50 unless said; with priority 250.
 	Limit int64 `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
@@ -3759,7 +3762,7 @@ type ListBatchesParams struct {
 	Priority ListBatchesParamsPriority `query:"priority"`
 	// With priority: the first position.
 	From int64 `query:"from"`
-	// With priority: the position after the last; -1 is the end of the line. At most 250 come at once.
+	// With priority: the position after the last; -1 is the end of the line.
 	To int64 `query:"to"`
 	// With priority: from the head (asc) or from the tail.
 	Order ListBatchesParamsOrder `query:"order"`

@@ -34,7 +34,7 @@ func (a *App) measure(version string) (err error) {
 	a.probes(mux, version)
 	a.metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
 		IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
-	a.store.Count = a.metrics.Entered
+	a.store.Count, a.store.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {
 			s, err := a.store.TakeSample(ctx)

@@ -10,11 +10,11 @@ import (
 
 type listBatchesInput struct {
 	Name     name   `path:"name"`
-	Limit    int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Limit    int    `query:"limit" minimum:"1" maximum:"500" doc:"50 unless said; with priority 250."`
 	Cursor   string `query:"cursor" doc:"next of the page before."`
 	Priority string `query:"priority" enum:"High,Med" doc:"The batches of this line in its order, from the head, instead of all by their ids."`
 	From     int64  `query:"from" doc:"With priority: the first position."`
-	To       int64  `query:"to" default:"-1" doc:"With priority: the position after the last; -1 is the end of the line. At most 250 come at once."`
+	To       int64  `query:"to" default:"-1" doc:"With priority: the position after the last; -1 is the end of the line."`
 	Order    string `query:"order" enum:"asc,desc" doc:"With priority: from the head (asc) or from the tail."`
 	Waiting  string `query:"waiting" enum:"callback" doc:"Those that wait for a callback."`
 	Result   string `query:"result" enum:"in_process,executed,rejected,partially_executed,removed_by_owner,expired,timeout,unexpected_error"`
@@ -43,7 +43,7 @@ func (a *API) listBatches(ctx context.Context, in *listBatchesInput) (*batchesOu
 		return nil, fault.At("priority", "whoever stands in a line has no result and waits for no callback: leave priority out, or waiting, result and cursor")
 	}
 	found, length, err := a.Store.BatchesInLine(ctx, contextID(ctx), string(in.Name), priorityOf(in.Priority),
-		processor.Range{From: in.From, To: in.To, Desc: in.Order == "desc"})
+		processor.Range{From: in.From, To: in.To, Desc: in.Order == "desc", Limit: int64(in.Limit)})
 	if err != nil {
 		return nil, err
 	}

@@ -28,10 +28,10 @@ func messagesOf(list []batchMessage) (m []processor.Message) {
 
 // newBatch is what an owner puts into a line.
 type newBatch struct {
-	Actions    json.RawMessage `json:"actions_config" doc:"{\"atomic\": {functions, retry_logic, expiration_time}} or {\"non_atomic\": {functions, expiration_time}}; a function is {domain, message_details: {message_type, message: {name, params_restrictions}}, contract_address, retry_logic, callback_confirmation: {contract_address, callback_message}}; retry_logic is {times: \"indefinitely\" or {amount: n}, interval: {seconds: n} or {blocks: n}}."`
+	Actions    json.RawMessage `json:"actions_config" doc:"{\"atomic\": {functions, retry_logic, expiration_time}} or {\"non_atomic\": {functions, expiration_time}}; a function is {domain, message_details: {message_type, message: {name, params_restrictions}}, contract_address, retry_logic, callback_confirmation: {contract_address, callback_message, callback_timeout: seconds, a day unless said}}; retry_logic is {times: \"indefinitely\" or {amount: n}, interval: {seconds: n} or {blocks: n}}."`
 	Messages   []batchMessage  `json:"msgs" minItems:"1" maxItems:"100" doc:"One for each function, in their order."`
 	Priority   string          `json:"priority,omitempty" enum:"High,Med" doc:"Med unless said."`
-	Expiration *time.Time      `json:"expiration_time,omitempty"`
+	Expiration *time.Time      `json:"expiration_time,omitempty" doc:"Else as many seconds from now as actions_config says; never where that says nothing."`
 	Label      string          `json:"label,omitempty" maxLength:"44" doc:"The authorization that it counts for."`
 }
 

@@ -15,7 +15,7 @@ type deliveryView struct {
 	ID           string     `json:"id"`
 	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
 	Transaction  *string    `json:"transaction" doc:"null for a test, and for a batch"`
-	Batch        *int64     `json:"batch" doc:"of batch.result"`
+	Batch        *int64     `json:"batch" doc:"of batch.result and batch.timeout"`
 	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
 	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
 	Cursor       *string    `json:"cursor"`
@@ -46,8 +46,8 @@ func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
 	}
 	switch outbox.Event(d.Event) {
 	case outbox.EventTest:
-	case outbox.EventResult:
-		v.Batch = ptr(d.ID.Seq)
+	case outbox.EventResult, outbox.EventTimeout:
+		v.Batch = ptr(d.Batch)
 	default:
 		v.Transaction = ptr(d.ID.String())
 	}

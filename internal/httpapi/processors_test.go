@@ -91,7 +91,7 @@ func TestBatchesArePutListedAndEvicted(t *testing.T) {
 	}
 	d.refused(422, "invalid", "POST", "/processors/main/insert", `{"before": 1, "after": 4, "batch": `+addOne+`}`)
 	for query, want := range map[string]string{
-		"priority=Med": "[1 4 5 2 3]", "priority=Med&from=1&to=3": "[4 5]", "priority=Med&order=desc": "[3 2 5 4 1]", "priority=High": "[]",
+		"priority=Med": "[1 4 5 2 3]", "priority=Med&from=1&to=3": "[4 5]", "priority=Med&order=desc": "[3 2 5 4 1]", "priority=Med&limit=2": "[1 4]", "priority=Med&order=desc&limit=2": "[3 2]", "priority=High": "[]",
 		"": "[1 2 3 4 5]", "result=in_process&limit=2": "[1 2]", "result=executed": "[]", "waiting=callback": "[]",
 	} {
 		if l := d.want(200, "GET", "/processors/main/batches?"+query, ""); l.ids() != want {

@@ -7,7 +7,8 @@ import (
 )
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
-// and its end; the states between are no events. Of a batch it is its result.
+// and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and may
+// be sent again.
 type Event string
 
 const (
@@ -16,12 +17,13 @@ const (
 	EventFailed     Event = "failed"
 	EventUnresolved Event = "unresolved"
 	EventCancelled  Event = "cancelled"
-	EventResult     Event = "result" // of a batch of a processor
-	EventTest       Event = "test"   // asked for by a person, to try an endpoint
+	EventResult     Event = "result"  // of a batch of a processor
+	EventTimeout    Event = "timeout" // of one that was not delivered in time; whoever asks sends it again (S4.14)
+	EventTest       Event = "test"    // asked for by a person, to try an endpoint
 )
 
 // Events lists the events that can be subscribed to.
-var Events = append(slices.Clone(TransactionEvents), EventResult)
+var Events = append(slices.Clone(TransactionEvents), EventResult, EventTimeout)
 
 // TransactionEvents are those of transactions.
 var TransactionEvents = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
@@ -39,8 +41,8 @@ func (e Event) Name() string {
 	switch e {
 	case EventTest:
 		return "subscription.test"
-	case EventResult:
-		return "batch.result"
+	case EventResult, EventTimeout:
+		return "batch." + string(e)
 	}
 	return "transaction." + string(e)
 }
@@ -50,7 +52,7 @@ func (e Event) State() State {
 	switch e {
 	case EventAccepted:
 		return WAITING
-	case EventTest, EventResult:
+	case EventTest, EventResult, EventTimeout:
 		return ""
 	}
 	return State(strings.ToUpper(string(e)))
@@ -68,8 +70,11 @@ func ParseEvent(s string) (Event, bool) {
 
 // EventID is the id of the message about an event, the same however often it is delivered (S0.4).
 func (id ID) EventID(e Event) string {
-	if e == EventResult {
+	switch e {
+	case EventResult:
 		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
+	case EventTimeout:
+		return fmt.Sprintf("notice-%d.%s", id.Seq, e)
 	}
 	return fmt.Sprintf("%s.%s", id, e.State())
 }
@@ -78,10 +83,11 @@ func (id ID) EventID(e Event) string {
 // queues are numbered with.
 const lineOfProcessor = 1 << 43
 
-// BatchEnd names the end of a batch, as an ID names a transaction in events and deliveries: those of a processor are
-// told in order, as those of a queue are.
-func BatchEnd(processor int32, batch int64, day Day) ID {
-	return ID{Queue: lineOfProcessor + int64(processor), Seq: batch, Day: day}
+// OfProcessor names what is told of a processor's batches, as an ID names a transaction in events and deliveries: the end
+// of one by its id, a timeout, of which there may be several, by its notice. Those of a processor are told in
+// order, as those of a queue are.
+func OfProcessor(processor int32, number int64, day Day) ID {
+	return ID{Queue: lineOfProcessor + int64(processor), Seq: number, Day: day}
 }
 
 // Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do

@@ -219,10 +219,7 @@ func (s *Store) Send(ctx context.Context, by By, label string, messages []proces
 		}
 		v = &Batch{once: once, Initiator: by.Actor, Label: label, authorizationID: a.id, held: a.Limited(),
 			Batch: processor.Batch{Priority: a.Priority, Actions: a.Actions, Messages: messages}}
-		if n := a.Actions.Subroutine().ExpirationTime; n != nil {
-			at := h.now.Add(time.Duration(*n) * time.Second)
-			v.Expiration = &at
-		}
+		v.Expiration = a.Actions.Expires(h.now)
 		if ttl > 0 {
 			at := h.now.Add(ttl)
 			v.TTL = &at

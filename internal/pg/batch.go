@@ -32,21 +32,27 @@ type Batch struct {
 	place           *int64 // where it stands, if it does and that has been read
 }
 
-const batchSelect = `SELECT b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
+const batchColumns = `b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
 		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
-		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at
-	FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
+		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at`
+
+const batchSelect = `SELECT ` + batchColumns + ` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
 
 func scanBatch(row pgx.CollectableRow) (*Batch, error) {
 	v := &Batch{}
+	return v, v.scan(row)
+}
+
+// scan reads batchColumns, and what stands before them into first.
+func (v *Batch) scan(row pgx.CollectableRow, first ...any) error {
 	var r processor.Result
-	err := row.Scan(&v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
+	err := row.Scan(append(first, &v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
 		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
-		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)
+		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)...)
 	if r.Kind != "" {
 		v.Result = &r
 	}
-	return v, err
+	return err
 }
 
 func (s *Store) batches(ctx context.Context, sql string, args ...any) ([]*Batch, error) {
@@ -155,35 +161,41 @@ func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 		h.take(b, v.Priority, *v.place)
 		v.place = nil
 	}
-	var err error
-	switch st.Move {
-	case processor.Back:
-		err = h.putBack(ctx, t, b, v.Priority, v.ID)
-	case processor.AtSpot:
-		err = h.put(ctx, t, b, v.Priority, c.spot, v.ID)
+	if st.Move != processor.Away {
+		spot := c.spot
+		if st.Move == processor.Back {
+			spot = processor.Spot{Position: h.lines[v.Priority].Length}
+		}
+		place, err := h.put(ctx, t, b, v.Priority, spot, v.ID)
+		if err != nil {
+			return err
+		}
+		v.place = &place
 	}
-	if err != nil {
-		return err
+	if st.From == processor.Queued && st.State == processor.Queued { // of a rotation nothing is kept but the place
+		return nil
 	}
-	rotated := st.From == processor.Queued && st.State == processor.Queued
-	if !rotated {
-		v.steps++
-	}
+	v.steps++
+	pending := (st.From == processor.Executing || st.From == processor.WaitingCallback) && v.Actions.Confirmation(v.Index) != nil
+	since := v.UpdatedAt
 	v.Batch, v.UpdatedAt = st.Batch, h.now
 	if st.From == "" {
 		h.insertBatch(b, v)
-	} else if !rotated {
+	} else {
+		h.left = append(h.left, stay{st.From, h.now.Sub(since)})
 		h.updateBatch(b, v, st.From)
 	}
-	if !rotated {
-		b.Queue(`INSERT INTO postern.batch_step (batch_id, step, at, event, from_state, to_state, actor, reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			v.ID, v.steps, h.now, string(st.On), string(st.From), string(st.State), c.actor, c.reason)
+	notice, err := h.notify(ctx, t, b, v)
+	if err != nil {
+		return err
 	}
-	switch {
-	case st.State == processor.Done:
-		return h.end(ctx, t, b, v)
-	case (st.State == processor.Queued || st.State == processor.TimedOut) && !rotated && st.From != "": // a callback that comes late finds nobody (S4.5)
+	b.Queue(`INSERT INTO postern.batch_step (batch_id, step, at, event, from_state, to_state, actor, reason, notice) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		v.ID, v.steps, h.now, string(st.On), string(st.From), string(st.State), c.actor, c.reason, notice)
+	if pending && st.State != processor.WaitingCallback { // a callback that comes late finds nobody (S4.5)
 		b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
+	}
+	if st.State == processor.Done {
+		h.end(b, v)
 	}
 	return nil
 }
@@ -216,28 +228,52 @@ func (v *Batch) result() processor.Result {
 	return *v.Result
 }
 
-// end queues in b what comes with the end of a batch: nobody waits for its callback any more, its authorization has
-// room for another one, the call that was held is given back unless the result burns it (S4.13), and whoever subscribed
-// will be told, of this end once: what is stored here commits with it or not at all, and Done is left by no event (S4.7).
-func (h *heldProcessor) end(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) error {
+// notify queues in b that whoever subscribed will be told of the end of a batch, once: what is stored here commits with it
+// or not at all, and Done is left by no event (S4.7). Of a timeout that is no end they are told each time, under a number
+// of its own, which it returns.
+func (h *heldProcessor) notify(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
+	event, number := outbox.EventResult, v.ID
+	switch v.State {
+	case processor.TimedOut:
+		event = outbox.EventTimeout
+		if number, err = t.next(ctx, "postern.batch_notice"); err != nil {
+			return nil, err
+		}
+		notice = &number
+	case processor.Done:
+	default:
+		return nil, nil
+	}
 	l, err := t.s.listeners(ctx, t, h.now)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := columns{}
-	if l.tell(&c, h.now, h.contextID, outbox.BatchEnd(h.ID, v.ID, outbox.DayOf(h.now)), outbox.EventResult); c.n > 0 {
+	if l.tell(&c, h.now, h.contextID, outbox.OfProcessor(h.ID, number, outbox.DayOf(h.now)), event); c.n > 0 {
 		h.told = true
 		fanoutInsert.queue(b, c)
 	}
-	b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
+	return notice, nil
+}
+
+// next draws a number.
+func (t *txn) next(ctx context.Context, sequence string) (n int64, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT nextval($1::text::regclass)`, sequence).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+	err = t.send(ctx, b)
+	return n, err
+}
+
+// end queues in b what comes with the end of a batch: its authorization has room for another one, and the call that was
+// held is given back unless the result burns it (S4.13).
+func (h *heldProcessor) end(b *pgx.Batch, v *Batch) {
 	if v.authorizationID == 0 {
-		return nil
+		return
 	}
 	b.Queue(`UPDATE postern.batch_authorization SET running = running - 1 WHERE authorization_id = $1`, v.authorizationID)
 	if v.held && !v.Result.Burns() {
 		b.Queue(`UPDATE postern.batch_call SET spent = spent - 1 WHERE authorization_id = $1 AND actor = $2`, v.authorizationID, v.Initiator)
 	}
-	return nil
 }
 
 // BatchStep is one thing that happened to a batch.

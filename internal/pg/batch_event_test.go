@@ -82,3 +82,79 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// S4.14: each time that a batch was not delivered is told under a number of its own, as it was then, whatever has come of
+// the batch since; and retention leaves the batch until everybody was told.
+func TestEachTimeoutIsToldAsItWas(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", DeliverWithin: time.Second}, 0)
+	p.must(err)
+	p.authorize("pay", nil)
+	pull := p.subscribe(outbox.Subscription{Name: "pull", Kind: "pull", Events: []outbox.Event{outbox.EventTimeout}})
+	hook := p.subscribe(outbox.Subscription{Name: "hook", Kind: "webhook", Events: []outbox.Event{outbox.EventTimeout}})
+	_, m := adding(1, false, nil)
+	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
+	p.must(err)
+	for range 2 {
+		_, err = p.s.Tick(p.ctx, p.by, "main")
+		p.must(err)
+		p.later(time.Second)
+		p.must(p.s.Advance(p.ctx, p.id, "main"))
+		_, err = p.s.Resend(p.ctx, p.as("eve"), "pay", v.ID)
+		p.must(err)
+	}
+	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	p.ended(v, processor.Result{Kind: processor.Executed})
+
+	_, err = p.s.Deliver(p.ctx, pull.ID, nil, 0)
+	p.must(err)
+	events, _, err := p.s.Feed(p.ctx, pull.ID, nil, 0, 100)
+	p.must(err)
+	ids := map[string]bool{}
+	for i, e := range events {
+		var body struct {
+			ID, Runs int64
+			State    processor.State
+			Event    string
+			Result   processor.Result
+		}
+		p.must(json.Unmarshal(e.Body, &body))
+		ids[e.ID.EventID(e.Event)] = true
+		if body.ID != v.ID || body.Runs != int64(i+1) || body.State != processor.TimedOut || body.Event != "batch.timeout" || body.Result != (processor.Result{Kind: processor.Timeout, Retriable: true}) {
+			t.Errorf("event %d: %s", i, e.Body)
+		}
+	}
+	if len(events) != 2 || len(ids) != 2 {
+		t.Errorf("%d timeouts are told under %v", len(events), ids)
+	}
+	list, err := p.s.Deliveries(p.ctx, p.id, pg.DeliveryFilter{Subscription: []string{"pull"}, Limit: 10})
+	p.must(err)
+	for _, d := range list {
+		if d.Batch != v.ID {
+			t.Errorf("delivery %s tells of batch %d", d, d.Batch)
+		}
+	}
+
+	p.later(50 * time.Hour)
+	var receipts []pg.Receipt
+	for range 2 { // both wait, the second behind the first
+		h, err := p.s.Deliver(p.ctx, hook.ID, receipts, 10)
+		p.must(err)
+		if len(h.Due) != 1 || h.Due[0].Body == nil {
+			t.Fatalf("%+v", h)
+		}
+		_, err = p.s.Retain(p.ctx, 48*time.Hour)
+		p.must(err)
+		p.batch(v.ID)
+		receipts = []pg.Receipt{{Delivery: h.Due[0], State: "delivered"}}
+	}
+	_, err = p.s.Deliver(p.ctx, hook.ID, receipts, 0)
+	p.must(err)
+	_, err = p.s.Retain(p.ctx, 48*time.Hour)
+	p.must(err)
+	var left int
+	if p.scan(`SELECT count(*) FROM postern.batch`, &left); left != 0 {
+		t.Errorf("%d batches are left", left)
+	}
+}

@@ -15,8 +15,8 @@ type NewBatch struct {
 	Actions    processor.Actions
 	Messages   []processor.Message
 	Priority   processor.Priority
-	Expiration *time.Time
-	Label      string // the authorization that it counts for, "" for none
+	Expiration *time.Time // nil: what its actions say
+	Label      string     // the authorization that it counts for, "" for none
 	Once       Once
 }
 
@@ -64,6 +64,9 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		}
 		v = &Batch{once: n.Once, ByOwner: true, Initiator: by.Actor, Label: n.Label,
 			Batch: processor.Batch{Priority: n.Priority, Actions: n.Actions, Messages: n.Messages, Expiration: n.Expiration}}
+		if v.Expiration == nil {
+			v.Expiration = n.Actions.Expires(h.now)
+		}
 		if n.Label != "" { // it counts, whatever the limit says (S4.13)
 			a, err := h.authorization(ctx, t, by.Context, n.Label, by.Actor)
 			if err != nil {
@@ -108,10 +111,8 @@ func (t *txn) batchOf(ctx context.Context, contextID int32, once Once) (v *Batch
 }
 
 // begin gives a batch its id and queues in b how its life begins.
-func (h *heldProcessor) begin(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by By) error {
-	id := &pgx.Batch{}
-	id.Queue(`SELECT nextval('postern.batch_id')`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.ID) })
-	if err := t.send(ctx, id); err != nil {
+func (h *heldProcessor) begin(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by By) (err error) {
+	if v.ID, err = t.next(ctx, "postern.batch_id"); err != nil {
 		return err
 	}
 	v.Processor, v.processorID, v.CreatedAt = h.Name, h.ID, h.now

@@ -22,5 +22,5 @@ func TestReportsTellOfProcessorsAndBatches(t *testing.T) {
 	p.enqueue(processor.Med, 1, false, nil)
 	p.same(p.lines(`SELECT concat_ws(' ', context, processor, paused, high, med, executing, waiting_callbacks) FROM report.processors`), "default main f 0 2 1")
 	p.same(p.lines(`SELECT concat_ws(' ', priority, id, state, functions, done, retries, result, result_n, nullif(result_reason, '')) FROM report.batches ORDER BY priority, place, id`),
-		"High 3 Done 1 0 0 rejected 0 no", "Med 1 Queued 2 1 0 0", "Med 6 Queued 1 0 0 0", "Med 2 Done 1 0 0 executed 0", "Med 4 Waiting_Callback 2 0 0 0", "Med 5 Done 1 0 0 executed 0")
+		"High 3 Done 1 0 0 rejected 0 no", "Med 1 Queued 2 1 0 0", "Med 6 Queued 1 0 0 0", "Med 2 Done 1 1 0 executed 0", "Med 4 Waiting_Callback 2 0 0 0", "Med 5 Done 1 1 0 executed 0")
 }

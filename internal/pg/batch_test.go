@@ -207,6 +207,10 @@ func TestWhatHasExpiredAlreadyIsNotQueued(t *testing.T) {
 	if got := p.line(processor.Med); got != "[]" {
 		t.Errorf("Med is %s", got)
 	}
+	a.Atomic.ExpirationTime = amount(60) // what its actions say counts where nothing else is said, also for an owner
+	if v, err = p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}); err != nil || v.Expiration == nil || !v.Expiration.Equal(p.now.Add(time.Minute)) {
+		t.Errorf("%v %+v", err, v)
+	}
 }
 
 func (p *plant) authorize(label string, change func(*processor.Authorization)) {

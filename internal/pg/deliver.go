@@ -142,9 +142,8 @@ func (p *pass) load(ctx context.Context, t *txn) error {
 		FROM postern.fanout f
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
-		LEFT JOIN postern.batch e ON f.event = 'result' AND e.batch_id = f.seq
-		LEFT JOIN postern.processor p ON p.processor_id = e.processor_id
-		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.line, numberAtOnce).Query(func(rows pgx.Rows) error {
+		LEFT JOIN postern.processor p ON f.event IN ('result', 'timeout') AND p.processor_id = f.queue_id - $3::bigint
+		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.line, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n newsRow
 			if err := rows.Scan(&n.at, &n.id.Queue, &n.id.Seq, &n.id.Day, &n.event, &n.queue, &n.typ); err != nil {

@@ -58,6 +58,7 @@ func ParseDeliveryID(s string) (d DeliveryID, err error) {
 type DeliveryRow struct {
 	DeliveryID
 	Subscription string // "" for a hook or callback
+	Batch        int64  // that it tells of, 0 for none
 	Position     int64
 	URL          string
 	At           time.Time
@@ -73,17 +74,19 @@ type DeliveryRow struct {
 // What is kept to be fetched is delivered once it has been acknowledged. What a worker has no hook for has
 // nobody to be told.
 const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
+		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
 		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at
 	FROM postern.delivery d
 	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 	LEFT JOIN postern.subscription s ON s.subscription_id = d.subscription_id
+	LEFT JOIN postern.batch_step x ON d.event = 'timeout' AND x.notice = d.seq
 	LEFT JOIN postern.checkpoint k ON k.subscription_id = d.subscription_id AND d.state = 'kept'
 	CROSS JOIN LATERAL (SELECT CASE d.state WHEN 'queued' THEN 'pending' WHEN 'absent' THEN 'delivered'
 		WHEN 'kept' THEN CASE WHEN d.cursor <= k.acked THEN 'delivered' ELSE 'pending' END ELSE d.state END AS state) v `
 
 func scanDelivery(row pgx.CollectableRow) (*DeliveryRow, error) {
 	v := &DeliveryRow{}
-	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Epoch, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.URL, &v.At, &v.State,
+	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Epoch, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
 		&v.Attempts, &v.NextAt, &v.Error, &v.Tries, &v.CreatedAt, &v.EndedAt)
 }
 

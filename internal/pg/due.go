@@ -10,18 +10,21 @@ import (
 type DueProcessor struct {
 	Context int32
 	Name    string
+	Advance bool // it needs more than a tick, which ends what it executes if the transaction has ended
 }
 
 // One look at all processors: of each what it executes, or else whether something stands in its lines, and what waits for
 // a callback or to be sent again, each by one read of an index; null where there is none of it. An execution is due when its transaction has
 // ended, or, after a second, when there is none: whoever ticked is still posting it, or died. (OFFSET 0: each is computed
 // once, and not again where it is used.)
-const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(d.overdue, false)
+const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(d.overdue, false),
+		coalesce(d.overdue, false) OR x.batch_id IS NOT NULL AND NOT coalesce(e.ended, false)
 	FROM postern.processor p CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
 	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at, b.delivered FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing' OFFSET 0) x ON true
+	LEFT JOIN LATERAL (SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)) AS ended, ` + undeliveredSQL + ` AS late
+		FROM postern.idempotency i WHERE x.batch_id IS NOT NULL AND i.context_id = p.context_id AND i.key = ':processor:' || x.batch_id || ':' || x.run OFFSET 0) e ON true
 	CROSS JOIN LATERAL (SELECT CASE
-			WHEN x.batch_id IS NOT NULL THEN coalesce((SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)) OR ` + undeliveredSQL + `
-				FROM postern.idempotency i WHERE i.context_id = p.context_id AND i.key = ':processor:' || x.batch_id || ':' || x.run), x.updated_at + interval '1 s' <= n.now)
+			WHEN x.batch_id IS NOT NULL THEN coalesce(e.ended OR e.late, x.updated_at + interval '1 s' <= n.now)
 			WHEN EXISTS (SELECT FROM postern.batch_line l WHERE l.processor_id = p.processor_id AND l.length > 0)
 				THEN NOT p.paused AND p.tick_interval > '0' AND coalesce(p.ticked_at + p.tick_interval <= n.now, true) END AS due,
 		(SELECT bool_or(w.over) FROM (SELECT c.deadline < n.now OR coalesce(b.expiration_time < n.now, false) AS over FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
@@ -37,7 +40,7 @@ func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int
 	}
 	var p DueProcessor
 	var now bool
-	_, err = pgx.ForEachRow(rows, []any{&p.Context, &p.Name, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&p.Context, &p.Name, &now, &p.Advance}, func() error {
 		busy++
 		if now {
 			due = append(due, p)

@@ -136,6 +136,8 @@ var constraints = map[string]fault.Kind{
 	"one_success_per_action":        fault.Internal,
 	"one_callback_per_batch":        fault.Internal,
 	"one_row_per_step":              fault.Internal,
+	"notices_are_of_timeouts":       fault.Internal,
+	"one_step_per_notice":           fault.Internal,
 	"table_source_has_one":          fault.Invalid,
 	"source_kind_is_known":          fault.Invalid,
 	"source_start_is_known":         fault.Invalid,

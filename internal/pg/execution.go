@@ -80,11 +80,8 @@ func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 }
 
 func (s *Store) post(ctx context.Context, sub *Submission) error {
-	out, err := s.Ingest(ctx, []*Submission{sub}, false)
-	if err != nil {
-		return err
-	}
-	return out[0].Err
+	_, err := s.executions.Submit(ctx, sub)
+	return err
 }
 
 // executesAtomically refuses a type whose worker does not promise all or nothing.
@@ -159,8 +156,7 @@ func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
 	var state, text string
 	var late bool
-	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
-			`+undeliveredSQL+`
+	err := s.db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+`, `+undeliveredSQL+`
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
 		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
@@ -174,12 +170,20 @@ func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 		return s.takeBack(ctx, contextID, v)
 	case state == "":
 		return nil
-	case state == "DONE":
-		return s.finish(ctx, contextID, v, processor.Succeeded, "")
-	case state == "CANCELLED" && text == undelivered:
-		return s.finish(ctx, contextID, v, processor.Undelivered, text)
 	}
-	return s.finish(ctx, contextID, v, processor.Failed, text)
+	on, text := endOf(state, text)
+	return s.finish(ctx, contextID, v, on, text)
+}
+
+// endOf is what the end of its transaction means to an execution.
+func endOf(state, text string) (on processor.Event, why string) {
+	switch {
+	case state == "DONE":
+		return processor.Succeeded, ""
+	case state == "CANCELLED" && text == undelivered:
+		return processor.Undelivered, text
+	}
+	return processor.Failed, text
 }
 
 // repost posts the execution of whoever ticked and died before that. Where retention has dropped the day on which it
@@ -195,11 +199,8 @@ func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 	return s.submit(ctx, contextID, v)
 }
 
-// callbackTimeout is how long an action waits for its callback (S4.5).
-const callbackTimeout = 24 * time.Hour
-
-// finish ends the execution of a run, unless that has been done. It is the only place where an execution ends, and
-// compares state and run behind the lock: two that know of the same outcome count it once.
+// finish ends the execution of a run, unless that has been done: it compares state and run behind the lock, so that two
+// that know of the same outcome count it once.
 func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on processor.Event, text string) error {
 	return s.onProcessor(ctx, contextID, seen.Processor, func(t *txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, seen.ID)
@@ -209,29 +210,32 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on pro
 		if v.State != processor.Executing || v.Runs != seen.Runs {
 			return t.rollback(ctx)
 		}
-		facts := h.facts()
-		facts.Error = text
-		st, err := v.Decide(on, facts)
-		if err != nil {
-			return err
-		}
 		b := &pgx.Batch{}
-		if st.State != processor.WaitingCallback {
-			h.verdict(b, v, on == processor.Succeeded, text)
-		} else {
-			b.Queue(`UPDATE postern.batch_callback SET deadline = $2 WHERE batch_id = $1`, v.ID, h.now.Add(callbackTimeout))
-		}
-		if err := h.store(ctx, t, b, v, change{step: st, reason: text}); err != nil {
+		if err := h.conclude(ctx, t, b, v, on, text); err != nil {
 			return err
-		}
-		if st.State == processor.WaitingCallback {
-			if err := h.early(ctx, t, b, v); err != nil {
-				return err
-			}
 		}
 		h.saveLines(b)
 		return t.commit(ctx, b)
 	})
+}
+
+// conclude queues in b the end of the execution of a batch, which was read Executing behind the lock.
+func (h *heldProcessor) conclude(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, on processor.Event, text string) error {
+	facts := h.facts()
+	facts.Error = text
+	st, err := v.Decide(on, facts)
+	if err != nil {
+		return err
+	}
+	if st.State != processor.WaitingCallback {
+		h.verdict(b, v, on == processor.Succeeded, text)
+	} else {
+		b.Queue(`UPDATE postern.batch_callback SET deadline = $2 WHERE batch_id = $1`, v.ID, v.Actions.Confirmation(v.Index).Deadline(h.now))
+	}
+	if err := h.store(ctx, t, b, v, change{step: st, reason: text}); err != nil || st.State != processor.WaitingCallback {
+		return err
+	}
+	return h.early(ctx, t, b, v)
 }
 
 // overdue ends the wait of a batch for a callback that did not come, or that came too late for its expiration.

@@ -65,21 +65,16 @@ func (h *heldProcessor) whereIs(ctx context.Context, t *txn, batch int64) (prio 
 	return prio, place, found, err
 }
 
-// put queues in b that a batch joins a line at a spot. Outcomes: done; Invalid "Index out of bounds"; NotFound, if
+// put queues in b that a batch joins a line at a spot, and returns its place. Invalid "Index out of bounds"; NotFound, if
 // the batch beside which it was to stand is not in this line.
-func (h *heldProcessor) put(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot, batch int64) error {
+func (h *heldProcessor) put(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot, batch int64) (int64, error) {
 	place, err := h.spot(ctx, t, b, prio, spot)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	h.lines[prio] = h.lines[prio].With(place)
 	b.Queue(`INSERT INTO postern.batch_place (processor_id, priority, place, batch_id) VALUES ($1, $2, $3, $4)`, h.ID, prio, place, batch)
-	return nil
-}
-
-// putBack is put at the end of the line.
-func (h *heldProcessor) putBack(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, batch int64) error {
-	return h.put(ctx, t, b, prio, processor.Spot{Position: h.lines[prio].Length}, batch)
+	return place, nil
 }
 
 // take queues in b that the batch at a place leaves its line.
@@ -166,6 +161,7 @@ func (h *heldProcessor) middle(ctx context.Context, t *txn, b *pgx.Batch, prio p
 // It begins with 32 on each side and looks at eight times as many until there is room: the whole line in the end.
 func (h *heldProcessor) deal(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
+	h.dealt = true
 	if err := t.send(ctx, b); err != nil { // what is queued may take away what would be read here
 		return 0, err
 	}

@@ -17,7 +17,7 @@ func (s *Store) PutInLine(ctx context.Context, contextID int32, name string, pri
 			return err
 		}
 		b = &pgx.Batch{}
-		if err := h.put(ctx, t, b, prio, spot, id); err != nil {
+		if _, err := h.put(ctx, t, b, prio, spot, id); err != nil {
 			return err
 		}
 		h.saveLines(b)

@@ -185,24 +185,37 @@ type heldProcessor struct {
 	stored    [2]processor.Line
 	now       time.Time
 	told      bool // somebody hears of what is written
+	dealt     bool // places of a line have been dealt anew
+	left      []stay
+}
+
+// stay is how long a batch was in a state.
+type stay struct {
+	in   processor.State
+	took time.Duration
 }
 
 // onProcessor runs fn with a processor locked; fn ends the transaction.
 func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*txn, *heldProcessor) error) error {
-	told := false
-	err := s.run(ctx, func(t *txn) error {
-		h, err := s.lockProcessor(ctx, t, contextID, name)
-		if err != nil {
+	var h *heldProcessor
+	err := s.run(ctx, func(t *txn) (err error) {
+		if h, err = s.lockProcessor(ctx, t, contextID, name); err != nil {
 			return err
 		}
-		err = fn(t, h)
-		told = h.told
-		return err
+		return fn(t, h)
 	})
-	if err == nil && told {
+	if err != nil {
+		return err
+	}
+	if h.told {
 		s.ring()
 	}
-	return err
+	for _, v := range h.left {
+		if s.BatchLeft != nil {
+			s.BatchLeft(v.in, v.took)
+		}
+	}
+	return nil
 }
 
 // lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/processor"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
@@ -28,6 +30,8 @@ type Store struct {
 	Ring func()
 	// Count is told, after the commit, of each transaction that was accepted or has ended; nil for nobody.
 	Count func(typ string, entered outbox.State)
+	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil for nobody.
+	BatchLeft func(processor.State, time.Duration)
 
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.
@@ -43,6 +47,8 @@ type Store struct {
 	names     names
 	compiled  compiled // definitions of tools
 	epoch     int
+
+	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
 }
 
 // Connect opens a pool for url with the settings that our statements want: nested loops over indexes (an
@@ -93,6 +99,7 @@ func standbyDoubt(c *pgx.Conn) *atomic.Bool {
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
 	s := &Store{pool: pool, conf: newConf(), log: log, names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
+	s.executions = NewIngester(s)
 	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
 		return nil, known(err)
 	}

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,8 @@ func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
 }
 
 // TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
-// be done, which is compared behind the lock.
+// be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
+// has ended; if not, Advance knows more.
 func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {
@@ -67,27 +69,41 @@ func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error)
 func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Ticked, err error) {
 	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
 		out = Ticked{}
-		if due && (h.TickInterval == 0 || h.tickedAt != nil && h.now.Before(h.tickedAt.Add(h.TickInterval))) {
-			return t.rollback(ctx)
-		}
-		v, err := h.next(ctx, t)
-		if err != nil {
-			return err
-		}
-		st, err := v.Decide(processor.Ticked, h.facts())
+		a, err := h.see(ctx, t)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		if st.State == processor.Executing {
-			h.execute(b, v)
+		ended := false
+		if due {
+			if ended, err = h.concluded(ctx, t, b, &a); err != nil {
+				return err
+			}
 		}
-		if err := h.store(ctx, t, b, v, change{step: st, actor: by.Actor, reason: by.Reason}); err != nil {
-			return err
+		var v *Batch
+		if !due || h.TickInterval > 0 && (h.tickedAt == nil || !h.now.Before(h.tickedAt.Add(h.TickInterval))) {
+			if v, err = h.next(ctx, t, &a); err != nil && !(ended && fault.KindOf(err) == fault.Conflict) {
+				return err
+			}
+		}
+		if v == nil && !ended {
+			return t.rollback(ctx)
+		}
+		if v != nil {
+			st, err := v.Decide(processor.Ticked, h.facts())
+			if err != nil {
+				return err
+			}
+			if st.State == processor.Executing {
+				h.execute(b, v)
+			}
+			if err := h.store(ctx, t, b, v, change{step: st, actor: by.Actor, reason: by.Reason}); err != nil {
+				return err
+			}
+			b.Queue(`UPDATE postern.processor SET ticked_at = $2 WHERE processor_id = $1`, h.ID, h.now)
+			out = Ticked{outcomeOf(st), v}
 		}
 		h.saveLines(b)
-		b.Queue(`UPDATE postern.processor SET ticked_at = $2 WHERE processor_id = $1`, h.ID, h.now)
-		out = Ticked{outcomeOf(st), v}
 		return t.commit(ctx, b)
 	})
 	if err == nil && out.Outcome == TickExecuting {
@@ -96,44 +112,103 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 	return out, err
 }
 
+// sight is what a tick looks at.
+type sight struct {
+	running *Batch // what is being executed
+	hash    []byte // of its transaction, nil while there is none
+	outcome string // of its transaction, "" while there is none
+	text    string // why that failed
+	heads   [len(processor.Priorities)]*Batch
+}
+
+// How the transaction i of an execution has ended: the state of its outcome o, and why.
+const outcomeColumns = `coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), '')`
+
+// see reads what is executed and who stands at the heads, in one round trip; of Med only if a tick may look there.
+func (h *heldProcessor) see(ctx context.Context, t *txn) (a sight, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT i.body_hash, `+outcomeColumns+`, `+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
+		LEFT JOIN postern.idempotency i ON i.context_id = b.context_id AND i.key = ':processor:' || b.batch_id || ':' || b.run
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)
+		WHERE b.processor_id = $1 AND b.state = 'Executing'`, h.ID).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Batch, error) {
+			v := &Batch{}
+			return v, v.scan(row, &a.hash, &a.outcome, &a.text)
+		})
+		if len(list) > 0 {
+			a.running = list[0]
+		}
+		return err
+	})
+	h.lookAtHeads(b, &a)
+	err = t.send(ctx, b)
+	return a, err
+}
+
+func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
+	for _, prio := range processor.Priorities {
+		a.heads[prio] = nil
+		l := h.lines[prio]
+		if l.Length == 0 || prio == processor.Med && h.lines[processor.High].Length > 0 && !h.Fair {
+			continue
+		}
+		b.Queue(`SELECT l.place, `+batchColumns+` FROM (`+placesUp+`) l JOIN postern.batch b ON b.batch_id = l.batch_id
+			JOIN postern.processor p ON p.processor_id = b.processor_id`, h.ID, prio, l.Lowest, l.Highest, 0, 1).Query(func(rows pgx.Rows) error {
+			list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Batch, error) {
+				v, place := &Batch{}, int64(0)
+				v.place = &place
+				return v, v.scan(row, v.place)
+			})
+			if len(list) > 0 {
+				a.heads[prio] = list[0]
+			}
+			return err
+		})
+	}
+}
+
+// concluded queues in b the end of what is being executed, if its transaction has ended, and says whether it has. Who
+// stands at the heads is then as if that had been written.
+func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (bool, error) {
+	v := a.running
+	if v == nil || a.outcome == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
+		return false, nil
+	}
+	on, text := endOf(a.outcome, a.text)
+	if err := h.conclude(ctx, t, b, v, on, text); err != nil {
+		return false, err
+	}
+	a.running = nil
+	if h.Fair || h.dealt { // what would be read has changed
+		if err := t.send(ctx, b); err != nil {
+			return false, err
+		}
+		b.QueuedQueries = nil
+		again := &pgx.Batch{}
+		h.lookAtHeads(again, a)
+		return true, t.send(ctx, again)
+	}
+	if v.State == processor.Queued && h.lines[v.Priority].Length == 1 {
+		a.heads[v.Priority] = v
+	}
+	return true, nil
+}
+
 // next is the batch that a tick looks at.
-func (h *heldProcessor) next(ctx context.Context, t *txn) (*Batch, error) {
+func (h *heldProcessor) next(ctx context.Context, t *txn, a *sight) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
 	}
-	var running int64
-	var heads [len(processor.Priorities)]standing
-	b := &pgx.Batch{}
-	b.Queue(`SELECT batch_id FROM postern.batch WHERE processor_id = $1 AND state = 'Executing'`, h.ID).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&running}, func() error { return nil })
-		return err
-	})
-	for _, prio := range processor.Priorities {
-		if l := h.lines[prio]; l.Length > 0 {
-			head := &heads[prio]
-			b.Queue(placesUp, h.ID, prio, l.Lowest, l.Highest, 0, 1).Query(func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&head.Place, &head.Batch}, func() error { return nil })
-				return err
-			})
-		}
-	}
-	if err := t.send(ctx, b); err != nil {
-		return nil, err
-	}
-	if running != 0 {
-		return nil, fault.New(fault.Conflict, "busy", "batch %d is being executed", running).With("batch", running)
+	if v := a.running; v != nil {
+		return nil, fault.New(fault.Conflict, "busy", "batch %d is being executed", v.ID).With("batch", v.ID)
 	}
 	for _, prio := range processor.Priorities {
-		head := heads[prio]
+		v := a.heads[prio]
 		switch {
 		case h.lines[prio].Length == 0:
 			continue
-		case head.Batch == 0:
+		case v == nil:
 			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head", h.Name, prio, h.lines[prio].Length)
-		}
-		v, err := h.one(ctx, t, head.Batch)
-		if err != nil {
-			return nil, err
 		}
 		if prio == processor.High && h.Fair && h.lines[processor.Med].Length > 0 && v.Cools(h.facts()) {
 			if all, err := h.allCool(ctx, t, prio); err != nil {
@@ -142,7 +217,6 @@ func (h *heldProcessor) next(ctx context.Context, t *txn) (*Batch, error) {
 				continue
 			}
 		}
-		v.place = &head.Place
 		return v, nil
 	}
 	return nil, fault.New(fault.Conflict, "nothing_to_process", "There is currently nothing to process")

@@ -18,9 +18,16 @@ func refusing(text string) outbox.Answer {
 	return outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: text}
 }
 
-// work lets the core execute what waits there, answers each call, and brings the processor on. It returns the data of
-// the calls.
+// work lets the core execute what waits there, and brings the processor on. It returns the data of the calls.
 func (p *plant) work(answer outbox.Answer) (data []string) {
+	p.t.Helper()
+	data = p.execute(answer)
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	return data
+}
+
+// execute lets the core execute what waits there, and answers each call.
+func (p *plant) execute(answer outbox.Answer) (data []string) {
 	p.t.Helper()
 	for _, l := range p.claim(p.node, everything()) {
 		var v any // the database spells it in its own way
@@ -32,7 +39,6 @@ func (p *plant) work(answer outbox.Answer) (data []string) {
 		a.Step = sequencer.Dispatched(l.Flight(*l.Task.MaxRetries), answer, l.Dispatcher.Dispatcher, 0.5)
 		p.settle(a)
 	}
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
 	return data
 }
 
@@ -265,8 +271,17 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 		t.Error(got)
 	}
 
-	gone := p.confirmed(nil)
+	a, m := adding(1, false, nil) // S4.5: how long, is said per action
+	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`1`), CallbackTimeout: amount(60)}
+	short, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	p.must(err)
 	p.ticks(done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
+	p.later(time.Minute + time.Microsecond)
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.ended(short, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
+
+	gone := p.confirmed(nil)
+	p.ticks(done(), `executed 4 {"add":{"execution_id":4,"i":0}}`)
 	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: gone.ID})
 	p.must(err)
 	p.ended(gone, processor.Result{Kind: processor.RemovedByOwner})
@@ -353,6 +368,58 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	p.must(tick(p.s))
 	if got := p.line(processor.Med); got != "[]" {
 		t.Errorf("Med is %s", got)
+	}
+	p.enqueue(processor.Med, 1, false, nil)
+	p.execute(done())
+	p.later(time.Second)
+	a, b = both(tick, tick) // each of them would end one and begin the other
+	ok(t, a)
+	ok(t, b)
+	p.ended(p.batch(2), processor.Result{Kind: processor.Executed})
+	if got := p.batch(3); got.State != processor.Executing || got.Runs != 1 {
+		t.Errorf("it is %s after %d runs", got.State, got.Runs)
+	}
+	if history, err = p.s.BatchHistory(p.ctx, p.id, "main", 2); err != nil || len(history) != 3 {
+		t.Errorf("%+v %v", history, err)
+	}
+}
+
+// A processor that ticks by itself ends what it executed in the commit in which the next execution begins, and both are
+// as if one had come after the other.
+func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, fair := range []bool{false, true} {
+		p := newPlant(t)
+		_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second, Fair: fair}, 0)
+		p.must(err)
+		two := p.enqueue(processor.Med, 2, false, nil)
+		whole := p.enqueue(processor.Med, 2, true, nil)
+		high := p.enqueue(processor.High, 1, false, retries(1, 0))
+		for i, c := range []struct {
+			answer outbox.Answer
+			want   string
+		}{
+			{refusing("no"), `executing 3 {"add":{"i":0}}`}, {done(), `executing 3 {"add":{"i":0}}`}, {done(), `executing 1 {"add":{"i":0}}`},
+			{done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {done(), `executing 1 {"add":{"i":1}}`}, {done(), " 0 "},
+		} {
+			if p.later(time.Second); i == 5 {
+				_, err := p.s.PauseProcessor(p.ctx, p.by, "main", fair) // what was begun ends in spite of it
+				p.must(err)
+			}
+			out, err := p.s.TickDue(p.ctx, p.by, "main")
+			p.must(err)
+			var id int64
+			if out.Batch != nil {
+				id = out.Batch.ID
+			}
+			if got := fmt.Sprint(out.Outcome, " ", id, " ", strings.Join(p.execute(c.answer), " ")); got != c.want {
+				t.Errorf("fair %v, tick %d: %s, want %s", fair, i, got, c.want)
+			}
+			holdsTrue(t, p.ctx, p.s.Pool())
+		}
+		for _, v := range []*pg.Batch{two, whole, high} {
+			p.ended(v, processor.Result{Kind: processor.Executed})
+		}
 	}
 }
 

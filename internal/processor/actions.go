@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -41,6 +42,18 @@ type Function struct {
 type Confirmation struct {
 	ContractAddress string          `json:"contract_address"`
 	CallbackMessage json.RawMessage `json:"callback_message"`
+	CallbackTimeout *int64          `json:"callback_timeout,omitempty"` // seconds after its execution
+}
+
+// callbackTimeout is how long an action waits for its callback where it does not say so itself (S4.5).
+const callbackTimeout = 24 * time.Hour
+
+// Deadline is when an action that was executed now counts as failed unless it has been confirmed.
+func (c *Confirmation) Deadline(now time.Time) time.Time {
+	if c.CallbackTimeout == nil {
+		return now.Add(callbackTimeout)
+	}
+	return now.Add(time.Duration(*c.CallbackTimeout) * time.Second)
 }
 
 // RetryLogic says how often a failed execution is tried again, and how long to wait before.
@@ -111,6 +124,16 @@ func (a Actions) Functions() []Function {
 		return s.Functions
 	}
 	return nil
+}
+
+// Expires is when a batch that is sent now expires, nil for never.
+func (a Actions) Expires(now time.Time) *time.Time {
+	s := a.Subroutine()
+	if s == nil || s.ExpirationTime == nil {
+		return nil
+	}
+	at := now.Add(time.Duration(*s.ExpirationTime) * time.Second)
+	return &at
 }
 
 // Retry is the logic that counts for the action at index; nil for none.
@@ -194,6 +217,9 @@ func (a Actions) function(f Function, at string) error {
 	}
 	if f.Callback != nil && !json.Valid(f.Callback.CallbackMessage) {
 		return fault.At(at+"/callback_confirmation/callback_message", "callback_message is missing: want what the callback must say")
+	}
+	if f.Callback != nil && f.Callback.CallbackTimeout != nil && (*f.Callback.CallbackTimeout < 1 || *f.Callback.CallbackTimeout > longest) {
+		return fault.At(at+"/callback_confirmation/callback_timeout", "callback_timeout %d: want seconds, 1 to %d", *f.Callback.CallbackTimeout, int64(longest))
 	}
 	if err := f.RetryLogic.validate(at + "/retry_logic"); err != nil {
 		return err

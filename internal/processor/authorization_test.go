@@ -18,7 +18,7 @@ const example = `{
 		 "retry_logic": {"times": {"amount": 5}, "interval": {"seconds": 10}}},
 		{"domain": "main", "contract_address": "TELL", "message_details": {"message": {"name": "tell"}},
 		 "retry_logic": {"times": "indefinitely", "interval": {"blocks": 3}},
-		 "callback_confirmation": {"contract_address": "oracle", "callback_message": {"ok": true}}}]}}}`
+		 "callback_confirmation": {"contract_address": "oracle", "callback_message": {"ok": true}, "callback_timeout": 3600}}]}}}`
 
 func read(t *testing.T, text string) Authorization {
 	t.Helper()
@@ -57,6 +57,7 @@ func TestWhatIsNoAuthorizationIsRefused(t *testing.T) {
 		{`{"seconds": 10}`, `{"seconds": 10, "blocks": 1}`, "want either"},
 		{`"non_atomic"`, `"atomic"`, "retried as a whole"},
 		{`"expiration_time": 60`, `"expiration_time": -1`, "want seconds"},
+		{`"callback_timeout": 3600`, `"callback_timeout": 0`, "want seconds, 1 to"},
 	} {
 		if !strings.Contains(example, c.from) {
 			t.Fatalf("the example lacks %s", c.from)

@@ -78,7 +78,7 @@ func three(atomic bool, amount *int64, every Interval) Batch {
 		b.Actions.Atomic = &Subroutine{Functions: functions, RetryLogic: logic}
 	} else {
 		functions[1].RetryLogic = logic
-		functions[2].Callback = &Confirmation{"oracle", json.RawMessage(`"ok"`)}
+		functions[2].Callback = &Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`"ok"`)}
 		b.Actions.NonAtomic = &Subroutine{Functions: functions}
 	}
 	return b

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/processor"
 )
 
 // maxTypes is how many types have counters of their own; the rest share those of otherType.
@@ -49,6 +51,7 @@ type Metrics struct {
 
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
+	batch map[processor.State]prometheus.Observer
 
 	mu        sync.Mutex
 	types     atomic.Pointer[map[string]*typeMetrics] // replaced when a type is new
@@ -68,7 +71,7 @@ var endStates = []string{"delivered", "failed", "absent"}
 // New makes the numbers of a process, all zero.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), delivered: map[string]*atomic.Int64{},
-		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}}
+		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}, batch: map[processor.State]prometheus.Observer{}}
 	m.types.Store(&map[string]*typeMetrics{})
 	for _, s := range endStates {
 		m.delivered[s] = new(atomic.Int64)
@@ -97,7 +100,7 @@ func New() *Metrics {
 		m.events.WithLabelValues(status)
 	}
 	inState := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_state_seconds", Buckets: states,
-		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured."}, []string{"machine", "state"})
+		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured, nor are rotations of a batch."}, []string{"machine", "state"})
 	for _, s := range outbox.States {
 		if !s.Terminal() {
 			m.left[s] = inState.WithLabelValues("transaction", string(s))
@@ -106,6 +109,11 @@ func New() *Metrics {
 	for _, s := range outbox.QueueStates {
 		if s != outbox.FREE {
 			m.freed[s] = inState.WithLabelValues("queue", string(s))
+		}
+	}
+	for _, s := range processor.Machine.States() {
+		if !slices.Contains(processor.Machine.Terminal, s) {
+			m.batch[processor.State(s)] = inState.WithLabelValues("batch", s)
 		}
 	}
 	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, m.untold, inState,
@@ -170,6 +178,16 @@ func (m *Metrics) Left(s outbox.State, d time.Duration) {
 		return
 	}
 	if o := m.left[s]; o != nil {
+		o.Observe(max(0, d.Seconds()))
+	}
+}
+
+// BatchLeft takes how long a batch of a processor had been in a state that it left. Rotations are no leaving.
+func (m *Metrics) BatchLeft(s processor.State, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.batch[s]; o != nil {
 		o.Observe(max(0, d.Seconds()))
 	}
 }

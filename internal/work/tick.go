@@ -77,10 +77,12 @@ func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, er
 }
 
 func (e *Engine) tick(ctx context.Context, p pg.DueProcessor) error {
-	// Also where an execution has just ended: its processor may tick again, which is compared behind the lock.
-	if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil {
-		return err
+	if p.Advance {
+		if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil {
+			return err
+		}
 	}
+	// Also where an execution has just ended: its processor may tick again, which is compared behind the lock.
 	out, err := e.Store.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
 	if err == nil && out.Outcome != "" {
 		e.Log.Debug("ticked", "processor", p.Name, "outcome", out.Outcome, "batch", out.Batch.ID)
