@@ -38,14 +38,14 @@ func init() { // the functions name commands in their errors
 
 		// processors
 		"processor": aProcessor, "height": height, "enqueue": enqueue, "evict": evict, "authorize": authorize, "batch": sendsBatch, "resend": resend, "tick": tick, "advance": advance,
-		"confirm": confirm,
+		"confirm": confirm, "subscribe": subscribe, "shuffle": shuffle,
 		// the leader
 		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,
 		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent, "register": register, "walk": walk,
 
 		// what is seen
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
-		"messages": messages, "lines": lines, "range": inRange, "batches": batches, "authorizations": authorizations, "whybatch": whyBatch,
+		"messages": messages, "lines": lines, "range": inRange, "batches": batches, "record": record, "authorizations": authorizations, "whybatch": whyBatch, "hears": hears,
 	}
 }
 
@@ -53,8 +53,8 @@ func init() { // the functions name commands in their errors
 var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
 	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
-	"lines": true, "range": true, "batches": true, "authorizations": true, "whybatch": true,
 	"feed": true, "events": true, "history": true, "told": true, "toolcalls": true, "whyevent": true, "walk": true,
+	"lines": true, "range": true, "batches": true, "record": true, "authorizations": true, "whybatch": true,
 }
 
 // later: later DURATION

@@ -1,0 +1,158 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// subscribe: subscribe NAME [EVENT]... A consumer, which asks for what it is told. It is told of all that happens once this
+// command is over, since the time passes that it takes for everybody to know of it.
+func subscribe(s *story, c *command, _ say) error {
+	v := outbox.Subscription{Name: c.word(), Kind: "pull", OnError: "skip"}
+	for _, name := range c.rest() {
+		e, ok := outbox.ParseEvent(name)
+		if !ok {
+			return fmt.Errorf("there is no event %s", name)
+		}
+		v.Events = append(v.Events, e)
+	}
+	if _, err := s.store.PutSubscription(s.ctx, s.by, v, nil, 0); err != nil {
+		return err
+	}
+	return s.pass(3 * time.Second)
+}
+
+// hears: hears NAME. What a consumer is told of batches since it asked last.
+func hears(s *story, c *command, say say) error {
+	sub, err := s.store.Subscription(s.ctx, s.by.Context, c.word())
+	if err != nil {
+		return err
+	}
+	if _, err := s.store.Deliver(s.ctx, sub.ID, nil, 0); err != nil {
+		return err
+	}
+	list, _, err := s.store.Feed(s.ctx, sub.ID, nil, sub.Cursor, 100)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		var v processor.Batch
+		if err := json.Unmarshal(e.Body, &v); err != nil || v.Result == nil {
+			return fmt.Errorf("%s: %s: %v", e.Event.Name(), e.Body, err)
+		}
+		say("%s %s", e.Event.Name(), s.batch(&pg.Batch{Batch: v}))
+	}
+	if len(list) > 0 {
+		_, err = s.store.Ack(s.ctx, s.by.Context, sub.Name, pg.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
+	}
+	return err
+}
+
+// record: record PROCESSOR ID. What is kept of an execution, and whether it is as it was in the beginning.
+func record(s *story, c *command, say say) error {
+	name := c.word()
+	id, err := strconv.ParseInt(c.word(), 10, 64)
+	if err != nil {
+		return err
+	}
+	v, err := s.store.Batch(s.ctx, s.by.Context, name, id)
+	if err != nil {
+		return err
+	}
+	result, by := processor.InProcess, "User"
+	if v.Result != nil {
+		result = v.Result.Kind
+	}
+	if v.ByOwner {
+		by = "Owner"
+	}
+	messages, err := json.Marshal(v.Messages)
+	say("%d %s %s by %s%s %s", v.ID, v.Priority, result, by, fields("initiator", v.Initiator, "label", v.Label, "ttl", s.moment(v.TTL),
+		"expires", s.moment(v.Expiration), "unchanged", v.CreatedAt.Equal(v.UpdatedAt)), messages)
+	return err
+}
+
+// shuffle: shuffle FUNCTION PROCESSOR... [steps=200] [seed=1]. Puts batches anywhere into the lines of processors, looks at
+// any part of them and takes from anywhere, by lot; each line is compared with a plain list that goes through the same.
+func shuffle(s *story, c *command, say say) error {
+	type line struct {
+		name  string
+		prio  processor.Priority
+		plain []int64
+	}
+	var lines []*line
+	function := c.word()
+	for _, name := range c.rest() {
+		for _, prio := range processor.Priorities {
+			lines = append(lines, &line{name: name, prio: prio})
+		}
+	}
+	steps, err1 := strconv.Atoi(c.option("steps", "200"))
+	seed, err2 := strconv.ParseUint(c.option("seed", "1"), 10, 64)
+	if err1 != nil || err2 != nil || len(lines) == 0 {
+		return fmt.Errorf("want shuffle FUNCTION PROCESSOR... [steps=N] [seed=N]")
+	}
+	part := func(l *line, r processor.Range) ([]int64, error) {
+		list, length, err := s.store.BatchesInLine(s.ctx, s.by.Context, l.name, l.prio, r)
+		var ids []int64
+		for _, v := range list {
+			ids = append(ids, v.ID)
+		}
+		if err == nil && length != int64(len(l.plain)) {
+			err = fmt.Errorf("%s %s: %d stand there, want %d", l.name, l.prio, length, len(l.plain))
+		}
+		return ids, err
+	}
+	draw := rand.New(rand.NewPCG(seed, seed))
+	for range steps {
+		l := lines[draw.IntN(len(lines))]
+		n := len(l.plain)
+		switch at := draw.IntN(n + 1); {
+		case n == 0 || draw.IntN(5) < 3:
+			a, err := actions(&command{options: map[string]string{}}, l.name, []string{function})
+			if err != nil {
+				return err
+			}
+			v, err := s.store.Insert(s.ctx, s.by, l.name, pg.NewBatch{Actions: a, Messages: messagesOf([]string{function}), Priority: l.prio}, processor.Spot{Position: int64(at)})
+			if err != nil {
+				return err
+			}
+			l.plain = slices.Insert(l.plain, at, v.ID)
+		case at < n:
+			v, err := s.store.Evict(s.ctx, s.by, l.name, pg.Eviction{Priority: l.prio, Position: int64(at)})
+			if err != nil {
+				return err
+			}
+			if v.ID != l.plain[at] {
+				return fmt.Errorf("%s %s: %d stood at %d, want %d", l.name, l.prio, v.ID, at, l.plain[at])
+			}
+			l.plain = slices.Delete(l.plain, at, at+1)
+		}
+		from := draw.IntN(len(l.plain) + 1)
+		r := processor.Range{From: int64(from), To: int64(from + draw.IntN(len(l.plain)-from+1)), Desc: draw.IntN(2) == 0}
+		got, err := part(l, r)
+		want := slices.Clone(l.plain[r.From:r.To])
+		if r.Desc {
+			slices.Reverse(want)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			return fmt.Errorf("%s %s: %+v is %v, want %v: %v", l.name, l.prio, r, got, want, err)
+		}
+	}
+	for _, l := range lines {
+		got, err := part(l, processor.Range{To: -1})
+		if err != nil || !slices.Equal(got, l.plain) {
+			return fmt.Errorf("%s %s is %v, want %v: %v", l.name, l.prio, got, l.plain, err)
+		}
+		say("%s %s: %d as in the list", l.name, l.prio, len(got))
+	}
+	return nil
+}
