@@ -194,6 +194,8 @@ func TestTablesFit80Columns(t *testing.T) {
 			"last_used_at": "2020-01-01T00:00:00Z"},
 		"processors": {"name": long, "state": "running", "high": json.Number("100000"), "med": json.Number("100000"), "executing": true,
 			"pending_callbacks": json.Number("10000"), "starving": map[string]any{"queue": "Med"}, "tick_interval": "1m30s", "owner": long},
+		"batches": {"id": json.Number("1000000000"), "priority": "High", "state": "Waiting_Callback", "index": json.Number("100"), "retries": json.Number("1000"),
+			"created_at": "2020-01-01T00:00:00Z", "cooldown_until": "2050-01-01T00:00:00Z", "label": long, "result": map[string]any{"kind": "partially_executed", "reason": long}},
 		"sources": {"name": long, "kind": "postgres_table", "state": "stopped", "lag_seconds": json.Number("1000000"), "failures": json.Number("1000"),
 			"next_at": "2050-01-01T00:00:00Z", "last_error": long},
 		"events": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "source": long, "tool": long, "status": "Successful", "retried": json.Number("100"),

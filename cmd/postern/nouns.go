@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path"
 	"strings"
 	"time"
 
@@ -40,6 +41,10 @@ var layouts = map[string][]column{
 		{head: "name", cell: field("name")}, {head: "state", cell: field("state"), firm: true}, {head: "high", cell: field("high"), firm: true},
 		{head: "med", cell: field("med"), firm: true}, {head: "executing", cell: field("executing"), firm: true}, {head: "callbacks", cell: field("pending_callbacks"), firm: true},
 		{head: "starving", cell: field("starving.queue"), firm: true}, {head: "every", cell: field("tick_interval")}, {head: "owner", cell: field("owner")}},
+	"batches": {
+		{head: "id", cell: field("id"), firm: true}, {head: "line", cell: field("priority"), firm: true}, {head: "state", cell: field("state"), firm: true},
+		{head: "done", cell: field("index"), firm: true}, {head: "retries", cell: field("retries"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
+		{head: "cools", cell: ahead("cooldown_until"), firm: true}, {head: "label", cell: field("label")}, {head: "result", cell: firstOf("result.reason", "result.kind"), tail: true}},
 	"sources": {
 		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
 		{head: "lag", cell: field("lag_seconds"), firm: true}, {head: "failures", cell: field("failures"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
@@ -66,6 +71,16 @@ func field(path string) func(record) string { return func(r record) string { ret
 
 func since(path string) func(record) string {
 	return func(r record) string { return ago(r.moment(path), time.Now()) }
+}
+
+// ahead is since for what is over once its time has come.
+func ahead(path string) func(record) string {
+	return func(r record) string {
+		if !r.moment(path).After(time.Now()) {
+			return ""
+		}
+		return since(path)(r)
+	}
 }
 
 // blocked is until when a sender is: null beside a reason means until somebody unblocks it.
@@ -101,7 +116,7 @@ func stateOf(r record) string {
 // columnsOf are the columns of a noun; of one that is not laid out, what is plain and short: its key and
 // name first, then by the alphabet, as long as there is room.
 func columnsOf(noun string, rows []record, width int) []column {
-	if l, ok := layouts[noun]; ok {
+	if l, ok := layouts[path.Base(noun)]; ok { // also of processors/main/batches
 		return l
 	}
 	var list []column

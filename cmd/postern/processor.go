@@ -23,13 +23,15 @@ func processorCommand() *cobra.Command {
 			  postern api PUT /processors/main -d '{"tick_interval": "1s"}'
 			  postern processor insert main @batch.json --position 0
 			  postern processor show main
-			  postern processor tick main --wait 30s`),
+			  postern processor tick main --wait 30s
+
+			docs/processor.md tells how all of it works together.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("want ls, show, tick, pause, resume, insert or evict"))
+			return usage(cmd, errors.New("want ls, show, tick, pause, resume, insert, evict or retry"))
 		},
 	}
-	cmd.AddCommand(listOf("processors", "List processors"), processorShowCommand(), processorTickCommand(), processorInsertCommand(), processorEvictCommand(),
+	cmd.AddCommand(listOf("processors", "List processors"), processorShowCommand(), processorTickCommand(), processorInsertCommand(), processorEvictCommand(), processorRetryCommand(),
 		processorLever("pause", "Refuse ticks; batches are put and evicted all the same"), processorLever("resume", "Allow ticks again"))
 	return cmd
 }
@@ -40,15 +42,18 @@ func askedOf(cmd *cobra.Command, method, name, what string, in any) error {
 
 func processorShowCommand() *cobra.Command {
 	var line string
+	var from, to int64
 	cmd := asClient(&cobra.Command{
 		Use:   "show NAME",
 		Short: "Show a processor, or the batches of one of its lines",
 		Long: trim(`
 			Show how many batches stand in its lines, what is being executed, who waits for a callback, and
-			whether a cooldown in High keeps Med waiting; or, with --line, who stands in a line, from the head.
+			whether a cooldown in High keeps Med waiting; or, with --line, who stands in a line, from the head,
+			250 of them at most.
 
 			  postern processor show main
-			  postern processor show main --line Med`),
+			  postern processor show main --line Med
+			  postern processor show main --line Med --from 250 --to 300`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := dial(cmd)
@@ -67,10 +72,13 @@ func processorShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return d.list(cmd, cmd.OutOrStdout(), path[1:]+"/batches", url.Values{"priority": {line}}, asked)
+			part := url.Values{"priority": {line}, "from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}
+			return d.list(cmd, cmd.OutOrStdout(), path[1:]+"/batches", part, asked)
 		},
 	})
 	cmd.Flags().StringVar(&line, "line", "", "High or Med")
+	cmd.Flags().Int64Var(&from, "from", 0, "of a line: the first position; 0 is the head")
+	cmd.Flags().Int64Var(&to, "to", -1, "of a line: the position behind the last; -1 is its end")
 	return cmd
 }
 
@@ -188,4 +196,25 @@ func processorEvictCommand() *cobra.Command {
 		return askedOf(cmd, http.MethodPost, args[0], "/evict", in)
 	}
 	return cmd
+}
+
+func processorRetryCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "retry LABEL ID",
+		Short: "Send a batch again that was not delivered in time",
+		Long: trim(`
+			A batch that no worker could be reached for within deliver_within of its processor is Timed_Out.
+			While its ttl lasts anybody sends it again, under the same id: it stands at the back of its line
+			then. LABEL is the authorization through which it was sent.
+
+			  postern api GET '/authorizations/pay/executions?result=timeout'
+			  postern processor retry pay 17`),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if id, err := strconv.ParseInt(args[1], 10, 64); err != nil || id < 1 {
+				return usage(cmd, errors.New("ID: want the number of a batch"))
+			}
+			return ask(cmd, http.MethodPost, objectPath("authorizations/"+args[0])+"/executions/"+args[1]+"/retry", nil)
+		},
+	})
 }

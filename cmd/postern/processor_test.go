@@ -1,7 +1,9 @@
 package main
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -20,6 +22,8 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "insert", "main", batch, "--position", "9").want(t, 1, "Index out of bounds")
 	postern(t, env, "processor", "insert", "main", "[]").want(t, 2, "want a JSON object")
 	postern(t, []string{at}, "processor", "show", "main", "--line", "Med").want(t, 0, `"length":3`)
+	postern(t, env, "processor", "show", "main", "--line", "Med", "--from", "1", "--to", "2").want(t, 0, "Queued", "Med")
+	postern(t, env, "processor", "show", "main", "--line", "Med", "--to", "9").want(t, 1, "Invalid range")
 	postern(t, env, "processor", "ls").want(t, 0, "main", "Active", "3")
 	postern(t, env, "processor", "pause", "main", "--reason", "audit").want(t, 0, "done")
 	postern(t, env, "processor", "tick", "main").want(t, 1, "Processor is currently paused")
@@ -33,4 +37,42 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	}
 	postern(t, env, "processor", "tick", "main").want(t, 1, "There is currently nothing to process")
 	postern(t, env, "processor", "show", "main").want(t, 0, "Active")
+}
+
+// S4.14: nobody is there who would take it; once somebody is, it is sent again under its id.
+func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	at := installation(t)
+	env := append(at, "POSTERN_OUTPUT=table")
+	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "http://127.0.0.1:9/"}`).want(t, 0)
+	postern(t, env, "api", "PUT", "/processors/far", "-d", `{"tick_interval": "50ms", "deliver_within": "100ms"}`).want(t, 0)
+	postern(t, env, "api", "POST", "/authorizations", "-d", `{"label": "pay", "mode": "permissionless", "actions_config": {"non_atomic": {"functions": [
+		{"domain": "far", "contract_address": "ADD", "message_details": {"message": {"name": "add"}}}]}}}`).want(t, 0)
+	postern(t, env, "processor", "retry", "pay", "1").want(t, 1, "has no execution 1")
+	postern(t, env, "api", "POST", "/authorizations/pay/send", "-d", `{"messages": [{"msg": {"add": {}}}], "ttl": 3600}`).want(t, 0)
+	is := func(what string) {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			switch r := postern(t, at, "api", "GET", "/processors/far/batches/1"); {
+			case strings.Contains(r.stdout, what):
+				return
+			case time.Now().After(until):
+				t.Fatalf("%s: not within a minute\n%s%s", what, r.stdout, r.stderr)
+			}
+		}
+	}
+	is(`"state":"Timed_Out"`)
+	postern(t, env, "why", "processors/far/batches/1").want(t, 0, "undelivered", "postern processor retry pay 1")
+	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "noop:"}`).want(t, 0)
+	postern(t, env, "api", "PATCH", "/processors/far", "-d", `{"deliver_within": "0s"}`).want(t, 0)
+	postern(t, env, "processor", "retry", "pay", "one").want(t, 2, "want the number of a batch")
+	postern(t, env, "processor", "retry", "pay", "1").want(t, 0)
+	is(`"kind":"executed"`)
+	postern(t, env, "processor", "retry", "pay", "1").want(t, 1, "Messages are not retriable")
+}
+
+func TestThePageAboutProcessorsWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "processor.md", append(installation(t), "POSTERN_OUTPUT=table"))
+	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback pending", `"spent":1`)
 }

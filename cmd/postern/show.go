@@ -202,7 +202,14 @@ func spelledLever(method, path string) string {
 			return "postern " + verb + " " + noun + "/" + parts[1]
 		}
 	}
-	if method == "PATCH" && parts[0] == "dispatchers" {
+	switch {
+	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "tick":
+		return "postern processor tick " + parts[1]
+	case method == "POST" && len(parts) == 5 && parts[0] == "authorizations" && parts[4] == "retry":
+		return "postern processor retry " + parts[1] + " " + parts[3]
+	case method == "PATCH" && parts[0] == "processors":
+		return "postern api " + method + " " + path + ` -d '{"fair": true}'`
+	case method == "PATCH" && parts[0] == "dispatchers":
 		return "postern api " + method + " " + path + ` -d '{"worker_url": "http://..."}'`
 	}
 	return "postern api " + method + " " + path
