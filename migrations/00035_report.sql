@@ -3,11 +3,11 @@
 -- +goose Up
 CREATE SCHEMA report;
 
--- When things ended, for the roll-up: an end goes to the partition of its transaction's day, and a block range
--- index over what is written in the order of time is small and costs an insert next to nothing.
-CREATE INDEX outcome_by_end ON postern.outcome USING brin (done_at) WITH (pages_per_range = 32, autosummarize = on);
+-- When things ended, for the roll-up: an end goes to the partition of its transaction's day. A block range index is
+-- smaller, but costs an insert no less time, and of the present hour, which it has not summarized, it finds nothing.
+CREATE INDEX outcome_by_end ON postern.outcome (done_at);
 
--- Which hours are rolled up, also those in which nothing happened, when that was last, and how long it took.
+-- Which hours are rolled up, also those in which nothing happened, when that was last begun, and the time it worked.
 CREATE TABLE postern.rolled (
     hour  timestamptz CONSTRAINT one_rolling_per_hour PRIMARY KEY,
     as_of timestamptz NOT NULL,
@@ -109,69 +109,131 @@ CREATE TABLE postern.stuck (
     lever          text
 );
 
--- The hour's part of each measure, written anew: run twice, or late, it says the same. It takes whole hours, of
--- which the last is asked for again a while after its end, since what is committed late carries the time of
--- its decision. Two at once write the same rows in the same order.
+-- An hour is read slice by slice, since one long statement would keep dead versions of hot rows from being pruned: what
+-- an hour amounts to up to a moment is a sum, to which the next slice adds. Run twice, or late, it says the same.
+
+-- Adds what came and what ended from a moment on to a sum (null to begin with), up to the end of the hour or until that
+-- is so many ends or so many arrivals; says up to when, and whether that is the end. Rows of one microsecond stay
+-- together. Both are found by their indexes, whatever the planner knows: the pins are those of our connections.
 -- +goose StatementBegin
-CREATE FUNCTION postern.roll_up(of_hour timestamptz) RETURNS bigint LANGUAGE sql AS $$
-    WITH ended AS MATERIALIZED (
-        SELECT o.context_id, t.type, o.state, o.retries, o.error_class, o.error_code, o.sender_id, o.done_at, o.started_at, o.submitted_at, t.created_at,
-            o.queue_id, o.seq, o.day, t.epoch
+CREATE FUNCTION postern.roll_on(since timestamptz, most int, INOUT total jsonb, OUT upto timestamptz, OUT ended boolean) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off
+SET max_parallel_workers_per_gather = 0 SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    hour CONSTANT timestamptz := date_trunc('hour', since, 'UTC');
+    before jsonb := total;
+BEGIN
+    upto := hour + interval '1 hour';
+    upto := coalesce((SELECT o.done_at FROM postern.outcome o WHERE o.done_at >= since AND o.done_at < upto ORDER BY o.done_at OFFSET most LIMIT 1), upto);
+    upto := coalesce((SELECT t.at FROM postern.context c CROSS JOIN LATERAL (SELECT t.created_at AS at FROM postern.task t
+            WHERE t.context_id = c.context_id AND t.created_at >= since AND t.created_at < upto ORDER BY t.created_at LIMIT most + 1) t
+        ORDER BY t.at OFFSET most LIMIT 1), upto);
+    upto := greatest(upto, since + interval '1 us');
+    ended := upto = hour + interval '1 hour';
+    WITH ends AS MATERIALIZED (
+        SELECT o.context_id, t.type, o.state, o.retries, coalesce(o.error_class, '') AS error_class, coalesce(o.error_code, '') AS error_code, o.sender_id,
+            o.done_at, o.started_at, o.submitted_at, t.created_at, o.queue_id, o.seq, o.day, t.epoch
         FROM postern.outcome o JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
-        WHERE o.done_at >= $1 AND o.done_at < $1 + interval '1 hour' AND o.error_code IS DISTINCT FROM 'moved'
+        WHERE o.done_at >= since AND o.done_at < upto AND o.error_code IS DISTINCT FROM 'moved'
     ), counts AS (
-        INSERT INTO postern.rollup AS r (context_id, hour, type, accepted, done, failed, unresolved, cancelled, retries, as_of)
-        SELECT context_id, $1, type, sum(accepted), sum(done), sum(failed), sum(unresolved), sum(cancelled), sum(retries), clock_timestamp()
+        SELECT x.context_id, x.type, sum(x.accepted) AS accepted, sum(x.done) AS done, sum(x.failed) AS failed, sum(x.unresolved) AS unresolved,
+            sum(x.cancelled) AS cancelled, sum(x.retries) AS retries
         FROM (SELECT t.context_id, t.type, count(*) AS accepted, 0 AS done, 0 AS failed, 0 AS unresolved, 0 AS cancelled, 0 AS retries
                 FROM postern.context c JOIN postern.task t ON t.context_id = c.context_id
-                WHERE t.created_at >= $1 AND t.created_at < $1 + interval '1 hour' AND t.moved_from IS NULL GROUP BY 1, 2
+                WHERE t.created_at >= since AND t.created_at < upto AND t.moved_from IS NULL GROUP BY 1, 2
             UNION ALL
-            SELECT context_id, type, 0, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAILED'),
-                count(*) FILTER (WHERE state = 'UNRESOLVED'), count(*) FILTER (WHERE state = 'CANCELLED'), sum(retries)
-            FROM ended GROUP BY 1, 2) x
-        GROUP BY context_id, type ORDER BY context_id, type
+            SELECT e.context_id, e.type, 0, count(*) FILTER (WHERE e.state = 'DONE'), count(*) FILTER (WHERE e.state = 'FAILED'),
+                count(*) FILTER (WHERE e.state = 'UNRESOLVED'), count(*) FILTER (WHERE e.state = 'CANCELLED'), sum(e.retries)
+            FROM ends e GROUP BY 1, 2
+            UNION ALL
+            SELECT * FROM jsonb_to_recordset(before->'counts') b(context_id int, type text, accepted bigint, done bigint, failed bigint,
+                unresolved bigint, cancelled bigint, retries bigint)) x
+        GROUP BY 1, 2
+    ), times AS (
+        SELECT x.context_id, x.type, x.state, x.bucket, sum(x.n) AS n, max(x.most) AS most
+        FROM (SELECT s.context_id, s.type, s.state, least(127, ceil(4 * ln(greatest(s.ms, 1)) / ln(2::float8))::int) AS bucket, count(*) AS n, max(s.ms) AS most
+                FROM (SELECT e.context_id, e.type, s.state, greatest(extract(epoch FROM s.till - s.since)::float8 * 1000, 0) AS ms
+                    FROM ends e CROSS JOIN LATERAL (VALUES ('WAITING', e.created_at, e.started_at), ('DISPATCHING', e.started_at, coalesce(e.submitted_at, e.done_at)),
+                        ('REVISION', e.submitted_at, e.done_at), ('', e.created_at, e.done_at)) s(state, since, till)
+                    WHERE s.since IS NOT NULL AND s.till IS NOT NULL) s
+                GROUP BY 1, 2, 3, 4
+            UNION ALL
+            SELECT * FROM jsonb_to_recordset(before->'times') b(context_id int, type text, state text, bucket int, n bigint, most float8)) x
+        GROUP BY 1, 2, 3, 4
+    ), failures AS (
+        SELECT x.context_id, x.type, x.error_class, x.error_code, sum(x.n) AS n, min(x.first_at) AS first_at, max(x.last_at) AS last_at,
+            (array_agg(x.sample_id ORDER BY x.last_at DESC))[1] AS sample_id
+        FROM (SELECT e.context_id, e.type, e.error_class, e.error_code, count(*) AS n, min(e.done_at) AS first_at, max(e.done_at) AS last_at,
+                (array_agg(postern.public_id(e.queue_id, e.seq, e.day, e.epoch) ORDER BY e.done_at DESC, e.queue_id, e.seq))[1] AS sample_id
+                FROM ends e WHERE e.state <> 'DONE' GROUP BY 1, 2, 3, 4
+            UNION ALL
+            SELECT * FROM jsonb_to_recordset(before->'failures') b(context_id int, type text, error_class text, error_code text, n bigint,
+                first_at timestamptz, last_at timestamptz, sample_id uuid)) x
+        GROUP BY 1, 2, 3, 4
+    ), senders AS (
+        SELECT x.context_id, x.sender_id, sum(x.n) AS n, sum(x.failed) AS failed, sum(x.busy) AS busy
+        FROM (SELECT e.context_id, e.sender_id, count(*) AS n, count(*) FILTER (WHERE e.state <> 'DONE') AS failed,
+                coalesce(sum(e.done_at - greatest(e.started_at, hour)), '0') AS busy
+                FROM ends e WHERE e.sender_id IS NOT NULL GROUP BY 1, 2
+            UNION ALL
+            SELECT * FROM jsonb_to_recordset(before->'senders') b(context_id int, sender_id int, n bigint, failed bigint, busy interval)) x
+        GROUP BY 1, 2
+    )
+    SELECT jsonb_build_object('counts', coalesce((SELECT jsonb_agg(x) FROM counts x), '[]'), 'times', coalesce((SELECT jsonb_agg(x) FROM times x), '[]'),
+        'failures', coalesce((SELECT jsonb_agg(x) FROM failures x), '[]'), 'senders', coalesce((SELECT jsonb_agg(x) FROM senders x), '[]')) INTO total;
+END $$;
+-- +goose StatementEnd
+
+-- Writes an hour's sum, which holds everything that had been committed at as_of, and what reading it took. Of two at once
+-- the second waits for the first one's row in rolled; a sum that was begun before the one that is there is left out.
+-- Whole hours only, of which the last is asked for again a while after its end, since what is committed late carries the
+-- time of its decision.
+-- +goose StatementBegin
+CREATE FUNCTION postern.roll_up(of_hour timestamptz, as_of timestamptz, took interval, total jsonb) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO postern.rolled AS r (hour, as_of, took) VALUES (of_hour, roll_up.as_of, roll_up.took)
+        ON CONFLICT ON CONSTRAINT one_rolling_per_hour DO UPDATE SET as_of = excluded.as_of, took = excluded.took WHERE r.as_of <= excluded.as_of;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO postern.rollup AS r (context_id, hour, type, accepted, done, failed, unresolved, cancelled, retries, as_of)
+        SELECT x.context_id, of_hour, x.type, x.accepted, x.done, x.failed, x.unresolved, x.cancelled, x.retries, roll_up.as_of
+        FROM jsonb_to_recordset(total->'counts') x(context_id int, type text, accepted bigint, done bigint, failed bigint, unresolved bigint,
+            cancelled bigint, retries bigint)
         ON CONFLICT ON CONSTRAINT one_rollup_per_hour DO UPDATE SET accepted = excluded.accepted, done = excluded.done, failed = excluded.failed,
-            unresolved = excluded.unresolved, cancelled = excluded.cancelled, retries = excluded.retries, as_of = excluded.as_of
-    ), spans AS (
-        SELECT e.context_id, e.type, s.state, greatest(extract(epoch FROM s.till - s.since)::float8 * 1000, 0) AS ms
-        FROM ended e CROSS JOIN LATERAL (VALUES ('WAITING', e.created_at, e.started_at), ('DISPATCHING', e.started_at, coalesce(e.submitted_at, e.done_at)),
-            ('REVISION', e.submitted_at, e.done_at), ('', e.created_at, e.done_at)) s (state, since, till)
-        WHERE s.since IS NOT NULL AND s.till IS NOT NULL
-    ), bucketed AS (
-        SELECT context_id, coalesce(type, '') AS type, state, least(127, ceil(4 * ln(greatest(ms, 1)) / ln(2::float8))::int) AS bucket, count(*) AS n, max(ms) AS most
-        FROM spans GROUP BY GROUPING SETS ((1, spans.type, 3, 4), (1, 3, 4))
+            unresolved = excluded.unresolved, cancelled = excluded.cancelled, retries = excluded.retries, as_of = excluded.as_of;
+    WITH bucketed AS (
+        SELECT context_id, coalesce(type, '') AS type, state, bucket, sum(n) AS n, max(most) AS most
+        FROM jsonb_to_recordset(total->'times') x(context_id int, type text, state text, bucket int, n bigint, most float8)
+        GROUP BY GROUPING SETS ((1, x.type, 3, 4), (1, 3, 4))
     ), summed AS (
         SELECT context_id, type, state, bucket, n, sum(n) OVER (PARTITION BY context_id, type, state ORDER BY bucket) AS upto,
             sum(n) OVER (PARTITION BY context_id, type, state) AS total, max(most) OVER (PARTITION BY context_id, type, state) AS most
         FROM (SELECT context_id, type, state, bucket, sum(n) AS n, max(most) AS most FROM bucketed GROUP BY 1, 2, 3, 4) b
-    ), times AS (
-        INSERT INTO postern.rollup_time AS r (context_id, hour, type, state, n, p50, p95, most, buckets, as_of)
-        SELECT context_id, $1, type, state, max(total),
+    )
+    INSERT INTO postern.rollup_time AS r (context_id, hour, type, state, n, p50, p95, most, buckets, as_of)
+        SELECT context_id, of_hour, type, state, max(total),
             make_interval(secs => least(power(2, min(bucket) FILTER (WHERE upto >= total * 0.50) / 4.0::float8), max(most)) / 1000),
             make_interval(secs => least(power(2, min(bucket) FILTER (WHERE upto >= total * 0.95) / 4.0::float8), max(most)) / 1000),
             make_interval(secs => max(most) / 1000),
-            ARRAY(SELECT coalesce(sum(z.n), 0)::bigint FROM generate_series(0, 127) g LEFT JOIN summed z
-                ON z.bucket = g AND (z.context_id, z.type, z.state) = (summed.context_id, summed.type, summed.state) GROUP BY g ORDER BY g),
-            clock_timestamp()
-        FROM summed GROUP BY context_id, type, state ORDER BY context_id, type, state
+            (SELECT array_agg(coalesce(z.n, 0) ORDER BY g) FROM generate_series(0, 127) g
+                LEFT JOIN unnest(array_agg(bucket), array_agg(n)) z(bucket, n) ON z.bucket = g),
+            roll_up.as_of
+        FROM summed GROUP BY context_id, type, state
         ON CONFLICT ON CONSTRAINT one_rollup_of_times DO UPDATE SET n = excluded.n, p50 = excluded.p50, p95 = excluded.p95, most = excluded.most,
-            buckets = excluded.buckets, as_of = excluded.as_of
-    ), failures AS (
-        INSERT INTO postern.rollup_failure AS r (context_id, hour, type, error_class, error_code, n, first_at, last_at, sample_id, as_of)
-        SELECT context_id, $1, type, coalesce(error_class, ''), coalesce(error_code, ''), count(*), min(done_at), max(done_at),
-            (array_agg(postern.public_id(queue_id, seq, day, epoch) ORDER BY done_at DESC))[1], clock_timestamp()
-        FROM ended WHERE state <> 'DONE' GROUP BY 1, 3, 4, 5 ORDER BY 1, 3, 4, 5
+            buckets = excluded.buckets, as_of = excluded.as_of;
+    INSERT INTO postern.rollup_failure AS r (context_id, hour, type, error_class, error_code, n, first_at, last_at, sample_id, as_of)
+        SELECT x.context_id, of_hour, x.type, x.error_class, x.error_code, x.n, x.first_at, x.last_at, x.sample_id, roll_up.as_of
+        FROM jsonb_to_recordset(total->'failures') x(context_id int, type text, error_class text, error_code text, n bigint,
+            first_at timestamptz, last_at timestamptz, sample_id uuid)
         ON CONFLICT ON CONSTRAINT one_rollup_of_failures DO UPDATE SET n = excluded.n, first_at = excluded.first_at, last_at = excluded.last_at,
-            sample_id = excluded.sample_id, as_of = excluded.as_of
-    ), senders AS (
-        INSERT INTO postern.rollup_sender AS r (context_id, hour, sender_id, n, failed, busy, as_of)
-        SELECT context_id, $1, sender_id, count(*), count(*) FILTER (WHERE state <> 'DONE'),
-            coalesce(sum(done_at - greatest(started_at, $1)), '0'), clock_timestamp()
-        FROM ended WHERE sender_id IS NOT NULL GROUP BY 1, 3 ORDER BY 1, 3
-        ON CONFLICT ON CONSTRAINT one_rollup_per_sender DO UPDATE SET n = excluded.n, failed = excluded.failed, busy = excluded.busy, as_of = excluded.as_of
-    )
-    SELECT count(*) FROM ended
-$$;
+            sample_id = excluded.sample_id, as_of = excluded.as_of;
+    INSERT INTO postern.rollup_sender AS r (context_id, hour, sender_id, n, failed, busy, as_of)
+        SELECT x.context_id, of_hour, x.sender_id, x.n, x.failed, x.busy, roll_up.as_of
+        FROM jsonb_to_recordset(total->'senders') x(context_id int, sender_id int, n bigint, failed bigint, busy interval)
+        ON CONFLICT ON CONSTRAINT one_rollup_per_sender DO UPDATE SET n = excluded.n, failed = excluded.failed, busy = excluded.busy, as_of = excluded.as_of;
+END $$;
 -- +goose StatementEnd
 
 -- Every attempt that has ended, the last one of what ended included.
@@ -463,6 +525,7 @@ DROP FUNCTION postern.drop_day;
 DROP FUNCTION postern.day_held_by;
 DROP TABLE postern.retained;
 DROP FUNCTION postern.roll_up;
+DROP FUNCTION postern.roll_on;
 DROP TABLE postern.stuck;
 DROP TABLE postern.node_load;
 DROP TABLE postern.rollup_delivery;

@@ -63,3 +63,10 @@ func (s *Store) FromFronts(on bool) {
 		s.fronts.next = s.fronts.next.Add(time.Hour)
 	}
 }
+
+// RollHour rolls up one hour at a pace of one's own; Unhurried is the one that it has.
+func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace func(context.Context, int, time.Duration) (int, error)) error {
+	return s.rollHour(ctx, hour, atOnce, pace)
+}
+
+var Unhurried = unhurried

@@ -11,9 +11,9 @@ import (
 )
 
 // lines reads a query of one text column.
-func (w *world) lines(sql string) (list []string) {
+func (w *world) lines(sql string, args ...any) (list []string) {
 	w.t.Helper()
-	rows, err := w.s.Pool().Query(w.ctx, sql)
+	rows, err := w.s.Pool().Query(w.ctx, sql, args...)
 	w.must(err)
 	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)

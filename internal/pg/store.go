@@ -39,6 +39,7 @@ type Store struct {
 
 	clock     atomic.Pointer[clock]
 	moving    sync.Mutex                  // held while the clock is moved
+	rolling   sync.Mutex                  // held while figures by the hour are written
 	rippling  atomic.Bool                 // an end has not reached all its dependents
 	lately    atomic.Pointer[[]*openLane] // had work when it last claimed, and need nothing but room
 	fronts    fronts
