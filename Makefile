@@ -10,7 +10,7 @@ TESTFLAGS ?=
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z/-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
 
 # Not by `go run`, which makes a failure of Ctrl-C. On a terminal it is a job of its own: Ctrl-C is for it alone, and
 # make, which would die of it, ends well.
@@ -33,7 +33,7 @@ test-large: ## the reports at ten million transactions: writes sql/report/large.
 
 .PHONY: contract
 contract: ## render api/openapi.yaml from the routes, and api/client from it: after every change of an endpoint
-	$(GO) test ./internal/httpapi -run TestTheCommittedContract -count=1 -update
+	$(GO) test ./internal/httpapi -run 'TestTheCommittedContract|TestNothingOfTheSurfaceIsGone' -count=1 -update
 	$(GO) tool -modfile=internal/tools/go.mod oapi-codegen -config internal/tools/client/config.yaml -o api/client/client.gen.go api/openapi.yaml
 
 .PHONY: generate
@@ -50,9 +50,14 @@ verify: ## that what is derived is up to date, and that modules are what go.sum 
 	git diff --exit-code -- api internal cmd testdata
 
 .PHONY: lint
-lint: ## golangci-lint, if it is installed
+lint: lint/contract ## the contract, and the code by golangci-lint, if it is installed
 	@command -v golangci-lint >/dev/null || { echo 'golangci-lint is not installed: https://golangci-lint.run/docs/welcome/install'; exit 1; }
 	golangci-lint run
+
+.PHONY: lint/contract
+lint/contract: ## api/openapi.yaml by Spectral, from npm as its lockfile says
+	cd internal/tools && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	cd internal/tools && node_modules/.bin/spectral lint ../../api/openapi.yaml --ruleset spectral.yaml --fail-severity warn
 
 .PHONY: bench
 bench: ## load, every run checked: ARGS="fifo-1000x10 --runs 9", or --list

@@ -26,6 +26,7 @@ var floors = map[string]struct {
 	"internal/twin":    {0, "planted bugs behind build tags; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
 	"testdata":         {0, "the samples of the demo: data in files"},
+	"api/examples":     {0, "requests with their answers: data in files, which the contract shows and tests play"},
 	"api/client":       {0, "public and generated: imports nothing of internal"},
 	"api/outbox":       {0, "public, for the application's own transaction: imports nothing of internal"},
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},

@@ -31,6 +31,12 @@ CREATE TABLE postern.dispatcher (
     CONSTRAINT one_dispatcher_per_type UNIQUE (context_id, type)
 ) WITH (fillfactor = 50);
 
+-- What the calls of its worker are signed with: a table of its own, so that who reads settings does not read it.
+CREATE TABLE postern.dispatcher_secret (
+    dispatcher_id int CONSTRAINT one_secret_per_dispatcher PRIMARY KEY,
+    secret        bytea NOT NULL
+);
+
 CREATE TABLE postern.sender (
     sender_id     int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id    int NOT NULL,
@@ -77,5 +83,6 @@ INSERT INTO postern.lane (kind) VALUES ('resume');
 -- +goose Down
 DROP TABLE postern.lane;
 DROP TABLE postern.sender;
+DROP TABLE postern.dispatcher_secret;
 DROP TABLE postern.dispatcher;
 DROP TABLE postern.pool;

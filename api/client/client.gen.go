@@ -1195,6 +1195,12 @@ type DispatcherSettings struct {
 	Replaceable *bool          `json:"replaceable,omitempty"`
 	Retry       *RetrySettings `json:"retry,omitempty"`
 
+	// Schema JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// Secret Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed.
+	Secret *string `json:"secret,omitempty"`
+
 	// Slots Calls in flight per node, for types without pool.
 	Slots    *int64           `json:"slots,omitempty"`
 	Timeouts *TimeoutSettings `json:"timeouts,omitempty"`
@@ -1236,6 +1242,15 @@ type DispatcherView struct {
 	// Replaceable A retry may replace what is in the pool.
 	Replaceable *bool          `json:"replaceable,omitempty"`
 	Retry       *RetrySettings `json:"retry,omitempty"`
+
+	// Schema JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// Secret Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed.
+	Secret *string `json:"secret,omitempty"`
+
+	// Signed it has a secret, with which what its worker is sent is signed
+	Signed bool `json:"signed"`
 
 	// Slots Calls in flight per node, for types without pool.
 	Slots    *int64           `json:"slots,omitempty"`
@@ -1623,6 +1638,7 @@ type Limits struct {
 	JSONDepth        int64 `json:"json_depth"`
 	PageExamined     int64 `json:"page_examined"`
 	PageItems        int64 `json:"page_items"`
+	RequestsASecond  int64 `json:"requests_a_second"`
 	Streams          int64 `json:"streams"`
 	Tags             int64 `json:"tags"`
 	TicksASecond     int64 `json:"ticks_a_second"`

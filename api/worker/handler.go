@@ -33,7 +33,7 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 		say(out, http.StatusNotFound, fail(ClassRejected, "unknown_type", "this worker has no handler for "+strconv.Quote(typ)))
 		return
 	}
-	c, in, ok := w.read(out, r, typ)
+	c, in, ok := w.read(out, r, "dispatch", typ)
 	if !ok {
 		return
 	}
@@ -82,7 +82,7 @@ func (w *Worker) postHook(out http.ResponseWriter, r *http.Request, verb string)
 		say(out, http.StatusNotFound, fail(ClassRejected, "no_hook", "this worker has no "+verb+" for "+strconv.Quote(typ)))
 		return
 	}
-	c, in, ok := w.read(out, r, typ)
+	c, in, ok := w.read(out, r, verb, typ)
 	if !ok {
 		return
 	}
@@ -102,7 +102,7 @@ func (w *Worker) postHook(out http.ResponseWriter, r *http.Request, verb string)
 
 func (w *Worker) postStatus(out http.ResponseWriter, r *http.Request) {
 	var q struct{ Token, Hash string }
-	if !readJSON(out, r, &q) {
+	if !w.readJSON(out, r, "status/"+r.PathValue("type"), &q) {
 		return
 	}
 	var s Status
@@ -124,7 +124,7 @@ func (w *Worker) postStatus(out http.ResponseWriter, r *http.Request) {
 
 func (w *Worker) postBatch(out http.ResponseWriter, r *http.Request) {
 	var q struct{ Hashes []string }
-	if !readJSON(out, r, &q) {
+	if !w.readJSON(out, r, "status:batch", &q) {
 		return
 	}
 	if w.options.Status == nil {
@@ -174,8 +174,8 @@ func (w *Worker) getHealth(out http.ResponseWriter, r *http.Request) {
 }
 
 // read reads the body of a dispatch or hook; false: it was answered 4xx.
-func (w *Worker) read(out http.ResponseWriter, r *http.Request, typ string) (c wire, in Info, ok bool) {
-	if !readJSON(out, r, &c) {
+func (w *Worker) read(out http.ResponseWriter, r *http.Request, verb, typ string) (c wire, in Info, ok bool) {
+	if !w.readJSON(out, r, verb+"/"+typ, &c) {
 		return c, in, false
 	}
 	in = c.info(typ, r.Header)
@@ -189,7 +189,9 @@ func (w *Worker) read(out http.ResponseWriter, r *http.Request, typ string) (c w
 	return c, in, true
 }
 
-func readJSON(out http.ResponseWriter, r *http.Request, into any) bool {
+// readJSON reads a body, and believes it if it is signed as this worker wants it; false: it was answered. What is not
+// believed is blocked: nothing was done, and once both ends have one secret it goes out.
+func (w *Worker) readJSON(out http.ResponseWriter, r *http.Request, below string, into any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(out, r.Body, most))
 	var large *http.MaxBytesError
 	switch {
@@ -198,6 +200,12 @@ func readJSON(out http.ResponseWriter, r *http.Request, into any) bool {
 		return false
 	case err != nil:
 		panic(http.ErrAbortHandler) // the caller broke off
+	}
+	if err := w.signed(r.Header, below, body); err != nil {
+		w.counters.count("unsigned", "")
+		w.log.Warn("a call was not believed", "call", below, "why", err)
+		say(out, http.StatusUnauthorized, fail(ClassBlocked, "bad_signature", err.Error()))
+		return false
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		say(out, http.StatusBadRequest, fail(ClassRejected, "bad_request", "the body is not understood: "+err.Error()))

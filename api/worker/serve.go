@@ -25,6 +25,9 @@ func (w *Worker) Run(ctx context.Context, address string) error {
 // contexts of those that go on, and closes the store if it can be closed. What was cut off stays known as
 // begun.
 func (w *Worker) Serve(ctx context.Context, l net.Listener) error {
+	if w.bad != nil {
+		return errors.Join(w.bad, l.Close())
+	}
 	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
 	stopped := make(chan error, 1)
 	served := make(chan struct{})

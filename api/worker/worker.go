@@ -19,6 +19,9 @@ type Options struct {
 	// only answer after tokens, and Sent is of no use. An error means "could not ask": it is asked again.
 	Status func(context.Context, Question) (Status, error)
 
+	// Secret is that of the dispatcher (whsec_...): calls that are not signed with it are refused. "": all are believed.
+	Secret string
+
 	Health func(context.Context) error // asked by GET /health; nil: always well
 	Log    *slog.Logger                // nil: the default one
 	Grace  time.Duration               // how long calls may go on when the worker stops; 0: 30 s
@@ -34,6 +37,8 @@ type Worker struct {
 	hooks      map[string]hook // by verb and type: on-success/T
 	maxRetries map[string]int
 	counters   counters
+	key        []byte // of Options.Secret
+	bad        error  // why it is none: nothing is believed
 
 	hard context.Context // ends when calls are to be cut off
 	stop context.CancelFunc
@@ -54,6 +59,7 @@ func New(o Options) *Worker {
 	if w.log == nil {
 		w.log = slog.Default()
 	}
+	w.key, w.bad = keyOf(o.Secret)
 	w.hard, w.stop = context.WithCancel(context.Background())
 	return w
 }

@@ -109,9 +109,22 @@ func TestTheQuickStartWorksAsItIsWritten(t *testing.T) {
 func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	worker := example(t, "worker")
-	first, second := freeAddress(t), freeAddress(t)
-	said := play(t, "worker.md", installation(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second)
-	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`)
+	first, second, third := freeAddress(t), freeAddress(t), freeAddress(t)
+	said := play(t, "worker.md", installation(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second, "127.0.0.1:9103", third)
+	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`, `"uid":"pay-ada-2"`, "\n401\n", `"signature"`, "/cents: ")
+	page, err := os.ReadFile("../../docs/worker.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("../../examples/worker/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(page), "```go\n")
+	code, _, _ = strings.Cut(code, "```")
+	if code = "\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t"); !strings.Contains(string(program), code) {
+		t.Errorf("docs/worker.md shows Go that examples/worker does not have:\n%s", code)
+	}
 }
 
 func TestThePageAboutOperationWorksAsItIsWritten(t *testing.T) {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +14,7 @@ import (
 )
 
 func verifyWorkerCommand() *cobra.Command {
-	var data string
+	var data, secret string
 	o := verifyworker.Options{}
 	cmd := &cobra.Command{
 		Use:   "verify-worker URL",
@@ -33,6 +36,9 @@ func verifyWorkerCommand() *cobra.Command {
 				return err
 			}
 			o.URL, o.Data = args[0], json.RawMessage(data)
+			if o.Secret, err = readSecret(secret); err != nil {
+				return usage(cmd, err)
+			}
 			r, err := verifyworker.Run(cmd.Context(), o)
 			switch {
 			case fault.KindOf(err) == fault.Invalid:
@@ -55,9 +61,26 @@ func verifyWorkerCommand() *cobra.Command {
 	f.StringVar(&o.Type, "type", "VERIFY", "type of the transactions: one that the worker takes")
 	f.StringVar(&data, "data", "{}", "their data, as JSON: what the worker accepts")
 	f.StringVar(&o.Account, "account", "", "account of their sender (none)")
+	f.StringVar(&secret, "secret-file", "", "file with the secret of the dispatcher (whsec_...), if it has one")
 	f.DurationVar(&o.Timeout, "timeout", 0, "of a call (30s)")
 	f.DurationVar(&o.Wait, "wait", 0, "for inclusion, and for a worker that is blocked (10s)")
 	return cmd
+}
+
+// readSecret reads a secret from its file, nil without one.
+func readSecret(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the secret cannot be read: %w", err)
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(b)), "whsec_"))
+	if err != nil || len(key) < 24 {
+		return nil, fmt.Errorf("%s: want whsec_ and the base64 of 24 to 64 bytes", file)
+	}
+	return key, nil
 }
 
 // printReport writes the report for people: one line a check, then what the failures would cost.

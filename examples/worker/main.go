@@ -30,7 +30,7 @@ func main() {
 		log.Fatal(err)
 	}
 	var b bank
-	w := worker.New(worker.Options{Store: store, Status: b.status})
+	w := worker.New(worker.Options{Store: store, Status: b.status, Secret: os.Getenv("WORKER_SECRET")})
 
 	worker.Handle(w, "PAY", func(ctx context.Context, c worker.Call[payment]) (worker.Answer, error) {
 		if c.Data.Cents < 0 {

@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 			return nil, err
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch}, PublicKey: cfg.SigningKey.Public(),
+			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch, Requests: int(cfg.Rate)}, PublicKey: cfg.SigningKey.Public(),
 			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
@@ -134,12 +134,12 @@ func urlOf(l net.Listener) string {
 // checks lists what readiness depends on: the process is neither starting nor stopping, the database
 // answers, and the sequencer, if there is one, can dispatch.
 func (a *App) checks(ctx context.Context) []httpapi.Check {
-	list := []httpapi.Check{{Name: "running", OK: a.ready.Load()}, {Name: "database", OK: true}}
+	list := []httpapi.Check{{Name: "running", OK: a.ready.Load()}}
 	if !list[0].OK {
 		list[0].Detail = "the process is starting or stopping"
 	}
-	if err := a.store.Pool().Ping(ctx); err != nil {
-		list[1].OK, list[1].Detail = false, "the database does not answer"
+	for _, r := range a.store.Ready(ctx) {
+		list = append(list, httpapi.Check{Name: r.Name, OK: r.Detail == "", Detail: r.Detail})
 	}
 	if a.engine != nil {
 		for _, c := range a.engine.Checks(ctx) {

@@ -28,6 +28,8 @@ type Config struct {
 	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
+	Rate Rate `env:"POSTERN_RATE" envDefault:"off" group:"http" help:"requests a second that one key may make of this process, or off"`
+
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
 
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`

@@ -51,6 +51,7 @@ type API struct {
 	waits   *hub
 	news    *news
 	ticks   *pace
+	paces   *pace // of requests; nil: nobody is held back
 	keys    cache[pg.UsedKey]
 	actors  cache[principal]
 	issuers issuers
@@ -80,6 +81,9 @@ func New(c Config) *API {
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.ticks = newPace(c.Limits.Ticks)
+	if c.Limits.Requests > 0 {
+		a.paces = newPace(c.Limits.Requests)
+	}
 	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })

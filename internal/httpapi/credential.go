@@ -150,6 +150,10 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		s := scopeOf(r.Context())
 		switch {
 		case who != nil:
+			if err := a.often(who); err != nil {
+				a.refuse(w, r, err)
+				return
+			}
 		case a.Auth == "none":
 			who = a.developer()
 		case !open[r.URL.Path]:
@@ -161,6 +165,17 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// often refuses who asks more often than this process lets one: 429 rate_limited.
+func (a *API) often(who *principal) error {
+	if a.paces == nil {
+		return nil
+	}
+	if wait := a.paces.take(who.actor, time.Now()); wait > 0 {
+		return fault.New(fault.Retry, "rate_limited", "%q asks more than %d times a second", fault.Clip(who.actor), a.Limits.Requests).After(wait)
+	}
+	return nil
 }
 
 // developer is everybody in development mode: an admin of system.

@@ -37,7 +37,7 @@ func (a *API) checkDispatcher(ctx context.Context, in *checkInput) (*checkOutput
 	out.Body.OK, out.Body.WorkerURL = true, d.WorkerURL
 	probes := []remote.Probe{{Check: "health", State: "ok", Found: "it is built in"}}
 	if !strings.HasPrefix(d.WorkerURL, "noop:") {
-		probes = a.Tools.Probes(ctx, d.WorkerURL, d.Type)
+		probes = a.Tools.Probes(remote.Signed(ctx, d.Secret), d.WorkerURL, d.Type)
 	}
 	for _, p := range probes {
 		out.Body.OK = out.Body.OK && p.State != "bad"

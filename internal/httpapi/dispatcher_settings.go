@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/url"
 	"regexp"
@@ -26,6 +27,8 @@ type DispatcherSettings struct {
 	Inclusion   *inclusionSettings `json:"inclusion,omitempty"`
 	Idempotent  *bool              `json:"idempotent,omitempty" doc:"The same token may be sent again unasked."`
 	Replaceable *bool              `json:"replaceable,omitempty" doc:"A retry may replace what is in the pool."`
+	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
+	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
 
 	Capabilities []string `json:"capabilities,omitempty" enum:"atomic" maxItems:"8" uniqueItems:"true" doc:"What its worker promises besides. atomic: data that is a list of messages is executed all or not at all."`
 }
@@ -59,8 +62,8 @@ type inclusionSettings struct {
 }
 
 // settingsOf reads settings, already validated against their schema, over the defaults.
-func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
-	d := outbox.DefaultDispatcher()
+func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
+	d = outbox.DefaultDispatcher()
 	switch typ { // those of the leader are built in (S1.5, S1.12)
 	case leader.TypeTool:
 		d = pg.ToolDispatcher()
@@ -74,10 +77,32 @@ func settingsOf(typ string, raw []byte) (outbox.Dispatcher, error) {
 		return d, err
 	}
 	d.Type = typ
+	if string(d.Schema) == "null" {
+		d.Schema = nil
+	}
+	if d.Secret, err = secretOf(raw); err != nil {
+		return d, err
+	}
 	if typ == leader.TypeTool && (d.WorkerURL != leader.ToolURL || d.Pool != "" || d.Retry.MaxRetries == nil || *d.Retry.MaxRetries != 0) {
 		return d, fault.At("/worker_url", "%s is built in: want worker_url %q, no pool, and max_retries 0, since its events have their own", typ, leader.ToolURL)
 	}
 	return d, checkDispatcher(&d)
+}
+
+// secretOf reads the secret in settings: nil where they say nothing of it, empty where it is taken away.
+func secretOf(raw []byte) ([]byte, error) {
+	var s struct{ Secret *string }
+	if err := json.Unmarshal(raw, &s); err != nil || s.Secret == nil {
+		return nil, nil // other words are wrong in it, or none is there
+	}
+	if *s.Secret == "" {
+		return []byte{}, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(*s.Secret, "whsec_"))
+	if err != nil || len(key) < 24 || len(key) > 64 {
+		return nil, fault.At("/secret", "secret: want whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+	}
+	return key, nil
 }
 
 var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+)$`)
@@ -89,6 +114,11 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 	}
 	if d.Exclusive != "" && !exclusivePattern.MatchString(d.Exclusive) || len(d.Exclusive) > 200 {
 		return fault.At("/exclusive", "exclusive %q: want none, type, or field: with a JSON pointer, such as field:/zkAppAddress", fault.Clip(d.Exclusive))
+	}
+	if len(d.Schema) > 0 {
+		if _, err := leader.NewSchema("/schema", d.Schema); err != nil {
+			return err
+		}
 	}
 	for _, c := range []struct {
 		pointer    string

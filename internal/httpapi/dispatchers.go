@@ -16,6 +16,7 @@ type dispatcherView struct {
 	Paused    bool      `json:"paused"`
 	Draining  bool      `json:"draining" doc:"it accepts nothing more"`
 	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
+	Signed    bool      `json:"signed" doc:"it has a secret, with which what its worker is sent is signed"`
 	Warnings  []string  `json:"warnings"`
 	Version   int64     `json:"version"`
 	CreatedAt time.Time `json:"created_at"`
@@ -29,7 +30,7 @@ type gateView struct {
 }
 
 func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
-	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
+	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Signed: len(d.Secret) > 0, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
 	b, err := json.Marshal(d.Dispatcher)
 	if err == nil {
 		err = json.Unmarshal(b, &v.DispatcherSettings)
@@ -86,6 +87,7 @@ func (a *API) listDispatchers(ctx context.Context, in *namedPage) (*dispatchersO
 		if err != nil {
 			return nil, err
 		}
+		v.Schema = nil
 		out.Body.Items = append(out.Body.Items, v)
 	}
 	return out, nil
@@ -157,6 +159,11 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*d
 	}
 	if err := a.decode(raw, &DispatcherSettings{}, "DispatcherSettings"); err != nil {
 		return nil, err
+	}
+	if s, ok := parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil { // null takes away, as in any patch
+		if raw, err = merged(json.RawMessage(raw), []byte(`{"secret": ""}`)); err != nil {
+			return nil, err
+		}
 	}
 	return a.writeDispatcher(ctx, d.Type, raw, d.Version)
 }

@@ -119,7 +119,7 @@ func (g *drawer) world() {
 		"/actors id": actors, "/api-keys id": keys, "/contexts name": {"shop", "new"}, "actor": actors, "admins": actors, "executors": actors, "readers": actors, "Postern-Context": {"default", "shop"},
 		"roles": {"admin", "executor", "reader"}, "overlap": {"1h"}, "/processors name": {"main"}, "/processors id": {"1", "2", "3", "4"},
 		"label": {"open"}, "owner": {"dev"}, "tick_interval": {"0s"}, "/tools fqn": {"xyz.labs.add@1"}, "timeout": {"10s"}, "ttl": {"5m"}, "check_every": {"30s"}, "max_answer": {"2048"},
-		"/channels name": {"between", "cap-9"}, "/events id": events, "/sources name": {"app"}, "source": {"app"}, "retry_interval": {"5s"}, "stale_after": {"5m"}, "sweep_interval": {"30s"}}
+		"/channels name": {"between", "cap-9"}, "/events id": events, "/sources name": {"app"}, "source": {"app"}, "secret": {"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}, "retry_interval": {"5s"}, "stale_after": {"5m"}, "sweep_interval": {"30s"}}
 }
 
 // odd are texts that nobody should send.

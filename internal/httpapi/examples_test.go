@@ -1,38 +1,20 @@
 package httpapi_test
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
-)
 
-// example is a request and what is shown of its answer.
-type example struct {
-	Does, Method, Path string
-	Headers            map[string]string
-	Body               json.RawMessage
-	Status             int
-	Answer             any
-}
+	"github.com/postern-dev/postern/api/examples"
+)
 
 // The examples of the contract are played in their order, each file by itself: what they show is what is answered.
 func TestExamplesAreAnsweredAsTheySay(t *testing.T) {
 	d := newDoor(t)
 	d.node()
-	files, err := filepath.Glob("../../api/examples/*.json")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
+	all, err := examples.All()
+	if err != nil || len(all) < 2 {
+		t.Fatal(all, err)
 	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var list []example
-		if err := json.Unmarshal(text, &list); err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+	for _, list := range all {
 		for _, e := range list {
 			var headers []string
 			for k, v := range e.Headers {
@@ -40,7 +22,7 @@ func TestExamplesAreAnsweredAsTheySay(t *testing.T) {
 			}
 			a := d.call(e.Method, e.Path, string(e.Body), headers...)
 			if a.status != e.Status || e.Does == "" || e.Answer == nil || !shown(e.Answer, any(a.body)) {
-				t.Errorf("%s: %s: answered %d %s", filepath.Base(f), e.Does, a.status, a.raw)
+				t.Errorf("%s: answered %d %s", e.Does, a.status, a.raw)
 			}
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Check is one condition of readiness.
@@ -45,7 +43,9 @@ func (a *API) readyz(ctx context.Context, _ *struct{}) (*readyzOutput, error) {
 	if a.Ready != nil {
 		out.Body.Checks = a.Ready(ctx)
 	} else {
-		out.Body.Checks = []Check{databaseCheck(ctx, a.Store)}
+		for _, r := range a.Store.Ready(ctx) {
+			out.Body.Checks = append(out.Body.Checks, Check{Name: r.Name, OK: r.Detail == "", Detail: r.Detail})
+		}
 	}
 	serving := Check{Name: "serving", OK: !a.drained.Load()}
 	if !serving.OK {
@@ -60,14 +60,6 @@ func (a *API) readyz(ctx context.Context, _ *struct{}) (*readyzOutput, error) {
 		out.Status = http.StatusServiceUnavailable
 	}
 	return out, nil
-}
-
-// databaseCheck asks the database for the time.
-func databaseCheck(ctx context.Context, s *pg.Store) Check {
-	if _, err := s.Now(ctx); err != nil {
-		return Check{Name: "database", Detail: "the database does not answer"}
-	}
-	return Check{Name: "database", OK: true}
 }
 
 type limitsOutput struct{ Body Limits }

@@ -2,20 +2,21 @@ package httpapi
 
 // Limits are those that GET /limits shows. Zero means the default.
 type Limits struct {
-	Body     int64 `json:"body_bytes"`      // of one request
-	Batch    int64 `json:"batch_bytes"`     // of POST /transactions:batch
-	Items    int   `json:"batch_items"`     // of one batch
-	Data     int   `json:"data_bytes"`      // of the field data
-	Tags     int   `json:"tags"`            // of one transaction
-	Depth    int   `json:"json_depth"`      // of any body
-	Wait     int   `json:"wait_seconds"`    // of one request
-	Waits    int   `json:"waits"`           // at once, in this process
-	Streams  int   `json:"streams"`         // at once, in this process; feeds that wait included
-	Page     int   `json:"page_items"`      // of one list
-	Examined int   `json:"page_examined"`   // rows that one page may look at
-	BodyRead int   `json:"body_in_seconds"` // for the whole body to arrive
-	Ticks    int   `json:"ticks_a_second"`  // of processors, by one actor, in this process
-	Depends  int   `json:"depends_on"`      // of one transaction
+	Body     int64 `json:"body_bytes"`        // of one request
+	Batch    int64 `json:"batch_bytes"`       // of POST /transactions:batch
+	Items    int   `json:"batch_items"`       // of one batch
+	Data     int   `json:"data_bytes"`        // of the field data
+	Tags     int   `json:"tags"`              // of one transaction
+	Depth    int   `json:"json_depth"`        // of any body
+	Wait     int   `json:"wait_seconds"`      // of one request
+	Waits    int   `json:"waits"`             // at once, in this process
+	Streams  int   `json:"streams"`           // at once, in this process; feeds that wait included
+	Page     int   `json:"page_items"`        // of one list
+	Examined int   `json:"page_examined"`     // rows that one page may look at
+	BodyRead int   `json:"body_in_seconds"`   // for the whole body to arrive
+	Ticks    int   `json:"ticks_a_second"`    // of processors, by one actor, in this process
+	Depends  int   `json:"depends_on"`        // of one transaction
+	Requests int   `json:"requests_a_second"` // by one key or actor, in this process; 0: any number
 
 	Headers     int `json:"header_bytes"`       // of one request
 	HeadersRead int `json:"headers_in_seconds"` // for all of them to arrive

@@ -35,6 +35,12 @@ func (a *API) document() huma.Config {
 	}
 	c := huma.DefaultConfig("Postern", version)
 	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer."
+	c.Info.License = &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}
+	c.Info.Contact = &huma.Contact{Name: "Postern", URL: "https://github.com/postern-dev/postern"}
+	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:8080", Description: "postern dev, demo and serve, unless they are told to listen elsewhere"}}
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer",
+		Description: "An API key, " + KeyForm + ", or a token of an identity provider that the installation trusts. In development mode none is needed."}}
+	c.Security = []map[string][]string{{"bearer": {}}}
 	c.CreateHooks = nil
 	c.DocsPath, c.SchemasPath = "", ""
 	c.RejectUnknownQueryParameters = true
@@ -48,6 +54,7 @@ func (a *API) document() huma.Config {
 		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
 		{Name: "authorizations", Description: "Who may send batches of which shape."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
+		{Name: "nodes", Description: "The processes that dispatch."},
 		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
 		{Name: "service", Description: "The service itself."},
 	}

@@ -56,7 +56,7 @@ func put[I, O any](a *API, tag, path, id, summary string, h func(context.Context
 func patch[I, O any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*O, error)) {
 	op := operation(tag, http.MethodPatch, path, id, summary, nil)
 	op.Errors = append(op.Errors, 408, 409, 412, 413, 415)
-	if tag == "contexts" {
+	if path == "/contexts/{name}" {
 		op.Errors = append(op.Errors, 428)
 	}
 	register(a, op, h)

@@ -49,7 +49,7 @@ func types(s map[string]any) []string {
 func (c contract) misfit(at string, schema, v any) string {
 	s := c.schema(schema)
 	for key := range s {
-		if !slices.Contains([]string{"type", "properties", "required", "additionalProperties", "items", "enum", "pattern", "patternDescription", "minimum", "maximum", "exclusiveMinimum",
+		if !slices.Contains([]string{"type", "properties", "required", "additionalProperties", "items", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum",
 			"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems", "format", "oneOf", "description", "examples", "default", "contentEncoding",
 			"x-go-type", "x-go-type-skip-optional-pointer", "contentMediaType", "deprecated", "writeOnly", "readOnly", "title"}, key) {
 			return at + ": the test does not know the keyword " + key

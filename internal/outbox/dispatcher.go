@@ -57,6 +57,10 @@ type Dispatcher struct {
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
 	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
 	Capabilities []string `json:"capabilities,omitempty"`
+	// Schema is what data must fit, a JSON Schema of draft 2020-12; nil: anything.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// Secret signs what its worker is sent. Where a dispatcher is put, nil leaves the one that there is, and empty takes it away.
+	Secret []byte `json:"-"`
 }
 
 // Atomic says whether the worker executes a list of messages all or not at all.

@@ -88,6 +88,7 @@ type conf struct {
 	listeners atomic.Pointer[listeners]
 	lanes     sync.Map // laneKey -> int32; a lane never changes its id
 	shared    sync.Map // ids of lanes that are known to be no exclusive ones
+	schemas   sync.Map // ids of dispatchers -> *readSchema
 	resume    int32
 }
 

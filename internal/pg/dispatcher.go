@@ -20,8 +20,8 @@ type querier interface {
 // dispatchers reads dispatchers: of one context unless 0, of one type unless "".
 func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
 	rows, err := db.Query(ctx, `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
-			d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at
-		FROM postern.dispatcher d WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`, contextID, typ)
+			d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at, x.secret
+		FROM postern.dispatcher d LEFT JOIN postern.dispatcher_secret x USING (dispatcher_id) WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`, contextID, typ)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -30,16 +30,16 @@ func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, ty
 	for rows.Next() {
 		d := &Dispatcher{}
 		var typ string
-		var settings []byte
+		var settings, secret []byte
 		if err := rows.Scan(&d.ID, &d.ContextID, &typ, &settings, &d.PoolID, &d.Paused, &d.Draining, &d.Removed, &d.Failures, &d.GateUntil, &d.GateWhy,
-			&d.Version, &d.CreatedAt); err != nil {
+			&d.Version, &d.CreatedAt, &secret); err != nil {
 			return nil, err
 		}
 		d.Dispatcher = outbox.DefaultDispatcher()
 		if err := json.Unmarshal(settings, &d.Dispatcher); err != nil {
 			return nil, err
 		}
-		d.Type = typ
+		d.Type, d.Secret = typ, secret
 		list = append(list, d)
 	}
 	return list, known(rows.Err())
@@ -91,6 +91,13 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 			ON CONFLICT (context_id, type) DO UPDATE SET settings = excluded.settings, pool_id = excluded.pool_id, removed_at = NULL,
 				gate_until = NULL, gate_failures = 0, gate_reason = '', version = dispatcher.version + 1`,
 			by.Context, d.Type, string(settings), d.Pool)
+		if d.Secret != nil {
+			b.Queue(dropSecret, by.Context, d.Type)
+		}
+		if len(d.Secret) > 0 {
+			b.Queue(`INSERT INTO postern.dispatcher_secret (dispatcher_id, secret)
+				SELECT dispatcher_id, $3 FROM postern.dispatcher WHERE (context_id, type) = ($1, $2)`, by.Context, d.Type, d.Secret)
+		}
 		s.audit(b, by, "put", "/dispatchers/"+d.Type)
 		return t.commit(ctx, b)
 	})
@@ -99,6 +106,9 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 	}
 	return created, s.reconfigured(ctx)
 }
+
+const dropSecret = `DELETE FROM postern.dispatcher_secret x USING postern.dispatcher d
+	WHERE d.dispatcher_id = x.dispatcher_id AND (d.context_id, d.type) = ($1, $2)`
 
 // lockVersion locks the row that is to be replaced, if there is one, and compares its version with what
 // the client last saw.
@@ -172,6 +182,7 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1
 			WHERE context_id = $1 AND type = $2`, by.Context, typ)
+		b.Queue(dropSecret, by.Context, typ)
 		s.audit(b, by, "delete", "/dispatchers/"+typ)
 		return t.commit(ctx, b)
 	})

@@ -97,7 +97,9 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		if !first {
 			return t.rollback(ctx)
 		}
-		if err := in.decide(ctx, t); err != nil {
+		if _, misfits := in.fitting([]stagedRow{r}); len(misfits) > 0 {
+			in.out = misfits
+		} else if err := in.decide(ctx, t); err != nil {
 			return err
 		}
 		if len(in.again) > 0 {

@@ -1,6 +1,7 @@
 package pg_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func TestWhatIsRefusedInTheDrainEndsFailedAtTheEndOfItsQueue(t *testing.T) {
 		"queue_draining": func(w *world) {
 			_, err := w.s.DrainQueue(w.ctx, w.by, "q")
 			w.must(err)
+		},
+		"schema_mismatch": func(w *world) {
+			w.dispatcher("U", func(d *outbox.Dispatcher) { d.Schema = json.RawMessage(`{"required": ["never"]}`) })
 		},
 		"unknown_type": func(w *world) { w.must(w.s.RemoveDispatcher(w.ctx, w.by, "U", true)) },
 	}

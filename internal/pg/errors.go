@@ -37,6 +37,7 @@ var constraints = map[string]fault.Kind{
 	"one_pool_per_name":             fault.Conflict,
 	"after_failure_is_known":        fault.Invalid,
 	"one_dispatcher_per_type":       fault.Conflict,
+	"one_secret_per_dispatcher":     fault.Internal,
 	"one_sender_per_account":        fault.Conflict,
 	"one_queue_per_sender":          fault.Internal,
 	"one_lane_per_need":             fault.Internal,

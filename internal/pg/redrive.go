@@ -75,6 +75,9 @@ func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Red
 		sub.Queue = *change.Queue
 	}
 	if len(change.Data) > 0 {
+		if err := s.Fits(by.Context, old.Type, change.Data); err != nil {
+			return Accepted{}, err
+		}
 		sub.Data = change.Data
 	}
 	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t

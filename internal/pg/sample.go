@@ -30,8 +30,8 @@ type SenderCount struct {
 // sampleAtMost is how far rows are counted that may be many.
 const sampleAtMost = 100000
 
-// TakeSample reads it in one round trip. The counts over queues cost one scan of queue, from which idle
-// queues go after a day; none of it waits for a lock. What another database user does in a SQL transaction
+// TakeSample reads it in one round trip. The counts over queues cost two scans of queue, from which idle
+// queues go after a day, and one of ready; none of it waits for a lock. What another database user does in a SQL transaction
 // is seen only by members of pg_monitor.
 func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	v.Queues, v.Deliveries, v.Held, v.OldestHeads = map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]float64{}
@@ -39,6 +39,8 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		v.Queues[string(state)], v.OldestHeads[string(state)] = 0, 0
 	}
 	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	b.Queue(planByScan)
 	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
 			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
 		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.now()).Query(func(rows pgx.Rows) error {
@@ -82,6 +84,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&v.OldestSnapshot) })
 	s.sampleTrouble(b, &v.Trouble)
+	b.Queue("COMMIT")
 	err = s.pool.SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
 	return v, known(err)

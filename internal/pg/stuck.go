@@ -14,8 +14,9 @@ import (
 // what it is doing, whichever is more; the sample holds the oldest stuckMost.
 const stuckAfter, stuckMost = 10 * time.Minute, 200
 
-// planByScan lets what reads a table whole do so in the order of its pages, which our connections leave out.
-const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true)`
+// planByScan lets what reads tables whole do so in the order of their pages, and join them by hashes, which our
+// connections leave out: a million queues are compared with what is ready in a second, instead of never.
+const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true), set_config('work_mem', '64MB', true)`
 
 // SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of their blockers and a
 // lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs two scans of queue, from which idle

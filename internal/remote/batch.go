@@ -59,7 +59,7 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 		}
 		b = appendString(b, h)
 	}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status:batch", ""), body: append(b, "]}"...), timeout: askTimeout})
+	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status:batch", ""), below: "status:batch", body: append(b, "]}"...), timeout: askTimeout})
 	var raw struct{ Statuses []json.RawMessage }
 	switch {
 	case notFound(p.status):

@@ -20,6 +20,7 @@ func (c *Client) Dispatch(ctx context.Context, call Call) outbox.Answer {
 	p := c.exchange(ctx, request{
 		method:  http.MethodPost,
 		url:     endpoint(call.BaseURL, "dispatch", call.Type),
+		below:   "dispatch/" + call.Type,
 		body:    dispatchBody(call, token, deadline),
 		header:  callHeader(call, token, deadline),
 		timeout: timeout,

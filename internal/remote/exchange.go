@@ -17,6 +17,7 @@ import (
 type request struct {
 	method  string
 	url     string
+	below   string // what of the URL is below the worker's, such as dispatch/PAY: a part of the signature; "" never signs
 	body    []byte
 	header  http.Header // may be nil
 	timeout time.Duration
@@ -50,6 +51,7 @@ func (c *Client) exchange(ctx context.Context, r request) (p reply) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	r.header = r.signed(ctx, c.now())
 	for {
 		p, stale := c.once(ctx, r)
 		if !stale {

@@ -21,6 +21,7 @@ func (c *Client) Hook(ctx context.Context, call Call, hook outbox.Hook, result, 
 	p := c.exchange(ctx, request{
 		method:  http.MethodPost,
 		url:     endpoint(call.BaseURL, string(hook), call.Type),
+		below:   string(hook) + "/" + call.Type,
 		body:    hookBody(call, token, result, errObj),
 		header:  callHeader(call, token, time.Time{}),
 		timeout: timeout,

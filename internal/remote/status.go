@@ -27,7 +27,7 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 	} else {
 		b = appendString(append(b, `{"hash":`...), byHash)
 	}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status", typ), body: append(b, '}'), timeout: askTimeout})
+	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status", typ), below: "status/" + typ, body: append(b, '}'), timeout: askTimeout})
 	switch {
 	case notFound(p.status):
 		return outbox.Status{State: outbox.StatusUnsupported}, true

@@ -3,6 +3,7 @@ package verifyworker_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,8 +22,11 @@ import (
 type data struct{ To string }
 
 // good is a worker that keeps the contract; each broken one is this one with one thing wrong.
-func good() http.Handler {
-	w := worker.New(worker.Options{Status: func(_ context.Context, q worker.Question) (worker.Status, error) {
+func good() http.Handler { return believing("") }
+
+// believing is a good one that wants calls signed, unless the secret is empty.
+func believing(secret string) http.Handler {
+	w := worker.New(worker.Options{Secret: secret, Status: func(_ context.Context, q worker.Question) (worker.Status, error) {
 		if strings.HasPrefix(q.Hash, "h-") {
 			return worker.Included(7, 1), nil
 		}
@@ -286,4 +290,24 @@ func (m *syncMap) same(key, value string) bool {
 		m.seen[key] = value
 	}
 	return m.seen[key] == value
+}
+
+func TestASignedWorkerPassesAndOneThatOnlySeemsToDoesNot(t *testing.T) {
+	t.Parallel()
+	key := []byte("0123456789abcdef0123456789abcdef")
+	careful := httptest.NewServer(believing("whsec_" + base64.StdEncoding.EncodeToString(key)))
+	defer careful.Close()
+	pass(t, verifyworker.Options{URL: careful.URL, Type: "T", Secret: key})
+
+	careless := httptest.NewServer(good())
+	defer careless.Close()
+	r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: careless.URL, Type: "T", Secret: key})
+	if err != nil || r.Failed != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, c := range r.Checks {
+		if (c.State == verifyworker.Failed) != (c.Name == "signature") {
+			t.Errorf("%+v", c)
+		}
+	}
 }

@@ -32,6 +32,7 @@ var checks = []check{
 	{"large data", "A transaction with much data is accepted by Postern and then never goes out.", true, (*verifier).largeData},
 	{"garbage", "A stray request or a scanner executes something, or takes the worker down with all calls in flight.", true, (*verifier).garbage},
 	{"oversized", "One caller that sends without end fills the worker's memory.", true, (*verifier).oversized},
+	{"signature", "Whoever reaches the worker over the network has it do what he likes.", true, (*verifier).signature},
 	{"errors", "An error without its class is guessed at: what can never be done is retried, or what could be done later fails for good.", true, (*verifier).errors},
 	{"shape of answers", "What Postern cannot read is ambiguous: each such answer costs a question, and may end UNRESOLVED.", false, (*verifier).shape},
 }

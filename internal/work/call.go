@@ -54,7 +54,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 			got = outbox.Answer{Class: outbox.ClassAmbiguous, StartedAt: got.StartedAt, Elapsed: got.Elapsed}
 		}
 	} else {
-		got = e.Worker.Dispatch(ctx, call)
+		got = e.Worker.Dispatch(remote.Signed(ctx, l.Dispatcher.Secret), call)
 	}
 	span.Done(string(got.Class), got.Message)
 	e.Metrics.Called(l.Task.Type, got.Class, got.Elapsed)
@@ -74,7 +74,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 // ask asks the worker what became of a dispatch whose end nobody saw.
 func (e *Engine) ask(ctx context.Context, l *pg.Lease) *pg.Answer {
 	started := time.Now()
-	st := e.Worker.Status(ctx, l.WorkerURL(), l.Task.Type, l.ID().Token(l.Attempt), "")
+	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.ID().Token(l.Attempt), "")
 	f := l.Flight(e.maxRetries(ctx, l))
 	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
@@ -88,7 +88,7 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 	var earlier []outbox.Status
 	reachable := true
 	if hashes := l.Hashes(); len(hashes) > 0 {
-		earlier = e.Worker.StatusBatch(ctx, l.WorkerURL(), l.Task.Type, hashes)
+		earlier = e.Worker.StatusBatch(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, hashes)
 		for i := range earlier {
 			if earlier[i].Hash == "" {
 				earlier[i].Hash = hashes[i]

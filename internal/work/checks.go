@@ -13,7 +13,7 @@ type Check struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Checks says whether the node can dispatch: its leases hold, it is not stopping, and it gets on.
+// Checks says whether the node can dispatch: its leases hold, River runs, it is not stopping, and it gets on.
 func (e *Engine) Checks(context.Context) []Check {
 	lease := Check{Name: "lease", OK: e.node.Load() != nil && e.trusted()}
 	if !lease.OK {
@@ -27,5 +27,9 @@ func (e *Engine) Checks(context.Context) []Check {
 	if !progress.OK {
 		progress.Detail = "no look at the ready queues has succeeded for 30 s"
 	}
-	return []Check{lease, stopping, progress}
+	jobs := Check{Name: "jobs", OK: e.housekeeping.Load()}
+	if !jobs.OK {
+		jobs.Detail = "River has not started: nobody sweeps"
+	}
+	return []Check{lease, jobs, stopping, progress}
 }

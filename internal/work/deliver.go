@@ -225,5 +225,5 @@ func (e *Engine) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer
 	if h.State == outbox.FAILED {
 		problem, _ = json.Marshal(map[string]string{"class": string(h.Class), "code": h.Code, "message": h.Error})
 	}
-	return e.Worker.Hook(ctx, call, outbox.Hook(d.Event), h.Result, problem, fmt.Sprintf("%s.%s", d.ID, d.Event))
+	return e.Worker.Hook(remote.Signed(ctx, h.Dispatcher.Secret), call, outbox.Hook(d.Event), h.Result, problem, fmt.Sprintf("%s.%s", d.ID, d.Event))
 }

@@ -53,16 +53,17 @@ type Engine struct {
 	flights sync.WaitGroup // every goroutine that may hold a lease
 	ticking sync.Mutex     // whoever goes through the processors
 
-	bell     chan struct{} // there may be something to claim
-	alarm    chan struct{} // there may be an earlier timer or a delivery
-	hooks    chan struct{}
-	more     atomic.Bool // others wait for a place or a sender
-	stopping atomic.Bool
-	draining atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
-	peers    atomic.Int64 // other nodes that are alive, as of the last heartbeat
-	progress atomic.Int64 // unix ms of the last claim that had nothing to complain of
-	events   ledger       // what is known of them besides their rows
-	away     sync.Map     // types whose worker cannot be reached, as the log was told
+	bell         chan struct{} // there may be something to claim
+	alarm        chan struct{} // there may be an earlier timer or a delivery
+	hooks        chan struct{}
+	more         atomic.Bool // others wait for a place or a sender
+	stopping     atomic.Bool
+	housekeeping atomic.Bool  // River runs
+	draining     atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
+	peers        atomic.Int64 // other nodes that are alive, as of the last heartbeat
+	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
+	events       ledger       // what is known of them besides their rows
+	away         sync.Map     // types whose worker cannot be reached, as the log was told
 }
 
 // New makes an engine; Run starts it.
@@ -101,6 +102,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.housekeeping.Store(true)
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the grace
 	defer cut()
 	var own sync.WaitGroup

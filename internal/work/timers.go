@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -63,13 +64,13 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 	return w, nil
 }
 
-// include asks workers about submitted transactions, grouped by worker and type.
+// include asks workers about submitted transactions, grouped by worker, type and whom they believe.
 func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 	until := time.Now().Add(e.TTL - e.TTL/5) // then they are anybody's again
-	type group struct{ url, typ string }
+	type group struct{ url, typ, secret string }
 	groups := map[group][]*pg.Lease{}
 	for _, l := range polls {
-		g := group{l.WorkerURL(), l.Task.Type}
+		g := group{l.WorkerURL(), l.Task.Type, string(l.Dispatcher.Secret)}
 		groups[g] = append(groups[g], l)
 	}
 	var wg sync.WaitGroup
@@ -100,7 +101,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	started := time.Now()
 	asking, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	statuses := e.Worker.StatusBatch(asking, url, typ, hashes)
+	statuses := e.Worker.StatusBatch(remote.Signed(asking, list[0].Dispatcher.Secret), url, typ, hashes)
 	if asking.Err() != nil {
 		return // cut off: the timers run on
 	}

@@ -26,7 +26,9 @@ type message struct {
 	body   []byte
 }
 
-func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
+// start runs a whole process for development, and returns a client of its API.
+func start(t *testing.T) (call func(method, path, body string) map[string]any) {
+	t.Helper()
 	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": pgtest.New(t).URL, "POSTERN_LISTEN": "127.0.0.1:0", "POSTERN_METRICS_LISTEN": "off"}, Defaults: app.DevDefaults})
 	if err != nil {
 		t.Fatal(err)
@@ -40,13 +42,7 @@ func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
 	go func() { ended <- a.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
 
-	arrived := make(chan message, 100)
-	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		arrived <- message{r.Header, body}
-	}))
-	t.Cleanup(endpoint.Close)
-	call := func(method, path, body string) map[string]any {
+	return func(method, path, body string) map[string]any {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, a.URL()+path, strings.NewReader(body))
 		if err != nil {
@@ -64,6 +60,25 @@ func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
 		}
 		return answer
 	}
+}
+
+func judge(t *testing.T, secret string) *official.Webhook {
+	t.Helper()
+	w, err := official.NewWebhook(secret)
+	if err != nil {
+		t.Fatalf("the library does not take the secret as it is shown: %v", err)
+	}
+	return w
+}
+
+func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
+	call := start(t)
+	arrived := make(chan message, 100)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		arrived <- message{r.Header, body}
+	}))
+	t.Cleanup(endpoint.Close)
 	next := func() message {
 		t.Helper()
 		select {
@@ -74,26 +89,17 @@ func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
 		}
 		return message{}
 	}
-	judge := func(secret string) *official.Webhook {
-		t.Helper()
-		w, err := official.NewWebhook(secret)
-		if err != nil {
-			t.Fatalf("the library does not take the secret as it is shown: %v", err)
-		}
-		return w
-	}
-
 	call("PUT", "/dispatchers/HELLO", `{"worker_url": "noop:"}`)
 	first := call("PUT", "/subscriptions/s", `{"kind": "webhook", "url": "`+endpoint.URL+`", "events": ["transaction.done"], "include": ["data"]}`)["secret"].(string)
 	call("POST", "/transactions", `{"type": "HELLO", "queue": "q", "data": {"text": "é \u2028 <&>"}}`)
 	m := next()
-	if err := judge(first).Verify(m.body, m.header); err != nil {
+	if err := judge(t, first).Verify(m.body, m.header); err != nil {
 		t.Errorf("ours is not believed: %v\n%v\n%s", err, m.header, m.body)
 	}
-	if judge(first).Verify(append(m.body, ' '), m.header) == nil {
+	if judge(t, first).Verify(append(m.body, ' '), m.header) == nil {
 		t.Error("another body is believed")
 	}
-	if judge("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=").Verify(m.body, m.header) == nil {
+	if judge(t, "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=").Verify(m.body, m.header) == nil {
 		t.Error("another secret is believed")
 	}
 
@@ -101,11 +107,51 @@ func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
 	call("POST", "/subscriptions/s/redeliver", `{"since": "2026-01-01T00:00:00Z", "only": "all"}`)
 	again := next()
 	for _, secret := range []string{first, second} {
-		if err := judge(secret).Verify(again.body, again.header); err != nil {
+		if err := judge(t, secret).Verify(again.body, again.header); err != nil {
 			t.Errorf("while a secret is rotated: %v", err)
 		}
 	}
 	if again.header.Get("webhook-id") != m.header.Get("webhook-id") || string(again.body) != string(m.body) {
 		t.Errorf("a redelivery is another message: %v %s", again.header, again.body)
+	}
+}
+
+// A worker that knows nothing but the library: what it is sent is signed, questions and hooks included.
+func TestTheOfficialLibraryBelievesOurCallsOfWorkers(t *testing.T) {
+	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	call := start(t)
+	w := judge(t, secret)
+	heard := make(chan string, 100)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodPost {
+			if err := w.Verify(body, r.Header); err != nil || !strings.HasPrefix(r.Header.Get("webhook-id"), r.URL.Path[1:]+"/") {
+				t.Errorf("%s is not believed: %v %v", r.URL.Path, err, r.Header)
+			}
+			heard <- r.URL.Path
+		}
+		out.Header().Set("Content-Type", "application/json")
+		switch verb, _, _ := strings.Cut(r.URL.Path[1:], "/"); verb {
+		case "dispatch":
+			io.WriteString(out, `{"hash": "0x1"}`)
+		case "status:batch":
+			io.WriteString(out, `{"statuses": [{"state": "included", "hash": "0x1", "block_height": "7"}]}`)
+		case "on-success":
+			io.WriteString(out, `{}`)
+		default:
+			out.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(endpoint.Close)
+	call("PUT", "/dispatchers/PAY", `{"worker_url": "`+endpoint.URL+`", "secret": "`+secret+`", "inclusion": {"poll_every": "10ms"}}`)
+	call("POST", "/transactions", `{"type": "PAY", "queue": "q", "data": {"text": "é \u2028 <&>"}}`)
+	want := map[string]bool{"/dispatch/PAY": true, "/status:batch": true, "/on-success/PAY": true}
+	for len(want) > 0 {
+		select {
+		case path := <-heard:
+			delete(want, path)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nothing came to %v", want)
+		}
 	}
 }

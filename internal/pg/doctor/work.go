@@ -51,8 +51,9 @@ func snapshots(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
 		SELECT n.name, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl, clock_timestamp() - n.heartbeat_at,
-			(SELECT count(*) FROM postern.queue q WHERE q.node_id = n.node_id)
-		FROM postern.node n WHERE n.kind = 'work' ORDER BY n.heartbeat_at DESC LIMIT 1000`)
+			coalesce(q.held, 0)
+		FROM postern.node n LEFT JOIN (SELECT node_id, count(*) AS held FROM postern.queue WHERE node_id IS NOT NULL GROUP BY 1) q USING (node_id)
+		WHERE n.kind = 'work' ORDER BY n.heartbeat_at DESC LIMIT 1000`)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,18 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
+// Lacks is nil if the database has every migration of this program, whatever else it has; else as Check.
+func Lacks(ctx context.Context, pool *pgxpool.Pool) error {
+	all, err := states(ctx, pool)
+	if err != nil {
+		return fmt.Errorf("read the state of the migrations: %w", err)
+	}
+	if slices.ContainsFunc(all, func(s State) bool { return s.AppliedAt == nil }) {
+		return Check(ctx, pool)
+	}
+	return nil
+}
+
 // asker is what a connection and a pool have in common.
 type asker interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)

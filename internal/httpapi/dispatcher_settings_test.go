@@ -1,0 +1,80 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDataIsHeldAgainstTheSchemaOfItsType(t *testing.T) {
+	d := newDoor(t)
+	const put = `{"worker_url": "http://127.0.0.1:9/"`
+	d.want(201, "PUT", "/dispatchers/pay", put+`, "schema": {"type": "object", "required": ["cents"], "properties": {"cents": {"type": "integer", "minimum": 0}}}}`)
+	if bad := d.refused(422, "invalid", "PUT", "/dispatchers/pay", put+`, "schema": {"type": "objekt"}}`); !strings.Contains(bad.raw, "/schema/type") {
+		t.Error(bad.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/dispatchers/pay", put+`, "schema": {"$ref": "file:///etc/passwd"}}`)
+	if list := d.want(200, "GET", "/dispatchers", ""); strings.Contains(list.raw, `"schema"`) {
+		t.Errorf("a list has schemas: %s", list.raw)
+	}
+	if g := d.want(200, "GET", "/dispatchers/pay", ""); g.body["schema"] == nil {
+		t.Error(g.raw)
+	}
+	first := d.want(201, "POST", "/transactions", `{"type": "pay", "uid": "a", "data": {"cents": 1}}`)
+	bad := d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay", "uid": "b", "data": {"cents": -1.5}}`)
+	if f := bad.body["errors"].([]any)[0].(map[string]any); f["pointer"] != "/data/cents" || !strings.Contains(bad.str("detail"), "type pay") {
+		t.Error(bad.raw)
+	}
+	d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay"}`)
+	several := d.call("POST", "/transactions:batch", `{"items": [{"type": "pay", "data": {"cents": 2}}, {"type": "pay", "data": {}}]}`)
+	if items := several.body["items"].([]any); several.status != 207 || items[1].(map[string]any)["problem"].(map[string]any)["code"] != "schema_mismatch" {
+		t.Error(several.raw)
+	}
+	all := d.refused(422, "schema_mismatch", "POST", "/transactions:batch", `{"atomic": true, "items": [{"type": "pay", "data": {"cents": 2}}, {"type": "pay", "data": {"cents": ""}}]}`)
+	if !strings.Contains(all.raw, `"/items/1/data/cents"`) {
+		t.Error(all.raw)
+	}
+
+	d.want(200, "POST", "/transactions/"+first.str("id")+"/cancel", "")
+	d.refused(422, "schema_mismatch", "POST", "/transactions/"+first.str("id")+"/redrive", `{"data": {"cents": "1"}}`)
+	d.want(200, "PATCH", "/dispatchers/pay", `{"schema": {"required": ["to"]}}`) // a patch adds to what there is
+	d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay", "data": {"cents": 1}}`)
+	if same := d.want(200, "POST", "/transactions", `{"type": "pay", "uid": "a", "data": {"cents": 1}}`); same.str("id") != first.str("id") {
+		t.Errorf("what was accepted is refused when it is sent again: %s", same.raw)
+	}
+	d.refused(409, "idempotency_conflict", "POST", "/transactions", `{"type": "pay", "uid": "a", "data": {"cents": 2}}`)
+	d.want(201, "POST", "/transactions/"+first.str("id")+"/redrive", "") // as it was accepted
+	if p := d.want(200, "PATCH", "/dispatchers/pay", `{"schema": null}`); p.body["schema"] != nil {
+		t.Error(p.raw)
+	}
+	d.want(201, "POST", "/transactions", `{"type": "pay", "data": []}`)
+}
+
+func TestASecretIsPutAndNeverShown(t *testing.T) {
+	d := newDoor(t)
+	const put, secret = `{"worker_url": "http://127.0.0.1:9/"`, "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	hidden := func(a answer, signed bool) {
+		t.Helper()
+		if strings.Contains(a.raw, "MDEy") || strings.Contains(a.raw, `"secret"`) || a.body["signed"] != signed {
+			t.Errorf("signed is not %v, or the secret is shown: %s", signed, a.raw)
+		}
+	}
+	hidden(d.want(201, "PUT", "/dispatchers/pay", put+`, "secret": "`+secret+`"}`), true)
+	hidden(d.want(200, "PUT", "/dispatchers/pay", put+`, "slots": 3}`), true)
+	hidden(d.want(200, "PATCH", "/dispatchers/pay", `{"slots": 4}`), true)
+	hidden(d.want(200, "PATCH", "/dispatchers/pay?dry_run=true", `{"secret": null}`), false)
+	hidden(d.want(200, "GET", "/dispatchers/pay", ""), true)
+	hidden(d.want(200, "PATCH", "/dispatchers/pay", `{"secret": null}`), false)
+	hidden(d.want(200, "PATCH", "/dispatchers/pay", `{"secret": "`+secret+`"}`), true)
+	hidden(d.want(200, "PUT", "/dispatchers/pay", put+`, "secret": ""}`), false)
+	for _, wrong := range []string{`"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`, `"whsec_MDEy"`, `7`, `"whsec_` + strings.Repeat("A", 200) + `"`} {
+		if bad := d.refused(422, "invalid", "PUT", "/dispatchers/pay", put+`, "secret": `+wrong+`}`); strings.Contains(bad.raw, "MDEy") {
+			t.Error(bad.raw)
+		}
+	}
+	d.want(200, "PATCH", "/dispatchers/pay", `{"secret": "`+secret+`"}`)
+	d.want(204, "DELETE", "/dispatchers/pay", "")
+	hidden(d.want(201, "PUT", "/dispatchers/pay", put+`}`), false) // that of one that was removed is gone
+	if audit := d.want(200, "GET", "/audit?limit=100", ""); strings.Contains(audit.raw, "MDEy") {
+		t.Error(audit.raw)
+	}
+}

@@ -1,0 +1,43 @@
+package pg_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wrong := func(s *pg.Store) (list []string) {
+		for _, r := range s.Ready(w.ctx) {
+			if r.Detail != "" {
+				list = append(list, r.Name+": "+r.Detail)
+			}
+		}
+		return list
+	}
+	if list := wrong(w.s); len(list) > 0 || len(w.s.Ready(w.ctx)) != 3 {
+		t.Errorf("a database that is well: %v", list)
+	}
+	for stmt, want := range map[string]string{
+		`INSERT INTO postern.goose_db_version (version_id, is_applied) VALUES (99999, true)`: "", // a newer program is being rolled out
+		`DELETE FROM postern.goose_db_version WHERE version_id = 21`:                         "migrations: the database is",
+		`ALTER DATABASE CURRENT SET default_transaction_read_only = on`:                      "database: the database takes no writes",
+	} {
+		t.Run(stmt, func(t *testing.T) {
+			w := newWorld(t)
+			_, err := w.s.Pool().Exec(w.ctx, strings.Replace(stmt, "CURRENT", `"`+w.s.Pool().Config().ConnConfig.Database+`"`, 1))
+			w.must(err)
+			w.s.Pool().Reset() // settings of a database are those of new connections
+			if list := wrong(w.s); (len(list) > 0) != (want != "") || want != "" && !strings.HasPrefix(list[0], want) {
+				t.Errorf("%v, want %s", list, want)
+			}
+		})
+	}
+	w.s.Pool().Close()
+	if list := wrong(w.s); len(list) != 1 || list[0] != "database: the database does not answer" {
+		t.Errorf("%v", list)
+	}
+}

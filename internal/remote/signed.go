@@ -1,0 +1,37 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"time"
+)
+
+type secretKey struct{}
+
+// Signed has what is sent to a worker with ctx carry a signature by secret, as Standard Webhooks has it (v1); nothing is
+// signed where there is no secret, nor what has no body, such as GET /health.
+func Signed(ctx context.Context, secret []byte) context.Context {
+	if len(secret) == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, secretKey{}, secret)
+}
+
+// signed is the header of r with its signature, if ctx has it signed. The webhook-id is the path below the worker's URL,
+// and then the token of a call or something drawn for a question: who overhears a call cannot make another one of it.
+func (r request) signed(ctx context.Context, now time.Time) http.Header {
+	secret, ok := ctx.Value(secretKey{}).([]byte)
+	if !ok || r.below == "" || r.body == nil {
+		return r.header
+	}
+	token := r.header.Get("Idempotency-Key")
+	if token == "" {
+		token = rand.Text()
+	}
+	h := Message{ID: r.below + "/" + token, Body: r.body, Secrets: [][]byte{secret}}.header(now)
+	for k, v := range r.header {
+		h[k] = v
+	}
+	return h
+}
