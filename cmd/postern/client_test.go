@@ -216,6 +216,9 @@ func TestTablesFit80Columns(t *testing.T) {
 		var b bytes.Buffer
 		p := paper{width: 80}
 		p.table(&b, columnsOf(noun, []record{r}, 80), []record{r})
+		if noun == "events" && !strings.Contains(b.String(), r.text("id")) {
+			t.Errorf("nobody can say which event is meant:\n%s", &b)
+		}
 		p.record(&b, r)
 		for l := range strings.Lines(b.String()) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 || strings.ContainsRune(l, '\x1b') {
@@ -235,6 +238,11 @@ func TestTablesFit80Columns(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "postern retry x") || !strings.Contains(b.String(), "postern api PUT") {
 		t.Errorf("levers are told as commands:\n%s", &b)
+	}
+	for path, want := range map[string]string{"/events/x/redrive": "postern redrive events/x", "/senders/s/unblock": "postern unblock senders/s", "/sources/s/rewind": "postern api POST /sources/s/rewind"} {
+		if got := spelledLever("POST", path); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
 	}
 	var plain, coloured bytes.Buffer
 	row := []record{{"uid": "a", "state": "FAILED"}}

@@ -50,8 +50,8 @@ var layouts = map[string][]column{
 		{head: "lag", cell: field("lag_seconds"), firm: true}, {head: "failures", cell: field("failures"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
 		{head: "error", cell: field("last_error"), tail: true}},
 	"events": {
-		{head: "id", cell: field("id"), firm: true}, {head: "source", cell: field("source")}, {head: "tool", cell: field("tool")},
-		{head: "status", cell: field("status"), firm: true}, {head: "retried", cell: field("retried"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
+		{head: "id", cell: field("id"), firm: true}, {head: "tool", cell: field("tool")},
+		{head: "status", cell: field("status"), firm: true}, {head: "again", cell: field("retried"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
 		{head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
 	"channels": {
 		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},

@@ -198,7 +198,7 @@ func spelledLever(method, path string) string {
 	if method == "POST" && len(parts) == 3 {
 		if verb, noun := parts[2], parts[0]; noun == "transactions" && slices.Contains(verbs("transactions"), verb) {
 			return "postern " + verb + " " + parts[1]
-		} else if slices.Contains(verbs(noun), verb) && (verb == "pause" || verb == "resume") {
+		} else if slices.Contains(verbs(noun), verb) && slices.Contains([]string{"pause", "resume", "redrive", "unblock"}, verb) {
 			return "postern " + verb + " " + noun + "/" + parts[1]
 		}
 	}
