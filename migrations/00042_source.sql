@@ -63,6 +63,7 @@ CREATE TABLE postern.event (
     redriven_by uuid,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
+    entered_at timestamptz NOT NULL,       -- its status
     CONSTRAINT event_follows_the_machine CHECK (
 CASE was WHEN '' THEN status IN ('Dead', 'Queued') WHEN 'Queued' THEN status IN ('Active') WHEN 'Active' THEN status IN ('Active', 'Queued', 'Dead', 'Successful') ELSE false END),
     CONSTRAINT one_event_per_identity UNIQUE (source_id, identity)

@@ -19,6 +19,7 @@ type Advanced struct {
 	Ended  map[string]int // by status
 	Stale  int
 	Alarms []string // events whose workflow could not be told
+	Steps  []EventStep
 }
 
 // AdvanceEvents brings events on whose tool call or result has ended, whose message was dropped, or whose call takes
@@ -96,6 +97,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 		if err := s.sendResults(ctx, t, b, results); err != nil {
 			return err
 		}
+		out.Steps = w.steps
 		return t.commit(ctx, b)
 	})
 	if err != nil {
@@ -106,6 +108,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 	}
 	maps.Copy(sum.Moved, out.Moved)
 	sum.Stale, sum.Alarms = sum.Stale+out.Stale, append(sum.Alarms, out.Alarms...)
+	sum.Steps = append(sum.Steps, out.Steps...)
 	for status, n := range out.Ended {
 		sum.Ended[status] += n
 	}

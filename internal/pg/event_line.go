@@ -94,7 +94,8 @@ type eventRow struct {
 	Alone                  float64 // seconds for which its tool wants to be left alone
 	Tool, Result           string
 	MaxRetries             int
-	Overdue                bool // of its call, for stale_after
+	Overdue                bool    // of its call, for stale_after
+	Stayed                 float64 // seconds in its status
 	Dropped                *string
 	toolState, toolClass   string
 	toolCode, toolError    string
@@ -104,7 +105,8 @@ type eventRow struct {
 
 // eventSelect reads events with what has become of their transactions. The outcomes are looked for by their keys.
 const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, e.digest, e.status, e.fence, e.moves, e.retried, e.outcome, e.code, e.error,
-		coalesce(greatest(extract(epoch FROM e.not_before - n.now), 0), 0)::float8, e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now, d.reason,
+		coalesce(greatest(extract(epoch FROM e.not_before - n.now), 0), 0)::float8, e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now,
+		extract(epoch FROM n.now - e.entered_at)::float8, d.reason,
 		coalesce(t.state, ''), coalesce(t.error_class, ''), coalesce(t.error_code, ''), coalesce(t.error, ''), coalesce(t.result #>> '{done,variant}', ''),
 		coalesce(r.state, ''), coalesce(nullif(r.error, ''), nullif(r.error_code, ''), lower(r.state), '')
 	FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
@@ -117,7 +119,7 @@ const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, 
 
 func (v *eventRow) fields() []any {
 	return []any{&v.ID, &v.Context, &v.Source, &v.FQN, &v.Digest, &v.Status, &v.Fence, &v.Moves, &v.Retried, &v.Outcome, &v.Code, &v.Error, &v.Alone,
-		&v.Tool, &v.Result, &v.MaxRetries, &v.Overdue, &v.Dropped, &v.toolState, &v.toolClass, &v.toolCode, &v.toolError, &v.variant, &v.resultState, &v.resultWhy}
+		&v.Tool, &v.Result, &v.MaxRetries, &v.Overdue, &v.Stayed, &v.Dropped, &v.toolState, &v.toolClass, &v.toolCode, &v.toolError, &v.variant, &v.resultState, &v.resultWhy}
 }
 
 func collectEvents(into *[]*eventRow) func(pgx.Rows) error {
@@ -139,11 +141,19 @@ func (v *eventRow) facts() leader.EventFacts {
 		After: time.Duration(v.Alone * float64(time.Second))}
 }
 
+// EventStep is a transition of an event, as it is counted and told.
+type EventStep struct {
+	ID, Tool, From, On, To string
+	Stayed                 time.Duration // in From, where it is left
+	Why                    string
+}
+
 // eventChange is what one transaction writes about events, which it has locked.
 type eventChange struct {
 	by    string
 	rows  columns
 	moves columns
+	steps []EventStep
 }
 
 // apply puts a decided step into the row.
@@ -163,6 +173,7 @@ func (w *eventChange) apply(v *eventRow, on string, step leader.EventStep, now a
 		detail = step.Outcome
 	}
 	w.moves.add(v.ID, v.Moves, now, was, on, v.Status, v.Fence, w.by, detail)
+	w.steps = append(w.steps, EventStep{v.ID, v.FQN, was, on, v.Status, time.Duration(v.Stayed * float64(time.Second)), detail})
 }
 
 // queue adds the writes to b. A wait becomes the time of the next try.
@@ -171,7 +182,8 @@ func (w *eventChange) queue(b *pgx.Batch, now any) {
 		return
 	}
 	b.Queue(`UPDATE postern.event e SET was = n.was, status = n.status, fence = n.fence, moves = n.moves, retried = n.retried, outcome = n.outcome, code = n.code,
-			error = n.error, not_before = CASE WHEN n.wait > 0 THEN $11::timestamptz + n.wait * interval '1 s' END, updated_at = $11
+			error = n.error, not_before = CASE WHEN n.wait > 0 THEN $11::timestamptz + n.wait * interval '1 s' END, updated_at = $11,
+			entered_at = CASE WHEN n.was = n.status THEN e.entered_at ELSE $11 END
 		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::int[]), unnest($6::int[]), unnest($7::text[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::float8[])) n(event_id, was, status, fence, moves, retried, outcome, code, error, wait)
 		WHERE e.event_id = n.event_id`, w.rows.args(now)...)

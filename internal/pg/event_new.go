@@ -79,7 +79,7 @@ type newEvent struct {
 
 var newEventInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
 	"source_id int =", "identity text", "checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "redrive_of uuid",
-	"created_at timestamptz =", "updated_at timestamptz =")
+	"created_at timestamptz =", "updated_at timestamptz =", "entered_at timestamptz =")
 
 // storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
 // can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
@@ -108,7 +108,7 @@ func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel i
 		if e.of != nil {
 			of = e.of.String()
 		}
-		rows.add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now)
+		rows.add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now, now)
 	}
 	insert := &pgx.Batch{}
 	newEventInsert.queue(insert, rows)

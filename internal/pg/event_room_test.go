@@ -38,9 +38,9 @@ func (w *world) takes(s *pg.Store, n pg.Node) int {
 	w.t.Helper()
 	work, err := s.LeaderWork(w.ctx)
 	w.must(err)
-	total, err := s.TakeEvents(w.ctx, work, n)
+	taken, err := s.TakeEvents(w.ctx, work, n)
 	w.must(err)
-	return total
+	return taken.Messages
 }
 
 func (w *world) active() (byTool string) {

@@ -32,13 +32,13 @@ const takeMost = 500
 // messages are acknowledged in one commit. An event is Active before its tool can be called and until what came of it
 // is written, so that never more tools are called than there is room. Whoever dies on the way leaves messages that are
 // taken back: their events are Active already, and who gets them finds the same transactions again.
-func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int, err error) {
+func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (out Taken, err error) {
 	for _, l := range w.events {
 		d := s.DispatcherOf(l.Context, leader.TypeTool)
 		if d == nil || d.Removed {
 			continue
 		}
-		held, list, err := s.activate(ctx, l, n, d.Slots)
+		held, list, steps, err := s.activate(ctx, l, n, d.Slots)
 		if err == nil {
 			err = s.refill(ctx, l)
 		}
@@ -46,11 +46,18 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (total int
 			err = s.call(ctx, l, held, list)
 		}
 		if err != nil {
-			return total, s.giveBack(ctx, l, held, err)
+			return out, s.giveBack(ctx, l, held, err)
 		}
-		total += len(held)
+		out.Messages += len(held)
+		out.Steps = append(out.Steps, steps...)
 	}
-	return total, nil
+	return out, nil
+}
+
+// Taken says what TakeEvents did.
+type Taken struct {
+	Messages int
+	Steps    []EventStep
 }
 
 func toolShare(slots int) int { return max(1, slots/2) }
@@ -87,10 +94,10 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // what the last one who took has committed, and nobody else adds until its own commit. Calls that end meanwhile leave
 // more room than was counted, never less. Messages and events that somebody has locked are skipped, so that nobody
 // waits while holding the dispatcher's row, and there is no cycle.
-func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (held []Held[EventRef], open []*eventRow, err error) {
+func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
 	err = s.run(ctx, func(t *txn) error {
-		held, open = nil, nil
+		held, open, steps = nil, nil, nil
 		var calling map[string]int
 		b := &pgx.Batch{}
 		b.Queue(`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR NO KEY UPDATE`, l.Context, leader.TypeTool)
@@ -167,6 +174,7 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		}
 		b = &pgx.Batch{}
 		change.queue(b, w.now)
+		steps = change.steps
 		if len(ids) > 0 {
 			// the transaction of an earlier try says nothing of this one
 			b.Queue(`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, ids)
@@ -174,7 +182,7 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		w.queue(b)
 		return t.commit(ctx, b)
 	})
-	return held, open, err
+	return held, open, steps, err
 }
 
 // call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.

@@ -2,13 +2,17 @@ package pg_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 func (w *world) pushed(n int) (ids []uuid.UUID) {
@@ -129,5 +133,51 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.message`).Scan(&messages))
 	if messages != 2 {
 		t.Errorf("%d results are on their way, want 2", messages)
+	}
+}
+
+// S0.5: how long an event was in each status is known when it leaves it, however often it was written meanwhile.
+func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	w.dispatcher(leader.TypeResult, nil)
+	id := w.pushed(1)[0]
+	w.exec(`UPDATE postern.source SET max_retries = 1`)
+	var got []string
+	tell := func(steps []pg.EventStep, err error) {
+		t.Helper()
+		w.must(err)
+		for _, s := range steps {
+			got = append(got, fmt.Sprintf("%s: %s > %s after %s", s.On, s.From, s.To, s.Stayed))
+		}
+	}
+	lead := func() {
+		t.Helper()
+		out, err := w.s.AdvanceEvents(w.ctx, "n", []uuid.UUID{id})
+		tell(out.Steps, err)
+		work, err := w.s.LeaderWork(w.ctx)
+		w.must(err)
+		_, err = w.s.SendResults(w.ctx, work, n)
+		w.must(err)
+		taken, err := w.s.TakeEvents(w.ctx, work, n)
+		tell(taken.Steps, err)
+	}
+	for _, a := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "http_503", Message: "warming up"}, toolSays, done()} {
+		w.later(3 * time.Second)
+		_, err := w.s.OfferDueEvents(w.ctx)
+		w.must(err)
+		lead()
+		l := w.claim(n, everything())[0]
+		answer := w.answer(l, a)
+		answer.Step = sequencer.Dispatched(l.Flight(0), a, l.Dispatcher.Dispatcher, 0.5) // the core retries no call of a tool
+		w.settle(answer)
+		w.later(2 * time.Second)
+		lead()
+	}
+	want := []string{"Taken: Queued > Active after 3s", "ToolDone: Active > Queued after 2s", "Taken: Queued > Active after 3s",
+		"ToolDone: Active > Active after 2s", "ResultDone: Active > Successful after 7s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -52,6 +53,7 @@ type Metrics struct {
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
 	batch map[processor.State]prometheus.Observer
+	event map[string]prometheus.Observer
 
 	mu        sync.Mutex
 	types     atomic.Pointer[map[string]*typeMetrics] // replaced when a type is new
@@ -71,7 +73,8 @@ var endStates = []string{"delivered", "failed", "absent"}
 // New makes the numbers of a process, all zero.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), delivered: map[string]*atomic.Int64{},
-		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}, batch: map[processor.State]prometheus.Observer{}}
+		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}, batch: map[processor.State]prometheus.Observer{},
+		event: map[string]prometheus.Observer{}}
 	m.types.Store(&map[string]*typeMetrics{})
 	for _, s := range endStates {
 		m.delivered[s] = new(atomic.Int64)
@@ -114,6 +117,11 @@ func New() *Metrics {
 	for _, s := range processor.Machine.States() {
 		if !slices.Contains(processor.Machine.Terminal, s) {
 			m.batch[processor.State(s)] = inState.WithLabelValues("batch", s)
+		}
+	}
+	for _, s := range leader.Event.States() {
+		if !slices.Contains(leader.Event.Terminal, s) {
+			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
 	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, m.untold, inState,
@@ -257,6 +265,16 @@ func (m *Metrics) Delivered(state string) {
 func (m *Metrics) EventsEnded(status string, n int) {
 	if m != nil {
 		m.events.WithLabelValues(status).Add(float64(n))
+	}
+}
+
+// EventLeft takes how long an event had been in a status that it left.
+func (m *Metrics) EventLeft(status string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.event[status]; o != nil {
+		o.Observe(max(0, d.Seconds()))
 	}
 }
 

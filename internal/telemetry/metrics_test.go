@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -175,7 +177,7 @@ func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 		}
 	}
 	for name, most := range map[string]int{"transactions_total": 201 * len(outbox.States), "retries_total": 201 * 4, "worker_seconds_count": 201 * 5,
-		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": len(outbox.States) + len(outbox.QueueStates) + len(processor.Machine.States())} {
+		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": len(outbox.States) + len(outbox.QueueStates) + len(processor.Machine.States()) + len(leader.Event.States())} {
 		if n := strings.Count(text, "\npostern_"+name+"{"); n > most || n == 0 {
 			t.Errorf("%d series of %s, want at most %d", n, name, most)
 		}
@@ -184,7 +186,7 @@ func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 
 func TestEveryStateOfTheMachinesIsMeasuredOrEnds(t *testing.T) {
 	text := scrape(t, telemetry.New())
-	for _, table := range append(sequencer.Tables(), processor.Tables()...) {
+	for _, table := range slices.Concat(sequencer.Tables(), processor.Tables(), []machine.Table{leader.Event}) {
 		for _, s := range table.States() {
 			ends := slices.Contains(table.Terminal, s) || table.Name == "queue" && s == string(outbox.FREE)
 			if strings.Contains(text, fmt.Sprintf(`postern_state_seconds_count{machine=%q,state=%q}`, table.Name, s)) == ends {

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -120,7 +121,8 @@ func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
 		return n, err
 	}
 	taken, err := e.Store.TakeEvents(ctx, work, node)
-	if n += taken; err != nil {
+	e.moved(taken.Steps)
+	if n += taken.Messages; err != nil {
 		return n, err
 	}
 	lost, err := e.findLost(ctx, node)
@@ -168,6 +170,7 @@ func (e *Engine) LostOnce(ctx context.Context, node pg.Node) (int, error) {
 
 // hear counts and tells what became of events.
 func (e *Engine) hear(out pg.Advanced) {
+	e.moved(out.Steps)
 	for status, n := range out.Ended {
 		e.Metrics.EventsEnded(status, n)
 	}
@@ -178,5 +181,18 @@ func (e *Engine) hear(out pg.Advanced) {
 	e.Metrics.EventsUntold(len(out.Alarms))
 	for _, id := range out.Alarms {
 		e.Log.Error("a workflow could not be told what came of an event: redrive the event, or its result", "event", id)
+	}
+}
+
+// moved counts and tells the transitions of events, as those of transactions are (S0.5).
+func (e *Engine) moved(steps []pg.EventStep) {
+	debug := e.Log.Enabled(context.Background(), slog.LevelDebug)
+	for _, s := range steps {
+		if s.From != s.To {
+			e.Metrics.EventLeft(s.From, s.Stayed)
+		}
+		if debug {
+			e.Log.Debug("transition", "machine", leader.Event.Name, "event", s.ID, "tool", s.Tool, "from", s.From, "on", s.On, "to", s.To, "detail", s.Why)
+		}
 	}
 }
