@@ -175,7 +175,7 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 	case "unknown_type":
 		next = `postern api PUT /dispatchers/TYPE -d '{"worker_url": "http://..."}'`
 	case "wrong_state":
-		next = "`postern show` tells what it is and how it came to it"
+		next = "`postern show` tells what it is and how it came to it, `postern why` what it waits for"
 	case "cancel_refused":
 		next = "`postern why` tells what it waits for and which lever would move it"
 	case "idempotency_conflict":

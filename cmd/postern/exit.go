@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,9 +61,27 @@ func report(cmd *cobra.Command, err error) int {
 			f.code, f.next = exitUsage, "see `"+cmd.CommandPath()+" -h`"
 		}
 	}
+	if name := meant(cmd, err); name != "" {
+		f.next = "did you mean `" + name + "`? " + f.next
+	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "postern: %v\n", err)
 	if f.next != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "next: %s\n", f.next)
 	}
 	return f.code
+}
+
+var unknownCommand = regexp.MustCompile(`^unknown command "([^"]*)"`)
+
+// meant is the command that was probably meant where one is not known, "" if there is none.
+func meant(cmd *cobra.Command, err error) string {
+	typed := unknownCommand.FindStringSubmatch(err.Error())
+	if typed == nil {
+		return ""
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if list := cmd.SuggestionsFor(typed[1]); len(list) > 0 {
+		return cmd.CommandPath() + " " + list[0]
+	}
+	return ""
 }

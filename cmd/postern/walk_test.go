@@ -26,4 +26,6 @@ func TestAWalkIsJudgedWithoutAServer(t *testing.T) {
 	postern(t, nil, "walk", "validate", file).want(t, 1, "is no definition of a walk", "colour")
 	postern(t, nil, "walk", "validate", file+".not").want(t, 2, "no such file")
 	postern(t, nil, "walk", "judge").want(t, 2, "unknown command")
+	postern(t, nil, "walk", "valdate").want(t, 2, "did you mean `postern walk validate`?")
+	postern(t, nil, "psot").want(t, 2, "did you mean `postern post`?")
 }

@@ -95,7 +95,24 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 			}
 			return rows.Err()
 		})
-	return p, known(s.pool.SendBatch(ctx, b).Close())
+	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+		return nil, known(err)
+	}
+	for i := range p.recorded {
+		before(p.recorded[i].StartedAt, p.recorded[i].AnsweredAt)
+	}
+	if p.outcome != nil {
+		before(p.outcome.StartedAt, p.outcome.DoneAt)
+	}
+	return p, nil
+}
+
+// before puts the start of a call before its end. The start is by the clock of the process that called, the end by the one
+// by which is decided, and a call may be quicker than the clocks are apart.
+func before(started *time.Time, ended time.Time) {
+	if started != nil && started.After(ended) {
+		*started = ended
+	}
 }
 
 // Attempts lists the dispatches of a transaction, oldest first, the one in flight and the last one

@@ -84,7 +84,10 @@ func TestTheUsualLogTellsOfAWorkerAndNotOfItsTransactions(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Fail(20203, "sending"))
 	j := &journal{}
 	h.fake.Refuse()
-	stop := h.engine("n1", j.at(slog.LevelInfo))
+	stop := h.engine("n1", func(c *work.Config) {
+		j.at(slog.LevelInfo)(c)
+		c.TTL = time.Minute // a slow machine is not what is told of here
+	})
 	var ids []outbox.ID
 	for _, q := range []string{"q1", "q2", "q3", "q4"} {
 		ids = append(ids, h.post(q, "T", q+"-1", q+"-2", q+"-3", q+"-4", q+"-5")...)

@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
-	official "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -62,9 +63,37 @@ func start(t *testing.T) (call func(method, path, body string) map[string]any) {
 	}
 }
 
-func judge(t *testing.T, secret string) *official.Webhook {
+func believed(secret string, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	webhook, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		return nil, err
+	}
+	return body, webhook.Verify(body, r.Header)
+}
+
+func TestTheGoOfThePageIsTheOneThatRuns(t *testing.T) {
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile("webhook_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(page), "```go\n")
+	code, _, ok := strings.Cut(code, "```")
+	if !ok || !strings.Contains(string(own), "\n"+code) {
+		t.Errorf("docs/webhooks.md shows Go that is not believed of this file:\n%s", code)
+	}
+}
+
+func judge(t *testing.T, secret string) *standardwebhooks.Webhook {
 	t.Helper()
-	w, err := official.NewWebhook(secret)
+	w, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		t.Fatalf("the library does not take the secret as it is shown: %v", err)
 	}
@@ -120,12 +149,10 @@ func TestTheOfficialLibraryBelievesOurWebhooksAndNoOthers(t *testing.T) {
 func TestTheOfficialLibraryBelievesOurCallsOfWorkers(t *testing.T) {
 	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	call := start(t)
-	w := judge(t, secret)
 	heard := make(chan string, 100)
 	endpoint := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
 		if r.Method == http.MethodPost {
-			if err := w.Verify(body, r.Header); err != nil || !strings.HasPrefix(r.Header.Get("webhook-id"), r.URL.Path[1:]+"/") {
+			if _, err := believed(secret, r); err != nil || !strings.HasPrefix(r.Header.Get("webhook-id"), r.URL.Path[1:]+"/") {
 				t.Errorf("%s is not believed: %v %v", r.URL.Path, err, r.Header)
 			}
 			heard <- r.URL.Path

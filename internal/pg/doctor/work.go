@@ -140,7 +140,7 @@ func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	var failures int
 	_, err = pgx.ForEachRow(rows, []any{&typ, &url, &failures, &why}, func() error {
 		found = append(found, Finding{"worker of " + typ, Bad, fmt.Sprintf("%s did not answer %d times in a row: %s", url, failures, why),
-			"start it, or give another worker_url: postern api PATCH /dispatchers/" + typ})
+			"start it, or give another worker_url: postern api PATCH /dispatchers/" + typ + ` -d '{"worker_url": "http://..."}'`})
 		return nil
 	})
 	return found, err
