@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +31,12 @@ type expected struct {
 // itself are killed in the middle: each batch has one result, an atomic one all of its effects or none, and the others
 // those that they report, each once and in order. Whoever subscribed hears of every result.
 func TestBatchesSurviveKills(t *testing.T) {
-	const processors, each = 6, 5
+	const processors = 6
+	rounds := 1 // POSTERN_CHAOS=10: ten times as many batches, and kills
+	if n, err := strconv.Atoi(os.Getenv("POSTERN_CHAOS")); err == nil {
+		rounds = n
+	}
+	each := 5 * rounds
 	db := pgtest.New(t)
 	s := open(t, db)
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
@@ -70,7 +77,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 			want[id] = e
 		}
 	}
-	first := startNode(t, db.URL, "first")
+	nodes := []*process{startNode(t, db.URL, "first")}
 	startNode(t, db.URL, "second")
 	started := func() (n int) {
 		must(t, s.Pool().QueryRow(t.Context(), `SELECT coalesce(sum(run), 0) FROM postern.batch`).Scan(&n))
@@ -81,18 +88,23 @@ func TestBatchesSurviveKills(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
-	for i, kill := range []func(){
+	kills := []func(){
 		func() { signer.kill(); signer.start() },
-		func() { first.kill(); startNode(t, db.URL, "third") },
+		func() {
+			last := len(nodes) - 1
+			nodes[last].kill()
+			nodes = append(nodes, startNode(t, db.URL, fmt.Sprint("heir-", last)))
+		},
 		func() { chain.kill(); chain.start() },
 		func() { table.kill(); table.start() },
 		func() { signer.kill(); chain.kill(); chain.start(); signer.start() },
 		func() { table.kill(); table.start() },
-	} {
-		goOn(8 * (i + 1))
-		kill()
 	}
-	for until := time.Now().Add(5 * time.Minute); unfinished(t, s) > 0; time.Sleep(50 * time.Millisecond) {
+	for i := range rounds * len(kills) {
+		goOn(8 * (i + 1))
+		kills[i%len(kills)]()
+	}
+	for until := time.Now().Add(time.Duration(rounds) * 5 * time.Minute); unfinished(t, s) > 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d batches have not ended", unfinished(t, s))
 		}

@@ -235,3 +235,24 @@ func TestTicksAreLimitedForEachActor(t *testing.T) {
 	d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", "", "Authorization: Bearer "+key)
 	d.refused(422, "invalid", "POST", "/transactions", `{"type": "ADD", "uid": ":processor:1:1", "data": {}}`) // nobody gets in the way of a batch
 }
+
+// S4.4: a tick waits for the execution of another batch, and looks at the next one then.
+func TestATickWaitsForWhatIsBeingExecuted(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	d.want(200, "POST", "/processors/main/tick", "")
+	second := make(chan answer, 1)
+	go func() { second <- d.call("POST", "/processors/main/tick", "") }()
+	first := d.want(200, "GET", "/transactions?queue=processor:main:1", "").items()[0]["id"].(string)
+	select {
+	case a := <-second:
+		t.Errorf("it did not wait: %s", a.raw)
+	default:
+	}
+	d.want(200, "POST", "/transactions/"+first+"/cancel", "")
+	if a := <-second; a.status != 200 || a.str("outcome") != "executing" || a.body["batch"].(map[string]any)["id"] != 2.0 {
+		t.Error(a.raw)
+	}
+	d.want(200, "GET", "/processors/main/batches/1", "")
+}

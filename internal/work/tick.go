@@ -10,10 +10,11 @@ import (
 )
 
 // How often a node looks for processors that have something to do; where there are none, less often, and where a look
-// takes long, since there are many, so that looking takes no more than a tenth of the time.
+// takes long, since there are many, so that looking takes no more than a tenth of the time; every five seconds at the least.
 const (
 	tickEvery     = 50 * time.Millisecond
 	tickEveryIdle = 500 * time.Millisecond
+	tickEveryMost = 5 * time.Second
 	tickShare     = 10
 	ticksAtOnce   = 16
 )
@@ -31,8 +32,11 @@ func (e *Engine) tickLoop(ctx context.Context) {
 			e.Log.Warn("tick processors", "error", err)
 			wait = backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)
 		case n > 0:
-			failures, wait = 0, min(max(tickEvery, tickShare*took), tickEveryIdle)
+			failures, wait = 0, tickEvery
+		default:
+			failures = 0
 		}
+		wait = max(wait, min(tickShare*took, tickEveryMost))
 		if !pause(ctx, nil, wait) {
 			return
 		}
