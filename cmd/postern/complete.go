@@ -101,9 +101,7 @@ func completeObjects(verb string) cobra.CompletionFunc {
 			}
 		}
 		if slices.Contains(of, "transactions") {
-			for _, n := range names(cmd, "transactions") {
-				list = append(list, n)
-			}
+			list = append(list, names(cmd, "transactions")...)
 		}
 		directive := cobra.ShellCompDirectiveNoFileComp
 		if !slices.Contains(of, "transactions") || strings.HasPrefix(strings.Join(of, " "), typed) {

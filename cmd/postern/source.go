@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -81,7 +80,7 @@ func sourcePutCommand() *cobra.Command {
 			if err != nil {
 				return usage(cmd, err)
 			}
-			in[name] = json.RawMessage(b)
+			in[name] = b
 		}
 		of := map[string]string{}
 		for name, text := range table {
@@ -157,7 +156,7 @@ func sourceRewindCommand() *cobra.Command {
 			if err != nil {
 				return usage(cmd, err)
 			}
-			in["cursor"] = json.RawMessage(b)
+			in["cursor"] = b
 		}
 		return ask(cmd, http.MethodPost, objectPath("sources/"+args[0])+"/rewind", in)
 	}

@@ -23,7 +23,7 @@ func Logger(c Config, f *os.File) *slog.Logger {
 // people logs to w, coloured if f is a terminal.
 func people(c Config, w io.Writer, f *os.File) *slog.Logger {
 	_, _, terminal := Terminal(f)
-	return slog.New(tint.NewHandler(w, &tint.Options{Level: c.LogLevel, TimeFormat: time.TimeOnly,
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: c.LogLevel, TimeFormat: time.TimeOnly,
 		NoColor: !terminal || os.Getenv("NO_COLOR") != ""}))
 }
 

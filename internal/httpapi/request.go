@@ -72,7 +72,7 @@ func (a *API) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
-				if v == http.ErrAbortHandler {
+				if v == http.ErrAbortHandler { //nolint:errorlint // thrown as it is
 					panic(v)
 				}
 				a.refuse(w, r, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))

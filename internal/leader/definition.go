@@ -76,7 +76,7 @@ func ReadMeta(raw []byte) (Meta, error) {
 	}
 	var m Meta
 	if err := json.Unmarshal(raw, &m); err != nil {
-		if e, ok := err.(*json.UnmarshalTypeError); ok {
+		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
 			return Meta{}, fault.At("/"+strings.ReplaceAll(e.Field, ".", "/"), "%s is a %s: want a %s", fault.Clip(e.Field), e.Value, e.Type.Kind())
 		}
 		return Meta{}, fault.At("", "the meta document cannot be read: %s", fault.Clip(err.Error()))

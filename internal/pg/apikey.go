@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -170,7 +171,7 @@ func (s *Store) UseKey(ctx context.Context, prefix string) (*UsedKey, error) {
 		FROM (`+keySQL+` WHERE prefix = $2) k JOIN postern.api_key a USING (key_id) JOIN postern.context c ON c.context_id = k.context_id
 		WHERE c.removed_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > coalesce($1::timestamptz, clock_timestamp()))`,
 		s.now(), prefix).Scan(append(k.dests(), &k.Hash, &k.Previous, &k.Stale)...)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,7 +81,7 @@ func (s *Store) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*A
 func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (actor string, err error) {
 	err = s.db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, epoch, context_id) = ($1, $2, $3, $4, $5)`,
 		id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&actor)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
 	}
 	return actor, known(err)

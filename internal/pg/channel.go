@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -175,7 +176,7 @@ type Conduit[P any] struct {
 func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
 	c := &Conduit[P]{s: s}
 	err := s.db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
 	}
 	return c, known(err)

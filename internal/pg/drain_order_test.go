@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -75,7 +76,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 					for i := range mine {
 						mine[i].committed = at
 					}
-				case err != errRolledBack:
+				case !errors.Is(err, errRolledBack):
 					t.Errorf("session %d: %v", session, err)
 				}
 				calls[session] = append(calls[session], mine...)

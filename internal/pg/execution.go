@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -162,7 +163,7 @@ func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
 		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.now()).Scan(&state, &text, &late)
 	switch {
-	case err == pgx.ErrNoRows:
+	case errors.Is(err, pgx.ErrNoRows):
 		return s.repost(ctx, contextID, v)
 	case err != nil:
 		return known(err)

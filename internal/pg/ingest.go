@@ -234,7 +234,7 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 		if err == nil && in.deps != nil {
 			in.deps.placed[i] = id
 		}
-		if err == errAgain {
+		if errors.Is(err, errAgain) {
 			in.again = append(in.again, i)
 			in.waits[nameKey{sub.ContextID, sub.Queue}] = true
 			continue

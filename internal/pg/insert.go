@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -77,7 +78,7 @@ func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted,
 	}
 	for try := 1; ; try++ {
 		err = s.together(ctx, nil, all)
-		if err == errNotPlaced {
+		if errors.Is(err, errNotPlaced) {
 			return out, nil
 		}
 		if fault.CodeOf(err) != "broken" || try == attempts {

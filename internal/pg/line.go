@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -220,7 +221,7 @@ func (s *Store) Standing(ctx context.Context, contextID int32, name string, prio
 		err := tx.QueryRow(ctx, `SELECT p.processor_id, l.length, l.lowest, l.highest FROM postern.processor p
 			JOIN postern.batch_line l ON l.processor_id = p.processor_id AND l.priority = $3
 			WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL`, contextID, name, prio).Scan(&id, &l.Length, &l.Lowest, &l.Highest)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return noProcessor(name)
 		}
 		if err != nil {

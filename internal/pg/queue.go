@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -108,7 +109,7 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 { // else the page is full before
 		err = s.db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
 			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
-		if err != nil && err != pgx.ErrNoRows {
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, "", known(err)
 		}
 	}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +18,7 @@ func (s *Store) Staged(ctx context.Context, contextID int32, uid string) (*Trans
 	err := s.pool.QueryRow(ctx, `SELECT c.name, coalesce(o.queue, ''), o.uid, o.actor, o.type, o.data, o.max_retries, o.tags, o.not_before, o.callback, o.staged_at
 		FROM postern.outbox o JOIN postern.context c USING (context_id) WHERE o.context_id = $1 AND o.uid = $2`, contextID, uid).
 		Scan(&t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type, &t.Data, &t.MaxRetries, &t.Tags, &t.NotBefore, &t.Callback, &t.ReceivedAt)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
 	return t, known(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -167,7 +168,7 @@ func (s *Store) definition(ctx context.Context, v *Tool) (*leader.Definition, er
 	m := leader.Meta{FQN: v.FQN, URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, Sign: v.Sign}
 	err := s.db(ctx).QueryRow(ctx, `SELECT input_schema::text, output_schema::text FROM postern.tool WHERE tool_id = $1 AND version = $2`, v.ID, v.Version).
 		Scan((*[]byte)(&m.InputSchema), (*[]byte)(&m.OutputSchema))
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {

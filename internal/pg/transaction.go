@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outbox.ID, err error) {
 	err = s.db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', t.epoch FROM postern.idempotency i
 		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		if id, err := outbox.ParseID(uid); err == nil { // without a uid of its own, its id is its uid
 			return id, nil
 		}

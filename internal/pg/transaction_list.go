@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -67,7 +68,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	next = &ListCursor{}
 	err = s.pool.QueryRow(ctx, fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d", q.keys, q.order, f.Examined-1), q.keyArgs...).
 		Scan(&next.At, &next.Queue, &next.Seq)
-	if err == pgx.ErrNoRows { // fewer than it may look at: that was all
+	if errors.Is(err, pgx.ErrNoRows) { // fewer than it may look at: that was all
 		return list, nil, nil
 	}
 	return list, next, known(err)
@@ -104,7 +105,7 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 	case len(f.Queues) == 1:
 		var id int64
 		err := s.pool.QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`, contextID, f.Queues[0]).Scan(&id)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, nil
 		}
 		if err != nil {

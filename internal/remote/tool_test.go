@@ -41,12 +41,14 @@ func TestACallOfAToolIsJudgedByWhatComesBack(t *testing.T) {
 		class leader.Class
 		code  string
 	}{
-		"sum":      {say(200, `{"ok": {"sum": 3}}`), leader.Successful, ""},
-		"no sum":   {say(200, `{"ok": {}}`), leader.Fatal, "schema_mismatch"},
-		"garbage":  {say(200, "\xff\x00{"), leader.Fatal, "schema_mismatch"},
-		"large":    {say(200, `{"ok": {"sum": "`+strings.Repeat("x", 2000)+`"}}`), leader.Fatal, "answer_too_large"},
-		"nested":   {say(200, `{"ok": `+strings.Repeat(`{"a": `, 64)+`1`+strings.Repeat("}", 65)), leader.Fatal, "answer_nested"},
-		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, leader.Fatal, "redirect"},
+		"sum":     {say(200, `{"ok": {"sum": 3}}`), leader.Successful, ""},
+		"no sum":  {say(200, `{"ok": {}}`), leader.Fatal, "schema_mismatch"},
+		"garbage": {say(200, "\xff\x00{"), leader.Fatal, "schema_mismatch"},
+		"large":   {say(200, `{"ok": {"sum": "`+strings.Repeat("x", 2000)+`"}}`), leader.Fatal, "answer_too_large"},
+		"nested":  {say(200, `{"ok": `+strings.Repeat(`{"a": `, 64)+`1`+strings.Repeat("}", 65)), leader.Fatal, "answer_nested"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, leader.Fatal, "redirect"},
 		"busy":     {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, leader.Retriable, "http_429"},
 		"input":    {say(422, `{"error": "input_deserialization_error", "details": "a"}`), leader.Fatal, "input_deserialization_error"},
 		"failed":   {say(500, `oops`), leader.Retriable, "http_500"},
@@ -125,7 +127,7 @@ func TestAToolSaysWhatItIsAndWhetherItIsReady(t *testing.T) {
 		case "/large/meta":
 			_, _ = w.Write(make([]byte, 256<<10+1))
 		case "/moved/meta", "/moved/health":
-			http.Redirect(w, r, "/meta", 302)
+			http.Redirect(w, r, "/meta", http.StatusFound)
 		default:
 			http.NotFound(w, r)
 		}

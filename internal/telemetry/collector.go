@@ -98,7 +98,7 @@ func otlpAttributes(list []attribute.KeyValue) []otlpAttribute {
 		case attribute.FLOAT64:
 			v["doubleValue"] = kv.Value.AsFloat64()
 		default:
-			v["stringValue"] = kv.Value.Emit()
+			v["stringValue"] = kv.Value.String()
 		}
 		out = append(out, otlpAttribute{string(kv.Key), v})
 	}
