@@ -413,15 +413,14 @@ CREATE TABLE postern.retained (
 );
 INSERT INTO postern.retained (since, held_by, looked_at) VALUES ('1970-01-01', 'no retention is set: everything is kept', clock_timestamp());
 
--- What keeps a day from being dropped, whose ends must all lie before a moment; null if nothing does.
+-- What keeps a day from being dropped, whose ends must all lie before a moment, apart from what has not ended; null if
+-- nothing does. Each look is by an index.
 -- +goose StatementBegin
 CREATE FUNCTION postern.day_held_by(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    open bigint;
 BEGIN
     IF EXISTS (SELECT FROM postern.outcome o WHERE o.day = of_day AND o.done_at >= before) THEN
         RETURN 'a transaction of this day ended later than retention allows to forget';
-    ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state IN ('pending', 'queued')) THEN
+    ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
         RETURN 'deliveries of this day are still to be made';
     ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
             WHERE e.status = 'Active' AND e.tool_day = of_day AND e.result_id = '')
@@ -429,22 +428,17 @@ BEGIN
             WHERE e.status = 'Active' AND e.result_day = of_day) THEN
         RETURN 'events wait that go by ends of this day';
     END IF;
-    SELECT count(*) INTO open FROM (SELECT FROM postern.task t WHERE t.day = of_day AND NOT EXISTS (SELECT FROM postern.outcome o
-        WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) LIMIT 10001) t;
-    IF open > 10000 THEN
-        RETURN 'more than 10000 transactions of this day have not ended';
-    END IF;
     RETURN NULL;
 END $$;
 
--- Drops a day, the oldest one: null, or what held it. What has not ended moves to the partitions _old, which reach
--- up to the last day that had any: its ids stay, and so do the days in them. Everything that takes time comes
--- before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
+-- Drops a day, the oldest one: null, or what held it. What has not ended, which the caller has looked for since the day
+-- was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay, and so do the days
+-- in them. Everything that takes time comes before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
 -- come since: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
 -- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. Where
 -- everybody takes longer than that, we wait longer too. The partitions
 -- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
-CREATE FUNCTION postern.drop_day(of_day date, before timestamptz) RETURNS text LANGUAGE plpgsql
+CREATE FUNCTION postern.drop_day(of_day date, before timestamptz, queues bigint[], seqs bigint[]) RETURNS text LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     parent text;
@@ -454,8 +448,7 @@ BEGIN
     IF held IS NOT NULL THEN
         RETURN held;
     END IF;
-    CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT t.queue_id, t.seq FROM postern.task t WHERE t.day = of_day
-        AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day));
+    CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT s.queue_id, s.seq FROM ROWS FROM (unnest(queues), unnest(seqs)) s(queue_id, seq);
     FOR try IN REVERSE 19..0 LOOP
         BEGIN
             PERFORM set_config('lock_timeout', CASE WHEN try >= 10 THEN '25ms' WHEN try >= 5 THEN '50ms' ELSE '100ms' END, true);

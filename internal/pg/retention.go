@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -52,29 +53,81 @@ func (s *Store) RetainAll(ctx context.Context) error {
 	return known(err)
 }
 
+// A day is gone through in chunks, each a short statement, with rests as long as they took: its keys retainAtOnce at a
+// time, since they are deleted, and what it has five times as many. retainMost is how many may not have ended.
+const retainAtOnce, retainMost = 2000, 10000
+
 // dropDay drops one day, or says what holds it.
 func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string, err error) {
 	var by *string
 	if err := s.pool.QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
 		return deref(by), known(err)
 	}
-	for queue, seq, more := int64(-1), int64(0), true; more; {
-		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
-				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-				ORDER BY t.queue_id, t.seq LIMIT 10000),
-			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
-			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
-			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
-			SELECT c.queue_id, c.seq FROM c ORDER BY c.queue_id DESC, c.seq DESC LIMIT 1`, day, queue, seq).Scan(&queue, &seq)
-		if more = err == nil; err != nil && !isNoRows(err) {
-			return "", known(err)
-		}
+	queues, seqs, err := s.survivors(ctx, day)
+	if err != nil {
+		return "", err
 	}
-	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2)", day, before).Scan(&by)
+	if len(queues) > retainMost {
+		return fmt.Sprintf("more than %d transactions of this day have not ended", retainMost), nil
+	}
+	if err := s.forgetKeys(ctx, day); err != nil {
+		return "", err
+	}
+	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
 	if sqlState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
 	return deref(by), known(err)
+}
+
+// survivors are the positions of what has not ended of a day, or more than retainMost of them. As the day is over,
+// there will be no others; those that end meanwhile are noticed when it is dropped.
+func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
+	queues, seqs = []int64{}, []int64{}
+	const atOnce = 5 * retainAtOnce
+	for queue, seq, n := int64(-1), int64(0), atOnce; n == atOnce && len(queues) <= retainMost; {
+		began := time.Now()
+		var q, p []int64
+		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
+					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) AS ended
+				FROM postern.task t WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) ORDER BY t.queue_id, t.seq LIMIT $4)
+			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
+				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, atOnce).Scan(&n, &queue, &seq, &q, &p)
+		if err != nil {
+			return nil, nil, known(err)
+		}
+		queues, seqs = append(queues, q...), append(seqs, p...)
+		if n == atOnce {
+			if err := rest(ctx, time.Since(began)); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return queues, seqs, nil
+}
+
+// forgetKeys deletes what else says that the ended transactions of a day were: uids, dependencies and redrives.
+func (s *Store) forgetKeys(ctx context.Context, day time.Time) error {
+	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
+		began := time.Now()
+		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
+				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+				ORDER BY t.queue_id, t.seq LIMIT $4),
+			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
+			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
+			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
+			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
+			day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq)
+		if err != nil {
+			return known(err)
+		}
+		if n == retainAtOnce {
+			if err := rest(ctx, time.Since(began)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // tidyOld removes what survived its day and has ended since: few rows, in partitions of their own.

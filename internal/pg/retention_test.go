@@ -117,6 +117,49 @@ func TestADayIsHeldByWhatEndedLate(t *testing.T) {
 	}
 }
 
+// A day of many chunks is gone through to its end: what has not ended of each survives with its uid, and only that.
+func TestRetentionOfALargeDay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fill := func(n, of int) {
+		t.Helper()
+		for _, sql := range []string{
+			`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
+				SELECT 1000 + i % 7, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 1, 'u' || i, 'T', '{}', $1 FROM generate_series(1, $3::int) i`,
+			`INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '' FROM postern.task
+				WHERE created_at = $1 AND context_id = $2 AND $3 > 0`,
+			`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at
+				FROM postern.task WHERE created_at = $1 AND context_id = $2 AND seq % $3 > 1`,
+		} {
+			arg := of
+			if strings.Contains(sql, "generate_series") {
+				arg = n
+			}
+			_, err := w.s.Pool().Exec(w.ctx, sql, w.now, w.id, arg)
+			w.must(err)
+		}
+	}
+	fill(12500, 4000)
+	day := w.now.Format("20060102")
+	w.ahead(40 * 24 * time.Hour)
+	if _, err := w.s.Retain(w.ctx, aMonth); err != nil || w.heldBy() != "" {
+		t.Fatalf("held by %q, %v", w.heldBy(), err)
+	}
+	survived := []string{"u1", "u12000", "u12001", "u4000", "u4001", "u8000", "u8001"}
+	w.same(w.lines(`SELECT uid FROM postern.task_old ORDER BY uid COLLATE "C"`), survived...)
+	w.same(w.lines(`SELECT key FROM postern.idempotency ORDER BY key COLLATE "C"`), survived...)
+	w.same(w.lines(`SELECT count(*)::text FROM postern.task UNION ALL SELECT count(*)::text FROM postern.outcome UNION ALL SELECT coalesce(to_regclass('postern.task_`+day+`')::text, '')`), "7", "0", "")
+
+	_, err := w.s.Pool().Exec(w.ctx, `DELETE FROM postern.idempotency`)
+	w.must(err)
+	fill(10001, 1)
+	w.ahead(40 * 24 * time.Hour)
+	if _, err := w.s.Retain(w.ctx, aMonth); err != nil || !strings.Contains(w.heldBy(), "more than 10000") {
+		t.Errorf("held by %q, %v", w.heldBy(), err)
+	}
+	w.same(w.lines(`SELECT count(*)::text FROM postern.idempotency`), "10001")
+}
+
 // A reader that has the tables open puts a drop off.
 func TestRetentionGivesWay(t *testing.T) {
 	t.Parallel()

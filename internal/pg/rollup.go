@@ -88,12 +88,8 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 
 // unhurried keeps slices to rollupSlice and rests, or returns the error of a context that ends meanwhile.
 func unhurried(ctx context.Context, atOnce int, took time.Duration) (int, error) {
-	t := time.NewTimer(rollupRest * took)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return atOnce, ctx.Err()
-	case <-t.C:
+	if err := rest(ctx, rollupRest*took); err != nil {
+		return atOnce, err
 	}
 	switch {
 	case took > rollupSlice:
@@ -102,4 +98,16 @@ func unhurried(ctx context.Context, atOnce int, took time.Duration) (int, error)
 		return min(atOnce*2, rollupAtOnce*10), nil
 	}
 	return atOnce, nil
+}
+
+// rest waits, or returns the error of a context that ends meanwhile.
+func rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }
