@@ -34,7 +34,9 @@ func (a *API) document() huma.Config {
 		version = "dev"
 	}
 	c := huma.DefaultConfig("Postern", version)
-	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer."
+	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer. " +
+		"A request is about one context (tenant): that of its API key, else the one that the header Postern-Context names, else default. " +
+		"What is refused is application/problem+json; its code and retryable are stable."
 	c.Info.License = &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}
 	c.Info.Contact = &huma.Contact{Name: "Postern", URL: "https://github.com/postern-dev/postern"}
 	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:8080", Description: "postern dev, demo and serve, unless they are told to listen elsewhere"}}
