@@ -74,6 +74,9 @@ var rules = []rule{
 	{-1, "", Retriable, "", "the answer is none of HTTP"},
 }
 
+// ownCodes are the codes that only our client says; a tool that names its error so says nothing by it.
+var ownCodes = map[string]bool{"bad_worker_url": true, "no_signing_key": true, "answer_too_large": true, "answer_nested": true}
+
 func (r rule) matches(status int, says string) bool {
 	hundreds := r.status > 0 && r.status < 10 && status/100 == r.status
 	return (r.status == status || r.status == -1 && status != 0 || hundreds) && (r.says == "" || r.says == says)
@@ -91,7 +94,9 @@ func (d *Definition) Judge(p Reply) Verdict {
 	}
 	says, detail := p.Code, p.Message
 	if p.Body != nil {
-		says, detail = toolError(p.Body)
+		if says, detail = toolError(p.Body); ownCodes[says] {
+			says = ""
+		}
 	}
 	for _, r := range rules {
 		if !r.matches(p.Status, says) {

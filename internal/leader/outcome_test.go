@@ -49,6 +49,7 @@ func TestWhatAToolAnswersMeans(t *testing.T) {
 		{500, `{"error": "output_serialization_error"}`, "", leader.Fatal, "output_serialization_error", ""},
 		{500, `{"error": "other"}`, "", leader.Retriable, "http_500", ""},
 		{502, ``, "", leader.Retriable, "http_502", ""},
+		{503, `{"error": "answer_too_large", "details": "of our backend"}`, "", leader.Retriable, "http_503", "of our backend"},
 		{599, "-", "connection_lost", leader.Retriable, "http_599", ""},
 		{0, "-", "connection_refused", leader.Retriable, "connection_refused", "cannot be reached"},
 		{0, "-", "address_refused", leader.Retriable, "address_refused", ""},
