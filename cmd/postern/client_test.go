@@ -239,8 +239,9 @@ func TestTablesFit80Columns(t *testing.T) {
 	if !strings.Contains(b.String(), "postern retry x") || !strings.Contains(b.String(), "postern api PUT") {
 		t.Errorf("levers are told as commands:\n%s", &b)
 	}
-	for path, want := range map[string]string{"/events/x/redrive": "postern redrive events/x", "/senders/s/unblock": "postern unblock senders/s", "/sources/s/rewind": "postern api POST /sources/s/rewind"} {
-		if got := spelledLever("POST", path); got != want {
+	for path, want := range map[string]string{"/events/x/redrive": "postern redrive events/x", "/senders/s/unblock": "postern unblock senders/s", "/sources/s/rewind": "postern api POST /sources/s/rewind",
+		"/processors/p/tick": "postern processor tick p", "/processors/p/evict": "postern processor evict p 7", "/authorizations/l/executions/7/retry": "postern processor retry l 7"} {
+		if got := spelledLever("POST", path, "/processors/p/batches/7"); got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}
 	}

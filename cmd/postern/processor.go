@@ -36,8 +36,34 @@ func processorCommand() *cobra.Command {
 	return cmd
 }
 
-func askedOf(cmd *cobra.Command, method, name, what string, in any) error {
-	return ask(cmd, method, objectPath("processors/"+name)+what, in)
+func processorPath(name, what string) string { return objectPath("processors/"+name) + what }
+
+// askBatch posts what is answered with a batch, perhaps with what a tick did. A table leaves out what the batch was made
+// of, which postern show has.
+func askBatch(cmd *cobra.Command, path string, in any) error {
+	b, err := answered(cmd, http.MethodPost, path, in)
+	if err != nil {
+		return err
+	}
+	asked, err := asJSON(cmd, true)
+	if err != nil {
+		return err
+	}
+	if asked {
+		return printed(cmd, b)
+	}
+	r, err := parse(b)
+	if err != nil {
+		return err
+	}
+	if batch, ok := r["batch"].(map[string]any); ok {
+		batch["outcome"] = r["outcome"]
+		r = batch
+	}
+	delete(r, "actions_config")
+	delete(r, "msgs")
+	paperOf(cmd).record(cmd.OutOrStdout(), r)
+	return nil
 }
 
 func processorShowCommand() *cobra.Command {
@@ -60,7 +86,7 @@ func processorShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			path := objectPath("processors/" + args[0])
+			path := processorPath(args[0], "")
 			if line == "" {
 				b, _, err := d.get(path)
 				if err != nil {
@@ -95,7 +121,7 @@ func processorTickCommand() *cobra.Command {
 			  postern processor tick main --wait 30s`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return askedOf(cmd, http.MethodPost, args[0], "/tick?"+url.Values{"wait": {wait.String()}}.Encode(), nil)
+			return askBatch(cmd, processorPath(args[0], "/tick?"+url.Values{"wait": {wait.String()}}.Encode()), nil)
 		},
 	})
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for the end of the execution that begins, at most 60s")
@@ -107,7 +133,7 @@ func processorLever(verb, short string) *cobra.Command {
 	cmd := asClient(&cobra.Command{
 		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return askedOf(cmd, http.MethodPost, args[0], "/"+verb, map[string]string{"reason": reason})
+			return ask(cmd, http.MethodPost, processorPath(args[0], "/"+verb), map[string]string{"reason": reason})
 		},
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
@@ -153,9 +179,9 @@ func processorInsertCommand() *cobra.Command {
 			}
 		}
 		if len(spot) == 1 {
-			return askedOf(cmd, http.MethodPost, args[0], "/batches", batch)
+			return askBatch(cmd, processorPath(args[0], "/batches"), batch)
 		}
-		return askedOf(cmd, http.MethodPost, args[0], "/insert", spot)
+		return askBatch(cmd, processorPath(args[0], "/insert"), spot)
 	}
 	return cmd
 }
@@ -193,7 +219,7 @@ func processorEvictCommand() *cobra.Command {
 			}
 			in["id"] = id
 		}
-		return askedOf(cmd, http.MethodPost, args[0], "/evict", in)
+		return askBatch(cmd, processorPath(args[0], "/evict"), in)
 	}
 	return cmd
 }
@@ -214,7 +240,7 @@ func processorRetryCommand() *cobra.Command {
 			if id, err := strconv.ParseInt(args[1], 10, 64); err != nil || id < 1 {
 				return usage(cmd, errors.New("ID: want the number of a batch"))
 			}
-			return ask(cmd, http.MethodPost, objectPath("authorizations/"+args[0])+"/executions/"+args[1]+"/retry", nil)
+			return askBatch(cmd, objectPath("authorizations/"+args[0])+"/executions/"+args[1]+"/retry", nil)
 		},
 	})
 }

@@ -32,6 +32,7 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "evict", "main", "--position", "1").want(t, 0, "removed_by_owner")
 	postern(t, env, "processor", "evict", "main", "3").want(t, 1, "batch 3 is Done")
 	postern(t, env, "processor", "evict", "main").want(t, 2, "want an ID")
+	postern(t, env, "show", "processors/main/batches/1").want(t, 0, "actions_config", "Queued")
 	for range 2 {
 		postern(t, env, "processor", "tick", "main", "--wait", "30s").want(t, 0, "finished", "executed")
 	}
@@ -62,7 +63,7 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 		}
 	}
 	is(`"state":"Timed_Out"`)
-	postern(t, env, "why", "processors/far/batches/1").want(t, 0, "undelivered", "postern processor retry pay 1")
+	postern(t, env, "why", "processors/far/batches/1").want(t, 0, "undelivered", "postern processor retry pay 1", "postern processor evict far 1")
 	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "noop:"}`).want(t, 0)
 	postern(t, env, "api", "PATCH", "/processors/far", "-d", `{"deliver_within": "0s"}`).want(t, 0)
 	postern(t, env, "processor", "retry", "pay", "one").want(t, 2, "want the number of a batch")
@@ -74,5 +75,5 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 func TestThePageAboutProcessorsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "processor.md", append(installation(t), "POSTERN_OUTPUT=table"))
-	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback pending", `"spent":1`)
+	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback pending", `callbacks/7 -d '{"payload": ...}'`, "evict main 7", `"spent":1`)
 }

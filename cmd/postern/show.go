@@ -187,13 +187,13 @@ func printWhy(out io.Writer, p paper, why record, now time.Time) {
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
 		}
 		for _, l := range b.records("levers") {
-			p.indented(out, "   lever", 9, spelledLever(l.text("method"), l.text("path")))
+			p.indented(out, "   lever", 9, spelledLever(l.text("method"), l.text("path"), b.text("object")))
 		}
 	}
 }
 
-// spelledLever is a call as the command that makes it.
-func spelledLever(method, path string) string {
+// spelledLever is a call about an object as the command that makes it.
+func spelledLever(method, path, object string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if method == "POST" && len(parts) == 3 {
 		if verb, noun := parts[2], parts[0]; noun == "transactions" && slices.Contains(verbs("transactions"), verb) {
@@ -205,6 +205,10 @@ func spelledLever(method, path string) string {
 	switch {
 	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "tick":
 		return "postern processor tick " + parts[1]
+	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "evict":
+		return "postern processor evict " + parts[1] + " " + object[strings.LastIndex(object, "/")+1:]
+	case method == "POST" && len(parts) == 4 && parts[0] == "processors" && parts[2] == "callbacks":
+		return "postern api " + method + " " + path + ` -d '{"payload": ...}'`
 	case method == "POST" && len(parts) == 5 && parts[0] == "authorizations" && parts[4] == "retry":
 		return "postern processor retry " + parts[1] + " " + parts[3]
 	case method == "PATCH" && parts[0] == "processors":

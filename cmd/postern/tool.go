@@ -37,21 +37,27 @@ func askTool(cmd *cobra.Command, method, fqn, what string, in any) error {
 
 // ask sends one request about an object, nil for no body, and shows what is answered.
 func ask(cmd *cobra.Command, method, path string, in any) error {
-	d, err := dial(cmd)
-	if err != nil {
-		return err
-	}
-	var body []byte
-	if in != nil {
-		if body, err = json.Marshal(in); err != nil {
-			return err
-		}
-	}
-	_, _, b, err := d.raw(method, path, body)
+	b, err := answered(cmd, method, path, in)
 	if err != nil || len(b) == 0 {
 		return err
 	}
 	return printed(cmd, b)
+}
+
+// answered sends one request, nil for no body, and returns what is answered.
+func answered(cmd *cobra.Command, method, path string, in any) ([]byte, error) {
+	d, err := dial(cmd)
+	if err != nil {
+		return nil, err
+	}
+	var body []byte
+	if in != nil {
+		if body, err = json.Marshal(in); err != nil {
+			return nil, err
+		}
+	}
+	_, _, b, err := d.raw(method, path, body)
+	return b, err
 }
 
 // asQuery is a reason as a query, "" for none.
