@@ -95,7 +95,7 @@ func unhurried(ctx context.Context, atOnce int, took time.Duration) (int, error)
 	case took > rollupSlice:
 		return max(atOnce/2, rollupAtOnce/10), nil
 	case took < rollupSlice/4:
-		return min(atOnce*2, rollupAtOnce*10), nil
+		return min(atOnce*2, rollupAtOnce*2), nil
 	}
 	return atOnce, nil
 }
