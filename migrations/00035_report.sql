@@ -439,7 +439,7 @@ END $$;
 -- everybody takes longer than that, we wait longer too. The partitions
 -- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
 CREATE FUNCTION postern.drop_day(of_day date, before timestamptz, queues bigint[], seqs bigint[]) RETURNS text LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$ -- plans of this day alone, made behind the locks
 DECLARE
     parent text;
     part text;

@@ -73,9 +73,15 @@ func (b *Bench) fill(ctx context.Context, l load) (s span, err error) {
 				SELECT $1, $2 || '-' || k, queue_id, depth, 1, $3::date FROM filling`, b.ctxID, prefix, day); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, result, attempt, fence, started_at, submitted_at, done_at)
-				SELECT queue_id, n, $1::date, $2, 'DISPATCHING', 'DONE', '{"done": {"noop": true}}', 1, 1, $4, $4, $4
-				FROM (SELECT queue_id, n FROM generate_series(1, $3::int) n JOIN filling ON n <= depth ORDER BY n, k) t`, day, b.ctxID, deepest, day)
+			// They ended one after the other since that day began, and were counted by the hour when they did.
+			if _, err := tx.Exec(ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, result, attempt, fence, started_at, submitted_at, done_at)
+				SELECT queue_id, n, $1::date, $2, 'DISPATCHING', 'DONE', '{"done": {"noop": true}}', 1, 1, at, at, at
+				FROM (SELECT queue_id, n, k, $4::timestamptz - ($4::timestamptz - date_trunc('day', $4::timestamptz, 'UTC')) * (1 - (n - 1 + k / $5::float8) / $3) AS at
+					FROM generate_series(1, $3::int) n JOIN filling ON n <= depth ORDER BY n, k) t`, day, b.ctxID, deepest, day, l.keys); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `INSERT INTO postern.rolled (hour, as_of, took) SELECT h, greatest(clock_timestamp(), h + interval '71 minutes'), '0'
+				FROM generate_series(date_trunc('day', $1::timestamptz, 'UTC'), $1, interval '1 hour') h ON CONFLICT DO NOTHING`, day)
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, $2 || '-' || k, queue_id FROM filling`, b.ctxID, prefix); err != nil {

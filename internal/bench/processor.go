@@ -70,7 +70,7 @@ func (b *Bench) batchRun(ctx context.Context) (_ *trial, err error) {
 	if err := b.fillBatches(ctx, b.name(), b.Processors, each); err != nil {
 		return nil, err
 	}
-	t, err := b.untilEnded(ctx, b.Processors*each, "batches", `postern.processor, postern.batch, postern.batch_line, postern.batch_place`, `SELECT count(*) FROM postern.batch WHERE state <> 'Done'`)
+	t, err := b.untilEnded(ctx, b.Processors*each, "batches", `postern.processor, postern.batch, postern.batch_line, postern.batch_place`, `SELECT (SELECT coalesce(sum(length), 0) FROM postern.batch_line)::int + (SELECT count(*) FROM postern.batch WHERE state = 'Executing')::int`)
 	if err != nil {
 		return nil, err
 	}

@@ -56,11 +56,8 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
 	add(w, func(context.Context, retryArgs) error { e.ringAlarm(); return nil })
 	add(w, func(context.Context, includeArgs) error { e.ringAlarm(); return nil })
-	add(w, func(ctx context.Context, _ callbackArgs) error {
-		e.Ring()
-		_, err := e.Store.ReleaseCallbacks(ctx)
-		return err
-	})
+	callbacks := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
+	add(w, func(ctx context.Context, _ callbackArgs) error { e.Ring(); return callbacks(ctx) })
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.sweep(ctx) })
 	began := time.Now()
@@ -70,12 +67,16 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 			if !pause(ctx, nil, time.Until(began.Add(housekeepingAfter))) {
 				return nil
 			}
+			job, cancel := context.WithCancel(job) // it may rest between its steps when the process stops
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
 			return do(job)
 		}
 	}
 	rollUp := later(func(ctx context.Context) error {
+		reaped := e.reap(ctx)
 		_, err := e.Store.RollUp(ctx)
-		return errors.Join(err, e.reap(ctx))
+		return errors.Join(reaped, err)
 	})
 	sample := later(sparing(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err }))
 	partition := later(e.PartitionOnce)
