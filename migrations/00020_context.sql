@@ -1,6 +1,15 @@
 -- Contexts (tenants) and who may do what in them, and the identity of this database. Its epoch is part of every public id and of
 -- every call to a worker, so that a restored copy never speaks under the names of the lost time.
 -- +goose Up
+-- Reports that a row breaks a rule, as PostgreSQL itself would. Rules that are functions call it.
+-- +goose StatementBegin
+CREATE FUNCTION postern.broken(relation text, rule text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE check_violation USING SCHEMA = 'postern', TABLE = relation, CONSTRAINT = rule,
+        MESSAGE = format('new row for relation "%s" violates check constraint "%s"', relation, rule);
+END $$;
+-- +goose StatementEnd
+
 CREATE TABLE postern.identity (
     epoch  int CONSTRAINT one_row_per_epoch PRIMARY KEY CONSTRAINT epoch_fits_into_an_id CHECK (epoch BETWEEN 1 AND 4095),
     since  timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -117,3 +126,4 @@ DROP TABLE postern.member;
 DROP TABLE postern.actor;
 DROP TABLE postern.context;
 DROP TABLE postern.identity;
+DROP FUNCTION postern.broken;

@@ -24,6 +24,19 @@ CREATE TABLE postern.task (
 ) PARTITION BY RANGE (day);
 CREATE INDEX task_by_time ON postern.task (context_id, created_at, queue_id, seq);
 
+-- The legal ends of sequencer.Transaction; a function for the reason that queue_keeps_its_rules gives.
+-- +goose StatementBegin
+CREATE FUNCTION postern.outcome_keeps_its_rules(was text, state text)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN state NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED') OR NOT
+CASE was WHEN '' THEN state IN ('WAITING') WHEN 'WAITING' THEN state IN ('DISPATCHING', 'CANCELLED', 'FAILED') WHEN 'DISPATCHING' THEN state IN ('REVISION', 'DONE', 'WAITING', 'UNRESOLVED', 'RETRY', 'FAILED', 'DISPATCHING') WHEN 'REVISION' THEN state IN ('REVISION', 'DONE', 'RETRY', 'FAILED', 'UNRESOLVED') WHEN 'RETRY' THEN state IN ('RETRY', 'FAILED', 'DONE', 'WAITING', 'DISPATCHING', 'CANCELLED', 'UNRESOLVED') ELSE false END
+            THEN postern.broken('outcome', 'outcome_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+
 CREATE TABLE postern.outcome (
     queue_id     bigint NOT NULL,
     seq          bigint NOT NULL,
@@ -48,6 +61,7 @@ CREATE TABLE postern.outcome (
     submitted_at timestamptz,
     retried_at   timestamptz,
     done_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT an_outcome_keeps_its_rules CHECK (postern.outcome_keeps_its_rules(was, state)),
     CONSTRAINT one_outcome_per_transaction PRIMARY KEY (queue_id, seq, day)
 ) PARTITION BY RANGE (day);
 CREATE INDEX outcome_not_done ON postern.outcome (context_id, done_at, queue_id, seq) WHERE state <> 'DONE';
@@ -178,4 +192,5 @@ DROP TABLE postern.mark;
 DROP TABLE postern.delivery;
 DROP TABLE postern.attempt;
 DROP TABLE postern.outcome;
+DROP FUNCTION postern.outcome_keeps_its_rules;
 DROP TABLE postern.task;

@@ -70,6 +70,26 @@ CREATE TABLE postern.batch_call (
     CONSTRAINT one_count_of_calls_per_actor PRIMARY KEY (authorization_id, actor)
 ) WITH (fillfactor = 50);
 
+-- What must hold in every row of a batch, the legal edges of processor.Machine among it; a function for the
+-- reason that queue_keeps_its_rules gives.
+-- +goose StatementBegin
+CREATE FUNCTION postern.batch_keeps_its_rules(was text, state text, priority smallint, next_action int, result text, result_n int)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN priority NOT IN (0, 1) THEN postern.broken('batch', 'batch_is_high_or_med')
+        WHEN (state IN ('Done', 'Timed_Out')) <> (result IS NOT NULL) THEN postern.broken('batch', 'result_comes_with_the_end')
+        WHEN result NOT IN ('executed', 'rejected', 'partially_executed', 'removed_by_owner', 'expired', 'timeout', 'unexpected_error')
+            THEN postern.broken('batch', 'result_is_known')
+        WHEN result = 'partially_executed' AND (result_n <> next_action OR next_action <= 0)
+            THEN postern.broken('batch', 'what_was_executed_is_counted')
+        WHEN NOT
+CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done', 'Timed_Out') WHEN 'Timed_Out' THEN state IN ('Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END
+            THEN postern.broken('batch', 'batch_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+
 -- A batch, and the record of its execution: whoever sent it, how far it has come, how it ended.
 CREATE TABLE postern.batch (
     batch_id         bigint NOT NULL CONSTRAINT one_row_per_batch PRIMARY KEY,
@@ -80,7 +100,7 @@ CREATE TABLE postern.batch (
     initiator        text NOT NULL,
     by_owner         boolean NOT NULL,
     call_held        boolean NOT NULL DEFAULT false,
-    priority         smallint NOT NULL CONSTRAINT batch_is_high_or_med CHECK (priority IN (0, 1)),
+    priority         smallint NOT NULL,
     actions          jsonb NOT NULL,
     messages         json NOT NULL,              -- as they were sent
     expiration_time  timestamptz,
@@ -102,11 +122,7 @@ CREATE TABLE postern.batch (
     updated_at       timestamptz NOT NULL,
     request_key      text,                       -- of the request that made it
     request_hash     bytea,
-    CONSTRAINT result_comes_with_the_end CHECK ((state IN ('Done', 'Timed_Out')) = (result IS NOT NULL)),
-    CONSTRAINT result_is_known CHECK (result IN ('executed', 'rejected', 'partially_executed', 'removed_by_owner', 'expired', 'timeout', 'unexpected_error')),
-    CONSTRAINT batch_follows_the_machine CHECK (
-CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('Done', 'Queued', 'Executing') WHEN 'Executing' THEN state IN ('Waiting_Callback', 'Queued', 'Done', 'Timed_Out') WHEN 'Timed_Out' THEN state IN ('Queued', 'Done') WHEN 'Waiting_Callback' THEN state IN ('Queued', 'Done') ELSE false END),
-    CONSTRAINT what_was_executed_is_counted CHECK (result IS DISTINCT FROM 'partially_executed' OR result_n = position AND position > 0)
+    CONSTRAINT a_batch_keeps_its_rules CHECK (postern.batch_keeps_its_rules(was, state, priority, position, result, result_n))
 ) WITH (fillfactor = 70);
 CREATE INDEX batch_by_authorization ON postern.batch (authorization_id, batch_id) WHERE authorization_id IS NOT NULL;
 CREATE INDEX batch_by_processor ON postern.batch (processor_id, batch_id);
@@ -233,6 +249,7 @@ DROP SEQUENCE postern.batch_notice;
 DROP TABLE postern.batch_callback;
 DROP TABLE postern.batch_action;
 DROP TABLE postern.batch;
+DROP FUNCTION postern.batch_keeps_its_rules;
 DROP TABLE postern.batch_call;
 DROP TABLE postern.batch_authorization;
 DROP SEQUENCE postern.batch_id;

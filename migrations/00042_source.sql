@@ -33,6 +33,21 @@ CREATE TABLE postern.source (
     CONSTRAINT one_source_per_name UNIQUE (context_id, name)
 ) WITH (fillfactor = 50);
 
+-- What must hold in every row of an event, the legal edges of leader.Machine among it; a function for the
+-- reason that queue_keeps_its_rules gives.
+-- +goose StatementBegin
+CREATE FUNCTION postern.event_keeps_its_rules(was text, status text, outcome text)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN outcome NOT IN ('', 'successful', 'failed', 'stale') THEN postern.broken('event', 'event_outcome_is_known')
+        WHEN NOT
+CASE was WHEN '' THEN status IN ('Dead', 'Queued') WHEN 'Queued' THEN status IN ('Active') WHEN 'Active' THEN status IN ('Active', 'Queued', 'Dead', 'Successful') ELSE false END
+            THEN postern.broken('event', 'event_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+
 CREATE TABLE postern.event (
     event_id   uuid CONSTRAINT one_event_per_number PRIMARY KEY,
     context_id int NOT NULL,
@@ -47,7 +62,7 @@ CREATE TABLE postern.event (
     fence      bigint NOT NULL DEFAULT 0,  -- rises when it is taken, and when it grows stale
     moves      int NOT NULL DEFAULT 1,     -- rows of event_move
     retried    int NOT NULL DEFAULT 0,
-    outcome    text NOT NULL DEFAULT '' CONSTRAINT event_outcome_is_known CHECK (outcome IN ('', 'successful', 'failed', 'stale')), -- what its result tells
+    outcome    text NOT NULL DEFAULT '', -- what its result tells
     code       text NOT NULL DEFAULT '',
     error      text NOT NULL DEFAULT '',
     not_before timestamptz,                -- of its next try, while no message about it is out
@@ -64,8 +79,7 @@ CREATE TABLE postern.event (
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     entered_at timestamptz NOT NULL,       -- its status
-    CONSTRAINT event_follows_the_machine CHECK (
-CASE was WHEN '' THEN status IN ('Dead', 'Queued') WHEN 'Queued' THEN status IN ('Active') WHEN 'Active' THEN status IN ('Active', 'Queued', 'Dead', 'Successful') ELSE false END),
+    CONSTRAINT an_event_keeps_its_rules CHECK (postern.event_keeps_its_rules(was, status, outcome)),
     CONSTRAINT one_event_per_identity UNIQUE (source_id, identity)
 ) WITH (fillfactor = 70);
 CREATE INDEX event_listed ON postern.event (context_id, created_at, event_id);
@@ -109,4 +123,5 @@ SELECT postern.renew_roles();
 DROP TABLE postern.event_drop;
 DROP TABLE postern.event_move;
 DROP TABLE postern.event;
+DROP FUNCTION postern.event_keeps_its_rules;
 DROP TABLE postern.source;

@@ -38,12 +38,13 @@ var automatic = regexp.MustCompile(`_(pkey|check\d*|excl|fkey)$`)
 func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// of a partitioned table once; and unique indexes, which are no constraints but violated like one
+	// of a partitioned table once; and what is violated like a constraint: unique indexes, rules in functions
 	rows, err := w.s.Pool().Query(w.ctx, `
 		SELECT c.conname::text FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
 		WHERE c.connamespace = 'postern'::regnamespace AND NOT r.relispartition
 		UNION SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
-		WHERE i.indisunique AND r.relnamespace = 'postern'::regnamespace AND NOT r.relispartition`)
+		WHERE i.indisunique AND r.relnamespace = 'postern'::regnamespace AND NOT r.relispartition
+		UNION SELECT (regexp_matches(prosrc, $$broken\('\w+', '(\w+)'\)$$, 'g'))[1] FROM pg_proc WHERE pronamespace = 'postern'::regnamespace`)
 	w.must(err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)

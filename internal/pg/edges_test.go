@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 	"github.com/postern-dev/postern/migrations"
 )
@@ -22,14 +24,16 @@ func phasesOf(state string) []string {
 }
 
 func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
-	text, err := fs.ReadFile(migrations.FS, "00025_edges.sql")
-	ok(t, err)
-	for _, want := range []string{
-		machine.CheckSQL(sequencer.Queue, "was", "phase", phasesOf),
-		machine.CheckSQL(sequencer.Transaction, "was", "state", nil),
+	for _, c := range []struct{ file, edges string }{
+		{"00022_queue.sql", machine.CheckSQL(sequencer.Queue, "was", "phase", phasesOf)},
+		{"00023_task.sql", machine.CheckSQL(sequencer.Transaction, "was", "state", nil)},
+		{"00040_processor.sql", machine.CheckSQL(processor.Machine, "was", "state", nil)},
+		{"00042_source.sql", machine.CheckSQL(leader.Event, "was", "status", nil)},
 	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("migrations/00025_edges.sql, or a migration after it, should say\n%s", want)
+		text, err := fs.ReadFile(migrations.FS, c.file)
+		ok(t, err)
+		if !strings.Contains(string(text), c.edges) {
+			t.Errorf("migrations/%s should say\n%s", c.file, c.edges)
 		}
 	}
 }

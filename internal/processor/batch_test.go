@@ -3,17 +3,14 @@ package processor
 import (
 	"encoding/json"
 	"flag"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/machine"
-	"github.com/postern-dev/postern/migrations"
 )
 
 func TestTheMachineIsSoundAndItsNamesAreBound(t *testing.T) {
@@ -46,16 +43,6 @@ func TestThePageBesideTheCodeIsRenderedFromTheTable(t *testing.T) {
 	stored, err := os.ReadFile("machine.md")
 	if err != nil || string(stored) != page {
 		t.Errorf("machine.md is not what the table says (%v): run this test with -update and read the diff", err)
-	}
-}
-
-func TestTheSchemaAllowsTheEdgesOfTheMachineAndNoOther(t *testing.T) {
-	text, err := fs.ReadFile(migrations.FS, "00040_processor.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := machine.CheckSQL(Machine, "was", "state", nil); !strings.Contains(string(text), want) {
-		t.Errorf("migrations/00040_processor.sql should say\n%s", want)
 	}
 }
 
