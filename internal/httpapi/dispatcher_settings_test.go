@@ -49,6 +49,18 @@ func TestDataIsHeldAgainstTheSchemaOfItsType(t *testing.T) {
 	d.want(201, "POST", "/transactions", `{"type": "pay", "data": []}`)
 }
 
+// A schema is stored in jsonb's words, which have more blanks and digits than the client's.
+func TestASchemaThatIsPutCanBeRun(t *testing.T) {
+	d := newDoor(t)
+	long := `{"maximum":1` + strings.Repeat("0", 300) + `,"enum":[1` + strings.Repeat(",1", 32_000) + `]}`
+	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "schema": `+long+`}`)
+	d.want(201, "POST", "/transactions", `{"type": "pay", "data": 1}`)
+	d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay", "data": 2}`)
+	d.want(200, "PATCH", "/dispatchers/pay", `{"slots": 7}`)
+	d.want(200, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "schema": {"minimum": 1e-1000}}`)
+	d.want(201, "POST", "/transactions", `{"type": "pay", "data": 1}`)
+}
+
 func TestASecretIsPutAndNeverShown(t *testing.T) {
 	d := newDoor(t)
 	const put, secret = `{"worker_url": "http://127.0.0.1:9/"`, "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

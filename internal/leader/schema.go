@@ -64,6 +64,16 @@ func NewSchema(at string, raw json.RawMessage) (*Schema, error) {
 	return s, nil
 }
 
+// StoredSchema reads what NewSchema has found fit, as the database has kept it: in jsonb's words it may be longer than it
+// was, with more digits, so that no bound is held against it again.
+func StoredSchema(at string, raw json.RawMessage) (*Schema, error) {
+	c, err := compile(raw)
+	if err != nil {
+		return nil, (&look{at: at}).place(err)
+	}
+	return &Schema{raw: raw, free: []*checker{c}}, nil
+}
+
 // Raw is the schema as it was written.
 func (s *Schema) Raw() json.RawMessage { return s.raw }
 

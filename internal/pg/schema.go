@@ -28,7 +28,7 @@ func (s *Store) Fits(contextID int32, typ string, data json.RawMessage) error {
 	schema, ok := known.(*readSchema)
 	if !ok || !bytes.Equal(schema.raw, d.Schema) {
 		schema = &readSchema{raw: d.Schema}
-		if schema.Schema, err = leader.NewSchema("/schema", d.Schema); err != nil {
+		if schema.Schema, err = leader.StoredSchema("/schema", d.Schema); err != nil {
 			return fault.New(fault.Invalid, "schema_mismatch", "the schema of type %s cannot be run: put another", typ).Because(err)
 		}
 		s.conf.schemas.Store(d.ID, schema)
