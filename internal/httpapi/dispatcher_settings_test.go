@@ -25,6 +25,7 @@ func TestDataIsHeldAgainstTheSchemaOfItsType(t *testing.T) {
 		t.Error(bad.raw)
 	}
 	d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay"}`)
+	d.refused(422, "schema_mismatch", "POST", "/transactions", `{"type": "pay", "uid": "0193a000-0000-8000-8000-000000000001", "data": {}}`) // reads as an id
 	several := d.call("POST", "/transactions:batch", `{"items": [{"type": "pay", "data": {"cents": 2}}, {"type": "pay", "data": {}}]}`)
 	if items := several.body["items"].([]any); several.status != 207 || items[1].(map[string]any)["problem"].(map[string]any)["code"] != "schema_mismatch" {
 		t.Error(several.raw)

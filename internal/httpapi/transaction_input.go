@@ -112,24 +112,8 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if sub.UID != "" { // nothing else is compared with another
 		sub.Hash = sub.Fingerprint()
 	}
-	return sub, a.fits(ctx, sub)
-}
-
-// fits holds data against the schema of its type. What has been accepted is not refused when it is sent again,
-// whatever the schema is by now: ingest says what it is.
-func (a *API) fits(ctx context.Context, sub *pg.Submission) error {
-	misfit := a.Store.Fits(sub.ContextID, sub.Type, sub.Data)
-	if misfit == nil || sub.UID == "" {
-		return misfit
-	}
-	_, err := a.Store.ByUID(ctx, sub.ContextID, sub.UID)
-	switch fault.KindOf(err) {
-	case "":
-		return nil
-	case fault.NotFound:
-		return misfit
-	}
-	return err
+	a.Store.Judge(sub)
+	return sub, nil
 }
 
 // refs lists what is depended on, each once.

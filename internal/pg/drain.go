@@ -159,16 +159,15 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		}
 		in := &ingest{reread: &reread, s: s, e: newEffects(s), out: make([]Accepted, len(rows))}
 		for _, r := range rows {
+			s.Judge(r.sub)
 			in.subs = append(in.subs, r.sub)
 		}
 		if err := in.load(ctx, t); err != nil {
 			return err
 		}
-		rows, misfits := in.fitting(rows)
 		if err := in.decide(ctx, t); err != nil {
 			return err
 		}
-		in.out = append(in.out, misfits...)
 		for i, a := range in.out {
 			if a.Err != nil {
 				done.Refused++
@@ -199,23 +198,6 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		out.More = out.More || done.Rows == drainRows
 	}
 	return left, err
-}
-
-// fitting takes out of what is decided upon what does not fit the schema of its type. It returns rows with these at the
-// end, and why each is refused. What is known already is whatever it was when it was accepted.
-func (in *ingest) fitting(rows []stagedRow) (all []stagedRow, misfits []Accepted) {
-	var unfit []stagedRow
-	in.subs = nil
-	for _, r := range rows {
-		_, known := in.keys[taskKey{r.sub.ContextID, r.sub.UID}]
-		if err := in.s.Fits(r.sub.ContextID, r.sub.Type, r.sub.Data); err != nil && !known {
-			unfit, misfits = append(unfit, r), append(misfits, Accepted{Err: err})
-			continue
-		}
-		all, in.subs = append(all, r), append(in.subs, r.sub)
-	}
-	in.out = in.out[:len(all)]
-	return append(all, unfit...), misfits
 }
 
 // takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered

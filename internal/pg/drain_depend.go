@@ -70,6 +70,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 	if err != nil {
 		return done, err
 	}
+	s.Judge(r.sub)
 	reread := false
 	err = s.run(ctx, func(t *txn) error {
 		done = round{}
@@ -97,9 +98,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		if !first {
 			return t.rollback(ctx)
 		}
-		if _, misfits := in.fitting([]stagedRow{r}); len(misfits) > 0 {
-			in.out = misfits
-		} else if err := in.decide(ctx, t); err != nil {
+		if err := in.decide(ctx, t); err != nil {
 			return err
 		}
 		if len(in.again) > 0 {

@@ -35,6 +35,10 @@ type Submission struct {
 
 	held    bool // made of what is held already: a drain lets it pass
 	redrive *By  // who redrives, for the audit row in the same commit
+
+	judged bool   // its data must fit the schema of its type
+	schema []byte // what Judge held it against
+	misfit error  // what it found
 }
 
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
@@ -292,6 +296,12 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	}
 	if err := s.closed(sub, d); err != nil {
 		return outbox.ID{}, err
+	}
+	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {
+		return outbox.ID{}, &unjudged{in.subs}
+	}
+	if sub.misfit != nil {
+		return outbox.ID{}, sub.misfit
 	}
 	var senderID int32
 	if sub.Sender != "" {

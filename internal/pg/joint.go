@@ -110,11 +110,12 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	return known(err)
 }
 
-// lack says whether err asks for what needs another connection: one that holds locks waits for none.
+// lack says whether err asks for what needs another connection, or may take long: one that holds locks waits for neither.
 func (j *joint) lack(err error) bool {
 	var lane *laneMissing
 	var typ *dispatcherMissing
-	if j == nil || j.dry || !errors.As(err, &lane) && !errors.As(err, &typ) {
+	var other *unjudged
+	if j == nil || j.dry || !errors.As(err, &lane) && !errors.As(err, &typ) && !errors.As(err, &other) {
 		return false
 	}
 	j.broken, j.lacks = true, err

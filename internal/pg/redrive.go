@@ -75,10 +75,8 @@ func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Red
 		sub.Queue = *change.Queue
 	}
 	if len(change.Data) > 0 {
-		if err := s.Fits(by.Context, old.Type, change.Data); err != nil {
-			return Accepted{}, err
-		}
 		sub.Data = change.Data
+		s.Judge(sub)
 	}
 	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL

@@ -16,27 +16,41 @@ type readSchema struct {
 	*leader.Schema
 }
 
-// Fits says what in data does not fit the schema of its type: nil if all does, or if there is no schema; else Invalid
-// schema_mismatch, with pointers into the transaction.
-func (s *Store) Fits(contextID int32, typ string, data json.RawMessage) error {
-	d := s.DispatcherOf(contextID, typ)
-	if d == nil || d.Removed || len(d.Schema) == 0 {
-		return nil
+// unjudged asks run to hold submissions against the schemas that their types have by now, and to begin again: a check may
+// take a second, so none is made while queues are locked.
+type unjudged struct{ subs []*Submission }
+
+func (e *unjudged) Error() string { return "a schema has changed meanwhile" }
+
+// Judge holds data against the schema of its type, as this process knows it. Where it does not fit, Ingest refuses it as
+// Invalid schema_mismatch, with pointers into the transaction: unless it was accepted before, whatever the schema is by now.
+func (s *Store) Judge(sub *Submission) {
+	d := s.DispatcherOf(sub.ContextID, sub.Type)
+	switch {
+	case d == nil || d.Removed || len(d.Schema) == 0:
+		sub.schema, sub.misfit = nil, nil
+	case !bytes.Equal(sub.schema, d.Schema):
+		sub.schema, sub.misfit = d.Schema, s.misfit(d, sub.Data)
 	}
+	sub.judged = true
+}
+
+// misfit says what in data does not fit the schema of a dispatcher: nil if all does.
+func (s *Store) misfit(d *Dispatcher, data json.RawMessage) error {
 	var err error
 	known, _ := s.conf.schemas.Load(d.ID)
 	schema, ok := known.(*readSchema)
 	if !ok || !bytes.Equal(schema.raw, d.Schema) {
 		schema = &readSchema{raw: d.Schema}
 		if schema.Schema, err = leader.StoredSchema("/schema", d.Schema); err != nil {
-			return fault.New(fault.Invalid, "schema_mismatch", "the schema of type %s cannot be run: put another", typ).Because(err)
+			return fault.New(fault.Invalid, "schema_mismatch", "the schema of type %s cannot be run: put another", d.Type).Because(err)
 		}
 		s.conf.schemas.Store(d.ID, schema)
 	}
 	if err = schema.Check(data); err == nil {
 		return nil
 	}
-	f := fault.New(fault.Invalid, "schema_mismatch", "data does not fit the schema of type %s: %s", typ, strings.TrimPrefix(err.Error(), "the document: "))
+	f := fault.New(fault.Invalid, "schema_mismatch", "data does not fit the schema of type %s: %s", d.Type, strings.TrimPrefix(err.Error(), "the document: "))
 	var m *leader.Mismatch
 	if errors.As(err, &m) {
 		for _, field := range m.Fields {

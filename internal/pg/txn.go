@@ -54,6 +54,7 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var body *bodyMissing
 	var deps *dependencies
 	var more *grown
+	var other *unjudged
 	switch {
 	case errors.As(err, &body):
 		s.leaveOut(body)
@@ -77,6 +78,13 @@ func (s *Store) mend(ctx context.Context, err error) error {
 		return s.ensureQueues(ctx, queue.subs)
 	case errors.As(err, &typ):
 		return s.Refresh(ctx)
+	case errors.As(err, &other):
+		for _, sub := range other.subs {
+			if sub.judged {
+				s.Judge(sub)
+			}
+		}
+		return nil
 	}
 	switch sqlState(err) {
 	case "40001", "40P01":

@@ -1,0 +1,55 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// What a type's schema is counts, not what this process knows of it: another one has just made the type, or changed it.
+func TestDataFitsTheSchemaThatAnotherProcessHasPut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	late, err := pg.Open(w.ctx, w.second(4), quiet)
+	w.must(err)
+	strict := func(d *outbox.Dispatcher) { d.Schema = json.RawMessage(`{"required": ["cents"]}`) }
+	w.dispatcher("new", strict)
+	post := func(how func(sub *pg.Submission) (pg.Accepted, error), uid string, want string) {
+		t.Helper()
+		sub := w.sub("q", "new", uid)
+		late.Judge(sub)
+		a, err := how(sub)
+		if err == nil {
+			err = a.Err
+		}
+		if fault.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %q", uid, err, want)
+		}
+	}
+	one := func(sub *pg.Submission) (pg.Accepted, error) {
+		out, err := late.Ingest(w.ctx, []*pg.Submission{sub}, false)
+		return out[0], err
+	}
+	post(one, "a", "schema_mismatch")
+
+	w.dispatcher("new", nil)
+	post(one, "b", "schema_mismatch") // up to a second late: nothing was there to tell that it is
+	w.must(late.Refresh(w.ctx))
+	post(one, "b", "")
+
+	w.dispatcher("new", strict)
+	post(func(sub *pg.Submission) (pg.Accepted, error) { // read between the check and the commit
+		w.must(late.Refresh(w.ctx))
+		return one(sub)
+	}, "c", "schema_mismatch")
+	post(one, "b", "") // accepted before
+
+	w.dispatcher("drained", strict)
+	w.must(w.submit(w.app(1), "q", "drained", "d"))
+	if out := w.drainAll(late); out.Refused != 1 || w.byUID("d").Code != "schema_mismatch" {
+		t.Errorf("%+v %+v", out, w.byUID("d"))
+	}
+}
