@@ -29,6 +29,9 @@ func classify(p reply, now time.Time) outbox.Answer {
 	}
 	if a.Message == "" && (r.err.set || !ok2xx(p.status)) {
 		a.Message = fmt.Sprintf("the worker answered HTTP %d %s", p.status, http.StatusText(p.status))
+		if p.unbelieved() {
+			a.Message += " to a signed call: have both ends the same secret?"
+		}
 	}
 	a.Class = classOf(p, r, readable)
 
@@ -68,7 +71,7 @@ func classOf(p reply, r txnResult, readable bool) outbox.Class {
 	case e.set && e.class != "":
 		return e.class
 
-	case s == http.StatusBadGateway, s == http.StatusServiceUnavailable, e.kind == codeUnavailable:
+	case s == http.StatusBadGateway, s == http.StatusServiceUnavailable, e.kind == codeUnavailable, p.unbelieved():
 		return outbox.ClassBlocked
 
 	case s == http.StatusGatewayTimeout, s == http.StatusConflict:
@@ -90,6 +93,10 @@ func classOf(p reply, r txnResult, readable bool) outbox.Class {
 	}
 	return ""
 }
+
+// unbelieved says whether the worker did nothing since it does not know our signature: so it is while both ends change
+// to another secret, and whatever is sent meanwhile can still be done.
+func (p reply) unbelieved() bool { return p.signed && p.status == http.StatusUnauthorized }
 
 // unclear says why a 2xx answer tells us nothing.
 func unclear(p reply, r txnResult, readable bool) (code, message string) {

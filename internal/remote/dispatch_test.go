@@ -112,6 +112,34 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 	}
 }
 
+// Whose signature the worker does not know sends it later, unless the worker says another class itself.
+func TestASignedCallThatIsNotBelievedIsBlocked(t *testing.T) {
+	t.Parallel()
+	signed := func(ctx context.Context) context.Context {
+		return remote.Signed(ctx, []byte("0123456789abcdef01234567"))
+	}
+	for _, tc := range []struct {
+		name  string
+		ctx   context.Context
+		reply remotetest.Reply
+		class outbox.Class
+	}{
+		{"plain", signed(t.Context()), remotetest.HTTP(401, "who are you?"), outbox.ClassBlocked},
+		{"with an error", signed(t.Context()), remotetest.HTTP(401, `{"error": {"code": 500, "message": "bad signature"}}`), outbox.ClassBlocked},
+		{"of a class", signed(t.Context()), remotetest.HTTP(401, `{"error": {"class": "rejected"}}`), outbox.ClassRejected},
+		{"not signed", t.Context(), remotetest.HTTP(401, ""), outbox.ClassRejected},
+		{"forbidden", signed(t.Context()), remotetest.HTTP(403, ""), outbox.ClassRejected},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fake := remotetest.NewFake(t)
+			fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, tc.reply)
+			if a := remotetest.Client(t).Dispatch(tc.ctx, remotetest.Call(fake.URL(), 1)); a.Class != tc.class {
+				t.Errorf("got %+v, want class %s", a, tc.class)
+			}
+		})
+	}
+}
+
 func TestWhatWasNotSentIsBlocked(t *testing.T) {
 	t.Parallel()
 	client := remotetest.Client(t)

@@ -31,6 +31,7 @@ type reply struct {
 	body    []byte // nil when it could not be read whole
 	unread  string // why body is nil: a code
 	sent    bool   // some byte of the request may have reached the worker
+	signed  bool   // it carried a signature by the dispatcher's secret
 	refused bool   // the guard refused the address: sent is false
 	code    string // failure: "connection_refused", "timeout", ...
 	message string
@@ -55,6 +56,7 @@ func (c *Client) exchange(ctx context.Context, r request) (p reply) {
 	for {
 		p, stale := c.once(ctx, r)
 		if !stale {
+			p.signed = r.header.Get("Webhook-Signature") != ""
 			return p
 		}
 	}
