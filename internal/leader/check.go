@@ -3,6 +3,7 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -151,7 +152,8 @@ func leaves(v *jsonschema.ValidationError, n int) []*jsonschema.ValidationError 
 	return list
 }
 
-// reason is a mismatch in words, without its place.
+// reason is a mismatch in words, without its place and without the value that stands there: it is read by people who may
+// not see bodies.
 func reason(v *jsonschema.ValidationError) string {
 	switch k := v.ErrorKind.(type) {
 	case *kind.FalseSchema:
@@ -161,7 +163,17 @@ func reason(v *jsonschema.ValidationError) string {
 			return unrunnable(text, k.Err)
 		}
 	case *kind.Pattern:
-		return fmt.Sprintf("%q does not match the pattern %q", fault.Clip(k.Got), fault.Clip(k.Want))
+		return fmt.Sprintf("does not match the pattern %q", fault.Clip(k.Want))
+	case *kind.Minimum:
+		return bound("minimum", k.Want)
+	case *kind.Maximum:
+		return bound("maximum", k.Want)
+	case *kind.ExclusiveMinimum:
+		return bound("exclusiveMinimum", k.Want)
+	case *kind.ExclusiveMaximum:
+		return bound("exclusiveMaximum", k.Want)
+	case *kind.MultipleOf:
+		return bound("multipleOf", k.Want)
 	case *kind.Enum:
 		if len(k.Want) > 8 {
 			return fmt.Sprintf("is none of the %d values that are allowed", len(k.Want))
@@ -177,6 +189,11 @@ func reason(v *jsonschema.ValidationError) string {
 		text = string(r[:197]) + "..."
 	}
 	return text
+}
+
+func bound(keyword string, n *big.Rat) string {
+	f, _ := n.Float64()
+	return fmt.Sprintf("%s: want %v", keyword, f)
 }
 
 // unrunnable says what is wrong with a pattern.

@@ -43,10 +43,10 @@ func TestADefinitionChecksWhatGoesInAndComesOut(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"a": 1}`:          "",
 		`{"a": 1, "b": 9}`:  "",
-		`{"a": 1, "b": 10}`: "Input data does not match the input schema: /b: maximum: got 10, want 9",
+		`{"a": 1, "b": 10}`: "Input data does not match the input schema: /b: maximum: want 9",
 		`{"b": 1}`:          "Input data does not match the input schema: the document: missing property 'a'",
 		`{"a": "x"}`:        "Input data does not match the input schema: /a: got string, want integer",
-		`{"a": 1e9999999}`:  "Input data does not match the input schema: /a: the number 1e9999999 is beyond what is reckoned with: want at most 1000 digits",
+		`{"a": 1e9999999}`:  "Input data does not match the input schema: /a: the number is beyond what is reckoned with: want at most 1000 digits",
 		`{"a": 1} {}`:       "Input data does not match the input schema: it is no JSON: something follows the document",
 		"{\"a\": \"\xff\"}": "Input data does not match the input schema: it is no JSON: it is not UTF-8",
 		`{"a": 1, "x": ` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`: "Input data does not match the input schema: /x" + strings.Repeat("/0", 29) + "/...: nested deeper than 64 levels",

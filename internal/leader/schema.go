@@ -187,7 +187,7 @@ func (l *look) walk(v any, at string, level int, keywords bool) error {
 		}
 	case json.Number:
 		if !reckonable(string(v)) {
-			return wrong(l.at+at, "the number %s is beyond what is reckoned with: want at most %d digits", fault.Clip(string(v)), maxDigits)
+			return wrong(l.at+at, "the number is beyond what is reckoned with: want at most %d digits", maxDigits)
 		}
 	}
 	return nil
