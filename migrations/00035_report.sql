@@ -423,9 +423,10 @@ BEGIN
     ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
         RETURN 'deliveries of this day are still to be made';
     ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
-            WHERE e.status = 'Active' AND e.tool_day = of_day AND e.result_id = '')
-        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)
-            WHERE e.status = 'Active' AND e.result_day = of_day) THEN
+            WHERE e.status = 'Active' AND e.outcome = '' AND e.tool_day = of_day)
+        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o
+                ON (o.queue_id, o.seq, o.day) = (coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day))
+            WHERE e.status = 'Active' AND e.outcome <> '' AND coalesce(e.result_day, e.tool_day) = of_day) THEN
         RETURN 'events wait that go by ends of this day';
     END IF;
     RETURN NULL;
@@ -434,7 +435,7 @@ END $$;
 -- Drops a day, the oldest one: null, or what held it. What has not ended, which the caller has looked for since the day
 -- was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay, and so do the days
 -- in them. Everything that takes time comes before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
--- come since: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
+-- come since, for which it looks again: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
 -- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. Where
 -- everybody takes longer than that, we wait longer too. The partitions
 -- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
@@ -462,15 +463,12 @@ BEGIN
         PERFORM pg_sleep(0.1);
     END LOOP;
     PERFORM set_config('enable_seqscan', 'off', true); -- each look is for few rows of a large table
-    IF EXISTS (SELECT FROM survivor s CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (s.queue_id, s.seq, of_day) OFFSET 0) o) THEN
-        RETURN 'a transaction of this day ended later than retention allows to forget';
-    ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
-        RETURN 'deliveries of this day are still to be made';
-    ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
-            WHERE e.status = 'Active' AND e.tool_day = of_day AND e.result_id = '')
-        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)
-            WHERE e.status = 'Active' AND e.result_day = of_day) THEN
-        RETURN 'events wait that go by ends of this day';
+    IF to_regclass(format('postern.%I', 'task_' || to_char(of_day, 'YYYYMMDD'))) IS NULL THEN
+        RETURN NULL; -- another process was here first
+    END IF;
+    held := postern.day_held_by(of_day, before);
+    IF held IS NOT NULL THEN
+        RETURN held;
     END IF;
     FOREACH parent IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
         part := parent || '_' || to_char(of_day, 'YYYYMMDD');

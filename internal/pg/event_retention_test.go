@@ -76,3 +76,56 @@ func TestADayIsKeptForEventsThatHaveNotHeardOfIt(t *testing.T) {
 		t.Errorf("%d days are left, held by %q: %+v", left, w.heldBy(), w.event(id))
 	}
 }
+
+// What survived its day and ended since stays until its event has heard of it, and takes all that is told of it along.
+func TestASurvivorIsKeptForTheEventThatGoesByIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	id := w.pushed(1)[0]
+	w.leads(n)
+	w.ahead(32 * 24 * time.Hour)
+	if left := w.retain(); left != 0 {
+		t.Errorf("%d days are left, held by %q", left, w.heldBy())
+	}
+	w.answered(n, toolSays)
+	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.redrive (queue_id, seq, new_id) SELECT queue_id, seq, gen_random_uuid() FROM postern.outcome_old`)
+	w.must(err)
+	of := func(when, want string) {
+		t.Helper()
+		w.retain()
+		w.same(w.lines(`SELECT concat_ws(' ', (SELECT count(*) FROM postern.outcome_old), (SELECT count(*) FROM postern.task_old),
+			(SELECT count(*) FROM postern.redrive), (SELECT count(*) FROM postern.idempotency))`), want)
+		if t.Failed() {
+			t.Fatal(when)
+		}
+	}
+	w.ahead(32 * 24 * time.Hour)
+	of("nobody has heard", "1 1 1 1")
+	w.leads(n)
+	of("there is no dispatcher of results", "1 1 1 1")
+	w.dispatcher(leader.TypeResult, nil)
+	w.leads(n)
+	if w.event(id).Result == "" {
+		t.Errorf("%+v", w.event(id))
+	}
+	of("the result is posted", "0 0 0 1") // its own key
+}
+
+// Whether events hold a day is asked of those that are Active, however many others there are.
+func TestADayIsLookedAtByIndexes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.source(nil)
+	for _, sql := range []string{`INSERT INTO postern.event (event_id, context_id, source_id, identity, json, status, created_at, updated_at, entered_at)
+		SELECT gen_random_uuid(), 1, 1, i::text, '{}', (ARRAY['Queued', 'Dead'])[1 + i % 2], now(), now(), now() FROM generate_series(1, 3000) i`, `ANALYZE postern.event`} {
+		_, err := w.s.Pool().Exec(w.ctx, sql)
+		w.must(err)
+	}
+	w.ahead(40 * 24 * time.Hour)
+	tx := w.begin(w.s.Pool())
+	_, err := tx.Exec(w.ctx, `SELECT postern.drop_day((SELECT min(day) FROM report.retention), $1, '{}', '{}'), pg_stat_force_next_flush()`, w.now.Add(-aMonth))
+	w.must(err)
+	w.must(tx.Commit(w.ctx))
+	w.same(w.lines(`SELECT indexrelname || ' ' || idx_scan FROM pg_stat_user_indexes WHERE relname = 'event' AND idx_scan > 0 ORDER BY 1`), "event_calling 2", "event_reporting 2")
+}

@@ -70,7 +70,7 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 	if len(queues) > retainMost {
 		return fmt.Sprintf("more than %d transactions of this day have not ended", retainMost), nil
 	}
-	if err := s.forgetKeys(ctx, day); err != nil {
+	if err := s.forgetKeys(ctx, day, before); err != nil {
 		return "", err
 	}
 	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
@@ -106,18 +106,20 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 	return queues, seqs, nil
 }
 
-// forgetKeys deletes what else says that the ended transactions of a day were: uids, dependencies and redrives.
-func (s *Store) forgetKeys(ctx context.Context, day time.Time) error {
+// forgetKeys deletes what else says that the transactions of a day were which ended before a time: uids, dependencies and
+// redrives. One that ends while the chunks go by holds the day, and keeps its own.
+func (s *Store) forgetKeys(ctx context.Context, day, before time.Time) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
 		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
-				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
+				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3)
+					AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.done_at < $5)
 				ORDER BY t.queue_id, t.seq LIMIT $4),
 			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
 			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
-			day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq)
+			day, queue, seq, retainAtOnce, before).Scan(&n, &queue, &seq)
 		if err != nil {
 			return known(err)
 		}
@@ -130,15 +132,26 @@ func (s *Store) forgetKeys(ctx context.Context, day time.Time) error {
 	return nil
 }
 
-// tidyOld removes what survived its day and has ended since: few rows, in partitions of their own.
+// awaited are the places of the transactions by which events go that are Active: of the tool, then of the result. Served by
+// event_calling and event_reporting; postern.day_held_by asks the same.
+const awaited = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.tool_day AS day FROM postern.event e WHERE e.status = 'Active' AND e.outcome = ''
+	UNION ALL SELECT coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day)
+	FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> ''`
+
+// tidyOld removes what survived its day and has ended since, unless an event still goes by it: few rows, in partitions of
+// their own.
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool
 	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
 		return known(err)
 	}
-	_, err := s.pool.Exec(ctx, `WITH gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
+	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+awaited+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
+		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
 				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
+				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))
 			RETURNING o.queue_id, o.seq),
+		dependencies AS (DELETE FROM postern.dependency x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
+		redrives AS (DELETE FROM postern.redrive x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)

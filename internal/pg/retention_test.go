@@ -86,6 +86,7 @@ func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
 	}
 	w.ahead(40 * 24 * time.Hour)
 	w.retain()
+	w.same(w.lines(`SELECT count(*)::text FROM postern.dependency`), "0")
 	if _, err := w.s.Transaction(w.ctx, w.id, lateID); fault.CodeOf(err) != "expired" {
 		t.Errorf("a survivor that ended long ago: %v", err)
 	}
@@ -158,6 +159,56 @@ func TestRetentionOfALargeDay(t *testing.T) {
 		t.Errorf("held by %q, %v", w.heldBy(), err)
 	}
 	w.same(w.lines(`SELECT count(*)::text FROM postern.idempotency`), "10001")
+}
+
+// What ends while the keys of its day are gone through holds the day and keeps its own: it is found by its uid, and is no
+// transaction of which nobody has heard.
+func TestWhatEndsWhileKeysAreForgottenKeepsItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
+			SELECT 1000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 1, 'u' || i, 'T', '{}', $1 FROM generate_series(1, 2001) i RETURNING *),
+		key AS (INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '' FROM task),
+		redrive AS (INSERT INTO postern.redrive (queue_id, seq, new_id) SELECT queue_id, seq, gen_random_uuid() FROM task WHERE seq = 2001)
+		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at
+		FROM task WHERE seq < 2001`, w.now, w.id)
+	w.must(err)
+	day := w.now
+	w.ahead(40 * 24 * time.Hour)
+	other := w.other()
+	tx := w.begin(w.s.Pool())
+	_, err = tx.Exec(w.ctx, `SELECT FROM postern.idempotency WHERE key = 'u1000' FOR UPDATE`)
+	w.must(err)
+	done := make(chan error, 1)
+	go func() { _, err := other.s.Retain(w.ctx, aMonth); done <- err }()
+	w.awaitBlocked(other.pid) // at its first chunk
+	_, err = w.s.Pool().Exec(w.ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
+		VALUES (1000, 2001, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 'WAITING', 'CANCELLED', $3)`, day, w.id, w.now)
+	w.must(err)
+	w.must(tx.Rollback(w.ctx))
+	w.must(<-done)
+	if !strings.Contains(w.heldBy(), "ended later") {
+		t.Errorf("held by %q", w.heldBy())
+	}
+	w.same(w.lines(`SELECT key FROM postern.idempotency UNION ALL SELECT seq::text FROM postern.redrive ORDER BY 1`), "2001", "u2001")
+}
+
+// Of two processes that drop a day the second finds it gone.
+func TestADayIsDroppedOnceByTwo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ahead(40 * 24 * time.Hour)
+	first, second := w.begin(w.s.Pool()), w.other()
+	const drop = `SELECT coalesce(postern.drop_day((SELECT min(day) FROM report.retention), $1, '{}', '{}'), '')`
+	var held, heldToo string
+	w.must(first.QueryRow(w.ctx, drop, w.now.Add(-aMonth)).Scan(&held))
+	done := make(chan error, 1)
+	go func() { done <- second.s.Pool().QueryRow(w.ctx, drop, w.now.Add(-aMonth)).Scan(&heldToo) }()
+	w.awaitBlocked(second.pid)
+	w.must(first.Commit(w.ctx))
+	if err := <-done; err != nil || held+heldToo != "" {
+		t.Errorf("held by %q and %q, %v", held, heldToo, err)
+	}
 }
 
 // A reader that has the tables open puts a drop off.
