@@ -116,6 +116,30 @@ func TestTheDayNeverFallsAlongAQueueWhenTheClockGoesBack(t *testing.T) {
 	holdsTrue(t, w.ctx, w.s.Pool())
 }
 
+// What is configured or in use stays, and keeps nothing behind it from going, however few are taken at once.
+func TestAReapGoesPastWhatStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	for i := range 9 {
+		w.post(fmt.Sprint("q", i), "T", fmt.Sprint("a", i))
+	}
+	w.work(w.node("n"))
+	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.queue_name SET configured = true WHERE name IN ('q0', 'q1', 'q2', 'q5')`)
+	w.must(err)
+	tx := w.begin(w.s.Pool())
+	_, err = tx.Exec(w.ctx, `SELECT FROM postern.queue_name WHERE name = 'q3' FOR UPDATE`)
+	w.must(err)
+	if n, err := w.s.Reap(w.ctx, w.now.Add(time.Hour), 2); n != 4 || err != nil {
+		t.Errorf("%d were taken out, %v", n, err)
+	}
+	w.must(tx.Rollback(w.ctx))
+	if n, err := w.s.Reap(w.ctx, w.now.Add(time.Hour), 2); n != 1 || err != nil {
+		t.Errorf("%d were taken out afterwards, %v", n, err)
+	}
+	w.same(w.lines(`SELECT n.name FROM postern.queue q JOIN postern.queue_name n USING (queue_id) ORDER BY 1`), "q0", "q1", "q2", "q5")
+}
+
 func TestPositionsAndFencesGoOnAfterAReapAlsoForAProcessThatRemembersTheQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

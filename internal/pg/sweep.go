@@ -9,23 +9,44 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Reap removes the hot rows of up to limit idle queues that nobody has used since before, after it has
-// copied their tail and fence to their names. It takes the name first, as whoever revives a queue does,
-// and skips what is locked, so it never waits; a post that comes meanwhile finds the name locked and
+// Reap removes the hot rows of idle queues that nobody has used since before, after it has copied their tail and fence
+// to their names: so many in one commit, and then it rests. What is configured stays. It takes the name first, as whoever
+// revives a queue does, and skips what is locked, so it never waits; a post that comes meanwhile finds the name locked and
 // waits for this short transaction, or finds the row gone and revives it from the name.
-func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, err error) {
+func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total int, err error) {
+	for from := int64(0); from >= 0; {
+		began := time.Now()
+		n, last, err := s.reapFrom(ctx, before, from, atOnce)
+		if total += n; err != nil {
+			return total, err
+		}
+		if from = last; last >= 0 {
+			if err := rest(ctx, time.Since(began)); err != nil {
+				return total, err
+			}
+		}
+	}
+	return total, nil
+}
+
+// reapFrom takes those behind a queue, in the order of their ids, so that nothing is looked at twice; last is where it goes
+// on, -1 at the end.
+func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOnce int) (n int, last int64, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		var ids []int64
 		b := &pgx.Batch{}
-		b.Queue(`SELECT n.queue_id FROM (SELECT queue_id FROM postern.queue WHERE phase = 'IDLE' AND named AND NOT paused AND NOT draining
-				AND entered_at < $1 LIMIT $2) q
-			JOIN postern.queue_name n ON n.queue_id = q.queue_id WHERE NOT n.configured FOR UPDATE OF n SKIP LOCKED`, before, limit).
+		b.Queue(`SELECT n.queue_id FROM postern.queue q JOIN postern.queue_name n ON n.queue_id = q.queue_id
+			WHERE q.queue_id > $3 AND q.phase = 'IDLE' AND q.named AND NOT q.paused AND NOT q.draining AND q.entered_at < $1 AND NOT n.configured
+			ORDER BY q.queue_id LIMIT $2 FOR UPDATE OF n SKIP LOCKED`, before, atOnce, from).
 			Query(func(r pgx.Rows) (err error) {
 				ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 				return err
 			})
 		if err := t.send(ctx, b); err != nil {
 			return err
+		}
+		if last = -1; len(ids) == atOnce {
+			last = ids[atOnce-1]
 		}
 		rows := map[int64]*queueRow{}
 		b = &pgx.Batch{}
@@ -50,7 +71,7 @@ func (s *Store) Reap(ctx context.Context, before time.Time, limit int) (n int, e
 		b.Queue(`DELETE FROM postern.queue WHERE queue_id = ANY ($1)`, gone)
 		return t.commit(ctx, b)
 	})
-	return n, err
+	return n, last, err
 }
 
 // Relane moves queues that stand in lanes which no longer fit their head's dispatcher (its pool or

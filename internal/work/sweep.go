@@ -34,10 +34,12 @@ func (e *Engine) sweep(ctx context.Context) error {
 // reap takes idle queues out of the hot table.
 func (e *Engine) reap(ctx context.Context) error {
 	now, err := e.Store.Now(ctx)
-	for n := reapAtOnce; err == nil && n == reapAtOnce; {
-		if n, err = e.Store.Reap(ctx, now.Add(-reapAfter), reapAtOnce); n > 0 {
-			e.Log.Debug("took idle queues out of the hot table", "queues", n)
-		}
+	if err != nil {
+		return err
+	}
+	n, err := e.Store.Reap(ctx, now.Add(-reapAfter), reapAtOnce)
+	if n > 0 {
+		e.Log.Debug("took idle queues out of the hot table", "queues", n)
 	}
 	return err
 }
