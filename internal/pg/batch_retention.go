@@ -11,18 +11,16 @@ import (
 // still to be told stays, since what is told is read from its row: one statement sees one moment, and what is to be told
 // goes from fanout to delivery in one commit. Of two processes at once the second finds the rows gone.
 func (s *Store) forgetBatches(ctx context.Context, before time.Time) error {
-	for {
+	return s.inChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT b.batch_id FROM postern.batch b WHERE b.state = 'Done' AND b.updated_at < $1
 				AND NOT EXISTS (SELECT FROM (SELECT b.batch_id UNION ALL SELECT s.notice FROM postern.batch_step s WHERE s.batch_id = b.batch_id AND s.notice IS NOT NULL) n(seq)
 					WHERE EXISTS (SELECT FROM postern.fanout f WHERE f.event IN ('result', 'timeout') AND f.seq = n.seq)
 						OR EXISTS (SELECT FROM postern.delivery d WHERE d.queue_id = $2::bigint + b.processor_id AND d.seq = n.seq
 							AND d.event IN ('result', 'timeout') AND d.state IN ('pending', 'queued')))
-				ORDER BY b.updated_at LIMIT 10000),
+				ORDER BY b.updated_at LIMIT $3),
 			steps AS (DELETE FROM postern.batch_step x USING old WHERE x.batch_id = old.batch_id),
 			actions AS (DELETE FROM postern.batch_action x USING old WHERE x.batch_id = old.batch_id)
-			DELETE FROM postern.batch x USING old WHERE x.batch_id = old.batch_id`, before, outbox.OfProcessor(0, 0, 0).Queue)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-	}
+			DELETE FROM postern.batch x USING old WHERE x.batch_id = old.batch_id`, before, outbox.OfProcessor(0, 0, 0).Queue, atOnce)
+		return int(tag.RowsAffected()), err
+	})
 }

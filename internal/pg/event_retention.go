@@ -5,33 +5,53 @@ import (
 	"time"
 )
 
+// forgetAtOnce is how many rows one statement looks at.
+const forgetAtOnce = 2000
+
 // forgetEvents removes events that ended before a time, with their histories, in chunks. Those that came with the last page
 // that moved the cursor of their source stay, however old they are: an inclusive cursor brings the last of them again, and
 // it is to be known then. So does all that a source has after it was rewound, until it has something new. Nobody writes what
-// has ended but who redrives it, and waits here or finds it gone. Served by event_listed.
+// has ended but who redrives it, and waits here or finds it gone. Served by event_listed, by which the events of all
+// contexts are gone through in one order, so that those that stay are looked at once.
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
-	return s.inChunks(ctx, `WITH old AS MATERIALIZED (SELECT e.event_id FROM postern.context c CROSS JOIN LATERAL (
-				SELECT e.event_id FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
-				WHERE e.context_id = c.context_id AND e.created_at < $1 AND e.updated_at < $1 AND e.status IN ('Successful', 'Dead') AND e.created_at < s.stored_at
-				ORDER BY e.created_at LIMIT 10000) e LIMIT 10000),
+	at, id := time.Time{}, ""
+	return s.inChunks(ctx, func(atOnce int) (n int, err error) {
+		err = s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
+				SELECT e.created_at, e.event_id, e.source_id, e.updated_at, e.status FROM postern.event e
+				WHERE e.context_id = c.context_id AND e.created_at < $1 AND (e.created_at, e.event_id) > ($2, coalesce(nullif($3, '')::uuid, '00000000-0000-0000-0000-000000000000'))
+				ORDER BY e.created_at, e.event_id LIMIT $4) x ORDER BY x.created_at, x.event_id LIMIT $4),
+			old AS MATERIALIZED (SELECT c.event_id FROM c JOIN postern.source s ON s.source_id = c.source_id
+				WHERE c.updated_at < $1 AND c.status IN ('Successful', 'Dead') AND c.created_at < s.stored_at),
 			moves AS (DELETE FROM postern.event_move x USING old WHERE x.event_id = old.event_id),
-			drops AS (DELETE FROM postern.event_drop x USING old WHERE x.event_id = old.event_id)
-		DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id`, before)
+			drops AS (DELETE FROM postern.event_drop x USING old WHERE x.event_id = old.event_id),
+			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)
+			SELECT count(*), coalesce(max(c.created_at), $2), coalesce((SELECT l.event_id::text FROM c l ORDER BY l.created_at DESC, l.event_id DESC LIMIT 1), $3) FROM c`,
+			before, at, id, atOnce).Scan(&n, &at, &id)
+		return n, known(err)
+	})
 }
 
 // forgetMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew after that begins
 // with fence 1 again; who held it so long ago has lost it long since. Served by message_end_by_time.
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
-	return s.inChunks(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.message_end e WHERE e.ended_at < $1 LIMIT 10000)
-		DELETE FROM postern.message_end x USING old WHERE (x.channel_id, x.message_id, x.fence) = (old.channel_id, old.message_id, old.fence)`, before)
+	return s.inChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.message_end e WHERE e.ended_at < $1 LIMIT $2)
+			DELETE FROM postern.message_end x USING old WHERE (x.channel_id, x.message_id, x.fence) = (old.channel_id, old.message_id, old.fence)`, before, atOnce)
+		return int(tag.RowsAffected()), err
+	})
 }
 
-// inChunks runs a statement until it finds nothing more.
-func (s *Store) inChunks(ctx context.Context, sql string, args ...any) error {
-	for {
-		tag, err := s.exec(ctx, sql, args...)
-		if err != nil || tag.RowsAffected() == 0 {
+// inChunks runs a statement until it finds fewer than it takes, with rests as long as it took.
+func (s *Store) inChunks(ctx context.Context, chunk func(atOnce int) (n int, err error)) error {
+	for n := forgetAtOnce; n == forgetAtOnce; {
+		began := time.Now()
+		var err error
+		if n, err = chunk(forgetAtOnce); err == nil && n == forgetAtOnce {
+			err = rest(ctx, time.Since(began))
+		}
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }

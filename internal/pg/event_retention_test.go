@@ -129,3 +129,23 @@ func TestADayIsLookedAtByIndexes(t *testing.T) {
 	w.must(tx.Commit(w.ctx))
 	w.same(w.lines(`SELECT indexrelname || ' ' || idx_scan FROM pg_stat_user_indexes WHERE relname = 'event' AND idx_scan > 0 ORDER BY 1`), "event_calling 2", "event_reporting 2")
 }
+
+// Events that stay are gone past once, and what lies behind any number of them goes: of every context.
+func TestRetentionOfEventsGoesPastThoseThatStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.source(nil)
+	for _, sql := range []string{
+		`UPDATE postern.source SET stored_at = now()`, `INSERT INTO postern.context (name) VALUES ('another')`,
+		`INSERT INTO postern.event (event_id, context_id, source_id, identity, json, status, created_at, updated_at, entered_at)
+			SELECT gen_random_uuid(), 1 + i % 2, 1, i::text, '{}', CASE WHEN i % 5000 < 4200 THEN 'Queued' ELSE 'Dead' END, at, at, at
+			FROM generate_series(1, 10000) i CROSS JOIN LATERAL (SELECT now() - interval '40 days' + i / 7 * interval '1 s') x(at)`,
+	} {
+		_, err := w.s.Pool().Exec(w.ctx, sql)
+		w.must(err)
+	}
+	if _, err := w.s.Retain(w.ctx, aMonth); err != nil {
+		t.Fatal(err)
+	}
+	w.same(w.lines(`SELECT concat_ws(' ', context_id, status, count(*)) FROM postern.event GROUP BY context_id, status ORDER BY 1`), "1 Queued 4200", "2 Queued 4200")
+}
