@@ -24,7 +24,7 @@ CREATE TABLE postern.source (
     next_at        timestamptz NOT NULL,      -- of the next look
     polled_at      timestamptz,               -- of the last look that was answered
     caught_up_at   timestamptz,               -- of the last one after which there was no more
-    stored_at      timestamptz,               -- of the last page with new events that moved the cursor: they are its newest
+    kept_from      timestamptz,               -- retention keeps events from there on: those of the last page that moved the cursor; null: all
     failures       int NOT NULL DEFAULT 0,    -- since the last answer
     last_error     text NOT NULL DEFAULT '',
     removed_at     timestamptz,

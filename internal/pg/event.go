@@ -185,7 +185,7 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 			}
 		}
 		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3,
-				stored_at = CASE WHEN $4 THEN $3 ELSE stored_at END WHERE source_id = $1`, id, jsonText(cursor), now, fresh)
+				kept_from = CASE WHEN $4 THEN $3 ELSE kept_from END WHERE source_id = $1`, id, jsonText(cursor), now, fresh)
 		return t.commit(ctx, b)
 	})
 	return out, err

@@ -8,11 +8,12 @@ import (
 // forgetAtOnce is how many rows one statement looks at.
 const forgetAtOnce = 2000
 
-// forgetEvents removes events that ended before a time, with their histories, in chunks. Those that came with the last page
-// that moved the cursor of their source stay, however old they are: an inclusive cursor brings the last of them again, and
-// it is to be known then. So does all that a source has after it was rewound, until it has something new. Nobody writes what
-// has ended but who redrives it, and waits here or finds it gone. Served by event_listed, by which the events of all
-// contexts are gone through in one order, so that those that stay are looked at once.
+// forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that moved
+// the cursor of their source stay, and what is younger, however old they are: an inclusive cursor brings the last of them
+// again, a cursor that does not move all that come after it, and they are to be known then. So does all that a source has
+// after it was rewound, until it is read to its end again. Nobody writes what has ended but who redrives it, and waits here
+// or finds it gone. Served by event_listed, by which the events of all contexts are gone through in one order, so that those
+// that stay are looked at once.
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	at, id := time.Time{}, ""
 	return s.inChunks(ctx, func(atOnce int) (n int, err error) {
@@ -21,7 +22,7 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 				WHERE e.context_id = c.context_id AND e.created_at < $1 AND (e.created_at, e.event_id) > ($2, coalesce(nullif($3, '')::uuid, '00000000-0000-0000-0000-000000000000'))
 				ORDER BY e.created_at, e.event_id LIMIT $4) x ORDER BY x.created_at, x.event_id LIMIT $4),
 			old AS MATERIALIZED (SELECT c.event_id FROM c JOIN postern.source s ON s.source_id = c.source_id
-				WHERE c.updated_at < $1 AND c.status IN ('Successful', 'Dead') AND c.created_at < s.stored_at),
+				WHERE c.updated_at < $1 AND c.status IN ('Successful', 'Dead') AND c.created_at < s.kept_from),
 			moves AS (DELETE FROM postern.event_move x USING old WHERE x.event_id = old.event_id),
 			drops AS (DELETE FROM postern.event_drop x USING old WHERE x.event_id = old.event_id),
 			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)

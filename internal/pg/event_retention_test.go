@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // What ended long ago goes, with its history and the records of its messages. What has not ended stays, and so does what a source knows its
@@ -33,6 +34,7 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 			t.Errorf("%s: %s, want %s", when, got, want)
 		}
 	}
+	store(`"1"`, 1)
 	store(`"2"`, 1, 2)
 	store(`"3"`, 2, 3)
 	c := w.conduit(w.s, nil)
@@ -47,11 +49,74 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 		t.Errorf("%d moves, %d records of messages, messages %q", moves, ends, w.lies())
 	}
 	store(`"4"`, 3, 4) // the boundary comes again
-	are("with something newer", "2 Queued, 4 Dead")
+	store(`"5"`, 4, 5)
+	are("with something newer", "2 Queued, 4 Dead, 5 Dead")
 	_, err := w.s.RewindSource(w.ctx, w.by, "log", nil)
 	w.must(err)
 	w.ahead(31 * 24 * time.Hour)
-	are("rewound", "2 Queued, 4 Dead")
+	are("rewound", "2 Queued, 4 Dead, 5 Dead")
+}
+
+// What the cursor brings again is known however old it is: also where the cursor stands still, and where a rewind stored
+// anew what comes before it.
+func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]func(store func(after time.Duration, cursor string, more bool, want pg.Stored, ids ...int), rewind func()){
+		"the last page has no cursor": func(store func(time.Duration, string, bool, pg.Stored, ...int), _ func()) {
+			store(0, "null", false, pg.Stored{New: 1}, 1)
+			store(20, "null", false, pg.Stored{New: 1, Known: 1}, 1, 2)
+			store(11, "null", false, pg.Stored{Known: 2}, 1, 2)
+		},
+		"the cursor stands": func(store func(time.Duration, string, bool, pg.Stored, ...int), _ func()) {
+			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
+			store(20, `"2"`, false, pg.Stored{New: 1, Known: 1}, 2, 3)
+			store(11, `"2"`, false, pg.Stored{Known: 2}, 2, 3)
+		},
+		"rewound over what is known": func(store func(time.Duration, string, bool, pg.Stored, ...int), rewind func()) {
+			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
+			store(0, `"3"`, false, pg.Stored{New: 1}, 3)
+			store(31, `"3"`, false, pg.Stored{Known: 1}, 3)
+			rewind()
+			store(0, `"3"`, false, pg.Stored{New: 2, Known: 1}, 1, 2, 3)
+			store(0, `"3"`, false, pg.Stored{Known: 1}, 3)
+		},
+		"rewound, page by page": func(store func(time.Duration, string, bool, pg.Stored, ...int), rewind func()) {
+			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
+			store(0, `"3"`, false, pg.Stored{New: 1}, 3)
+			store(31, `"3"`, false, pg.Stored{Known: 1}, 3)
+			rewind()
+			store(0, `"2"`, true, pg.Stored{New: 2, More: true}, 1, 2)
+			store(0, `"3"`, false, pg.Stored{Known: 1}, 3)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.source(func(s *leader.Source) { s.OnUndecodable = "dead" })
+			n := w.node("n")
+			story(func(after time.Duration, cursor string, more bool, want pg.Stored, ids ...int) {
+				t.Helper()
+				w.later(time.Second)
+				w.ahead(after * 24 * time.Hour)
+				w.retain()
+				page := pageOf(cursor, more, ids...)
+				for i := range page.Items { // they end at once
+					page.Items[i].Undecoded, page.Items[i].FQN = "it names no tool", ""
+				}
+				if cursor == "null" {
+					page.Cursor = nil
+				}
+				got, err := w.s.StorePage(w.ctx, w.look(w.s, n), page)
+				got.Dead = 0
+				if w.must(err); got != want {
+					t.Errorf("page %v: %+v, want %+v", ids, got, want)
+				}
+			}, func() {
+				_, err := w.s.RewindSource(w.ctx, w.by, "log", nil)
+				w.must(err)
+			})
+		})
+	}
 }
 
 // An outcome that an event has not heard of is not dropped with its day.
@@ -136,7 +201,7 @@ func TestRetentionOfEventsGoesPastThoseThatStay(t *testing.T) {
 	w := newWorld(t)
 	w.source(nil)
 	for _, sql := range []string{
-		`UPDATE postern.source SET stored_at = now()`, `INSERT INTO postern.context (name) VALUES ('another')`,
+		`UPDATE postern.source SET kept_from = now()`, `INSERT INTO postern.context (name) VALUES ('another')`,
 		`INSERT INTO postern.event (event_id, context_id, source_id, identity, json, status, created_at, updated_at, entered_at)
 			SELECT gen_random_uuid(), 1 + i % 2, 1, i::text, '{}', CASE WHEN i % 5000 < 4200 THEN 'Queued' ELSE 'Dead' END, at, at, at
 			FROM generate_series(1, 10000) i CROSS JOIN LATERAL (SELECT now() - interval '40 days' + i / 7 * interval '1 s') x(at)`,

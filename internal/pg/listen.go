@@ -116,7 +116,8 @@ func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out S
 		if cursor == nil {
 			cursor = l.Cursor
 		}
-		out.More = page.More && out.Stopped == "" && !sameJSON(cursor, l.Cursor)
+		moved := out.Stopped == "" && !sameJSON(cursor, l.Cursor)
+		out.More = page.More && moved
 		next, state := now.Add(l.PollEvery), "running"
 		switch {
 		case out.Stopped != "":
@@ -124,10 +125,20 @@ func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out S
 		case out.More:
 			next = now
 		}
+		var identities []string
+		if moved {
+			for _, e := range list {
+				identities = append(identities, e.Identity)
+			}
+		}
+		// Retention keeps what this page has, known or new, until another moves the cursor; and all, from a rewind until
+		// there is no more, since what comes next is known and may be older than what this page stored anew.
 		b.Queue(`UPDATE postern.source SET cursor = $2::text::jsonb, next_at = $3, polled_at = $4, caught_up_at = CASE WHEN $5 THEN $4 ELSE caught_up_at END,
-				stored_at = CASE WHEN $8 THEN $4 ELSE stored_at END, failures = 0, last_error = $6, state = $7, node_id = NULL, node_epoch = NULL, lease_until = NULL,
+				kept_from = CASE WHEN $5 OR kept_from IS NOT NULL THEN coalesce((SELECT min(e.created_at) FROM postern.event e
+					WHERE e.source_id = $1 AND e.identity = ANY ($8)), kept_from) END,
+				failures = 0, last_error = $6, state = $7, node_id = NULL, node_epoch = NULL, lease_until = NULL,
 				version = CASE WHEN state = $7 THEN version ELSE version + 1 END WHERE source_id = $1`,
-			l.ID, jsonText(cursor), next, now, !out.More && out.Stopped == "", out.Stopped, state, out.New > 0 && out.Stopped == "")
+			l.ID, jsonText(cursor), next, now, !out.More && out.Stopped == "", out.Stopped, state, identities)
 		return nil
 	})
 	return out, err

@@ -172,7 +172,7 @@ func (s *Store) PauseSource(ctx context.Context, by By, name string, paused bool
 // RewindSource reads a source again from a cursor of its own, nil for its start. What is stored is not stored
 // twice.
 func (s *Store) RewindSource(ctx context.Context, by By, name string, cursor json.RawMessage) (LeverResult, error) {
-	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL, stored_at = NULL`, jsonText(cursor))
+	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL, kept_from = NULL`, jsonText(cursor))
 }
 
 // RemoveSource ends a source. Its events stay.
