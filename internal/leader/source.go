@@ -149,6 +149,7 @@ func (s Source) Validate() error {
 type Ask struct {
 	Method, URL string
 	Body        []byte
+	Most        int // bytes that are read of the answer; 0: as many as of any
 }
 
 // Page asks for what comes after a cursor, nil for the beginning. Of a sui source that is to start at its
@@ -163,7 +164,7 @@ func (s Source) Page(cursor json.RawMessage) Ask {
 			limit = 1
 		}
 		body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "suix_queryEvents", "params": []any{filter, cursor, limit, last}})
-		return Ask{"POST", s.URL, body}
+		return Ask{Method: "POST", URL: s.URL, Body: body}
 	}
 	u, _ := url.Parse(s.URL)
 	if s.Kind == "devnet" {
@@ -175,7 +176,7 @@ func (s Source) Page(cursor json.RawMessage) Ask {
 		q.Set("cursor", text)
 	}
 	u.RawQuery = q.Encode()
-	return Ask{"GET", u.String(), nil}
+	return Ask{Method: "GET", URL: u.String()}
 }
 
 func (s Source) seeksEnd(cursor json.RawMessage) bool {

@@ -15,13 +15,14 @@ import (
 // For one page of a source.
 const (
 	pageTimeout = 20 * time.Second
-	maxPage     = 4 << 20 // bytes
+	maxPage     = 4 << 20 // bytes, unless more are asked for
 )
 
 // Fetch asks a source for a page: its body, or why there is none. Nothing is sent twice that changes anything:
 // a source is only read.
 func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
-	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout, most: maxPage})
+	most := max(ask.Most, maxPage)
+	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout, most: most})
 	switch {
 	case p.refused || p.code == "bad_worker_url":
 		return nil, &leader.Trouble{Text: p.message}
@@ -30,7 +31,7 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Tro
 	case !ok2xx(p.status):
 		return nil, leader.Refused(p.status, http.StatusText(p.status))
 	case p.unread == "answer_too_large":
-		return nil, &leader.Trouble{Large: true, Text: fmt.Sprintf("the answer is larger than %d MiB", maxPage>>20)}
+		return nil, &leader.Trouble{Large: true, Text: fmt.Sprintf("the answer is larger than %d MiB", most>>20)}
 	case p.body == nil:
 		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
 	}

@@ -53,6 +53,9 @@ type Engine struct {
 	flights sync.WaitGroup // every goroutine that may hold a lease
 	ticking sync.Mutex     // whoever goes through the processors
 
+	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
+	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
+
 	bell         chan struct{} // there may be something to claim
 	alarm        chan struct{} // there may be an earlier timer or a delivery
 	hooks        chan struct{}

@@ -17,6 +17,8 @@ const (
 	lookLease   = time.Minute
 	lookEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
 	leastPage   = 2           // events; a page of one, where cursors are inclusive, brings nothing new
+	mostPage    = 32 << 20    // bytes of the least page, since the cursor behind it is in it
+	smallPage   = 1 << 20     // after it more events are asked for again
 )
 
 // listenLoop looks at the sources whose time has come, until ctx ends.
@@ -77,7 +79,11 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 		return
 	}
 	if trouble != nil {
-		out, err = e.Store.FailLook(ctx, l, trouble, backoff.Doubling(l.Failures+1, time.Second, time.Minute))
+		wait := backoff.Doubling(l.Failures+1, time.Second, time.Minute)
+		if trouble.Large {
+			wait = 0
+		}
+		out, err = e.Store.FailLook(ctx, l, trouble, wait)
 	}
 	switch {
 	case err != nil:
@@ -85,28 +91,48 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	case out.Stopped != "":
 		e.Log.Error("a source has stopped: find out why, then resume it", "source", l.Name, "error", out.Stopped)
 	case trouble != nil && l.Failures == 0:
-		e.Log.Warn("a source does not answer: it is asked again", "source", l.Name, "error", trouble.Text)
+		e.Log.Warn("a source gives no page: it is asked again", "source", l.Name, "error", trouble.Text)
 	case out.New > 0:
 		e.events.ring()
 		e.Log.Debug("events stored", "source", l.Name, "new", out.New, "known", out.Known, "dead", out.Dead)
 	}
 }
 
-// page asks a source for what comes after its cursor: for fewer events, where they are too large for a page.
+// page asks a source once for what comes after its cursor: for fewer events than last time, where they were too large for
+// a page, and of the fewest for as many bytes as one look of a node at a time may hold. How many that are is this node's
+// to remember, so that no look takes longer than its lease.
 func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
 	}
-	for src := l.Source.Source; ; src.PageSize = max(src.PageSize/2, leastPage) {
-		body, trouble := e.Fetch(ctx, src.Page(l.Cursor))
-		switch {
-		case trouble == nil:
-			return src.Read(body, l.Cursor)
-		case trouble.Large && src.PageSize > leastPage:
-			continue
-		case trouble.Large:
-			trouble.Text += fmt.Sprintf(", even of %d events: rewind the source behind them", src.PageSize)
-		}
-		return leader.Page{}, trouble
+	src := l.Source.Source
+	if n, ok := e.fewer.Load(l.ID); ok {
+		src.PageSize = min(src.PageSize, n.(int))
 	}
+	ask := src.Page(l.Cursor)
+	if src.PageSize <= leastPage && e.largePage.TryLock() {
+		defer e.largePage.Unlock()
+		ask.Most = mostPage
+	}
+	body, trouble := e.Fetch(ctx, ask)
+	if trouble == nil {
+		switch {
+		case src.PageSize >= l.PageSize:
+			e.fewer.Delete(l.ID)
+		case len(body) <= smallPage:
+			e.fewer.Store(l.ID, 2*src.PageSize)
+		}
+		return src.Read(body, l.Cursor)
+	}
+	switch {
+	case !trouble.Large:
+	case src.PageSize > leastPage:
+		e.fewer.Store(l.ID, max(src.PageSize/2, leastPage))
+		trouble.Retryable, trouble.Text = true, trouble.Text+": fewer events are asked for"
+	case ask.Most == 0:
+		trouble = &leader.Trouble{Retryable: true, Text: trouble.Text + ": it is read when no other such page is"}
+	default:
+		trouble.Text += fmt.Sprintf(", even of %d events: rewind the source behind them", src.PageSize)
+	}
+	return leader.Page{}, trouble
 }

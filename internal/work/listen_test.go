@@ -191,14 +191,17 @@ func TestASourceStartsAtTheEndOfAnEmptyLog(t *testing.T) {
 }
 
 // Events that are too large for a page of their number come in smaller ones; one that is too large for the database does
-// not stop its source, where such are stored Dead; one that is too large for any page does.
+// not stop its source, where such are stored Dead; one that is too large for any page does. A look asks once, and goes on
+// with the number that was small enough.
 func TestLargeEventsComeInSmallPages(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	sizes := append(slices.Repeat([]int{200 << 10}, 9), 3<<20, 100, 100)
+	var limits []int
 	log := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		limits = append(limits, limit)
 		to := min(from+limit, len(sizes))
 		items := []any{}
 		for i := from; i < to; i++ {
@@ -218,12 +221,25 @@ func TestLargeEventsComeInSmallPages(t *testing.T) {
 		h.listenAll(e)
 		return h.state("log")
 	}
-	if v := listen(); v.State != "running" || len(h.stored("log")) != len(sizes) {
-		t.Errorf("%+v %v", v, h.stored("log"))
+	for _, c := range []struct {
+		more   []int
+		limits string
+	}{
+		{nil, "[50 25 12 6 6 6]"},
+		{[]int{5 << 20, 2200 << 10, 2200 << 10, 100, 100, 100}, "[12 6 3 2 2 2 2 2 4]"},
+	} {
+		sizes, limits = append(sizes, c.more...), nil
+		if v := listen(); v.State != "running" || v.LastError != "" || len(h.stored("log")) != len(sizes) || fmt.Sprint(limits) != c.limits {
+			t.Errorf("%+v %v, asked for %v", v, h.stored("log"), limits)
+		}
 	}
-	sizes = append(sizes, 5<<20)
-	if v := listen(); v.State != "failed" || !strings.HasPrefix(v.LastError, "the answer is larger than 4 MiB, even of 2 events") {
+	sizes = append(sizes, 33<<20)
+	if v := listen(); v.State != "failed" || !strings.HasPrefix(v.LastError, "the answer is larger than 32 MiB, even of 2 events") {
 		t.Errorf("%+v", v)
+	}
+	dead, err := h.s.Events(h.ctx, h.by.Context, pg.EventFilter{Status: []string{leader.EventDead}, Limit: 9})
+	if h.must(err); len(dead) != 4 {
+		t.Errorf("%d are Dead", len(dead))
 	}
 }
 
