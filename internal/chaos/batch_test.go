@@ -32,9 +32,9 @@ type expected struct {
 // those that they report, each once and in order. Whoever subscribed hears of every result.
 func TestBatchesSurviveKills(t *testing.T) {
 	const processors = 6
-	rounds := 1 // POSTERN_CHAOS=10: ten times as many batches, and kills
+	rounds := 1 // POSTERN_CHAOS=10: ten times as many batches, and kills (make test-kills)
 	if n, err := strconv.Atoi(os.Getenv("POSTERN_CHAOS")); err == nil {
-		rounds = n
+		rounds = max(n, 1)
 	}
 	each := 5 * rounds
 	db := pgtest.New(t)
@@ -77,8 +77,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 			want[id] = e
 		}
 	}
-	nodes := []*process{startNode(t, db.URL, "first")}
-	startNode(t, db.URL, "second")
+	nodes := []*process{startNode(t, db.URL, "first"), startNode(t, db.URL, "second")} // the older one is the next to be killed
 	started := func() (n int) {
 		must(t, s.Pool().QueryRow(t.Context(), `SELECT coalesce(sum(run), 0) FROM postern.batch`).Scan(&n))
 		return n
@@ -88,17 +87,18 @@ func TestBatchesSurviveKills(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
+	killNode := func() {
+		next := len(nodes) - 2
+		nodes[next].kill()
+		nodes = append(nodes, startNode(t, db.URL, fmt.Sprint("heir-", next)))
+	}
 	kills := []func(){
 		func() { signer.kill(); signer.start() },
-		func() {
-			last := len(nodes) - 1
-			nodes[last].kill()
-			nodes = append(nodes, startNode(t, db.URL, fmt.Sprint("heir-", last)))
-		},
+		killNode,
 		func() { chain.kill(); chain.start() },
 		func() { table.kill(); table.start() },
 		func() { signer.kill(); chain.kill(); chain.start(); signer.start() },
-		func() { table.kill(); table.start() },
+		killNode,
 	}
 	for i := range rounds * len(kills) {
 		goOn(8 * (i + 1))

@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// killsEnv is how often the leader is killed below: 1000 is the promise, and takes a quarter of an hour.
+// killsEnv is how often the leader is killed below: 1000 is the promise (make test-kills).
 const killsEnv = "POSTERN_LEADER_KILLS"
 
 // eventLog is a log that grows, in both shapes, whose cursors are inclusive.
@@ -64,8 +64,8 @@ func eventLog(t *testing.T, n *atomic.Int64) *httptest.Server {
 }
 
 // TestKillTheLeader kills the process of a leader again and again, at random points: between a cursor and its
-// events, between an event and its call, between a call and its result, wherever. Of both kinds of sources every
-// event ends exactly once, with one result: the loss that seed 1 admits has no place to happen.
+// events, between an event and its call, between a call and its result, wherever. Of every kind of source, the
+// devnet of the demo too, each event ends exactly once, with one result: the loss that seed 1 admits has no place to happen.
 func TestKillTheLeader(t *testing.T) {
 	kills := 8
 	if text := os.Getenv(killsEnv); text != "" {
@@ -100,16 +100,22 @@ func TestKillTheLeader(t *testing.T) {
 	must(t, err)
 	var n atomic.Int64
 	log := eventLog(t, &n)
+	chain, add := remotetest.Devnet(t, func(i int) any { return map[string]any{"tool": "xyz.labs.add@1", "n": i} })
 	for _, v := range []leader.Source{
 		{Name: "paged", Kind: "http_json", URL: log.URL},
 		{Name: "sui", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{"Package": "0x1"}`)},
+		{Name: "devnet", Kind: "devnet", URL: chain, Filter: json.RawMessage(`{"type": "request"}`), Map: leader.SourceMap{Input: "/args"}},
 	} {
-		v.Map, v.PageSize, v.PollEvery, v.MaxRetries = leader.SourceMap{FQN: "/parsedJson/tool", Input: "/parsedJson"}, 7, 100*time.Millisecond, 100
+		if v.Kind != "devnet" {
+			v.Map = leader.SourceMap{FQN: "/parsedJson/tool", Input: "/parsedJson"}
+		}
+		v.PageSize, v.PollEvery, v.MaxRetries = 5, 100*time.Millisecond, 100
 		_, err := s.PutSource(t.Context(), by, v.WithDefaults(), 0)
 		must(t, err)
 	}
 	for i := range kills {
-		n.Add(10)
+		n.Add(7)
+		add(7)
 		p := startNode(t, db.URL, fmt.Sprintf("leader-%d", i))
 		// it is at work once something of it is written; then it dies within moments
 		begun, moves := time.Now(), count(t, s, `SELECT count(*) FROM postern.event_move`)
@@ -120,7 +126,7 @@ func TestKillTheLeader(t *testing.T) {
 		p.kill()
 	}
 	startNode(t, db.URL, "heir")
-	want := 2 * int(n.Load())
+	want := 3 * int(n.Load())
 	for begun := time.Now(); count(t, s, `SELECT count(*) FROM postern.event WHERE status IN ('Successful', 'Dead')`) < want; time.Sleep(50 * time.Millisecond) {
 		if time.Since(begun) > 2*time.Minute {
 			rows, _ := s.Pool().Query(t.Context(), `SELECT format('%s %s %s %s %s; result %s %s; message %s', identity, status, outcome, retried, error, result_id,
