@@ -11,8 +11,10 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// The lines of a processor are changed under its lock only, and at most once in a transaction: what is read of
-// places behind the lock stays true until the commit. Each read goes down the primary key of batch_place once;
+// The lines of a processor are changed under its lock only: what is read of places behind the lock stays true until the
+// commit, except by what the transaction changes itself. It changes a line once, but for a due tick, which may put back
+// what it ends and then look at who stands first: what is queued is sent before, and the heads are read anew, where that
+// matters (concluded), as deal sends it before it reads. Each read goes down the primary key of batch_place once;
 // front and back need no read at all, since the bounds in batch_line are places that are free beyond. Only a
 // position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
 

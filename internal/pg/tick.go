@@ -3,6 +3,7 @@ package pg
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -56,7 +57,7 @@ func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
 
 // TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
 // be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
-// has ended; if not, Advance knows more.
+// has ended, and is what is returned where nothing else is begun; if not, Advance knows more.
 func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {
@@ -74,7 +75,7 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 			return err
 		}
 		b := &pgx.Batch{}
-		ended := false
+		var ended *Batch
 		if due {
 			if ended, err = h.concluded(ctx, t, b, &a); err != nil {
 				return err
@@ -82,14 +83,16 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 		}
 		var v *Batch
 		if !due || h.TickInterval > 0 && (h.tickedAt == nil || !h.now.Before(h.tickedAt.Add(h.TickInterval))) {
-			if v, err = h.next(ctx, t, &a); err != nil && !(ended && fault.KindOf(err) == fault.Conflict) {
+			if v, err = h.next(ctx, t, &a); err != nil && !(ended != nil && fault.KindOf(err) == fault.Conflict) {
 				return err
 			}
 		}
-		if v == nil && !ended {
+		switch {
+		case v == nil && ended == nil:
 			return t.rollback(ctx)
-		}
-		if v != nil {
+		case v == nil:
+			out = Ticked{outcomeOf(processor.Step{Batch: ended.Batch, From: processor.Executing}), ended}
+		default:
 			st, err := v.Decide(processor.Ticked, h.facts())
 			if err != nil {
 				return err
@@ -167,31 +170,32 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 	}
 }
 
-// concluded queues in b the end of what is being executed, if its transaction has ended, and says whether it has. Who
-// stands at the heads is then as if that had been written.
-func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (bool, error) {
+// concluded queues in b the end of what is being executed, if its transaction has ended, and returns that batch, else nil.
+// Who stands at the heads is then as if that had been written. What comes after it in this commit is told after it.
+func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	v := a.running
 	if v == nil || a.outcome == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
-		return false, nil
+		return nil, nil
 	}
 	on, text := endOf(a.outcome, a.text)
 	if err := h.conclude(ctx, t, b, v, on, text); err != nil {
-		return false, err
+		return nil, err
 	}
 	a.running = nil
+	h.now = h.now.Add(time.Microsecond)
 	if h.Fair || h.dealt { // what would be read has changed
 		if err := t.send(ctx, b); err != nil {
-			return false, err
+			return nil, err
 		}
 		b.QueuedQueries = nil
 		again := &pgx.Batch{}
 		h.lookAtHeads(again, a)
-		return true, t.send(ctx, again)
+		return v, t.send(ctx, again)
 	}
 	if v.State == processor.Queued && h.lines[v.Priority].Length == 1 {
 		a.heads[v.Priority] = v
 	}
-	return true, nil
+	return v, nil
 }
 
 // next is the batch that a tick looks at.

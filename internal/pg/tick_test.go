@@ -400,7 +400,7 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			want   string
 		}{
 			{refusing("no"), `executing 3 {"add":{"i":0}}`}, {done(), `executing 3 {"add":{"i":0}}`}, {done(), `executing 1 {"add":{"i":0}}`},
-			{done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {done(), `executing 1 {"add":{"i":1}}`}, {done(), " 0 "},
+			{done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {done(), `executing 1 {"add":{"i":1}}`}, {done(), "finished 1 "},
 		} {
 			if p.later(time.Second); i == 5 {
 				_, err := p.s.PauseProcessor(p.ctx, p.by, "main", fair) // what was begun ends in spite of it
@@ -420,6 +420,39 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 		for _, v := range []*pg.Batch{two, whole, high} {
 			p.ended(v, processor.Result{Kind: processor.Executed})
 		}
+	}
+}
+
+// Two ends in one commit are told in their order, whichever batch is older.
+func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	_, err := p.s.PutSubscription(p.ctx, p.by, outbox.Subscription{Name: "results", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventResult}}, nil, 0)
+	p.must(err)
+	sub, err := p.s.Subscription(p.ctx, p.id, "results")
+	p.must(err)
+	p.later(3 * time.Second)
+	soon := p.now.Add(time.Second)
+	actions, messages := adding(1, true, nil)
+	_, err = p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: actions, Messages: messages, Priority: processor.Med, Expiration: &soon})
+	p.must(err)
+	p.enqueue(processor.High, 1, true, nil)
+	for range 2 {
+		_, err := p.s.TickDue(p.ctx, p.by, "main")
+		p.must(err)
+		p.execute(done())
+		p.later(2 * time.Second)
+	}
+	_, err = p.s.Deliver(p.ctx, sub.ID, nil, 0)
+	p.must(err)
+	list, _, err := p.s.Feed(p.ctx, sub.ID, nil, sub.Cursor, 9)
+	p.must(err)
+	var ids []int64
+	for _, e := range list {
+		ids = append(ids, e.ID.Seq)
+	}
+	if fmt.Sprint(ids) != "[2 1]" {
+		t.Errorf("told of %v, want 2, which was executed, and then 1, which expired", ids)
 	}
 }
 
