@@ -70,10 +70,11 @@ CREATE TABLE postern.event (
     tool_seq   bigint,
     tool_day   date,
     tool_id    text NOT NULL DEFAULT '',
-    result_queue bigint,                   -- the one that tells the workflow
+    result_queue bigint,                   -- the last one that tells the workflow
     result_seq bigint,
     result_day date,
     result_id  text NOT NULL DEFAULT '',
+    result_redriven boolean NOT NULL DEFAULT false, -- it is not the first one
     redrive_of uuid,
     redriven_by uuid,
     created_at timestamptz NOT NULL,

@@ -14,36 +14,37 @@ import (
 
 // Event is one request to run a tool (S1.4).
 type Event struct {
-	ID         uuid.UUID
-	Source     string
-	Identity   string
-	Checkpoint string
-	Digest     string
-	JSON       json.RawMessage  // of one event only
-	Map        leader.SourceMap // of its source, as it is now
-	FQN        string
-	Status     string
-	Retried    int
-	Outcome    string // what its result tells, "" before there is one
-	Code       string
-	Error      string
-	NotBefore  *time.Time
-	Tool       string // id of the last transaction that called its tool
-	Result     string // id of the one that tells the workflow
-	RedriveOf  *uuid.UUID
-	RedrivenBy *uuid.UUID
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
+	ID             uuid.UUID
+	Source         string
+	Identity       string
+	Checkpoint     string
+	Digest         string
+	JSON           json.RawMessage  // of one event only
+	Map            leader.SourceMap // of its source, as it is now
+	FQN            string
+	Status         string
+	Retried        int
+	Outcome        string // what its result tells, "" before there is one
+	Code           string
+	Error          string
+	NotBefore      *time.Time
+	Tool           string // id of the last transaction that called its tool
+	Result         string // id of the last one that tells the workflow
+	ResultRedriven bool   // that is not the first one
+	RedriveOf      *uuid.UUID
+	RedrivenBy     *uuid.UUID
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried,
-	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at, s.map`
+	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.result_redriven, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at, s.map`
 
 func scanEvent(row pgx.CollectableRow) (*Event, error) {
 	v, id := &Event{}, ""
 	var of, by *string
 	if err := row.Scan(&id, &v.Source, &v.Identity, &v.Checkpoint, &v.Digest, &v.JSON, &v.FQN, &v.Status, &v.Retried,
-		&v.Outcome, &v.Code, &v.Error, &v.NotBefore, &v.Tool, &v.Result, &of, &by, &v.CreatedAt, &v.UpdatedAt, &v.Map); err != nil {
+		&v.Outcome, &v.Code, &v.Error, &v.NotBefore, &v.Tool, &v.Result, &v.ResultRedriven, &of, &by, &v.CreatedAt, &v.UpdatedAt, &v.Map); err != nil {
 		return nil, err
 	}
 	for text, into := range map[*string]**uuid.UUID{of: &v.RedriveOf, by: &v.RedrivenBy} {

@@ -80,11 +80,7 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 	refuse := func(format string, args ...any) error {
 		return fault.New(fault.Conflict, "wrong_state", "transaction "+t.ID.String()+" "+format, args...).With("event", path).With("lever", lever)
 	}
-	last := ""
 	e, err := s.Event(ctx, contextID, id)
-	if err == nil && e.Result != "" {
-		last, err = s.lastResult(ctx, e)
-	}
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return fault.New(fault.Conflict, "wrong_state", "transaction %s belonged to event %s, which is not there", t.ID, id)
@@ -101,42 +97,46 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 		return refuse("belongs to event %s, which was redriven as %s: look at that one", id, e.RedrivenBy)
 	case t.Type == leader.TypeTool:
 		return refuse("called the tool of event %s, which is Dead: %s calls it anew", id, lever)
-	case t.ID.String() != last:
-		return refuse("is not the one that tells the result of event %s: that is %s", id, last)
+	case t.ID.String() != e.Result:
+		return refuse("is not the one that tells the result of event %s: that is %s", id, e.Result)
 	case len(change.Data) > 0:
 		return fault.At("/data", "transaction %s tells the result of event %s: it is redriven as it is, since a workflow is never told two things of one event", t.ID, id)
 	}
 	return nil
 }
 
-// lastResult is the transaction that told the result of an event last: the first one, or what that was redriven as.
-func (s *Store) lastResult(ctx context.Context, e *Event) (string, error) {
-	last, err := s.newest(ctx, &Transaction{DependsOn: []string{e.Result}})
-	if err != nil {
-		return "", err
-	}
-	return last[0], nil
+// tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer than
+// retention keeps what links that to the first one.
+func (s *Store) tellAgain(ctx context.Context, event uuid.UUID, tx outbox.ID) error {
+	return s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.event SET result_queue = $2, result_seq = $3, result_day = $4, result_id = $5, result_redriven = true
+			WHERE event_id = $1::text::uuid`, event.String(), tx.Queue, tx.Seq, tx.Day.Time(), tx.String())
+		return t.commit(ctx, b)
+	})
 }
 
-// resultRedriven refuses to redrive an event whose result is told by another transaction meanwhile, or was.
+// resultRedriven refuses to redrive an event whose result is told by another transaction meanwhile, or was, or may have
+// been by one that retention has dropped.
 func (s *Store) resultRedriven(ctx context.Context, contextID int32, e *Event) error {
-	if e.Result == "" {
+	if !e.ResultRedriven {
 		return nil
 	}
-	last, err := s.lastResult(ctx, e)
-	if err != nil || last == e.Result {
-		return err
-	}
-	id, err := outbox.ParseID(last)
+	id, err := outbox.ParseID(e.Result)
 	if err != nil {
 		return err
 	}
-	t, err := s.Transaction(ctx, contextID, id)
-	if err != nil || t.State.Terminal() && t.State != outbox.DONE {
+	is := "dropped by retention"
+	switch t, err := s.Transaction(ctx, contextID, id); {
+	case err == nil && t.State.Terminal() && t.State != outbox.DONE:
+		return nil
+	case err == nil:
+		is = string(t.State)
+	case fault.KindOf(err) != fault.NotFound:
 		return err
 	}
-	return fault.New(fault.Conflict, "already_redriven", "event %s is Dead, but its result was redriven as %s, which is %s: its tool is not called again", e.ID, id, t.State).
-		With("redriven_by", last)
+	return fault.New(fault.Conflict, "already_redriven", "event %s is Dead, but its result was redriven as %s, which is %s: its tool is not called again", e.ID, id, is).
+		With("redriven_by", e.Result)
 }
 
 // RedriveEvent brings a Dead event once more, as a new Queued one that names it; its JSON is read as its source says

@@ -127,6 +127,44 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 	}
 }
 
+// Who was told the result of an event once more is not told another one after retention has dropped the transactions
+// that told it; an event whose result was never told can be redriven then.
+func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		after  time.Duration // it is told once more; below zero: never
+		code   string
+		refuse string
+	}{
+		"told":         {20 * day, "already_redriven", "which is DONE"},
+		"told at once": {0, "already_redriven", "dropped by retention"},
+		"not redriven": {-1, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			n := w.node("n")
+			id := w.untold(n)
+			if c.after >= 0 {
+				w.ahead(c.after)
+				next, err := w.redriveResult(w.s, w.resultOf(id), "")
+				w.must(err)
+				w.answered(w.node("m"), toolSays)
+				if w.resultOf(id) != next {
+					t.Errorf("its result is %v, redriven as %v", w.resultOf(id), next)
+				}
+			}
+			w.ahead(32*day - max(c.after, 0))
+			w.retain()
+			_, err := w.s.RedriveEvent(w.ctx, w.by, id)
+			if fault.CodeOf(err) != c.code || err != nil && !strings.Contains(err.Error(), c.refuse) {
+				t.Errorf("redriven: %v", err)
+			}
+		})
+	}
+}
+
 // Of two that redrive an event and its result, or either of them twice, at the same moment, one does.
 func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	t.Parallel()

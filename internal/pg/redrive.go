@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -42,6 +43,9 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 		old, err := s.Transaction(ctx, by.Context, id) // as it is behind the lock
 		if err == nil {
 			out, err = s.redrive(ctx, by, old, change)
+		}
+		if err == nil && !out.Replay && old.Type == leader.TypeResult {
+			err = s.tellAgain(ctx, event, out.ID)
 		}
 		return err
 	})
