@@ -36,8 +36,12 @@ type receiver struct {
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, 1<<20))
-	if err != nil || !r.verify(q.Header, body) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, 8<<20)) // room for the largest data and result
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if !r.verify(q.Header, body) {
 		http.Error(w, "not signed by whom I know", http.StatusUnauthorized)
 		return
 	}
