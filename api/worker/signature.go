@@ -17,9 +17,13 @@ const tolerance = 5 * time.Minute
 
 // keyOf reads Options.Secret.
 func keyOf(secret string) ([]byte, error) {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if secret != "" && (err != nil || len(key) < 24) {
-		return nil, errors.New("the secret of this worker is not whsec_ and the base64 of 24 bytes or more")
+	if secret == "" {
+		return nil, nil
+	}
+	encoded, ok := strings.CutPrefix(secret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
+		return nil, errors.New("the secret of this worker is not whsec_ and the base64 of 24 to 64 bytes")
 	}
 	return key, nil
 }

@@ -101,6 +101,24 @@ func TestAWorkerBelievesWhatItsSecretSigned(t *testing.T) {
 	}
 }
 
+// What a dispatcher takes as its secret the kit takes too, and nothing else.
+func TestTheKitReadsASecretAsADispatcherDoes(t *testing.T) {
+	t.Parallel()
+	for text, good := range map[string]bool{
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 24)): true, "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 64)): true,
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23)): false, "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)): false,
+		base64.StdEncoding.EncodeToString(make([]byte, 32)): false, "whsec_" + strings.Repeat("-", 32): false, "hunter2": false,
+	} {
+		key, err := remote.ParseSecret(text)
+		w := worker.New(worker.Options{Secret: text})
+		worker.Handle(w, typ, sent)
+		a := remotetest.Client(t).Dispatch(remote.Signed(t.Context(), key), remotetest.Call(serve(t, w), 1))
+		if (err == nil) != good || (a.Class == "") != good {
+			t.Errorf("%s: good is %v, dispatcher %v, kit %+v", text, good, err, a)
+		}
+	}
+}
+
 func TestAWorkerWithASecretThatIsNoneBelievesNothing(t *testing.T) {
 	t.Parallel()
 	w := worker.New(worker.Options{Secret: "hunter2"})

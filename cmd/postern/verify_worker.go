@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/verifyworker"
 )
 
@@ -76,9 +76,9 @@ func readSecret(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the secret cannot be read: %w", err)
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(b)), "whsec_"))
-	if err != nil || len(key) < 24 {
-		return nil, fmt.Errorf("%s: want whsec_ and the base64 of 24 to 64 bytes", file)
+	key, err := remote.ParseSecret(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return key, nil
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"net/url"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
 )
 
 // DispatcherSettings is what people write of a dispatcher; what is left out takes the defaults of S2.16.
@@ -98,9 +98,9 @@ func secretOf(raw []byte) ([]byte, error) {
 	if *s.Secret == "" {
 		return []byte{}, nil
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(*s.Secret, "whsec_"))
-	if err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, fault.At("/secret", "secret: want whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+	key, err := remote.ParseSecret(*s.Secret)
+	if err != nil {
+		return nil, fault.At("/secret", "secret: %s", err)
 	}
 	return key, nil
 }

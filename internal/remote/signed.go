@@ -3,9 +3,23 @@ package remote
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
+	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
+
+// ParseSecret reads a secret of Standard Webhooks as it is written: whsec_ and the base64 of 24 to 64 bytes. The error does
+// not quote it.
+func ParseSecret(text string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(text, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
+		return nil, errors.New("want whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+	}
+	return key, nil
+}
 
 type secretKey struct{}
 
