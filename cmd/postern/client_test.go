@@ -245,6 +245,11 @@ func TestTablesFit80Columns(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}
 	}
+	for path, want := range map[string]string{"/dispatchers/T": `"worker_url"`, "/dispatchers/leader.tool": `"slots"`} {
+		if got := spelledLever("PATCH", path, path); !strings.Contains(got, want) {
+			t.Errorf("%s is %q, want %s", path, got, want)
+		}
+	}
 	var plain, coloured bytes.Buffer
 	row := []record{{"uid": "a", "state": "FAILED"}}
 	paper{width: 80}.table(&plain, layouts["transactions"], row)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/leader"
 )
 
 func showCommand() *cobra.Command {
@@ -213,6 +215,8 @@ func spelledLever(method, path, object string) string {
 		return "postern processor retry " + parts[1] + " " + parts[3]
 	case method == "PATCH" && parts[0] == "processors":
 		return "postern api " + method + " " + path + ` -d '{"fair": true}'`
+	case method == "PATCH" && parts[0] == "dispatchers" && parts[1] == leader.TypeTool: // its worker is built in
+		return "postern api " + method + " " + path + ` -d '{"slots": 64}'`
 	case method == "PATCH" && parts[0] == "dispatchers":
 		return "postern api " + method + " " + path + ` -d '{"worker_url": "http://..."}'`
 	}
