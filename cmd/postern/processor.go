@@ -82,6 +82,9 @@ func processorShowCommand() *cobra.Command {
 			  postern processor show main --line Med --from 250 --to 300`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if line == "" && (cmd.Flags().Changed("from") || cmd.Flags().Changed("to")) {
+				return usage(cmd, errors.New("--from and --to are positions in a line: name it with --line"))
+			}
 			d, err := dial(cmd)
 			if err != nil {
 				return err
