@@ -2406,7 +2406,7 @@ type SourceEventView struct {
 	// Identity how its source names it
 	Identity string `json:"identity"`
 
-	// Input what its tool is given, where that is a part of the event; of one event only
+	// Input what its tool is given by the map that its source has now, where that is a part of the event; of one event only
 	Input json.RawMessage `json:"input,omitempty"`
 
 	// InputURL from where that is fetched, where it is not; of one event only

@@ -22,7 +22,7 @@ type sourceEventView struct {
 	Digest      *string         `json:"digest"`
 	JSON        json.RawMessage `json:"json,omitempty" doc:"of one event only"`
 	Tool        *string         `json:"tool" doc:"null if it could not be read"`
-	Input       json.RawMessage `json:"input,omitempty" doc:"what its tool is given, where that is a part of the event; of one event only"`
+	Input       json.RawMessage `json:"input,omitempty" doc:"what its tool is given by the map that its source has now, where that is a part of the event; of one event only"`
 	InputURL    string          `json:"input_url,omitempty" doc:"from where that is fetched, where it is not; of one event only"`
 	Status      string          `json:"status" enum:"Queued,Active,Successful,Dead"`
 	Retried     int             `json:"retried"`
