@@ -37,7 +37,7 @@ test-large: ## the reports at ten million transactions: writes sql/report/large.
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v
 
 .PHONY: contract
-contract: ## render api/openapi.yaml from the routes, and api/client from it: after every change of an endpoint
+contract: ## render api/openapi.yaml and docs/api.md from the routes, api/client, and what may not go (surface.txt)
 	$(GO) test ./internal/httpapi -run 'TestTheCommittedContract|TestNothingOfTheSurfaceIsGone' -count=1 -update
 	$(GO) tool -modfile=internal/tools/go.mod oapi-codegen -config internal/tools/client/config.yaml -o api/client/client.gen.go api/openapi.yaml
 
@@ -52,7 +52,7 @@ verify: ## that what is derived is up to date, and that modules are what go.sum 
 	$(GO) vet ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
 	$(MAKE) generate
-	git diff --exit-code -- api internal cmd testdata
+	git diff --exit-code -- api docs internal cmd testdata
 
 .PHONY: lint
 lint: lint/contract ## the contract, and the code by golangci-lint, if it is installed
