@@ -9,6 +9,9 @@ func Codes() map[string]int {
 	return all
 }
 
+// Waiting is how many requests wait.
+func (a *API) Waiting() int { return len(a.waits.slots) }
+
 // AccessDiffers compares the table of access with the routes.
 func AccessDiffers() (missing, gone []string) {
 	ops := map[string]bool{}

@@ -64,12 +64,13 @@ type answer struct {
 	body   map[string]any
 }
 
-// call sends a request; headers come as "Name: value".
+// call sends a request; headers come as "Name: value". It fails the test without ending it, so any goroutine may call.
 func (d *door) call(method, path, body string, headers ...string) answer {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Error(err)
+		return answer{}
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -83,17 +84,19 @@ func (d *door) call(method, path, body string, headers ...string) answer {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Error(err)
+		return answer{}
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Error(err)
+		return answer{}
 	}
 	a := answer{status: res.StatusCode, header: res.Header, raw: string(b)}
 	if len(b) > 0 && strings.Contains(res.Header.Get("Content-Type"), "json") {
 		if err := json.Unmarshal(b, &a.body); err != nil {
-			d.t.Fatalf("%s %s: %s: %s", method, path, err, b)
+			d.t.Errorf("%s %s: %s: %s", method, path, err, b)
 		}
 	}
 	if res.Header.Get("Postern-Request-Id") == "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
@@ -245,10 +246,12 @@ func TestATickWaitsForWhatIsBeingExecuted(t *testing.T) {
 	second := make(chan answer, 1)
 	go func() { second <- d.call("POST", "/processors/main/tick", "") }()
 	first := d.want(200, "GET", "/transactions?queue=processor:main:1", "").items()[0]["id"].(string)
-	select {
-	case a := <-second:
-		t.Errorf("it did not wait: %s", a.raw)
-	default:
+	for d.api.Waiting() == 0 {
+		select {
+		case a := <-second:
+			t.Fatalf("it did not wait: %s", a.raw)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	d.want(200, "POST", "/transactions/"+first+"/cancel", "")
 	if a := <-second; a.status != 200 || a.str("outcome") != "executing" || a.body["batch"].(map[string]any)["id"] != 2.0 {

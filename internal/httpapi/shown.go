@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -26,7 +27,13 @@ func show(doc *huma.OpenAPI) error {
 				if op == nil || op.RequestBody == nil || !stands(path, template) {
 					continue
 				}
-				media := op.RequestBody.Content["application/json"]
+				media, name := op.RequestBody.Content["application/json"], strings.Join(strings.FieldsFunc(e.Does, func(r rune) bool { return r < 'a' || r > 'z' }), "-")
+				if media == nil {
+					return fmt.Errorf("%q has a body, and %s takes no JSON", e.Does, op.OperationID)
+				}
+				if media.Examples[name] != nil {
+					return fmt.Errorf("%q is the second example of %s with that name", e.Does, op.OperationID)
+				}
 				var body any
 				if err := json.Unmarshal(e.Body, &body); err != nil {
 					return err
@@ -34,7 +41,7 @@ func show(doc *huma.OpenAPI) error {
 				if media.Examples == nil {
 					media.Examples = map[string]*huma.Example{}
 				}
-				media.Examples[strings.Join(strings.FieldsFunc(e.Does, func(r rune) bool { return r < 'a' || r > 'z' }), "-")] = &huma.Example{Summary: e.Does, Value: body}
+				media.Examples[name] = &huma.Example{Summary: e.Does, Value: body}
 			}
 		}
 	}
