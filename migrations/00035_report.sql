@@ -422,19 +422,13 @@ BEGIN
         RETURN 'a transaction of this day ended later than retention allows to forget';
     ELSIF EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'pending') OR EXISTS (SELECT FROM postern.delivery d WHERE d.day = of_day AND d.state = 'queued') THEN
         RETURN 'deliveries of this day are still to be made';
-    ELSIF EXISTS (SELECT FROM postern.event e JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day)
-            WHERE e.status = 'Active' AND e.outcome = '' AND e.tool_day = of_day)
-        OR EXISTS (SELECT FROM postern.event e JOIN postern.outcome o
-                ON (o.queue_id, o.seq, o.day) = (coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day))
-            WHERE e.status = 'Active' AND e.outcome <> '' AND coalesce(e.result_day, e.tool_day) = of_day) THEN
-        RETURN 'events wait that go by ends of this day';
     END IF;
     RETURN NULL;
 END $$;
 
--- Drops a day, the oldest one: null, or what held it. What has not ended, which the caller has looked for since the day
--- was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay, and so do the days
--- in them. Everything that takes time comes before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
+-- Drops a day, the oldest one: null, or what held it. What has not ended, or is awaited, which the caller has looked for
+-- since the day was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay, and so
+-- do the days in them. Everything that takes time comes before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
 -- come since, for which it looks again: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
 -- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. Where
 -- everybody takes longer than that, we wait longer too. The partitions

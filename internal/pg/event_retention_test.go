@@ -119,27 +119,43 @@ func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 	}
 }
 
-// An outcome that an event has not heard of is not dropped with its day.
-func TestADayIsKeptForEventsThatHaveNotHeardOfIt(t *testing.T) {
+// An outcome that an event has not heard of outlives its day, which nobody's waiting holds: also where whoever posted the
+// call died before the event knew of it, so that only its uid says that the tool was called.
+func TestWhatAnEventGoesByOutlivesItsDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n := w.node("n")
 	id := w.pushed(1)[0]
 	w.leads(n)
 	w.answered(n, toolSays)
+	knows := func(queue any) {
+		t.Helper()
+		_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.event SET tool_queue = CASE WHEN $1 THEN t.queue_id END, tool_seq = CASE WHEN $1 THEN t.seq END,
+			tool_day = CASE WHEN $1 THEN t.day END, tool_id = CASE WHEN $1 THEN 'known' ELSE '' END FROM postern.task t`, queue)
+		w.must(err)
+	}
 	w.ahead(32 * 24 * time.Hour)
-	if left := w.retain(); left == 0 || w.heldBy() != "events wait that go by ends of this day" {
-		t.Errorf("%d days are left, held by %q", left, w.heldBy())
+	knows(false)
+	_, err := w.s.Retain(w.ctx, aMonth)
+	w.must(err)
+	knows(true)
+	kept := func(when string) {
+		t.Helper()
+		if left := w.retain(); left != 0 {
+			t.Errorf("%s: %d days are left, held by %q", when, left, w.heldBy())
+		}
+		w.same(w.lines(`SELECT replace(i.key, $1, 'ID') || ' ' || o.state FROM postern.idempotency i JOIN postern.outcome_old o USING (queue_id, seq, day)`, id.String()), "event:ID:tool:1 DONE")
 	}
+	kept("nobody has heard")
 	w.leads(n) // there is no dispatcher of results: what the tool has answered is still needed
-	if left := w.retain(); left == 0 || w.event(id).Outcome != leader.OutcomeSuccessful {
-		t.Errorf("%d days are left: %+v", left, w.event(id))
-	}
+	kept("the result waits")
 	w.dispatcher(leader.TypeResult, nil)
 	w.leads(n)
-	if left := w.retain(); left != 0 || w.event(id).Result == "" {
-		t.Errorf("%d days are left, held by %q: %+v", left, w.heldBy(), w.event(id))
+	if data := w.lines(`SELECT (data -> 'output')::text FROM postern.task WHERE type = 'leader.result'`); len(data) != 1 || w.event(id).Result == "" {
+		t.Errorf("%v, %+v", data, w.event(id))
 	}
+	w.retain()
+	w.same(w.lines(`SELECT state FROM postern.outcome_old`))
 }
 
 // What survived its day and ended since stays until its event has heard of it, and takes all that is told of it along.
@@ -177,8 +193,8 @@ func TestASurvivorIsKeptForTheEventThatGoesByIt(t *testing.T) {
 	of("the result is posted", "0 0 0 1") // its own key
 }
 
-// Whether events hold a day is asked of those that are Active, however many others there are.
-func TestADayIsLookedAtByIndexes(t *testing.T) {
+// What is awaited is asked of those that are Active, however many others there are.
+func TestWhatIsAwaitedIsFoundByIndexes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.source(nil)
@@ -187,9 +203,8 @@ func TestADayIsLookedAtByIndexes(t *testing.T) {
 		_, err := w.s.Pool().Exec(w.ctx, sql)
 		w.must(err)
 	}
-	w.ahead(40 * 24 * time.Hour)
 	tx := w.begin(w.s.Pool())
-	_, err := tx.Exec(w.ctx, `SELECT postern.drop_day((SELECT min(day) FROM report.retention), $1, '{}', '{}'), pg_stat_force_next_flush()`, w.now.Add(-aMonth))
+	_, err := tx.Exec(w.ctx, `SELECT count(*), pg_stat_force_next_flush() FROM (`+pg.Awaited+`) a`)
 	w.must(err)
 	w.must(tx.Commit(w.ctx))
 	w.same(w.lines(`SELECT indexrelname || ' ' || idx_scan FROM pg_stat_user_indexes WHERE relname = 'event' AND idx_scan > 0 ORDER BY 1`), "event_calling 2", "event_reporting 2")

@@ -70,3 +70,6 @@ func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 }
 
 var Unhurried = unhurried
+
+// Awaited is what retention keeps beyond its day.
+const Awaited = awaited

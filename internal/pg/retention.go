@@ -11,12 +11,13 @@ import (
 )
 
 // Retain drops the days of which everything ended at least keep ago, the oldest first, and returns how many.
-// A day that something holds ends it: report.retention says what. Survivors (what has not ended) keep their
-// ids, in partitions of their own; a uid is free again when its transaction is forgotten.
+// A day that something holds ends it: report.retention says what. Survivors (what has not ended, and that of which events
+// and batches have not heard the end, so that no context of them all holds a day) keep their ids and uids, in partitions
+// of their own; a uid is free again when its transaction is forgotten.
 //
-// The keys go first, in chunks, so that dropping the day is short (also what was depended on, and what was
-// redriven); until then what has ended can still be read by its id. Whoever posts a forgotten uid meanwhile gets a new transaction, as afterwards. Two processes at
-// once do the same, and the second one finds the day gone.
+// The keys go first, in chunks, so that dropping the day is short (also what was depended on, and what was redriven);
+// until then what has ended can still be read by its id. Whoever posts a forgotten uid meanwhile gets a new transaction,
+// as afterwards. Two processes at once do the same, and the second one finds the day gone.
 func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -67,10 +68,15 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 	if err != nil {
 		return "", err
 	}
-	if len(queues) > retainMost {
-		return fmt.Sprintf("more than %d transactions of this day have not ended", retainMost), nil
+	awaitedQueues, awaitedSeqs, err := s.awaitedOf(ctx, day)
+	if err != nil {
+		return "", err
 	}
-	if err := s.forgetKeys(ctx, day, before); err != nil {
+	queues, seqs = append(queues, awaitedQueues...), append(seqs, awaitedSeqs...)
+	if len(queues) > retainMost {
+		return fmt.Sprintf("more than %d transactions of this day have not ended, or events or batches have not heard of their ends", retainMost), nil
+	}
+	if err := s.forgetKeys(ctx, day, before, awaitedQueues, awaitedSeqs); err != nil {
 		return "", err
 	}
 	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
@@ -107,19 +113,20 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 }
 
 // forgetKeys deletes what else says that the transactions of a day were which ended before a time: uids, dependencies and
-// redrives. One that ends while the chunks go by holds the day, and keeps its own.
-func (s *Store) forgetKeys(ctx context.Context, day, before time.Time) error {
+// redrives. One that ends while the chunks go by holds the day, and keeps its own, as those that are awaited do.
+func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
 		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
 				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3)
 					AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.done_at < $5)
+					AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($6::bigint[]), unnest($7::bigint[])) a(queue_id, seq) WHERE (a.queue_id, a.seq) = (t.queue_id, t.seq))
 				ORDER BY t.queue_id, t.seq LIMIT $4),
 			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
 			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
-			day, queue, seq, retainAtOnce, before).Scan(&n, &queue, &seq)
+			day, queue, seq, retainAtOnce, before, queues, seqs).Scan(&n, &queue, &seq)
 		if err != nil {
 			return known(err)
 		}
@@ -132,13 +139,29 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time) error {
 	return nil
 }
 
-// awaited are the places of the transactions by which events go that are Active: of the tool, then of the result. Served by
-// event_calling and event_reporting; postern.day_held_by asks the same.
+// awaited are the places of the transactions by which events go that are Active, of the tool, then of the result, and
+// batches that are Executing; also where whoever posted it died before that was written down, so that only its uid leads
+// to it. Served by event_calling, event_reporting and one_execution_per_processor.
 const awaited = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.tool_day AS day FROM postern.event e WHERE e.status = 'Active' AND e.outcome = ''
-	UNION ALL SELECT coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day)
-	FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> ''`
+	UNION SELECT coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day)
+	FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> ''
+	UNION SELECT i.queue_id, i.seq, i.day FROM (
+		SELECT e.context_id, 'event:' || e.event_id || ':tool:' || e.retried + 1 FROM postern.event e WHERE e.status = 'Active' AND e.outcome = '' AND e.tool_id = ''
+		UNION ALL SELECT e.context_id, 'event:' || e.event_id || ':result' FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> '' AND e.result_id = ''
+		UNION ALL SELECT b.context_id, ':processor:' || b.batch_id || ':' || b.run FROM postern.batch b WHERE b.state = 'Executing') k(context_id, key)
+	CROSS JOIN LATERAL (SELECT x.queue_id, x.seq, x.day FROM postern.idempotency x WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
-// tidyOld removes what survived its day and has ended since, unless an event still goes by it: few rows, in partitions of
+// awaitedOf are the positions of what has ended of a day and is awaited, or more than retainMost of them. There will be no
+// others, since what is posted now is of a later day.
+func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
+		SELECT a.queue_id, a.seq FROM (`+awaited+`) a
+		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
+		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
+	return queues, seqs, known(err)
+}
+
+// tidyOld removes what survived its day and has ended since, unless an event or a batch still goes by it: few rows, in partitions of
 // their own.
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool

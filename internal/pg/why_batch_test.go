@@ -130,6 +130,24 @@ func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	p.why(3, "no_tick")
 }
 
+// What a batch has executed is known to it however late it asks, and not executed again.
+func TestAnExecutionOutlivesItsDay(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 1, false, nil)
+	_, err := p.s.Tick(p.ctx, p.by, "main")
+	p.must(err)
+	p.execute(done())
+	p.ahead(32 * 24 * time.Hour)
+	if left := p.retain(); left != 0 {
+		t.Errorf("%d days are left, held by %q", left, p.heldBy())
+	}
+	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.ended(v, processor.Result{Kind: processor.Executed})
+	p.retain()
+	p.same(p.lines(`SELECT key FROM postern.idempotency`))
+}
+
 // Nobody executes again what may have been executed on a day that retention has dropped.
 func TestAnExecutionWhoseOutcomeWasDroppedEndsUnexpectedly(t *testing.T) {
 	t.Parallel()
