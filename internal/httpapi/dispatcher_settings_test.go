@@ -86,7 +86,7 @@ func TestASecretIsPutAndNeverShown(t *testing.T) {
 	}
 	d.want(200, "PATCH", "/dispatchers/pay", `{"secret": "`+secret+`"}`)
 	d.want(204, "DELETE", "/dispatchers/pay", "")
-	hidden(d.want(201, "PUT", "/dispatchers/pay", put+`}`), false) // that of one that was removed is gone
+	hidden(d.want(201, "PUT", "/dispatchers/pay", put+`}`), false) // not that of one that was removed
 	if audit := d.want(200, "GET", "/audit?limit=100", ""); strings.Contains(audit.raw, "MDEy") {
 		t.Error(audit.raw)
 	}

@@ -91,8 +91,9 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 			ON CONFLICT (context_id, type) DO UPDATE SET settings = excluded.settings, pool_id = excluded.pool_id, removed_at = NULL,
 				gate_until = NULL, gate_failures = 0, gate_reason = '', version = dispatcher.version + 1`,
 			by.Context, d.Type, string(settings), d.Pool)
-		if d.Secret != nil {
-			b.Queue(dropSecret, by.Context, d.Type)
+		if d.Secret != nil || created { // one that was removed is not this one
+			b.Queue(`DELETE FROM postern.dispatcher_secret x USING postern.dispatcher d
+				WHERE d.dispatcher_id = x.dispatcher_id AND (d.context_id, d.type) = ($1, $2)`, by.Context, d.Type)
 		}
 		if len(d.Secret) > 0 {
 			b.Queue(`INSERT INTO postern.dispatcher_secret (dispatcher_id, secret)
@@ -106,9 +107,6 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 	}
 	return created, s.reconfigured(ctx)
 }
-
-const dropSecret = `DELETE FROM postern.dispatcher_secret x USING postern.dispatcher d
-	WHERE d.dispatcher_id = x.dispatcher_id AND (d.context_id, d.type) = ($1, $2)`
 
 // lockVersion locks the row that is to be replaced, if there is one, and compares its version with what
 // the client last saw.
@@ -153,7 +151,7 @@ const lockDispatcher = `SELECT version, removed_at IS NOT NULL FROM postern.disp
 
 // RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
 // lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
-// head of a queue.
+// head of a queue. Its secret stays until the type is put anew: hooks of what has ended, and calls that are out, are signed.
 func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force bool) error {
 	err := s.run(ctx, func(t *txn) error {
 		missing, err := t.lockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)
@@ -182,7 +180,6 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1
 			WHERE context_id = $1 AND type = $2`, by.Context, typ)
-		b.Queue(dropSecret, by.Context, typ)
 		s.audit(b, by, "delete", "/dispatchers/"+typ)
 		return t.commit(ctx, b)
 	})

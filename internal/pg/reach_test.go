@@ -108,3 +108,19 @@ func (w *world) instead(sub *pg.Submission) {
 	}
 	w.must(w.postAll(sub)[0].Err)
 }
+
+// What is still to be said to the worker of a type that was removed is signed as what was said before; the type of that name
+// which is put afterwards has its own secret, or none.
+func TestTheSecretOfARemovedTypeStaysWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", func(d *outbox.Dispatcher) { d.Secret = []byte("a secret") })
+	w.must(w.s.RemoveDispatcher(w.ctx, w.by, "T", false))
+	if d := w.s.DispatcherOf(w.id, "T"); d == nil || !d.Removed || string(d.Secret) != "a secret" {
+		t.Errorf("removed: %+v", d)
+	}
+	w.dispatcher("T", nil)
+	if d := w.s.DispatcherOf(w.id, "T"); d.Removed || d.Secret != nil {
+		t.Errorf("put anew: %+v", d)
+	}
+}
