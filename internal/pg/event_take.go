@@ -40,6 +40,7 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (out Taken
 		}
 		held, list, steps, err := s.activate(ctx, l, n, d.Slots)
 		if err == nil {
+			out.Steps = append(out.Steps, steps...) // whatever comes now, these are committed
 			err = s.refill(ctx, l)
 		}
 		if err == nil && len(held) > 0 {
@@ -49,7 +50,6 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (out Taken
 			return out, s.giveBack(ctx, l, held, err)
 		}
 		out.Messages += len(held)
-		out.Steps = append(out.Steps, steps...)
 	}
 	return out, nil
 }

@@ -1,7 +1,9 @@
 package pg_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -179,5 +181,27 @@ func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
 		"ToolDone: Active > Active after 2s", "ResultDone: Active > Successful after 7s"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Steps that are committed are told of, also where what follows them fails.
+func TestTheStepsOfEventsThatCouldNotBeCalledAreTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	id := w.pushed(1)[0]
+	work, err := w.s.LeaderWork(w.ctx)
+	w.must(err)
+	commits := 0
+	w.s.HoldCommits(func(context.Context, uint32) error {
+		if commits++; commits == 2 { // the first makes them Active
+			return errors.New("no")
+		}
+		return nil
+	})
+	taken, err := w.s.TakeEvents(w.ctx, work, n)
+	w.s.HoldCommits(nil)
+	if err == nil || len(taken.Steps) != 1 || w.event(id).Status != leader.EventActive {
+		t.Errorf("%d steps, %v, and the event is %s", len(taken.Steps), err, w.event(id).Status)
 	}
 }
