@@ -357,3 +357,21 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 		t.Errorf("%d run, %d spent", running, spent)
 	}
 }
+
+// What a dry run does with a batch is not counted.
+func TestADryRunCountsNoBatch(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 1, true, nil)
+	left := 0
+	p.s.BatchLeft = func(processor.State, time.Duration) { left++ }
+	dry, end := p.s.DryRun(p.ctx)
+	_, err := p.s.Evict(dry, p.by, "main", pg.Eviction{ID: v.ID})
+	end()
+	if err != nil || left != 0 {
+		t.Errorf("a dry run: %d batches were counted, %v", left, err)
+	}
+	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: v.ID}); err != nil || left != 1 {
+		t.Errorf("%d batches were counted, %v", left, err)
+	}
+}

@@ -210,8 +210,8 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 	if h.told {
 		s.ring()
 	}
-	for _, v := range h.left {
-		if s.BatchLeft != nil {
+	if j := jointOf(ctx); s.BatchLeft != nil && (j == nil || !j.dry) {
+		for _, v := range h.left {
 			s.BatchLeft(v.in, v.took)
 		}
 	}
