@@ -185,8 +185,8 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// sample returns the last sample, or a new one where that is old. One that failed is not asked for again
-// at once either.
+// sample returns the last sample, or a new one where that is old. One that failed is asked for again
+// after sampleEvery, however long it took to fail.
 func (s *sampler) sample() (Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,9 @@ func (s *sampler) sample() (Sample, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sampleWithin)
 	defer cancel()
 	s.last, s.err = s.from.Sample(ctx)
-	s.at, s.took = time.Now(), time.Since(began)
+	if s.at, s.took = time.Now(), time.Since(began); s.err != nil {
+		s.took = 0
+	}
 	return s.last, s.err
 }
 
