@@ -61,16 +61,19 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
 	add(w, func(ctx context.Context, _ sweepArgs) error { return e.sweep(ctx) })
 	began := time.Now()
-	// What keeps the house leaves a process that has just begun to what lies there.
+	// What keeps the house leaves a process that has just begun to what lies there, and another what this one leaves undone.
 	later := func(do func(context.Context) error) func(context.Context) error {
 		return func(job context.Context) error {
 			if !pause(ctx, nil, time.Until(began.Add(housekeepingAfter))) {
-				return nil
+				return river.JobSnooze(time.Second)
 			}
 			job, cancel := context.WithCancel(job) // it may rest between its steps when the process stops
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
-			return do(job)
+			if err := do(job); err == nil || ctx.Err() == nil {
+				return err
+			}
+			return river.JobSnooze(time.Second)
 		}
 	}
 	rollUp := later(func(ctx context.Context) error {
@@ -121,20 +124,22 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
-// sparing keeps what reads whole tables to a fiftieth of the time: the longer it took, the longer until it is
-// done again. One call at a time.
+// sparing keeps what reads whole tables to a fiftieth of this process's time: the longer it took, the longer until it is
+// done again, but not longer than a minute. One call at a time; whoever comes meanwhile leaves it to that.
 func sparing(do func(context.Context) error) func(context.Context) error {
 	var mu sync.Mutex
 	var next time.Time
 	return func(ctx context.Context) error {
-		mu.Lock()
+		if !mu.TryLock() {
+			return nil
+		}
 		defer mu.Unlock()
 		began := time.Now()
 		if began.Before(next) {
 			return nil
 		}
 		err := do(ctx)
-		next = time.Now().Add(49 * time.Since(began))
+		next = time.Now().Add(min(49*time.Since(began), time.Minute))
 		return err
 	}
 }
