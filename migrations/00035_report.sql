@@ -14,6 +14,23 @@ CREATE TABLE postern.rolled (
     took  interval NOT NULL
 );
 
+-- A run over an hour: how far it is, and when it last moved. What its slices amount to are parts, numbered; whoever comes
+-- after a process that died goes on with them.
+CREATE TABLE postern.rolling (
+    hour     timestamptz CONSTRAINT one_run_per_hour PRIMARY KEY,
+    begun    timestamptz NOT NULL,
+    upto     timestamptz NOT NULL,
+    moved_at timestamptz NOT NULL,
+    took     interval NOT NULL,
+    parts    int NOT NULL
+);
+CREATE TABLE postern.rolling_part (
+    hour  timestamptz NOT NULL,
+    part  int NOT NULL,
+    total jsonb NOT NULL,
+    CONSTRAINT one_part_of_a_number PRIMARY KEY (hour, part)
+);
+
 -- What came and what ended in an hour, by type.
 CREATE TABLE postern.rollup (
     context_id int NOT NULL,
@@ -110,18 +127,17 @@ CREATE TABLE postern.stuck (
 );
 
 -- An hour is read slice by slice, since one long statement would keep dead versions of hot rows from being pruned: what
--- an hour amounts to up to a moment is a sum, to which the next slice adds. Run twice, or late, it says the same.
+-- an hour amounts to is the sum of its slices. Run twice, or late, it says the same.
 
--- Adds what came and what ended from a moment on to a sum (null to begin with), up to the end of the hour or until that
--- is so many ends or so many arrivals; says up to when, and whether that is the end. Rows of one microsecond stay
--- together. Both are found by their indexes, whatever the planner knows: the pins are those of our connections.
+-- What came and what ended from a moment on, up to the end of its hour or until that is so many ends or so many arrivals;
+-- says up to when. Rows of one microsecond stay together. Both are found by their indexes, whatever the planner knows: the
+-- pins are those of our connections.
 -- +goose StatementBegin
-CREATE FUNCTION postern.roll_on(since timestamptz, most int, INOUT total jsonb, OUT upto timestamptz, OUT ended boolean) LANGUAGE plpgsql STABLE
+CREATE FUNCTION postern.roll_slice(since timestamptz, most int, OUT total jsonb, OUT upto timestamptz) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off
 SET max_parallel_workers_per_gather = 0 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     hour CONSTANT timestamptz := date_trunc('hour', since, 'UTC');
-    before jsonb := total;
 BEGIN
     upto := hour + interval '1 hour';
     upto := coalesce((SELECT o.done_at FROM postern.outcome o WHERE o.done_at >= since AND o.done_at < upto ORDER BY o.done_at OFFSET most LIMIT 1), upto);
@@ -129,7 +145,6 @@ BEGIN
             WHERE t.context_id = c.context_id AND t.created_at >= since AND t.created_at < upto ORDER BY t.created_at LIMIT most + 1) t
         ORDER BY t.at OFFSET most LIMIT 1), upto);
     upto := greatest(upto, since + interval '1 us');
-    ended := upto = hour + interval '1 hour';
     WITH ends AS MATERIALIZED (
         SELECT o.context_id, t.type, o.state, o.retries, coalesce(o.error_class, '') AS error_class, coalesce(o.error_code, '') AS error_code, o.sender_id,
             o.done_at, o.started_at, o.submitted_at, t.created_at, o.queue_id, o.seq, o.day, t.epoch
@@ -144,59 +159,96 @@ BEGIN
             UNION ALL
             SELECT e.context_id, e.type, 0, count(*) FILTER (WHERE e.state = 'DONE'), count(*) FILTER (WHERE e.state = 'FAILED'),
                 count(*) FILTER (WHERE e.state = 'UNRESOLVED'), count(*) FILTER (WHERE e.state = 'CANCELLED'), sum(e.retries)
-            FROM ends e GROUP BY 1, 2
-            UNION ALL
-            SELECT * FROM jsonb_to_recordset(before->'counts') b(context_id int, type text, accepted bigint, done bigint, failed bigint,
-                unresolved bigint, cancelled bigint, retries bigint)) x
+            FROM ends e GROUP BY 1, 2) x
         GROUP BY 1, 2
     ), times AS (
-        SELECT x.context_id, x.type, x.state, x.bucket, sum(x.n) AS n, max(x.most) AS most
-        FROM (SELECT s.context_id, s.type, s.state, least(127, ceil(4 * ln(greatest(s.ms, 1)) / ln(2::float8))::int) AS bucket, count(*) AS n, max(s.ms) AS most
-                FROM (SELECT e.context_id, e.type, s.state, greatest(extract(epoch FROM s.till - s.since)::float8 * 1000, 0) AS ms
-                    FROM ends e CROSS JOIN LATERAL (VALUES ('WAITING', e.created_at, e.started_at), ('DISPATCHING', e.started_at, coalesce(e.submitted_at, e.done_at)),
-                        ('REVISION', e.submitted_at, e.done_at), ('', e.created_at, e.done_at)) s(state, since, till)
-                    WHERE s.since IS NOT NULL AND s.till IS NOT NULL) s
-                GROUP BY 1, 2, 3, 4
-            UNION ALL
-            SELECT * FROM jsonb_to_recordset(before->'times') b(context_id int, type text, state text, bucket int, n bigint, most float8)) x
+        SELECT s.context_id, s.type, s.state, least(127, ceil(4 * ln(greatest(s.ms, 1)) / ln(2::float8))::int) AS bucket, count(*) AS n, max(s.ms) AS most
+        FROM (SELECT e.context_id, e.type, s.state, greatest(extract(epoch FROM s.till - s.since)::float8 * 1000, 0) AS ms
+            FROM ends e CROSS JOIN LATERAL (VALUES ('WAITING', e.created_at, e.started_at), ('DISPATCHING', e.started_at, coalesce(e.submitted_at, e.done_at)),
+                ('REVISION', e.submitted_at, e.done_at), ('', e.created_at, e.done_at)) s(state, since, till)
+            WHERE s.since IS NOT NULL AND s.till IS NOT NULL) s
         GROUP BY 1, 2, 3, 4
     ), failures AS (
-        SELECT x.context_id, x.type, x.error_class, x.error_code, sum(x.n) AS n, min(x.first_at) AS first_at, max(x.last_at) AS last_at,
-            (array_agg(x.sample_id ORDER BY x.last_at DESC))[1] AS sample_id
-        FROM (SELECT e.context_id, e.type, e.error_class, e.error_code, count(*) AS n, min(e.done_at) AS first_at, max(e.done_at) AS last_at,
-                (array_agg(postern.public_id(e.queue_id, e.seq, e.day, e.epoch) ORDER BY e.done_at DESC, e.queue_id, e.seq))[1] AS sample_id
-                FROM ends e WHERE e.state <> 'DONE' GROUP BY 1, 2, 3, 4
-            UNION ALL
-            SELECT * FROM jsonb_to_recordset(before->'failures') b(context_id int, type text, error_class text, error_code text, n bigint,
-                first_at timestamptz, last_at timestamptz, sample_id uuid)) x
-        GROUP BY 1, 2, 3, 4
+        SELECT e.context_id, e.type, e.error_class, e.error_code, count(*) AS n, min(e.done_at) AS first_at, max(e.done_at) AS last_at,
+            (array_agg(postern.public_id(e.queue_id, e.seq, e.day, e.epoch) ORDER BY e.done_at DESC, e.queue_id, e.seq))[1] AS sample_id
+        FROM ends e WHERE e.state <> 'DONE' GROUP BY 1, 2, 3, 4
     ), senders AS (
-        SELECT x.context_id, x.sender_id, sum(x.n) AS n, sum(x.failed) AS failed, sum(x.busy) AS busy
-        FROM (SELECT e.context_id, e.sender_id, count(*) AS n, count(*) FILTER (WHERE e.state <> 'DONE') AS failed,
-                coalesce(sum(e.done_at - greatest(e.started_at, hour)), '0') AS busy
-                FROM ends e WHERE e.sender_id IS NOT NULL GROUP BY 1, 2
-            UNION ALL
-            SELECT * FROM jsonb_to_recordset(before->'senders') b(context_id int, sender_id int, n bigint, failed bigint, busy interval)) x
-        GROUP BY 1, 2
+        SELECT e.context_id, e.sender_id, count(*) AS n, count(*) FILTER (WHERE e.state <> 'DONE') AS failed,
+            coalesce(sum(e.done_at - greatest(e.started_at, hour)), '0') AS busy
+        FROM ends e WHERE e.sender_id IS NOT NULL GROUP BY 1, 2
     )
     SELECT jsonb_build_object('counts', coalesce((SELECT jsonb_agg(x) FROM counts x), '[]'), 'times', coalesce((SELECT jsonb_agg(x) FROM times x), '[]'),
         'failures', coalesce((SELECT jsonb_agg(x) FROM failures x), '[]'), 'senders', coalesce((SELECT jsonb_agg(x) FROM senders x), '[]')) INTO total;
 END $$;
 -- +goose StatementEnd
 
--- Writes an hour's sum, which holds everything that had been committed at as_of, and what reading it took. Of two at once
--- the second waits for the first one's row in rolled; a sum that was begun before the one that is there is left out.
+-- Does one step of the run over an hour that began then, or of the one that is there, or begins one (null): reads a slice,
+-- or adds up parts when all are there, or writes the figures. Says whether that was the end; null where the run is over
+-- already. Steps of a run come one after the other behind its row, whoever does them, so that no slice counts twice.
+-- +goose StatementBegin
+CREATE FUNCTION postern.roll_on(of_hour timestamptz, most int, INOUT run timestamptz, OUT ended boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    began CONSTANT timestamptz := clock_timestamp();
+    r postern.rolling;
+    total jsonb;
+BEGIN
+    IF run IS NULL THEN
+        INSERT INTO postern.rolling (hour, begun, upto, moved_at, took, parts) VALUES (of_hour, began, of_hour, began, '0', 0) ON CONFLICT DO NOTHING;
+    END IF;
+    SELECT x.* INTO r FROM postern.rolling x WHERE x.hour = of_hour AND (run IS NULL OR x.begun = run) FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    run := r.begun;
+    IF r.upto < of_hour + interval '1 hour' THEN
+        SELECT s.total, s.upto INTO total, r.upto FROM postern.roll_slice(r.upto, most) s;
+        ended := r.parts = 0 AND r.upto = of_hour + interval '1 hour';
+    ELSE
+        WITH part AS (
+            DELETE FROM postern.rolling_part p WHERE p.hour = of_hour
+                AND p.part = ANY (ARRAY(SELECT f.part FROM postern.rolling_part f WHERE f.hour = of_hour ORDER BY f.part LIMIT 64)) RETURNING p.total
+        ), counts AS (
+            SELECT x.context_id, x.type, sum(x.accepted) AS accepted, sum(x.done) AS done, sum(x.failed) AS failed, sum(x.unresolved) AS unresolved,
+                sum(x.cancelled) AS cancelled, sum(x.retries) AS retries
+            FROM part p CROSS JOIN LATERAL jsonb_to_recordset(p.total->'counts') x(context_id int, type text, accepted bigint, done bigint, failed bigint,
+                unresolved bigint, cancelled bigint, retries bigint) GROUP BY 1, 2
+        ), times AS (
+            SELECT x.context_id, x.type, x.state, x.bucket, sum(x.n) AS n, max(x.most) AS most
+            FROM part p CROSS JOIN LATERAL jsonb_to_recordset(p.total->'times') x(context_id int, type text, state text, bucket int, n bigint, most float8)
+            GROUP BY 1, 2, 3, 4
+        ), failures AS (
+            SELECT x.context_id, x.type, x.error_class, x.error_code, sum(x.n) AS n, min(x.first_at) AS first_at, max(x.last_at) AS last_at,
+                (array_agg(x.sample_id ORDER BY x.last_at DESC))[1] AS sample_id
+            FROM part p CROSS JOIN LATERAL jsonb_to_recordset(p.total->'failures') x(context_id int, type text, error_class text, error_code text, n bigint,
+                first_at timestamptz, last_at timestamptz, sample_id uuid) GROUP BY 1, 2, 3, 4
+        ), senders AS (
+            SELECT x.context_id, x.sender_id, sum(x.n) AS n, sum(x.failed) AS failed, sum(x.busy) AS busy
+            FROM part p CROSS JOIN LATERAL jsonb_to_recordset(p.total->'senders') x(context_id int, sender_id int, n bigint, failed bigint, busy interval)
+            GROUP BY 1, 2
+        )
+        SELECT jsonb_build_object('counts', coalesce((SELECT jsonb_agg(x) FROM counts x), '[]'), 'times', coalesce((SELECT jsonb_agg(x) FROM times x), '[]'),
+            'failures', coalesce((SELECT jsonb_agg(x) FROM failures x), '[]'), 'senders', coalesce((SELECT jsonb_agg(x) FROM senders x), '[]')) INTO total;
+        ended := NOT EXISTS (SELECT FROM postern.rolling_part p WHERE p.hour = of_hour);
+    END IF;
+    IF ended THEN
+        PERFORM postern.roll_up(of_hour, run, r.took + (clock_timestamp() - began), total);
+        DELETE FROM postern.rolling x WHERE x.hour = of_hour;
+    ELSE
+        INSERT INTO postern.rolling_part (hour, part, total) VALUES (of_hour, r.parts + 1, total);
+        UPDATE postern.rolling x SET upto = r.upto, moved_at = clock_timestamp(), took = r.took + (clock_timestamp() - began), parts = r.parts + 1 WHERE x.hour = of_hour;
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Writes an hour's sum, which holds everything that had been committed at as_of, and what reading it took.
 -- Whole hours only, of which the last is asked for again a while after its end, since what is committed late carries the
 -- time of its decision.
 -- +goose StatementBegin
 CREATE FUNCTION postern.roll_up(of_hour timestamptz, as_of timestamptz, took interval, total jsonb) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    INSERT INTO postern.rolled AS r (hour, as_of, took) VALUES (of_hour, roll_up.as_of, roll_up.took)
-        ON CONFLICT ON CONSTRAINT one_rolling_per_hour DO UPDATE SET as_of = excluded.as_of, took = excluded.took WHERE r.as_of <= excluded.as_of;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    INSERT INTO postern.rolled (hour, as_of, took) VALUES (of_hour, roll_up.as_of, roll_up.took)
+        ON CONFLICT ON CONSTRAINT one_rolling_per_hour DO UPDATE SET as_of = excluded.as_of, took = excluded.took;
     INSERT INTO postern.rollup AS r (context_id, hour, type, accepted, done, failed, unresolved, cancelled, retries, as_of)
         SELECT x.context_id, of_hour, x.type, x.accepted, x.done, x.failed, x.unresolved, x.cancelled, x.retries, roll_up.as_of
         FROM jsonb_to_recordset(total->'counts') x(context_id int, type text, accepted bigint, done bigint, failed bigint, unresolved bigint,
@@ -511,6 +563,7 @@ DROP FUNCTION postern.day_held_by;
 DROP TABLE postern.retained;
 DROP FUNCTION postern.roll_up;
 DROP FUNCTION postern.roll_on;
+DROP FUNCTION postern.roll_slice;
 DROP TABLE postern.stuck;
 DROP TABLE postern.node_load;
 DROP TABLE postern.rollup_delivery;
@@ -518,5 +571,7 @@ DROP TABLE postern.rollup_sender;
 DROP TABLE postern.rollup_failure;
 DROP TABLE postern.rollup_time;
 DROP TABLE postern.rollup;
+DROP TABLE postern.rolling_part;
+DROP TABLE postern.rolling;
 DROP TABLE postern.rolled;
 DROP INDEX postern.outcome_by_end;

@@ -91,6 +91,8 @@ var constraints = map[string]fault.Kind{
 	"one_retention":                 fault.Internal,
 	"one_retention_only":            fault.Internal,
 	"one_rolling_per_hour":          fault.Internal,
+	"one_run_per_hour":              fault.Internal,
+	"one_part_of_a_number":          fault.Internal,
 	"one_rollup_per_hour":           fault.Internal,
 	"one_rollup_of_times":           fault.Internal,
 	"one_rollup_of_failures":        fault.Internal,

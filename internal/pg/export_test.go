@@ -64,12 +64,12 @@ func (s *Store) FromFronts(on bool) {
 	}
 }
 
-// RollHour rolls up one hour at a pace of one's own; Unhurried is the one that it has.
+// RollHour rolls up one hour at a pace of one's own; Unhurried is the one that it has, Fitting the sizes of its slices.
 func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace func(context.Context, int, time.Duration) (int, error)) error {
 	return s.rollHour(ctx, hour, atOnce, pace)
 }
 
-var Unhurried = unhurried
+var Unhurried, Fitting = unhurried, fitting
 
 // Awaited is what retention keeps beyond its day.
 const Awaited = awaited

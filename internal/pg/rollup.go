@@ -18,9 +18,8 @@ const rollupSlice, rollupAtOnce, rollupRest = 100 * time.Millisecond, 1000, 4
 // RollUp writes the figures by the hour anew that report.throughput_hourly and its like show: of the present
 // hour, and of those behind it that were not rolled up ten minutes after their end. It returns how many hours.
 // Where the present hour has so much in it that rolling it up takes a while, it is left alone for twenty times
-// the time that it worked, its rests not counted. An hour is read by many short statements and written by one SQL
-// transaction: an error leaves its old figures. Of two processes at once the one that began later is right; while this
-// process rolls up already, it does nothing.
+// the time that it worked, its rests not counted. An hour is read by many short statements, and its old figures stay until
+// the last. While anybody's run moves it does nothing; one that has not moved for half a minute has lost its process.
 func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	if !s.rolling.TryLock() {
 		return 0, nil
@@ -36,6 +35,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 				(SELECT min(t.created_at) AS at FROM postern.task t WHERE t.context_id = c.context_id) t) -- before, there is nothing
 			AND NOT EXISTS (SELECT FROM postern.rolled r WHERE r.hour = h AND (r.as_of > h + interval '70 minutes'
 				OR h + interval '1 hour' > $1 AND r.took > '50 ms' AND r.as_of + 20 * r.took > clock_timestamp()))
+			AND NOT EXISTS (SELECT FROM postern.rolling r WHERE r.moved_at > clock_timestamp() - interval '30 seconds')
 		ORDER BY h DESC`, now, rollupHours-1)
 	if err != nil {
 		return 0, known(err)
@@ -50,7 +50,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 		}
 		n++
 	}
-	for _, table := range []string{"rolled", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
+	for _, table := range []string{"rolled", "rolling", "rolling_part", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
 		if _, err := s.pool.Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
 			return n, known(err)
 		}
@@ -59,45 +59,38 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 }
 
 // rollHour rolls up one hour, so many ends and arrivals at once; pace is told so many and what they took, and says how many
-// the next statement reads. What is committed behind its back is missed: as_of is the moment at which it began.
+// the next statement reads. It goes on where another has left off. What is committed behind its back is missed: as_of is the
+// moment at which the run began.
 func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace func(ctx context.Context, atOnce int, took time.Duration) (int, error)) error {
-	var asOf time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&asOf); err != nil {
-		return known(err)
-	}
-	var total []byte
-	var took time.Duration
-	for since, ended := hour, false; ; {
+	for run := (*time.Time)(nil); ; {
 		began := time.Now()
-		if err := s.pool.QueryRow(ctx, `SELECT total, upto, ended FROM postern.roll_on($1, $2, $3)`, since, atOnce, total).Scan(&total, &since, &ended); err != nil {
+		var ended *bool
+		if err := s.pool.QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
 			return known(err)
 		}
-		last := time.Since(began)
-		took += last
-		if ended {
-			break
+		if ended == nil || *ended {
+			return nil
 		}
 		var err error
-		if atOnce, err = pace(ctx, atOnce, last); err != nil {
+		if atOnce, err = pace(ctx, atOnce, time.Since(began)); err != nil {
 			return err
 		}
 	}
-	_, err := s.pool.Exec(ctx, `SELECT postern.roll_up($1, $2, $3, $4)`, hour, asOf, took, total)
-	return known(err)
 }
 
-// unhurried keeps slices to rollupSlice and rests, or returns the error of a context that ends meanwhile.
+// unhurried rests, and keeps slices to rollupSlice; or returns the error of a context that ends meanwhile.
 func unhurried(ctx context.Context, atOnce int, took time.Duration) (int, error) {
-	if err := rest(ctx, rollupRest*took); err != nil {
-		return atOnce, err
-	}
+	return fitting(atOnce, took), rest(ctx, rollupRest*took)
+}
+
+func fitting(atOnce int, took time.Duration) int {
 	switch {
 	case took > rollupSlice:
-		return max(atOnce/2, rollupAtOnce/10), nil
+		return max(atOnce/2, rollupAtOnce/10)
 	case took < rollupSlice/4:
-		return min(atOnce*2, rollupAtOnce*2), nil
+		return min(atOnce*2, rollupAtOnce*2)
 	}
-	return atOnce, nil
+	return atOnce
 }
 
 // rest waits, or returns the error of a context that ends meanwhile.
