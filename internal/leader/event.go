@@ -1,7 +1,10 @@
 package leader
 
 import (
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/machine"
@@ -36,6 +39,15 @@ const (
 	OutcomeFailed     = "failed"
 	OutcomeStale      = "stale"
 )
+
+// EventOfUID is the event whose first transactions have such a uid: "event:<id>:tool:<try>" and "event:<id>:result" (S1.5).
+// False: it is of none.
+func EventOfUID(uid string) (id uuid.UUID, ok bool) {
+	rest, ok := strings.CutPrefix(uid, "event:")
+	text, _, _ := strings.Cut(rest, ":")
+	id, err := uuid.Parse(text)
+	return id, ok && err == nil
+}
 
 // Event is the life of an event.
 var Event = machine.Table{

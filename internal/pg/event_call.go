@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,9 +56,7 @@ func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCa
 // comes after them (onEvent).
 func tellEvent(b *pgx.Batch, task *Task) {
 	which := map[string]string{leader.TypeTool: "tool", leader.TypeResult: "result"}[task.Type]
-	rest, ok := strings.CutPrefix(task.UID, "event:")
-	text, _, _ := strings.Cut(rest, ":")
-	if id, err := uuid.Parse(text); which != "" && ok && err == nil {
+	if id, ok := leader.EventOfUID(task.UID); ok && which != "" {
 		b.Queue(fmt.Sprintf(`UPDATE postern.event SET %[1]s_queue = $4, %[1]s_seq = $5, %[1]s_day = $6, %[1]s_id = $7
 			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Active' AND %[1]s_id IN ('', $3)
 				AND $8 IN ('event:' || event_id || ':result', 'event:' || event_id || ':tool:' || (retried + 1))`, which),

@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,10 +19,7 @@ func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
 	if t.Type != leader.TypeTool && t.Type != leader.TypeResult {
 		return id, false
 	}
-	rest, made := strings.CutPrefix(t.UID, "event:")
-	text, _, _ := strings.Cut(rest, ":")
-	id, err := uuid.Parse(text)
-	if made && err == nil {
+	if id, ok := leader.EventOfUID(t.UID); ok {
 		return id, true
 	}
 	var says struct {

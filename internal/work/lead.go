@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -65,9 +64,7 @@ func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
 	if typ := l.Task.Type; typ != leader.TypeTool && typ != leader.TypeResult || !a.Step.State.Terminal() {
 		return
 	}
-	rest, ok := strings.CutPrefix(l.Task.UID, "event:")
-	text, _, _ := strings.Cut(rest, ":")
-	if id, err := uuid.Parse(text); ok && err == nil {
+	if id, ok := leader.EventOfUID(l.Task.UID); ok {
 		e.events.note(id, 0)
 		e.events.ring()
 	}
