@@ -35,4 +35,23 @@
 //   - context: a tenant. Every object lies in one.
 //   - quantum: how much a node does for one queue before it looks whether others wait.
 //   - day: the UTC day under which a transaction's rows are partitioned; never falls along a queue.
+//
+// Of events that call tools (internal/leader):
+//
+//   - source: where events come from; cursor: how far it was read.
+//   - event: one request to run a tool, known by its identity within its source. What subscriptions are told of, and what
+//     a machine reacts to, are events too, as the seeds say: beside them this one is "an event of a source".
+//   - tool: an HTTP service with a name (FQN) that is called for an event; result: what its workflow is told of it.
+//   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, rows between two
+//     processes, each a message, of which none is lost. In Go the first are senders, and only the second Channel.
+//
+// Of processors (internal/processor):
+//
+//   - processor: what executes the batches of one domain, one at a time.
+//   - batch: messages that are executed together or one after the other; each goes out as a transaction.
+//   - action: one message of a batch; run: one execution, numbered within its batch.
+//   - line: one of the two queues of a processor; place: a number that orders it; position: how many stand before. (What
+//     deliveries go along in order, a subscription or the hooks, and the integrity channel of a source, are lines in Go too.)
+//   - authorization: who may send batches, of what, and how many.
+//   - notice: the number under which a timeout of a batch is told, of which there may be several.
 package outbox
