@@ -303,8 +303,8 @@ func told(s *story, _ *command, say say) error {
 	}
 	var data []byte
 	var state string
-	return s.each(`SELECT t.data, x.state FROM postern.task t JOIN postern.transactions x ON x.uid = t.uid JOIN postern.event e ON e.result_id = x.id::text
-		WHERE t.type = 'leader.result' ORDER BY e.created_at, e.identity`, nil,
+	return s.each(`SELECT t.data, x.state FROM postern.event e JOIN postern.transactions x ON x.id::text = e.result_id
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (e.result_queue, e.result_seq, e.result_day) ORDER BY e.created_at, e.identity`, nil,
 		[]any{&data, &state}, func() error {
 			var b pg.ResultBody
 			if err := json.Unmarshal(data, &b); err != nil {
