@@ -49,6 +49,10 @@ type round struct {
 // A round takes at most so many queues and rows; rows may have 256 KiB each.
 const drainQueues, drainRows = 64, 128
 
+// judgeFor is how long data is held against schemas while the queues of a round are locked: the row that takes it longer
+// is its last. What was staged later waits for the next.
+var judgeFor = time.Second
+
 // Once takes one round: of up to 64 queues that have staged rows, the oldest ones. What cannot be accepted
 // any more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where
 // it holds up nobody; with the uid of another transaction it has none. A queue that somebody has locked is
@@ -157,11 +161,17 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		if len(rows) == 0 {
 			return t.rollback(ctx)
 		}
-		in := &ingest{reread: &reread, s: s, e: newEffects(s), out: make([]Accepted, len(rows))}
-		for _, r := range rows {
+		in := &ingest{reread: &reread, s: s, e: newEffects(s)}
+		began := time.Now()
+		for i, r := range rows {
+			if i > 0 && time.Since(began) > judgeFor {
+				rows, done.More = rows[:i], true
+				break
+			}
 			s.Judge(r.sub)
 			in.subs = append(in.subs, r.sub)
 		}
+		in.out = make([]Accepted, len(rows))
 		if err := in.load(ctx, t); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -137,4 +138,28 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 	if pairs < committed {
 		t.Errorf("only %d pairs were compared", pairs)
 	}
+}
+
+// A round stops where holding data against schemas takes long, while its queues are locked; the next goes on in order.
+func TestARoundEndsWhereJudgingTakesLong(t *testing.T) {
+	defer pg.JudgeFor(-1)() // not beside others
+	w := newWorld(t)
+	w.dispatcher("T", func(d *outbox.Dispatcher) { d.Schema = []byte(`{"required": ["uid"]}`) })
+	tx := w.begin(w.app(1))
+	for _, uid := range []string{"a", "b", "c"} {
+		w.must(w.submit(tx, "q", "T", uid))
+	}
+	w.must(w.submit(tx, "r", "T", "d"))
+	w.must(tx.Commit(w.ctx))
+	d := pg.NewDrainer(w.s)
+	for i := range 4 {
+		if out, err := d.Once(w.ctx); err != nil || out.Rows != 1 || out.More != (i < 3) {
+			t.Errorf("round %d: %+v, %v", i, out, err)
+		}
+	}
+	w.same(w.uids("q"), "a", "b", "c")
+	if w.byUID("d").State != outbox.WAITING {
+		t.Error(w.byUID("d").State)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
 }

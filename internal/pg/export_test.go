@@ -73,3 +73,10 @@ var Unhurried, Fitting = unhurried, fitting
 
 // Awaited is what retention keeps beyond its day.
 const Awaited = awaited
+
+// JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run alone.
+func JudgeFor(d time.Duration) (back func()) {
+	was := judgeFor
+	judgeFor = d
+	return func() { judgeFor = was }
+}
