@@ -20,9 +20,9 @@ type Invariant struct {
 // most is how many violations of one invariant are named.
 const most = 10
 
-// planByScan takes back what the store's connections pin for short statements: a check reads tables whole, for as
+// planFreely takes back what the store's connections pin for short statements: a check reads tables whole, for as
 // long as that takes.
-const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true),
+const planFreely = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true),
 	set_config('enable_material', 'on', true), set_config('work_mem', '64MB', true), set_config('statement_timeout', '0', true)`
 
 // DB is a pool, or a transaction.
@@ -35,7 +35,7 @@ type DB interface {
 func Violations(ctx context.Context, db DB) ([]string, error) {
 	var found []string
 	b := &pgx.Batch{}
-	b.Queue(planByScan) // until the batch, which is one SQL transaction, ends
+	b.Queue(planFreely) // until the batch, which is one SQL transaction, ends
 	for _, v := range Invariants {
 		b.Queue(fmt.Sprintf("SELECT v.found FROM (%s) v(found) LIMIT %d", v.SQL, most)).Query(func(rows pgx.Rows) error {
 			list, err := pgx.CollectRows(rows, pgx.RowTo[string])
