@@ -80,3 +80,10 @@ func JudgeFor(d time.Duration) (back func()) {
 	judgeFor = d
 	return func() { judgeFor = was }
 }
+
+// AnsweredAgo says when the database answered last.
+func (s *Store) AnsweredAgo(d time.Duration) {
+	s.answered.Lock()
+	defer s.answered.Unlock()
+	s.answered.at = time.Now().Add(-d)
+}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -11,15 +12,36 @@ import (
 // Readiness is one thing that the database must be for this process to work: why it is not, "" where it is.
 type Readiness struct{ Name, Detail string }
 
-// readyWithin is how quickly a database answers that can be worked with.
-const readyWithin = time.Second
+// readyWithin is how quickly a database answers that can be worked with; readyFor how long that holds.
+const readyWithin, readyFor = time.Second, 5 * time.Second
 
-// Ready looks at what the database must be: it answers within a second and takes writes, has the migrations of this
-// program, and lets nobody believe in what a crash can take back. Further migrations do no harm: while a newer program
-// is rolled out, those that run go on.
+// answered is what the database was when it answered last.
+type answered struct {
+	sync.Mutex
+	at   time.Time
+	list []Readiness
+}
+
+// Ready looks at what the database must be: it has answered within a second, in the last five, and takes writes, has the
+// migrations of this program, and lets nobody believe in what a crash can take back. Further migrations do no harm: while
+// a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
+// is no reason to be asked for less.)
 func (s *Store) Ready(ctx context.Context) []Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
+	list, err := s.readiness(ctx)
+	last := &s.answered
+	last.Lock()
+	defer last.Unlock()
+	if err == nil {
+		last.at, last.list = time.Now(), list
+	} else if ctx.Err() != context.DeadlineExceeded || time.Since(last.at) > readyFor {
+		return []Readiness{{"database", "the database does not answer"}}
+	}
+	return last.list
+}
+
+func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	database, durable, migrations := Readiness{Name: "database"}, Readiness{Name: "synchronous_commit"}, Readiness{Name: "migrations"}
 	var readOnly bool
 	var synchronous string
@@ -32,8 +54,7 @@ func (s *Store) Ready(ctx context.Context) []Readiness {
 	case fault.CodeOf(err) == "migrations_differ":
 		migrations.Detail = fault.As(err).Detail
 	case err != nil:
-		database.Detail = "the database does not answer"
-		return []Readiness{database}
+		return nil, err
 	}
 	if readOnly {
 		database.Detail = "the database takes no writes: it is a standby, or set to read only"
@@ -41,5 +62,5 @@ func (s *Store) Ready(ctx context.Context) []Readiness {
 	if synchronous == "off" || synchronous == "local" {
 		durable.Detail = "synchronous_commit is " + synchronous + ": what is answered could be lost"
 	}
-	return []Readiness{database, migrations, durable}
+	return []Readiness{database, migrations, durable}, nil
 }

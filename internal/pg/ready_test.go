@@ -1,8 +1,10 @@
 package pg_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -40,4 +42,22 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	if list := wrong(w.s); len(list) != 1 || list[0] != "database: the database does not answer" {
 		t.Errorf("%v", list)
 	}
+}
+
+// Who has all connections at work has no other database than a moment ago; after five seconds it may be gone.
+func TestABusyProcessIsReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.other()
+	ready := o.s.Ready(w.ctx)
+	tx := w.begin(o.s.Pool()) // its one connection
+	o.s.AnsweredAgo(-time.Hour)
+	if busy := o.s.Ready(w.ctx); len(ready) != 3 || !slices.Equal(busy, ready) {
+		t.Errorf("%v, and busy %v", ready, busy)
+	}
+	o.s.AnsweredAgo(6 * time.Second)
+	if gone := o.s.Ready(w.ctx); len(gone) != 1 || gone[0].Detail == "" {
+		t.Errorf("%v", gone)
+	}
+	w.must(tx.Rollback(w.ctx))
 }

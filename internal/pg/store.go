@@ -40,6 +40,7 @@ type Store struct {
 	clock     atomic.Pointer[clock]
 	moving    sync.Mutex                  // held while the clock is moved
 	rolling   sync.Mutex                  // held while figures by the hour are written
+	answered  answered                    // when it was last asked whether it is ready
 	rippling  atomic.Bool                 // an end has not reached all its dependents
 	lately    atomic.Pointer[[]*openLane] // had work when it last claimed, and need nothing but room
 	fronts    fronts
