@@ -28,7 +28,7 @@ test: ## every test, against a real PostgreSQL that is found or started
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 
 .PHONY: test-kills
-test-kills: ## a leader and its listener that die 1,000 times at random points each, and nodes, workers and ledger in mid-batch (an hour)
+test-kills: ## a leader and its listener that die 1,000 times at random points each, and nodes, workers and ledger in mid-batch (a quarter of an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LEADER_KILLS=1000 POSTERN_CHAOS=10 $(GO) test ./internal/work ./internal/chaos \
 		-run 'TestAListenerThatDiesAnywhere|TestKillTheLeader|TestBatchesSurviveKills' -p 1 -count=1 -timeout 120m -v
 
