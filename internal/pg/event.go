@@ -176,7 +176,6 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 			}
 		}
 		b = &pgx.Batch{}
-		fresh := len(list) > 0
 		if err := s.storeEvents(ctx, t, b, channel, list, now); err != nil {
 			return err
 		}
@@ -186,7 +185,8 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 			}
 		}
 		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3,
-				kept_from = CASE WHEN $4 THEN $3 ELSE kept_from END WHERE source_id = $1`, id, jsonText(cursor), now, fresh)
+				kept_from = coalesce((SELECT min(e.created_at) FROM postern.event e WHERE e.source_id = $1 AND e.identity = ANY ($4)), kept_from)
+			WHERE source_id = $1`, id, jsonText(cursor), now, identities)
 		return t.commit(ctx, b)
 	})
 	return out, err

@@ -119,6 +119,25 @@ func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 	}
 }
 
+// Of what is pushed the last push is known, however old what it brought again is.
+func TestWhatWasPushedLastIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
+	for _, ids := range [][]int{{0}, {1}, {1, 2}} {
+		_, err := w.s.PushEvents(w.ctx, w.by, "log", pageOf("", false, ids...).Items, nil)
+		w.must(err)
+		_, err = w.s.Pool().Exec(w.ctx, `UPDATE postern.event SET was = 'Active', status = 'Dead' WHERE status = 'Queued'`)
+		w.must(err)
+		w.ahead(31 * 24 * time.Hour)
+	}
+	_, err := w.s.Retain(w.ctx, aMonth)
+	w.must(err)
+	if got := w.events(); got != "1 Dead, 2 Dead" {
+		t.Errorf("%s are left", got)
+	}
+}
+
 // An outcome that an event has not heard of outlives its day, which nobody's waiting holds: also where whoever posted the
 // call died before the event knew of it, so that only its uid says that the tool was called.
 func TestWhatAnEventGoesByOutlivesItsDay(t *testing.T) {
