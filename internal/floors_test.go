@@ -23,6 +23,7 @@ var floors = map[string]struct {
 	"internal/machine": {0, "state machines as data; std only"},
 	"internal/fault":   {0, "how things cannot be done; std only"},
 	"internal/backoff": {0, "how long to wait; std only"},
+	"internal/wire":    {0, "what can be seen of a connection; std only"},
 	"internal/twin":    {0, "planted bugs behind build tags; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
 	"testdata":         {0, "the samples of the demo: data in files"},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/wire"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
@@ -87,7 +90,23 @@ func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
 		return nil
 	}
+	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		return p.IdleDuration > 30*time.Second || seen(p.Conn.PgConn().Conn()) != wire.Quiet
+	}
 	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// seen says what has become of a connection of the pool, under TLS if there is any.
+func seen(conn net.Conn) wire.State {
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			return wire.Look(raw)
+		}
+	}
+	return wire.Unknown
 }
 
 func standbyDoubt(c *pgx.Conn) *atomic.Bool {

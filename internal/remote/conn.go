@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/postern-dev/postern/internal/wire"
 )
 
 // errHungUp is the failure of a write that did not begin.
@@ -29,7 +31,7 @@ func newCountingConn(conn net.Conn) *countingConn {
 
 // Write counts before it writes: what failed half-way may have arrived.
 func (c *countingConn) Write(p []byte) (int, error) {
-	if c.raw != nil && hungUp(c.raw) {
+	if c.raw != nil && wire.Look(c.raw) == wire.Gone {
 		return 0, errHungUp
 	}
 	c.written.Add(int64(len(p)))
