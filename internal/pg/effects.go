@@ -138,13 +138,9 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	}
 	e.write(b)
 	if e.woke() && e.s.Doorbell != nil {
-		if err := t.send(ctx, b); err != nil {
+		if err := e.s.Doorbell(ctx, t.begin); err != nil {
 			return err
 		}
-		if err := e.s.Doorbell(ctx, asTx{t}); err != nil {
-			return err
-		}
-		b = &pgx.Batch{}
 	}
 	if err := t.commit(ctx, b); err != nil {
 		return err

@@ -12,6 +12,14 @@ import (
 // cannot end it.
 type asTx struct{ t *txn }
 
+// begin shows t to whoever needs it, begun.
+func (t *txn) begin(ctx context.Context) (pgx.Tx, error) {
+	if t.began {
+		return asTx{t}, nil
+	}
+	return asTx{t}, t.send(ctx, &pgx.Batch{})
+}
+
 var errNotYours = errors.New("the transaction is ended by whoever began it")
 
 func (a asTx) Begin(context.Context) (pgx.Tx, error) { return nil, errNotYours }

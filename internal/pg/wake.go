@@ -63,7 +63,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 			l.Resume = l.Phase == outbox.PhaseDispatching
 		}
 		if e.woke() && s.Doorbell != nil {
-			if err := s.Doorbell(ctx, asTx{t}); err != nil {
+			if err := s.Doorbell(ctx, t.begin); err != nil {
 				return err
 			}
 		}

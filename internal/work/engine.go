@@ -59,6 +59,7 @@ type Engine struct {
 	bell         chan struct{} // there may be something to claim
 	alarm        chan struct{} // there may be an earlier timer or a delivery
 	hooks        chan struct{}
+	ringing      atomic.Bool // timers and hooks are told in a moment
 	more         atomic.Bool // others wait for a place or a sender
 	stopping     atomic.Bool
 	housekeeping atomic.Bool  // River runs
@@ -165,13 +166,26 @@ func (e *Engine) handBack(ctx context.Context) {
 	}
 }
 
-// Ring tells the engine that there may be work, a timer or a hook.
+// ringRest is how long timers and hooks leave the processors and the database to a claim that the same ring brought.
+const ringRest = 3 * time.Millisecond
+
+// Ring tells the engine that there may be work, and a moment later that there may be a timer or a hook.
 func (e *Engine) Ring() {
-	for _, c := range []chan struct{}{e.bell, e.alarm, e.hooks} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	knock(e.bell)
+	if !e.ringing.Swap(true) {
+		time.AfterFunc(ringRest, func() {
+			e.ringing.Store(false)
+			knock(e.alarm)
+			knock(e.hooks)
+		})
+	}
+}
+
+// knock signals on c unless a signal already waits there.
+func knock(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -215,10 +229,7 @@ func (e *Engine) give(l *pg.Lease) {
 		}
 	}
 	e.mu.Unlock()
-	select {
-	case e.bell <- struct{}{}:
-	default:
-	}
+	knock(e.bell)
 }
 
 // pause waits for d, for a signal on c, or for the end of ctx; false is the end.

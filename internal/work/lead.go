@@ -52,12 +52,7 @@ func (l *ledger) take() map[uuid.UUID]int {
 	return all
 }
 
-func (l *ledger) ring() {
-	select {
-	case l.bell <- struct{}{}:
-	default:
-	}
-}
+func (l *ledger) ring() { knock(l.bell) }
 
 // calledFor notes that a transaction of the leader has ended.
 func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {

@@ -54,8 +54,8 @@ func (sampleArgs) Kind() string    { return "sample" }
 func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 	w := river.NewWorkers()
 	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
-	add(w, func(context.Context, retryArgs) error { e.ringAlarm(); return nil })
-	add(w, func(context.Context, includeArgs) error { e.ringAlarm(); return nil })
+	add(w, func(context.Context, retryArgs) error { knock(e.alarm); return nil })
+	add(w, func(context.Context, includeArgs) error { knock(e.alarm); return nil })
 	callbacks := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
 	add(w, func(ctx context.Context, _ callbackArgs) error { e.Ring(); return callbacks(ctx) })
 	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
@@ -106,11 +106,11 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		return nil, fmt.Errorf("start River: %w", err)
 	}
 	bell := NewDoorbell(client)
-	e.Store.Doorbell = func(ctx context.Context, tx pgx.Tx) error {
+	e.Store.Doorbell = func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
 		if e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
 			return nil // nobody else would hear it, or this process has room itself
 		}
-		return bell.Ring(ctx, tx)
+		return bell.Ring(ctx, begin)
 	}
 	return func() {
 		limit, cancel := context.WithTimeout(life, 2*time.Second)
@@ -216,9 +216,9 @@ func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error)
 // doorbellEvery is the least time between two dispatch jobs of one process.
 const doorbellEvery = 10 * time.Millisecond
 
-// Ring inserts a dispatch job into tx, or, where this process inserted one a moment ago, has one inserted
-// after that moment.
-func (d *Doorbell) Ring(ctx context.Context, tx pgx.Tx) error {
+// Ring inserts a dispatch job into what begin hands out, or, where this process inserted one a moment ago, has one
+// inserted after that moment.
+func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if wait := doorbellEvery - time.Since(d.last); wait > 0 {
@@ -229,7 +229,11 @@ func (d *Doorbell) Ring(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	d.last = time.Now()
-	_, err := d.client.InsertManyFastTx(ctx, tx, []river.InsertManyParams{dispatchJob})
+	tx, err := begin(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = d.client.InsertManyFastTx(ctx, tx, []river.InsertManyParams{dispatchJob})
 	return err
 }
 

@@ -128,12 +128,5 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	if err := e.Store.Polled(ctx, later, delays); err != nil {
 		e.Log.Warn("put off polls", "error", err)
 	}
-	e.ringAlarm()
-}
-
-func (e *Engine) ringAlarm() {
-	select {
-	case e.alarm <- struct{}{}:
-	default:
-	}
+	knock(e.alarm)
 }
