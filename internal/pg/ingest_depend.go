@@ -182,8 +182,10 @@ func (d *dependencies) look(b *pgx.Batch) {
 				continue
 			}
 			r.state = "" // no such transaction
-			b.Queue(`SELECT coalesce(o.state, 'WAITING'), EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'watched'))
+			// lateral: as a condition, a plan that was made while there were few marks reads all of them
+			b.Queue(`SELECT coalesce(o.state, 'WAITING'), m.seq IS NOT NULL
 				FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+				LEFT JOIN LATERAL (SELECT seq FROM postern.mark WHERE (queue_id, seq, kind) = (t.queue_id, t.seq, 'watched') LIMIT 1) m ON true
 				WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, r.id.Queue, r.id.Seq, r.id.Day.Time(), r.id.Epoch, d.subs[i].ContextID).
 				Query(func(rows pgx.Rows) error {
 					_, err := pgx.ForEachRow(rows, []any{&r.state, &r.watched}, func() error { return nil })
