@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,8 +13,12 @@ import (
 // CodeDependency is the code of what failed because something that it depends on did not end DONE (S2.15).
 const CodeDependency = "dependency_failed"
 
-// reachAtOnce is how many dependents one SQL transaction takes along; what is beyond is reached by Ripple.
-const reachAtOnce = 1000
+// How many dependents one SQL transaction takes along; what is beyond is reached by Ripple. Those that fail with an end are
+// told in its own transaction, as long as that holds their queues for less than a second or so.
+const (
+	failAtOnce  = 10_000
+	reachAtOnce = 1000 // that are released, or left to a ripple
+)
 
 // reach is how an end gets to those who wait for it: DONE releases who depends on it and on nothing else
 // that is open; any other end fails whoever depends on it, and their dependents in turn.
@@ -30,10 +35,12 @@ type reach struct {
 	root  outbox.ID
 	good  bool // it ended DONE
 	after place
+	most  int // dependents in one SQL transaction
 	list  []*dependent
 	more  bool // somebody is left to a ripple
 	next  map[int64]*Task
-	past  map[int64]int32 // marks that a queue passes
+	past  map[int64]int32   // marks that a queue passes
+	fails map[int64][]int64 // positions of each queue
 }
 
 type dependent struct {
@@ -71,14 +78,14 @@ func (r *reach) read(b *pgx.Batch) {
 		sql = dependentsSQL
 	}
 	r.list, r.more = nil, false
-	b.Queue(sql, r.root.Queue, r.root.Seq, reachAtOnce+1, r.after.queue, r.after.seq).Query(func(rows pgx.Rows) error {
+	b.Queue(sql, r.root.Queue, r.root.Seq, r.most+1, r.after.queue, r.after.seq).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			d := &dependent{Task: &Task{}}
 			if err := rows.Scan(append(d.dests(), &d.Held, &d.open)...); err != nil {
 				return err
 			}
 			d.tidy()
-			if len(r.list) == reachAtOnce {
+			if len(r.list) == r.most {
 				r.more = true
 			} else {
 				r.list = append(r.list, d)
@@ -90,10 +97,17 @@ func (r *reach) read(b *pgx.Batch) {
 
 // reachOf looks, without locks, whom the end of root would get to, behind a place.
 func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after place) (*reach, error) {
-	r := &reach{root: root, good: good, after: after}
+	r := &reach{root: root, good: good, after: after, most: reachAtOnce}
+	if !good {
+		r.most = s.failAtOnce
+	}
+	return r, s.readReach(ctx, r)
+}
+
+func (s *Store) readReach(ctx context.Context, r *reach) error {
 	b := &pgx.Batch{}
 	r.read(b)
-	return r, known(s.db(ctx).SendBatch(ctx, b).Close())
+	return known(s.db(ctx).SendBatch(ctx, b).Close())
 }
 
 // queues lists what has to be locked beside more.
@@ -134,12 +148,20 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 	}
 	b = &pgx.Batch{}
 	r.next, r.past = map[int64]*Task{}, map[int64]int32{}
-	seen := map[int64]bool{}
-	for _, d := range r.list { // the queues of which it holds the head go on behind it
-		if q := rows[d.ID.Queue]; q.Phase == outbox.PhaseHeld && q.first() == d.ID.Seq && !seen[q.ID] {
-			seen[q.ID] = true
-			nextUnsettled(b, q, r.except(q.ID), func(t *Task) { r.next[q.ID] = t }, func(n int32) { r.past[q.ID] = n })
+	r.fails = map[int64][]int64{}
+	for _, d := range r.list {
+		r.fails[d.ID.Queue] = append(r.fails[d.ID.Queue], d.ID.Seq)
+	}
+	for id, fails := range r.fails { // the queues of which it holds the head go on behind it
+		q := rows[id]
+		if q.Phase != outbox.PhaseHeld || !slices.Contains(fails, q.first()) {
+			continue
 		}
+		if int64(len(fails)) == q.Tail-q.Head+1 { // nothing is left in it
+			r.past[id] = q.Marks
+			continue
+		}
+		nextUnsettled(b, q, fails, func(t *Task) { r.next[id] = t }, func(n int32) { r.past[id] = n })
 	}
 	if b.Len() == 0 {
 		return nil
@@ -148,16 +170,11 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 }
 
 // except lists the positions of a queue that fail: they are no head any more.
-func (r *reach) except(queue int64) (seqs []int64) {
-	if r == nil || r.good {
+func (r *reach) except(queue int64) []int64 {
+	if r == nil {
 		return nil
 	}
-	for _, d := range r.list {
-		if d.ID.Queue == queue {
-			seqs = append(seqs, d.ID.Seq)
-		}
-	}
-	return seqs
+	return r.fails[queue]
 }
 
 // apply releases or fails the dependents. An end calls it before it moves its own queue on.
@@ -269,12 +286,12 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) error {
 	var after place
 	for {
-		r, err := s.reachOf(ctx, root, state == outbox.DONE, after)
-		if err != nil {
+		r := &reach{root: root, good: state == outbox.DONE, after: after, most: reachAtOnce}
+		if err := s.readReach(ctx, r); err != nil {
 			return err
 		}
 		var done bool
-		err = s.run(ctx, func(t *txn) error {
+		err := s.run(ctx, func(t *txn) error {
 			e := newEffects(s)
 			rows := map[int64]*queueRow{}
 			b := &pgx.Batch{}

@@ -1,8 +1,10 @@
 package pg_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,8 +236,9 @@ func TestCyclesAndStrangersAreRefused(t *testing.T) {
 
 func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 	t.Parallel()
-	const dependents = 1100 // a transaction takes a thousand
+	const dependents = 1100 // a ripple takes a thousand
 	w := newWorld(t)
+	w.s.FailAtOnce(50)
 	w.dispatcher("T", nil)
 	n := w.node("n1")
 	for _, root := range []string{"ok-root", "bad-root"} {
@@ -282,4 +285,57 @@ func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 		t.Errorf("%d of %d went out", got, dependents)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// S3.2, S2.15: all of them fail in the SQL transaction of the end, in a chain and side by side; where it is lost half-way,
+// nobody has.
+func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
+	t.Parallel()
+	const chain, fan = 8000, 2000
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	root := w.post("root", "T", "bad-root")[0].String()
+	var subs []*pg.Submission
+	for i := range chain {
+		on := root
+		if i > 0 {
+			on = fmt.Sprint("chain-", i-1)
+		}
+		subs = append(subs, dependent("chain", fmt.Sprint("chain-", i), on))
+	}
+	for i := range fan {
+		queue := "" // every other one alone
+		if i%2 == 0 {
+			queue = fmt.Sprint("fan-", i%20)
+		}
+		subs = append(subs, dependent(queue, fmt.Sprint("fan-", i), root))
+	}
+	for part := range slices.Chunk(subs, 1000) {
+		for _, a := range w.postAll(part...) {
+			w.must(a.Err)
+		}
+	}
+	w.post("fan-0", "T", "behind")
+	a := w.answer(w.claim(w.node("n1"), everything())[0], outbox.Answer{Class: outbox.ClassRejected, Code: "500"})
+	ended := func() (n, moments int) {
+		w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*), count(DISTINCT done_at) FROM postern.outcome`).Scan(&n, &moments))
+		return n, moments
+	}
+	w.s.HoldCommits(func(ctx context.Context, pid uint32) error {
+		_, err := w.s.Pool().Exec(ctx, `SELECT pg_terminate_backend($1)`, pid)
+		return err
+	})
+	out, err := w.s.Settle(w.ctx, []*pg.Answer{a})
+	w.s.HoldCommits(nil)
+	if n, _ := ended(); n != 0 || err == nil && out[0].Err == nil {
+		t.Fatalf("%d have ended, %v %+v", n, err, out)
+	}
+	w.settle(a)
+	if n, moments := ended(); n != chain+fan+1 || moments != 1 || w.s.Rippling() {
+		t.Errorf("%d have ended at %d times, more are to come: %v", n, moments, w.s.Rippling())
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+	if got := w.run(w.node("n2")); len(got) != 1 || got[0] != "behind" {
+		t.Errorf("what was behind them: %v", got)
+	}
 }

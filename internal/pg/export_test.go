@@ -14,6 +14,9 @@ func Constraints() map[string]fault.Kind { return constraints }
 // id of its session; an error rolls it back. nil ends it.
 func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { s.beforeCommit = hold }
 
+// FailAtOnce is how many dependents an end takes along from now on.
+func (s *Store) FailAtOnce(n int) { s.failAtOnce = n }
+
 // ListSQL is the statement with which a list is read.
 func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
 	if f.Examined == 0 {

@@ -53,6 +53,8 @@ type Store struct {
 	compiled  compiled // definitions of tools
 	epoch     int
 
+	failAtOnce int // dependents that an end takes along
+
 	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
 }
 
@@ -119,7 +121,7 @@ func standbyDoubt(c *pgx.Conn) *atomic.Bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, conf: newConf(), log: log, names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
+	s := &Store{pool: pool, failAtOnce: failAtOnce, conf: newConf(), log: log, names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
 	s.executions = NewIngester(s)
 	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
 		return nil, known(err)

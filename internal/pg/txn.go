@@ -62,11 +62,7 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	case errors.As(err, &deps):
 		return nil
 	case errors.As(err, &more):
-		fresh, err := s.reachOf(ctx, more.r.root, more.r.good, more.r.after)
-		if err == nil {
-			*more.r = *fresh
-		}
-		return err
+		return s.readReach(ctx, more.r)
 	case errors.As(err, &lane):
 		for _, k := range lane.keys {
 			if err := s.conf.ensureLane(ctx, s.pool, k); err != nil {
