@@ -206,7 +206,7 @@ BEGIN
     ELSE
         WITH part AS (
             DELETE FROM postern.rolling_part p WHERE p.hour = of_hour
-                AND p.part = ANY (ARRAY(SELECT f.part FROM postern.rolling_part f WHERE f.hour = of_hour ORDER BY f.part LIMIT 64)) RETURNING p.total
+                AND p.part = ANY (ARRAY(SELECT f.part FROM postern.rolling_part f WHERE f.hour = of_hour ORDER BY f.part LIMIT 16)) RETURNING p.total
         ), counts AS (
             SELECT x.context_id, x.type, sum(x.accepted) AS accepted, sum(x.done) AS done, sum(x.failed) AS failed, sum(x.unresolved) AS unresolved,
                 sum(x.cancelled) AS cancelled, sum(x.retries) AS retries

@@ -97,10 +97,10 @@ func TestAnHourInSlicesIsThatOfOneStatement(t *testing.T) {
 	if len(want) < 50 {
 		t.Fatalf("%d figures: %q", len(want), want)
 	}
-	for _, c := range []struct{ atOnce, least, most int }{{1, 200, 240}, {5, 30, 70}, {40, 3, 20}, {1000, 1, 1}} {
+	for _, c := range []struct{ atOnce, least, most int }{{1, 215, 260}, {5, 30, 75}, {40, 3, 20}, {1000, 1, 1}} {
 		_, err := w.s.Pool().Exec(w.ctx, `TRUNCATE postern.rolled, postern.rollup, postern.rollup_time, postern.rollup_failure, postern.rollup_sender`)
 		w.must(err)
-		n := 1 // with what adds up 64 of them, twice of the shortest
+		n := 1 // with what adds them up by 16
 		w.must(w.s.RollHour(w.ctx, hour, c.atOnce, func(_ context.Context, atOnce int, _ time.Duration) (int, error) { n++; return atOnce, nil }))
 		if n < c.least || n > c.most {
 			t.Errorf("%d slices of %d rows; want %d to %d", n, c.atOnce, c.least, c.most)
