@@ -2,15 +2,36 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/bench"
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// TestThePageOfFiguresNamesWhatThereIs reads the commands of docs/performance.md as the command line would, since to
-// run them takes hours, and looks for the scenarios, targets and pictures that it speaks of.
+// runSmall runs what make would for a target, in the smallest size.
+func runSmall(t *testing.T, url, target, args string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--no-print-directory", "-n", target, "ARGS="+args).Output()
+	_, line, ok := strings.Cut(string(out), "./cmd/postern ")
+	line, _, _ = strings.Cut(line, "\n")
+	if err != nil || !ok {
+		t.Fatalf("make %s is %s, %v", target, out, err)
+	}
+	dir := t.TempDir()
+	small := strings.Fields(strings.NewReplacer(" fifo ", " fifo-20x5 ", "--runs 9", "--runs 1", "docs/plots", dir).Replace(line))
+	if target == "bench-check" {
+		small = append(small, "--baseline", filepath.Join(dir, "baseline.json"), "--update", "--runs", "1", "--queues", "20", "--depth", "2", "--length", "100ms", "--connections", "4")
+	}
+	postern(t, database(url), small...).want(t, 0)
+}
+
+// TestThePageOfFiguresNamesWhatThereIs runs the commands of docs/performance.md as make would, with sizes that take
+// seconds instead of hours, and looks for the scenarios, targets and pictures that it speaks of. Peers are not run here:
+// they come from npm, and bench/peers has tests of its own.
 func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../docs/performance.md")
@@ -21,7 +42,7 @@ func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(b)
+	page, db, ran := string(b), pgtest.Empty(t), map[string]bool{}
 	commands := regexp.MustCompile(`make (bench[a-z-]*)(?: ARGS="([^"]*)")?`).FindAllStringSubmatch(page, -1)
 	if len(commands) < 5 {
 		t.Fatalf("the page has the commands %q", commands)
@@ -29,6 +50,10 @@ func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 	for _, m := range commands {
 		if !strings.Contains(string(makefile), "\n"+m[1]+": ") {
 			t.Errorf("%s: the Makefile has no %s", m[0], m[1])
+		}
+		if !ran[m[0]] && m[1] != "bench-peers" && !strings.HasPrefix(m[2], "...") {
+			ran[m[0]] = true
+			runSmall(t, db.URL, m[1], m[2])
 		}
 		if m[1] != "bench" || m[2] == "" {
 			continue
