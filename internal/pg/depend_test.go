@@ -339,3 +339,37 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 		t.Errorf("what was behind them: %v", got)
 	}
 }
+
+// One that others depend on is settled by itself; what becomes of the common commit beside it is told all the same.
+func TestACommonCommitThatFailsIsToldBesideOneThatOthersDependOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	w.post("a", "T", "ok-a")
+	w.post("b", "T", "ok-b")
+	w.after("c", "ok-c", "ok-a")
+	var answers []*pg.Answer
+	for _, l := range w.claim(w.node("n"), everything()) {
+		answers = append(answers, w.answer(l, done()))
+	}
+	if len(answers) != 2 {
+		t.Fatalf("%d leases, want two", len(answers))
+	}
+	refused := fmt.Errorf("not today")
+	w.s.HoldCommits(func(context.Context, uint32) error { return refused })
+	if out, err := w.s.Settle(w.ctx, answers); err == nil {
+		t.Errorf("a commit that failed is no error: %+v", out)
+	}
+	w.s.HoldCommits(nil)
+	if got, want := w.states("ok-a", "ok-b", "ok-c"), "ok-a DISPATCHING, ok-b DISPATCHING, ok-c WAITING"; got != want {
+		t.Errorf("after a commit that failed: %s, want %s", got, want)
+	}
+	w.settle(answers...)
+	if got, want := w.states("ok-a", "ok-b"), "ok-a DONE, ok-b DONE"; got != want {
+		t.Errorf("once more: %s, want %s", got, want)
+	}
+	if order := w.run(w.node("m")); len(order) != 1 || order[0] != "ok-c" {
+		t.Errorf("went out then: %v, want ok-c", order)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}

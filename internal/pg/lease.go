@@ -154,4 +154,6 @@ type Settled struct {
 	Next *Lease
 	// Err is why this one of a batch could not be recorded, while others were.
 	Err error
+
+	apart bool // left out of the common commit, since others depend on it
 }

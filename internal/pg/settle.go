@@ -25,7 +25,21 @@ import (
 //
 // What others depend on (S2.15) is left out of the common commit: its end has to lock their queues as well,
 // and gets a transaction of its own.
-func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, err error) {
+func (s *Store) Settle(ctx context.Context, answers []*Answer) ([]Settled, error) {
+	out, err := s.settleTogether(ctx, answers)
+	if err != nil {
+		return out, err
+	}
+	for i, a := range answers {
+		if out[i].apart {
+			out[i] = s.settleWatched(ctx, a)
+		}
+	}
+	return out, nil
+}
+
+// settleTogether is Settle without what is left out of the common commit, of which it only says so.
+func (s *Store) settleTogether(ctx context.Context, answers []*Answer) (out []Settled, err error) {
 	if s.recallable(answers) {
 		if out, err = s.settle(ctx, answers, true); sqlState(err) != guardFailed {
 			return out, err
@@ -37,9 +51,8 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) (out []Settled, e
 
 // settle is Settle, by what the leases remember or by what the rows say.
 func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
-	var apart []int
 	err = s.run(ctx, func(t *txn) error {
-		apart = nil
+		apart := 0
 		st := newSettlement(s, answers)
 		out = st.out
 		b := &pgx.Batch{}
@@ -51,7 +64,8 @@ func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (o
 		var lacks missing
 		for i, a := range answers {
 			if a.Step.Then == sequencer.ThenEnd && st.watched[placeOf(a.Lease.ID())] && st.holds(a) {
-				apart = append(apart, i)
+				out[i].apart = true
+				apart++
 				continue
 			}
 			if gap := st.gap(a); gap != nil {
@@ -66,29 +80,21 @@ func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (o
 		if err := lacks.err(); err != nil {
 			return err
 		}
-		if len(apart) == len(answers) {
+		if apart == len(answers) {
 			return t.rollback(ctx)
 		}
 		return st.e.commit(ctx, t, b)
 	})
-	for _, i := range apart {
-		if out[i], err = s.settleWatched(ctx, answers[i]); err != nil {
-			out[i].Err = err
-		}
-	}
-	if len(apart) > 0 {
-		err = nil
-	}
 	return out, err
 }
 
 // settleWatched records the end of a transaction that others depend on, and what it means for them, in one
 // SQL transaction.
-func (s *Store) settleWatched(ctx context.Context, a *Answer) (Settled, error) {
+func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 	id := a.Lease.ID()
 	r, err := s.reachOf(ctx, id, a.Step.State == outbox.DONE, place{})
 	if err != nil {
-		return Settled{}, err
+		return Settled{Err: err}
 	}
 	var st *settlement
 	err = s.run(ctx, func(t *txn) error {
@@ -114,7 +120,10 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) (Settled, error) {
 		}
 		return st.e.commit(ctx, t, &pgx.Batch{})
 	})
-	return st.out[0], err
+	if err != nil {
+		return Settled{Err: err}
+	}
+	return st.out[0]
 }
 
 func newSettlement(s *Store, answers []*Answer) *settlement {

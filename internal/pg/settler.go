@@ -7,20 +7,25 @@ import (
 
 // Settler gathers the answers that come in while a commit is in flight into the next one.
 type Settler struct {
+	s *Store
 	g group[*Answer, Settled]
 }
 
 // NewSettler returns a Settler over s.
 func NewSettler(s *Store) *Settler {
-	st := &Settler{}
+	st := &Settler{s: s}
 	st.g.limit, st.g.flights = 256, 2
 	st.g.run = s.settleApart
 	return st
 }
 
-// Settle records one answer together with whatever else came in meanwhile.
+// Settle records one answer together with whatever else came in meanwhile; what others depend on by itself, without
+// holding up the rest, since thousands may.
 func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 	out, err := st.g.do(ctx, a)
+	if err == nil && out.apart {
+		out = st.s.settleWatched(context.WithoutCancel(ctx), a)
+	}
 	if err == nil {
 		err = out.Err
 	}
@@ -30,7 +35,7 @@ func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 // settleApart settles a batch; where one answer makes the whole SQL transaction fail (a value that
 // PostgreSQL refuses, an outcome that stands already), the batch is halved until only that one fails.
 func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, error) {
-	out, err := s.Settle(ctx, answers)
+	out, err := s.settleTogether(ctx, answers)
 	state := sqlState(err)
 	if !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "23") {
 		return out, err
