@@ -137,7 +137,7 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// coarse is a duration with its two largest units.
+// coarse is a duration with its two largest units, or in days alone where nobody counts hours any more.
 func coarse(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -146,6 +146,8 @@ func coarse(d time.Duration) string {
 		d = d.Truncate(time.Second)
 	case d < 24*time.Hour:
 		d = d.Truncate(time.Minute)
+	case d >= 100*24*time.Hour:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
 	default:
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 	}
