@@ -32,6 +32,7 @@ var floors = map[string]struct {
 	"api/outbox":       {0, "public, for the application's own transaction: imports nothing of internal"},
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
 
+	"internal/strict": {1, "which JSON we accept; std and fault only"},
 	"internal/outbox": {1, "the vocabulary: nouns and Validate, no behaviour"},
 
 	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},

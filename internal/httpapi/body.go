@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 const batchPath = "/transactions:batch"
 
 // readBody reads the whole body within its limits, checks its media type, and passes it on only if it is
-// JSON that we accept (strict.go). Newline-delimited items of a batch are checked one by one, later.
+// JSON that we accept. Newline-delimited items of a batch are checked one by one, later.
 func (a *API) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -58,12 +59,24 @@ func (a *API) checkBody(r *http.Request, body []byte) error {
 	switch {
 	case r.Header.Get("Content-Type") == "", err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
 		r.Header.Set("Content-Type", "application/json")
-		return strict(body, a.Limits.Depth)
+		return a.strict(body)
 	case err == nil && media == ndjson && r.URL.Path == batchPath:
 		r.Header.Set("Content-Type", ndjson)
 		return nil
 	}
 	return fault.New(fault.Invalid, "unsupported_media_type", "Content-Type %q: send application/json", fault.Clip(r.Header.Get("Content-Type")))
+}
+
+// strict refuses JSON that we do not accept.
+func (a *API) strict(body []byte) error {
+	if err := strict.Check(body, a.Limits.Depth); err != nil {
+		return malformed(err)
+	}
+	return nil
+}
+
+func malformed(err error) error {
+	return fault.New(fault.Invalid, "malformed_json", "the body is not JSON that we accept: %s", err)
 }
 
 const ndjson = "application/x-ndjson"

@@ -136,7 +136,7 @@ func (a *API) splitBatch(in *batchInput) (items []json.RawMessage, atomic bool, 
 
 func (a *API) batchItem(ctx context.Context, raw []byte, key string, i int, now time.Time, check bool) (*pg.Submission, error) {
 	if check {
-		if err := strict(raw, a.Limits.Depth); err != nil {
+		if err := a.strict(raw); err != nil {
 			return nil, err
 		}
 	}

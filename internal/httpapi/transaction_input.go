@@ -42,7 +42,7 @@ func (a *API) decode(raw []byte, into any, what string) error {
 	schema := registry.Schema(reflect.TypeOf(into).Elem(), true, what)
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return malformed("%s", err)
+		return malformed(err)
 	}
 	res := &huma.ValidateResult{}
 	path := huma.NewPathBuffer([]byte{}, 0)

@@ -1,9 +1,12 @@
-package httpapi
+// Package strict says which JSON we accept from outside, and why not the rest: what every reader reads in the same way,
+// and what the database gives back as it was.
+package strict
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -12,11 +15,11 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// strict refuses what decoders let pass or change silently: a key that occurs twice in one object, invalid
+// Check refuses what decoders let pass or change silently: a key that occurs twice in one object, invalid
 // UTF-8, the character NUL (no text column can hold it) and half surrogates, numbers
 // beyond the range of a double (their digits are kept, but hardly anybody reads such exponents), nesting
-// deeper than depth, and anything behind the value. The fault names where.
-func strict(body []byte, depth int) error {
+// deeper than depth, and anything behind the value. The error names where.
+func Check(body []byte, depth int) error {
 	if plain(body, depth) {
 		return nil
 	}
@@ -26,7 +29,7 @@ func strict(body []byte, depth int) error {
 // judge looks at every token, and finds the words for what is wrong.
 func judge(body []byte, depth int) error {
 	if at := badText(body); at >= 0 {
-		return malformed("byte %d is not UTF-8", at)
+		return fmt.Errorf("byte %d is not UTF-8", at)
 	}
 	p := &pass{d: json.NewDecoder(bytes.NewReader(body)), body: body, depth: depth}
 	p.d.UseNumber()
@@ -34,13 +37,9 @@ func judge(body []byte, depth int) error {
 		return err
 	}
 	if _, err := p.d.Token(); err != io.EOF {
-		return malformed("something follows the value at byte %d", p.d.InputOffset())
+		return fmt.Errorf("something follows the value at byte %d", p.d.InputOffset())
 	}
 	return nil
-}
-
-func malformed(format string, args ...any) error {
-	return fault.New(fault.Invalid, "malformed_json", "the body is not JSON that we accept: "+format, args...)
 }
 
 func badText(b []byte) int {
@@ -91,7 +90,7 @@ func (p *pass) value(level int) error {
 		return nil
 	}
 	if level >= p.depth {
-		return malformed("nested deeper than %d %s", p.depth, p.where())
+		return fmt.Errorf("nested deeper than %d %s", p.depth, p.where())
 	}
 	seen := map[string]bool{}
 	for i := 0; p.d.More(); i++ {
@@ -103,10 +102,10 @@ func (p *pass) value(level int) error {
 			}
 			part, ok = k.(string)
 			if !ok {
-				return malformed("a key is no string %s", p.where())
+				return fmt.Errorf("a key is no string %s", p.where())
 			}
 			if seen[part] {
-				return malformed("the key %q occurs twice %s", fault.Clip(part), p.where())
+				return fmt.Errorf("the key %q occurs twice %s", fault.Clip(part), p.where())
 			}
 			seen[part] = true
 		}
@@ -128,15 +127,15 @@ func (p *pass) token() (json.Token, error) {
 		var syntax *json.SyntaxError
 		switch {
 		case errors.As(err, &syntax):
-			return nil, malformed("%s at byte %d, %s", syntax.Error(), syntax.Offset, p.where())
+			return nil, fmt.Errorf("%s at byte %d, %s", syntax.Error(), syntax.Offset, p.where())
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, malformed("it ends too early, %s", p.where())
+			return nil, fmt.Errorf("it ends too early, %s", p.where())
 		}
-		return nil, malformed("it cannot be read at byte %d, %s", p.d.InputOffset(), p.where())
+		return nil, fmt.Errorf("it cannot be read at byte %d, %s", p.d.InputOffset(), p.where())
 	}
 	if n, ok := t.(json.Number); ok {
 		if _, err := strconv.ParseFloat(string(n), 64); err != nil {
-			return nil, malformed("the number %s is beyond 1e308 %s", fault.Clip(string(n)), p.where())
+			return nil, fmt.Errorf("the number %s is beyond 1e308 %s", fault.Clip(string(n)), p.where())
 		}
 	}
 	s, ok := t.(string)
@@ -144,13 +143,13 @@ func (p *pass) token() (json.Token, error) {
 		return t, nil
 	}
 	if strings.IndexByte(s, 0) >= 0 {
-		return nil, malformed("the character \\u0000 %s", p.where())
+		return nil, fmt.Errorf("the character \\u0000 %s", p.where())
 	}
 	// A half surrogate is decoded as U+FFFD; where that was not written, the text would change.
 	if n := strings.Count(s, "\uFFFD"); n > 0 {
 		raw := p.body[before:p.d.InputOffset()]
 		if n != bytes.Count(raw, []byte("\uFFFD"))+bytes.Count(bytes.ToLower(raw), []byte(`\ufffd`)) {
-			return nil, malformed("half of a surrogate pair %s", p.where())
+			return nil, fmt.Errorf("half of a surrogate pair %s", p.where())
 		}
 	}
 	return t, nil

@@ -1,4 +1,4 @@
-package httpapi
+package strict
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 // keysAtMost is how many keys of an object plain compares with one another.
 const keysAtMost = 32
 
-// plain says at a glance that strict has nothing against a body: true is certain, false says nothing. It wants valid
+// plain says at a glance that Check has nothing against a body: true is certain, false says nothing. It wants valid
 // JSON without escapes of characters, and numbers that are too short to be out of range, as nearly all bodies are;
 // what remains is depth and keys that occur twice.
 func plain(body []byte, depth int) bool {
