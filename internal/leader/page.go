@@ -1,15 +1,17 @@
 package leader
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Item is one event of a page.
@@ -27,12 +29,13 @@ type Page struct {
 	Items  []Item
 	Cursor json.RawMessage // where the next page begins; nil: as before
 	More   bool            // there is more now
+	Size   int             // bytes
 }
 
 // Trouble is why there is no page.
 type Trouble struct {
 	Retryable bool // else the source stops until an operator resumes it
-	Large     bool // the page is larger than what is read of one: a smaller one may not be
+	Large     bool // the page is larger than what is read of one, or took too long: a smaller one may not be
 	Text      string
 }
 
@@ -51,37 +54,81 @@ func Refused(status int, text string) *Trouble {
 // statuses are those of remote procedure calls after which asking again may help (S1.3).
 var statuses = []string{"Cancelled", "Unknown", "DeadlineExceeded", "ResourceExhausted", "Aborted", "Internal", "Unavailable"}
 
-// Read takes a page apart that was asked for with this cursor. *Trouble: it cannot be read as one.
-func (s Source) Read(body []byte, cursor json.RawMessage) (Page, *Trouble) {
-	body = bytes.TrimSpace(body)
-	if !json.Valid(body) {
-		return Page{}, &Trouble{Text: "the answer is no JSON"}
+// Read takes a page apart that was asked for with this cursor, of which at most so many bytes are kept; of an event that
+// is too large to be stored nearly none are. *Trouble: it cannot be read as a page. An error of in that is a *Trouble is
+// returned as it is.
+func (s Source) Read(in io.Reader, cursor json.RawMessage, most int) (Page, *Trouble) {
+	a, err := takeApart(in, s.list(), s.pointers(), most)
+	var trouble *Trouble
+	switch {
+	case errors.As(err, &trouble):
+		return Page{}, trouble
+	case errors.Is(err, errLarge):
+		return Page{}, &Trouble{Large: true, Text: fmt.Sprintf("the answer has more than %d MiB", most>>20)}
+	case errors.Is(err, errNotJSON):
+		return Page{}, &Trouble{Text: err.Error()}
+	case err != nil:
+		return Page{}, Refused(0, "the answer broke off: "+err.Error())
+	}
+	read := s.readPaged
+	if s.Kind == "sui" {
+		read = s.readSui
+	}
+	p, trouble := read(a, cursor)
+	if trouble == nil && p.Cursor != nil {
+		if err := strict.Check(p.Cursor, maxNesting); err != nil {
+			trouble = &Trouble{Text: "the cursor is not JSON that we accept: " + err.Error()}
+		}
+	}
+	p.Size = a.size
+	return p, trouble
+}
+
+// list is where the events of a page stand.
+func (s Source) list() string {
+	if s.Kind == "sui" {
+		return "/result/data"
+	}
+	return s.Map.Items
+}
+
+// pointers are what must be known of an event of any size.
+func (s Source) pointers() []string {
+	list := []string{s.Map.FQN, "/checkpoint"}
+	if s.Map.Digest != "" {
+		list = append(list, s.Map.Digest)
 	}
 	if s.Kind == "sui" {
-		return s.readSui(body, cursor)
+		return append(list, "/id", "/id/txDigest", "/id/eventSeq")
 	}
-	items, ok := array(at(body, s.Map.Items))
-	if !ok {
+	for k := range s.wanted() {
+		list = append(list, member(k))
+	}
+	return append(list, s.Map.ID)
+}
+
+func (s Source) readPaged(a answer, _ json.RawMessage) (Page, *Trouble) {
+	if !a.listed {
 		return Page{}, &Trouble{Text: fmt.Sprintf("the answer has no array at %s", fault.Clip(s.Map.Items))}
 	}
-	p := Page{Cursor: notNull(at(body, s.Map.Cursor)), More: string(at(body, s.Map.More)) == "true"}
+	p := Page{Cursor: notNull(a.at(s.Map.Cursor, s.Map.Items)), More: string(a.at(s.Map.More, s.Map.Items)) == "true"}
 	if _, ok := scalar(p.Cursor); !ok && p.Cursor != nil {
 		return Page{}, &Trouble{Text: fmt.Sprintf("the cursor at %s is neither a string nor a number", fault.Clip(s.Map.Cursor))}
 	}
-	p.keepsCursor(items)
-	for _, raw := range items {
-		if !s.wants(raw) {
+	p.keepsCursor(a.events)
+	for _, e := range a.events {
+		if !s.wants(e) {
 			continue
 		}
-		id, ok := scalar(at(raw, s.Map.ID))
+		id, ok := scalar(e.at(s.Map.ID))
 		it := Item{Identity: id}
 		if s.Kind == "devnet" {
-			it.Checkpoint, _ = scalar(at(raw, "/checkpoint"))
+			it.Checkpoint, _ = scalar(e.at("/checkpoint"))
 		}
 		if !ok || id == "" {
 			it.Undecoded = fmt.Sprintf("it has no id at %s", s.Map.ID)
 		}
-		p.Items = append(p.Items, s.Item(it, raw))
+		p.Items = append(p.Items, s.item(it, e))
 	}
 	return p, nil
 }
@@ -92,31 +139,41 @@ var atBeginning = json.RawMessage("null")
 
 // keepsCursor has a page that is empty change no cursor (S1.2), unless it is one of several on the way: a log may have
 // filtered all of it.
-func (p *Page) keepsCursor(items []json.RawMessage) {
-	if len(items) == 0 && !p.More {
+func (p *Page) keepsCursor(events []element) {
+	if len(events) == 0 && !p.More {
 		p.Cursor = nil
 	}
 }
 
-// wants says whether an event has what the filter of a devnet wants; the others are passed over.
-func (s Source) wants(raw json.RawMessage) bool {
-	if s.Kind != "devnet" || len(s.Filter) == 0 {
+// wanted is what the filter of a devnet wants of an event.
+func (s Source) wanted() (members map[string]any) {
+	if s.Kind == "devnet" && len(s.Filter) > 0 {
+		_ = json.Unmarshal(s.Filter, &members)
+	}
+	return members
+}
+
+// member is the pointer to one.
+func member(name string) string {
+	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// wants says whether an event has what the filter of a devnet wants; the others are passed over, but for what is no JSON.
+func (s Source) wants(e element) bool {
+	if e.sum == nil && !json.Valid(e.raw) {
 		return true
 	}
-	var want, have map[string]any
-	if json.Unmarshal(s.Filter, &want) != nil || json.Unmarshal(raw, &have) != nil {
-		return false
-	}
-	for k, v := range want {
-		if !reflect.DeepEqual(have[k], v) {
+	for name, want := range s.wanted() {
+		var have any
+		if json.Unmarshal(e.at(member(name)), &have) != nil || !reflect.DeepEqual(have, want) {
 			return false
 		}
 	}
 	return true
 }
 
-func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
-	if e := notNull(at(body, "/error")); e != nil {
+func (s Source) readSui(a answer, cursor json.RawMessage) (Page, *Trouble) {
+	if e := notNull(at(a.rest, "/error")); e != nil {
 		var rpc struct {
 			Code    int64
 			Message string
@@ -126,28 +183,27 @@ func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 		retry := rpc.Code == -32603 || rpc.Code >= -32099 && rpc.Code <= -32000 || slices.Contains(statuses, rpc.Status)
 		return Page{}, &Trouble{Retryable: retry, Text: fmt.Sprintf("JSON-RPC error %d: %s", rpc.Code, fault.Clip(rpc.Message))}
 	}
-	items, ok := array(at(body, "/result/data"))
-	if !ok {
+	if !a.listed {
 		return Page{}, &Trouble{Text: "the answer has neither an error nor an array at /result/data"}
 	}
-	p := Page{Cursor: notNull(at(body, "/result/nextCursor")), More: string(at(body, "/result/hasNextPage")) == "true"}
+	p := Page{Cursor: notNull(at(a.rest, "/result/nextCursor")), More: string(at(a.rest, "/result/hasNextPage")) == "true"}
 	if s.seeksEnd(cursor) { // the last event is where it starts, and is not its own
 		p.Cursor, p.More = atBeginning, false
-		if len(items) > 0 {
-			p.Cursor, p.More = notNull(at(items[0], "/id")), true
+		if len(a.events) > 0 {
+			p.Cursor, p.More = notNull(a.events[0].at("/id")), true
 		}
 		return p, nil
 	}
-	p.keepsCursor(items)
-	for _, raw := range items {
-		digest, okDigest := scalar(at(raw, "/id/txDigest"))
-		seq, okSeq := scalar(at(raw, "/id/eventSeq"))
+	p.keepsCursor(a.events)
+	for _, e := range a.events {
+		digest, okDigest := scalar(e.at("/id/txDigest"))
+		seq, okSeq := scalar(e.at("/id/eventSeq"))
 		it := Item{Identity: digest + ":" + seq, Digest: digest}
-		it.Checkpoint, _ = scalar(at(raw, "/checkpoint"))
+		it.Checkpoint, _ = scalar(e.at("/checkpoint"))
 		if !okDigest || !okSeq || digest == "" || seq == "" {
 			it.Undecoded = "it has no id.txDigest and id.eventSeq"
 		}
-		p.Items = append(p.Items, s.Item(it, raw))
+		p.Items = append(p.Items, s.item(it, e))
 	}
 	return p, nil
 }
@@ -156,27 +212,31 @@ func (s Source) readSui(body []byte, cursor json.RawMessage) (Page, *Trouble) {
 const (
 	maxIdentity = 255
 	MaxEvent    = 256 << 10 // bytes
+	maxNesting  = 64        // levels, as of the body of a request
 )
 
 // Item reads what is the same in all kinds of sources: the tool that an event names. An event of which that
 // cannot be said is undecoded, and says why.
 func (s Source) Item(it Item, raw json.RawMessage) Item {
-	it.JSON = raw
-	name, ok := scalar(at(raw, s.Map.FQN))
+	return s.item(it, element{raw: raw, size: int64(len(raw))})
+}
+
+func (s Source) item(it Item, e element) Item {
+	it.JSON = e.raw
+	name, ok := scalar(e.at(s.Map.FQN))
 	fqn, err := ParseFQN(name)
 	if s.Map.Digest != "" && it.Digest == "" {
-		it.Digest, _ = scalar(at(raw, s.Map.Digest))
+		it.Digest, _ = scalar(e.at(s.Map.Digest))
 	}
+	unfit := e.unfit()
+	named := it.Undecoded == "" && (unfit == "" || !strings.ContainsRune(it.Identity+it.Digest, utf8.RuneError)) // else it stands for what is no text
 	switch {
-	case it.Undecoded != "":
+	case !named:
 		it.Identity, it.Digest = "", ""
 	case len(it.Identity) > maxIdentity || len(it.Digest) > maxIdentity || strings.ContainsRune(it.Identity+it.Digest, 0):
 		it.Undecoded = fmt.Sprintf("its identity has more than %d bytes, or a NUL in it", maxIdentity)
 		it.Identity, it.Digest = "", ""
-	case len(raw) > MaxEvent:
-		it.Undecoded = oversize(len(raw))
-	case bytes.Contains(raw, []byte(`\u0000`)):
-		it.Undecoded = "there is a NUL in it"
+	case unfit != "":
 	case !ok:
 		it.Undecoded = fmt.Sprintf("it names no tool at %s", s.Map.FQN)
 	case err != nil:
@@ -185,23 +245,16 @@ func (s Source) Item(it Item, raw json.RawMessage) Item {
 		it.FQN = fqn.String()
 	}
 	if it.Identity == "" { // by what it is, so that it too is stored once
-		it.Identity = fmt.Sprintf("sha256:%x", sha256.Sum256(raw))
+		it.Identity = e.hash()
 	}
-	if it.Undecoded != "" && (len(raw) > MaxEvent || bytes.Contains(raw, []byte(`\u0000`))) {
-		it.JSON = json.RawMessage("null") // the database cannot hold it
+	if unfit != "" { // the database cannot hold it
+		it.Undecoded, it.JSON = unfit, json.RawMessage("null")
 	}
 	return it
 }
 
-func oversize(n int) string {
+func oversize(n int64) string {
 	return fmt.Sprintf("it has %d bytes, at most %d can be stored", n, MaxEvent)
-}
-
-func array(raw json.RawMessage) (list []json.RawMessage, ok bool) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil, false
-	}
-	return list, json.Unmarshal(raw, &list) == nil
 }
 
 func notNull(raw json.RawMessage) json.RawMessage {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -149,7 +148,6 @@ func (s Source) Validate() error {
 type Ask struct {
 	Method, URL string
 	Body        []byte
-	Most        int // bytes that are read of the answer; 0: as many as of any
 }
 
 // Page asks for what comes after a cursor, nil for the beginning. Of a sui source that is to start at its
@@ -201,13 +199,7 @@ func scalar(raw json.RawMessage) (string, bool) {
 
 // at follows a JSON pointer (RFC 6901) and returns what it finds, nil for nothing.
 func at(raw json.RawMessage, pointer string) json.RawMessage {
-	for pointer != "" {
-		var step string
-		step, pointer, _ = strings.Cut(pointer[1:], "/")
-		if pointer != "" {
-			pointer = "/" + pointer
-		}
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	for _, step := range steps(pointer) {
 		switch raw = bytes.TrimSpace(raw); {
 		case len(raw) > 0 && raw[0] == '{':
 			var object map[string]json.RawMessage

@@ -126,7 +126,7 @@ func (s Source) Row(key *string, at, payload string, size int) Item {
 	it.Identity = *key
 	switch {
 	case size > MaxEvent:
-		it.Undecoded = oversize(size)
+		it.Undecoded = oversize(int64(size))
 	case size == 0:
 		it.Undecoded = "its payload is NULL or empty"
 	case !json.Valid([]byte(payload)):

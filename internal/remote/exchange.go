@@ -21,7 +21,8 @@ type request struct {
 	body    []byte
 	header  http.Header // may be nil
 	timeout time.Duration
-	most    int // bytes of an answer that are read; 0: maxAnswer
+	most    int             // bytes of an answer that are read; 0: maxAnswer
+	read    func(io.Reader) // reads the body of a 2xx instead, of any size
 }
 
 // reply is what came of a request: an answer (status is set) or a failure (code is set).
@@ -96,6 +97,10 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 	}
 	defer resp.Body.Close()
 	p.sent, p.status, p.header = true, resp.StatusCode, resp.Header
+	if r.read != nil && ok2xx(p.status) {
+		r.read(resp.Body)
+		return p, false
+	}
 	p.body, p.unread = readAnswer(resp, r.most)
 	return p, false
 }

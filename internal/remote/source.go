@@ -3,7 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -12,30 +12,36 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// For one page of a source.
-const (
-	pageTimeout = 20 * time.Second
-	maxPage     = 4 << 20 // bytes, unless more are asked for
-)
+// pageTimeout is for one page: well within the lease of who asks for it.
+const pageTimeout = 40 * time.Second
 
-// Fetch asks a source for a page: its body, or why there is none. Nothing is sent twice that changes anything:
-// a source is only read.
-func (c *Client) Fetch(ctx context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
-	most := max(ask.Most, maxPage)
-	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout, most: most})
+// Fetch asks a source for a page, and has its body read; or says why there is none. Nothing is sent twice that changes
+// anything: a source is only read.
+func (c *Client) Fetch(ctx context.Context, ask leader.Ask, read func(io.Reader)) *leader.Trouble {
+	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout,
+		read: func(body io.Reader) { read(page{body}) }})
 	switch {
 	case p.refused || p.code == "bad_worker_url":
-		return nil, &leader.Trouble{Text: p.message}
+		return &leader.Trouble{Text: p.message}
 	case p.status == 0:
-		return nil, leader.Refused(0, p.message)
+		return leader.Refused(0, p.message)
 	case !ok2xx(p.status):
-		return nil, leader.Refused(p.status, http.StatusText(p.status))
-	case p.unread == "answer_too_large":
-		return nil, &leader.Trouble{Large: true, Text: fmt.Sprintf("the answer is larger than %d MiB", most>>20)}
-	case p.body == nil:
-		return nil, leader.Refused(0, "the answer broke off: "+p.unread)
+		return leader.Refused(p.status, http.StatusText(p.status))
 	}
-	return p.body, nil
+	return nil
+}
+
+// page is the body of one. What breaks off while it is read is a *leader.Trouble.
+type page struct{ body io.Reader }
+
+// Read reads it.
+func (p page) Read(b []byte) (int, error) {
+	n, err := p.body.Read(b)
+	if err != nil && err != io.EOF {
+		code, _ := failure(err)
+		err = &leader.Trouble{Retryable: true, Large: code == "timeout", Text: "the answer broke off: " + code}
+	}
+	return n, err
 }
 
 // Dial connects to a database of a source, where workers may live. A refused address is a *leader.Trouble.

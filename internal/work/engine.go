@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -22,7 +23,7 @@ type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
 	Webhook     func(context.Context, remote.Message) remote.Receipt                 // calls endpoints; nil: nobody does
-	Fetch       func(context.Context, leader.Ask) ([]byte, *leader.Trouble)          // asks sources for pages; nil: nobody does
+	Fetch       func(context.Context, leader.Ask, func(io.Reader)) *leader.Trouble   // asks sources for pages; nil: nobody does
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error) // reaches databases of sources; nil: ours alone
 	Tools       Tools                                                                // calls tools, and asks after them; nil: nobody does
 	SigningKey  ed25519.PrivateKey                                                   // signs webhooks besides their secrets; nil: none

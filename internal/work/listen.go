@@ -3,10 +3,13 @@ package work
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -17,31 +20,42 @@ const (
 	lookLease   = time.Minute
 	lookEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
 	leastPage   = 2           // events; a page of one, where cursors are inclusive, brings nothing new
-	mostPage    = 32 << 20    // bytes of the least page, since the cursor behind it is in it
+	usualPage   = 4 << 20     // bytes that are kept of a page
+	mostPage    = 32 << 20    // of one that cannot be smaller
 	smallPage   = 1 << 20     // after it more events are asked for again
 )
 
-// listenLoop looks at the sources whose time has come, until ctx ends.
+// listenLoop looks at the sources whose time has come, until ctx ends. A source that answers slowly holds up no other.
 func (e *Engine) listenLoop(ctx context.Context) {
 	if e.Fetch == nil {
 		return
 	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	var looking atomic.Int32
+	looked := make(chan struct{}, 1)
 	for {
 		next := lookEvery
-		if e.trusted() {
-			n, at, err := e.listen(ctx)
+		if free := looksAtOnce - int(looking.Load()); free > 0 && e.trusted() {
+			looks, at, err := e.Store.TakeLooks(ctx, *e.node.Load(), free, lookLease)
 			switch {
 			case err != nil && ctx.Err() == nil:
 				e.Log.Warn("listen", "error", err)
-			case n > 0:
-				next = 0
 			case !at.IsZero() && at.Unix() > 0:
 				if now, err := e.Store.Now(ctx); err == nil {
 					next = min(next, max(at.Sub(now), time.Millisecond))
 				}
 			}
+			for _, l := range looks {
+				looking.Add(1)
+				all.Go(func() {
+					e.look(ctx, l)
+					looking.Add(-1)
+					knock(looked)
+				})
+			}
 		}
-		if next > 0 && !pause(ctx, nil, next) || ctx.Err() != nil {
+		if !pause(ctx, looked, next) {
 			return
 		}
 	}
@@ -49,21 +63,13 @@ func (e *Engine) listenLoop(ctx context.Context) {
 
 // ListenOnce asks each source that is due for one page, and returns how many those were.
 func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
-	n, _, err := e.listen(ctx)
-	return n, err
-}
-
-func (e *Engine) listen(ctx context.Context) (n int, next time.Time, err error) {
-	looks, next, err := e.Store.TakeLooks(ctx, *e.node.Load(), looksAtOnce, lookLease)
-	if err != nil {
-		return 0, next, err
-	}
+	looks, _, err := e.Store.TakeLooks(ctx, *e.node.Load(), looksAtOnce, lookLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
 		all.Go(func() { e.look(ctx, l) })
 	}
 	all.Wait()
-	return len(looks), next, nil
+	return len(looks), err
 }
 
 // look asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
@@ -73,7 +79,10 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	var err error
 	page, trouble := e.page(ctx, l)
 	if trouble == nil {
-		out, err = e.Store.StorePage(ctx, l, page)
+		if out, err = e.Store.StorePage(ctx, l, page); err != nil && fault.KindOf(err) != fault.Retry {
+			e.Log.Error("a page cannot be stored", "source", l.Name, "error", err)
+			trouble = &leader.Trouble{Retryable: true, Text: "its page could not be stored: the log of " + e.NodeName + " says why"}
+		}
 	}
 	if ctx.Err() != nil {
 		return
@@ -98,9 +107,10 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 	}
 }
 
-// page asks a source once for what comes after its cursor: for fewer events than last time, where they were too large for
-// a page, and of the fewest for as many bytes as one look of a node at a time may hold. How many that are is this node's
-// to remember, so that no look takes longer than its lease.
+// page asks a source once for what comes after its cursor: for fewer events than last time, where those were too large for
+// a page or took too long, and of the fewest for as many bytes as one look of a node at a time may hold. How many that are
+// is this node's to remember, so that no look takes longer than its lease. An event that is too large to be stored is none
+// of those bytes.
 func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
@@ -109,30 +119,33 @@ func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Tro
 	if n, ok := e.fewer.Load(l.ID); ok {
 		src.PageSize = min(src.PageSize, n.(int))
 	}
-	ask := src.Page(l.Cursor)
+	most := usualPage
 	if src.PageSize <= leastPage && e.largePage.TryLock() {
 		defer e.largePage.Unlock()
-		ask.Most = mostPage
+		most = mostPage
 	}
-	body, trouble := e.Fetch(ctx, ask)
+	var page leader.Page
+	var unread *leader.Trouble
+	trouble := e.Fetch(ctx, src.Page(l.Cursor), func(body io.Reader) { page, unread = src.Read(body, l.Cursor, most) })
 	if trouble == nil {
-		switch {
-		case src.PageSize >= l.PageSize:
-			e.fewer.Delete(l.ID)
-		case len(body) <= smallPage:
-			e.fewer.Store(l.ID, 2*src.PageSize)
-		}
-		return src.Read(body, l.Cursor)
+		trouble = unread
 	}
 	switch {
-	case !trouble.Large:
+	case trouble == nil && src.PageSize >= l.PageSize:
+		e.fewer.Delete(l.ID)
+	case trouble == nil && page.Size <= smallPage:
+		e.fewer.Store(l.ID, 2*src.PageSize)
+	case trouble == nil || !trouble.Large:
 	case src.PageSize > leastPage:
 		e.fewer.Store(l.ID, max(src.PageSize/2, leastPage))
 		trouble.Retryable, trouble.Text = true, trouble.Text+": fewer events are asked for"
-	case ask.Most == 0:
-		trouble = &leader.Trouble{Retryable: true, Text: trouble.Text + ": it is read when no other such page is"}
+	case trouble.Retryable: // it took too long
+		trouble.Large = false
+	case most < mostPage:
+		trouble.Retryable, trouble.Text = true, trouble.Text+": it is read when no other such page is"
 	default:
-		trouble.Text += fmt.Sprintf(", even of %d events: rewind the source behind them", src.PageSize)
+		trouble.Large = false
+		trouble.Text += fmt.Sprintf(", where %d events were asked for: its source goes by no limit", src.PageSize)
 	}
-	return leader.Page{}, trouble
+	return page, trouble
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -191,56 +192,100 @@ func TestASourceStartsAtTheEndOfAnEmptyLog(t *testing.T) {
 	}
 }
 
-// Events that are too large for a page of their number come in smaller ones; one that is too large for the database does
-// not stop its source, where such are stored Dead; one that is too large for any page does. A look asks once, and goes on
-// with the number that was small enough.
+// Events of which a page would be too large come in smaller ones; one that the database cannot hold, however large it is,
+// is stored Dead, and does not stop its source. A look asks once, and goes on with the number that was small enough.
 func TestLargeEventsComeInSmallPages(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	sizes := append(slices.Repeat([]int{200 << 10}, 9), 3<<20, 100, 100)
+	sizes := slices.Repeat([]int{200 << 10}, 50)
 	var limits []int
 	log := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 		limits = append(limits, limit)
 		to := min(from+limit, len(sizes))
-		items := []any{}
+		fmt.Fprint(w, `{"events": [`)
 		for i := from; i < to; i++ {
-			items = append(items, map[string]any{"id": i, "tool": "xyz.labs.add@1", "text": strings.Repeat("x", sizes[i])})
+			if i > from {
+				fmt.Fprint(w, ",")
+			}
+			fmt.Fprintf(w, `{"text": "%s", "tool": "xyz.labs.add@1", "id": %d}`, strings.Repeat("x", sizes[i]), i)
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"events": items, "next_cursor": max(to-1, 0), "has_more": to < len(sizes)})
+		fmt.Fprintf(w, `], "next_cursor": %d, "has_more": %t}`, max(to-1, 0), to < len(sizes))
 	}))
 	t.Cleanup(log.Close)
 	h.source(leader.Source{Name: "log", Kind: "http_json", URL: log.URL, Map: leader.SourceMap{FQN: "/tool"}, OnUndecodable: "dead"})
 	e := h.manual(nil)
 	now, err := h.s.Now(h.ctx)
 	h.must(err)
-	listen := func() *pg.Source {
-		t.Helper()
-		now = now.Add(2 * time.Second)
-		h.s.SetNow(&now)
-		h.listenAll(e)
-		return h.state("log")
-	}
 	for _, c := range []struct {
 		more   []int
 		limits string
 	}{
-		{nil, "[50 25 12 6 6 6]"},
-		{[]int{5 << 20, 2200 << 10, 2200 << 10, 100, 100, 100}, "[12 6 3 2 2 2 2 2 4]"},
+		{nil, "[50 25 12 12 12 12 12]"},
+		{[]int{100, 3 << 20, 100}, "[12]"},
+		{[]int{40 << 20, 40 << 20, 40 << 20, 100}, "[24]"},
 	} {
 		sizes, limits = append(sizes, c.more...), nil
-		if v := listen(); v.State != "running" || v.LastError != "" || len(h.stored("log")) != len(sizes) || fmt.Sprint(limits) != c.limits {
+		now = now.Add(2 * time.Second)
+		h.s.SetNow(&now)
+		h.listenAll(e)
+		if v := h.state("log"); v.State != "running" || v.LastError != "" || len(h.stored("log")) != len(sizes) || fmt.Sprint(limits) != c.limits {
 			t.Errorf("%+v %v, asked for %v", v, h.stored("log"), limits)
 		}
 	}
-	sizes = append(sizes, 33<<20)
-	if v := listen(); v.State != "failed" || !strings.HasPrefix(v.LastError, "the answer is larger than 32 MiB, even of 2 events") {
-		t.Errorf("%+v", v)
-	}
 	dead, err := h.s.Events(h.ctx, h.by.Context, pg.EventFilter{Status: []string{leader.EventDead}, Limit: 9})
-	if h.must(err); len(dead) != 4 {
-		t.Errorf("%d are Dead", len(dead))
+	if h.must(err); len(dead) != 4 || dead[0].Identity != "55" || !strings.Contains(dead[0].Error, `event "55" cannot be read: it has 41943`) {
+		t.Errorf("%d are Dead, %+v", len(dead), dead)
+	}
+}
+
+// An event that the database would refuse holds up nobody behind it: it is stored Dead, or stops its source before it and
+// is named.
+func TestAPoisonousEventIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"events": [{"id": 1, "tool": "xyz.labs.add@1"}, {"id": 2, "tool": "xyz.labs.add@1", "text": "\ud800"}, {"id": 3, "tool": "xyz.labs.add@1", "n": 1e999999},
+			{"id": 4, "tool": "xyz.labs.add@1", "text": "\x"}, {"id": 5, "tool": "xyz.labs.add@1"}], "next_cursor": 5}`)
+	}))
+	t.Cleanup(log.Close)
+	for name, rule := range map[string]string{"goes_on": "dead", "halts": "halt"} {
+		h.source(leader.Source{Name: name, Kind: "http_json", URL: log.URL, Map: leader.SourceMap{FQN: "/tool"}, OnUndecodable: rule})
+	}
+	h.listenAll(h.manual(nil))
+	if v := h.state("goes_on"); v.State != "running" || v.LastError != "" || string(v.Cursor) != "5" || len(h.stored("goes_on")) != 5 {
+		t.Errorf("%+v has %v", v, h.stored("goes_on"))
+	}
+	if v := h.state("halts"); v.State != "failed" || v.LastError != `event "2" cannot be read: it is not JSON that we accept: half of a surrogate pair at /text` || fmt.Sprint(h.stored("halts")) != "[1]" {
+		t.Errorf("%+v has %v", v, h.stored("halts"))
+	}
+}
+
+// A source that answers slowly holds up no other of its node.
+func TestASlowSourceHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	asked, answer := make(chan bool, 1), make(chan bool)
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- true
+		<-answer
+	}))
+	t.Cleanup(slow.Close)
+	defer close(answer)
+	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	t.Cleanup(client.Close)
+	log := newEventLog(t)
+	h.source(leader.Source{Name: "slow", Kind: "http_json", URL: slow.URL, Map: leader.SourceMap{FQN: "/tool"}})
+	h.engine("n", func(c *work.Config) { c.Fetch = client.Fetch })
+	<-asked
+	for _, v := range sources(log) {
+		v.PollEvery = 100 * time.Millisecond
+		h.source(v)
+	}
+	for _, n := range []int64{3, 7} {
+		log.n.Store(n)
+		h.until("the other source goes on", func() bool { return int64(len(h.stored("paged"))) == n })
 	}
 }
 
@@ -275,18 +320,18 @@ func TestAListenerThatDiesAnywhereLosesNothing(t *testing.T) {
 		ctx, die := context.WithCancel(h.ctx)
 		point := rand.IntN(5)
 		e := h.manual(func(c *work.Config) {
-			c.Fetch = func(_ context.Context, ask leader.Ask) ([]byte, *leader.Trouble) {
+			c.Fetch = func(_ context.Context, ask leader.Ask, read func(io.Reader)) *leader.Trouble {
 				if point == 0 {
 					die()
 				}
-				body, trouble := client.Fetch(h.ctx, ask)
+				trouble := client.Fetch(h.ctx, ask, read)
 				switch point {
 				case 1:
 					die()
 				case 2, 3:
 					time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, die)
 				}
-				return body, trouble
+				return trouble
 			}
 		})
 		looked, err := e.ListenOnce(ctx)
