@@ -142,6 +142,7 @@ BEGIN
     GRANT SELECT, INSERT, DELETE ON postern.outbox TO postern_submit;
     IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again
         GRANT SELECT ON postern.batch, postern.batch_step, postern.processor TO postern_submit;
+        REVOKE SELECT ON postern.processor_peer FROM postern_verify; -- its secrets
     END IF;
 END $$;
 -- +goose StatementEnd

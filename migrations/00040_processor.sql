@@ -9,6 +9,7 @@ CREATE TABLE postern.processor (
     fair          boolean NOT NULL DEFAULT false,
     tick_interval interval NOT NULL DEFAULT '1 s' CONSTRAINT tick_interval_is_not_negative CHECK (tick_interval >= '0'),
     deliver_within interval NOT NULL DEFAULT '0' CONSTRAINT deliver_within_not_negative CHECK (deliver_within >= '0'), -- '0': however long it takes
+    deliver_as    text NOT NULL DEFAULT '',      -- the type as which its batches go whole to a processor of another installation
     paused        boolean NOT NULL DEFAULT false,
     height        bigint NOT NULL DEFAULT 0 CONSTRAINT height_is_not_negative CHECK (height >= 0),
     ticked_at     timestamptz,
@@ -17,6 +18,16 @@ CREATE TABLE postern.processor (
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_processor_per_name UNIQUE (context_id, name)
 ) WITH (fillfactor = 50);
+
+-- Other installations whose batches a processor executes, with what their messages are signed with (S4.14): a table of
+-- its own, so that who reads processors does not read that.
+CREATE TABLE postern.processor_peer (
+    processor_id int NOT NULL,
+    name         text NOT NULL,
+    secret       bytea NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_peer_per_name PRIMARY KEY (processor_id, name)
+);
 
 -- A line of a processor: how many batches wait in it, and between which places they stand. The bounds may be
 -- wider than what is there, and never narrower: a read that starts at the lower one meets few of the index
@@ -106,6 +117,8 @@ CREATE TABLE postern.batch (
     expiration_time  timestamptz,
     ttl              timestamptz,                -- until when it may be sent again after it was not delivered (S4.14)
     delivered        boolean NOT NULL DEFAULT false, -- a worker has taken something of it
+    deliver_as       text NOT NULL DEFAULT '',   -- of its processor, as it was sent
+    origin           text,                       -- the transaction of another installation that brought it
     was              text NOT NULL DEFAULT '',
     state            text NOT NULL,
     position         int NOT NULL DEFAULT 0,     -- the action that is next
@@ -128,6 +141,7 @@ CREATE INDEX batch_by_authorization ON postern.batch (authorization_id, batch_id
 CREATE INDEX batch_by_processor ON postern.batch (processor_id, batch_id);
 -- A tick while another batch is being executed waits for it; this says so whatever the ticks do.
 CREATE UNIQUE INDEX one_execution_per_processor ON postern.batch (processor_id) WHERE state = 'Executing';
+CREATE INDEX batch_by_origin ON postern.batch (processor_id, origin) WHERE origin IS NOT NULL; -- what its sender asks by
 CREATE UNIQUE INDEX one_batch_per_request_key ON postern.batch (context_id, request_key) WHERE request_key IS NOT NULL;
 CREATE INDEX batch_by_end ON postern.batch (updated_at) WHERE state = 'Done'; -- what retention lets go
 CREATE INDEX batch_that_waits ON postern.batch (processor_id) WHERE state = 'Waiting_Callback';
@@ -255,4 +269,5 @@ DROP TABLE postern.batch_authorization;
 DROP SEQUENCE postern.batch_id;
 DROP TABLE postern.batch_place;
 DROP TABLE postern.batch_line;
+DROP TABLE postern.processor_peer;
 DROP TABLE postern.processor;

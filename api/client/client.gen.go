@@ -17,6 +17,14 @@ const (
 	APIKeyViewRoleReader   APIKeyViewRole = "reader"
 )
 
+// Defines values for AskedOutputBodyState.
+const (
+	AskedOutputBodyStateFailed   AskedOutputBodyState = "failed"
+	AskedOutputBodyStateIncluded AskedOutputBodyState = "included"
+	AskedOutputBodyStatePending  AskedOutputBodyState = "pending"
+	AskedOutputBodyStateUnknown  AskedOutputBodyState = "unknown"
+)
+
 // Defines values for AuthorizationSettingsPriority.
 const (
 	AuthorizationSettingsPriorityHigh AuthorizationSettingsPriority = "High"
@@ -601,6 +609,21 @@ type APIKeysOutputBody struct {
 	Next  *string      `json:"next"`
 }
 
+// AskedOutputBody defines model for AskedOutputBody.
+type AskedOutputBody struct {
+	// BlockHeight the batch, once it was executed
+	BlockHeight   *string `json:"block_height"`
+	Confirmations int64   `json:"confirmations"`
+	FailureReason *string `json:"failure_reason"`
+	Hash          string  `json:"hash"`
+
+	// State included: all of it was executed; failed: it ended otherwise, and how says a dispatch of the same batch.
+	State AskedOutputBodyState `json:"state"`
+}
+
+// AskedOutputBodyState included: all of it was executed; failed: it ended otherwise, and how says a dispatch of the same batch.
+type AskedOutputBodyState string
+
 // AttemptView defines model for AttemptView.
 type AttemptView struct {
 	// AnsweredAt null while it is in flight
@@ -1128,6 +1151,15 @@ type DefaultValue struct {
 	InputPort string          `json:"input_port"`
 	Value     json.RawMessage `json:"value"`
 	Vertex    string          `json:"vertex"`
+}
+
+// DeliveredOutputBody defines model for DeliveredOutputBody.
+type DeliveredOutputBody struct {
+	Done  *BatchResult `json:"done"`
+	Error *string      `json:"error"`
+
+	// Hash of a batch that goes on: what its status is asked by
+	Hash string `json:"hash"`
 }
 
 // DeliveriesOutputBody defines model for DeliveriesOutputBody.
@@ -1858,6 +1890,19 @@ type OidcIdentity struct {
 	Subject string `json:"subject"`
 }
 
+// PeerHealthOutputBody defines model for PeerHealthOutputBody.
+type PeerHealthOutputBody struct {
+	Ok bool `json:"ok"`
+}
+
+// PeerOutputBody defines model for PeerOutputBody.
+type PeerOutputBody struct {
+	Peer string `json:"peer"`
+
+	// WorkerURL Of the dispatcher at the other installation, behind the address of this one.
+	WorkerURL string `json:"worker_url"`
+}
+
 // PoolSettings defines model for PoolSettings.
 type PoolSettings struct {
 	// AfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
@@ -1952,6 +1997,11 @@ type Problem struct {
 
 // ProcessorSettings defines model for ProcessorSettings.
 type ProcessorSettings struct {
+	// DeliverAs Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's.
+	//
+	// Examples: FAR
+	DeliverAs *string `json:"deliver_as,omitempty"`
+
 	// DeliverWithin Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes.
 	//
 	// Examples: 1m
@@ -1976,8 +2026,11 @@ type ProcessorSettings struct {
 
 // ProcessorView defines model for ProcessorView.
 type ProcessorView struct {
-	CreatedAt     time.Time `json:"created_at"`
-	DeliverWithin string    `json:"deliver_within"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// DeliverAs empty: batches are executed from here
+	DeliverAs     string `json:"deliver_as"`
+	DeliverWithin string `json:"deliver_within"`
 
 	// Executing the batch that is being executed
 	Executing *int64 `json:"executing"`
@@ -1993,6 +2046,9 @@ type ProcessorView struct {
 	Med   int64  `json:"med"`
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
+
+	// Peers other installations that send it batches
+	Peers []string `json:"peers"`
 
 	// PendingCallbacks batches that wait for a callback
 	PendingCallbacks int64              `json:"pending_callbacks"`
@@ -2086,6 +2142,12 @@ type PushedView struct {
 
 	// Known it was stored before
 	Known bool `json:"known"`
+}
+
+// PutPeerInputBody defines model for PutPeerInputBody.
+type PutPeerInputBody struct {
+	// Secret What the other installation signs with: the secret of its dispatcher.
+	Secret *string `json:"secret,omitempty"`
 }
 
 // QueueSettings defines model for QueueSettings.
@@ -3358,6 +3420,30 @@ type ListContextsParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// DeliverBatchJSONBody is a part of DeliverBatch.
+type DeliverBatchJSONBody map[string]interface{}
+
+// DeliverBatchParams are the parameters of DeliverBatch; what is zero is not sent.
+type DeliverBatchParams struct {
+	// The path below the peer, a slash, and the token or something drawn.
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
+// AskBatchJSONBody is a part of AskBatch.
+type AskBatchJSONBody map[string]interface{}
+
+// AskBatchParams are the parameters of AskBatch; what is zero is not sent.
+type AskBatchParams struct {
+	// The path below the peer, a slash, and the token or something drawn.
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
 // DeleteContextParams are the parameters of DeleteContext; what is zero is not sent.
 type DeleteContextParams struct {
 	// Kept in the audit row, with who and when.
@@ -3833,6 +3919,26 @@ type InsertBatchParams struct {
 
 // PauseProcessorParams are the parameters of PauseProcessor; what is zero is not sent.
 type PauseProcessorParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// DeletePeerParams are the parameters of DeletePeer; what is zero is not sent.
+type DeletePeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PutPeerParams are the parameters of PutPeer; what is zero is not sent.
+type PutPeerParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -4572,6 +4678,12 @@ type NackMessageJSONRequestBody = JudgeMessageInputBody
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
 
+// DeliverBatchJSONRequestBody defines body for DeliverBatch for application/json ContentType.
+type DeliverBatchJSONRequestBody DeliverBatchJSONBody
+
+// AskBatchJSONRequestBody defines body for AskBatch for application/json ContentType.
+type AskBatchJSONRequestBody AskBatchJSONBody
+
 // PatchContextJSONRequestBody defines body for PatchContext for application/json ContentType.
 type PatchContextJSONRequestBody PatchContextJSONBody
 
@@ -4670,6 +4782,9 @@ type InsertBatchJSONRequestBody = InsertBatchInputBody
 
 // PauseProcessorJSONRequestBody defines body for PauseProcessor for application/json ContentType.
 type PauseProcessorJSONRequestBody = ReasonBody
+
+// PutPeerJSONRequestBody defines body for PutPeer for application/json ContentType.
+type PutPeerJSONRequestBody = PutPeerInputBody
 
 // ResumeProcessorJSONRequestBody defines body for ResumeProcessor for application/json ContentType.
 type ResumeProcessorJSONRequestBody = ReasonBody
@@ -5029,6 +5144,9 @@ var Operations = []Operation{
 	{Name: "ReceiveMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
+	{Name: "GetPeerHealth", Method: "GET", Path: "/contexts/{context}/processors/{name}/peers/{peer}/health", Summary: "As a peer: whether batches are taken"},
+	{Name: "AskBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/status/{type}", Summary: "As a peer: ask what became of a batch"},
 	{Name: "DeleteContext", Method: "DELETE", Path: "/contexts/{name}", Summary: "Delete an empty context", Query: []string{"reason", "dry_run"}},
 	{Name: "GetContext", Method: "GET", Path: "/contexts/{name}", Summary: "Read one context"},
 	{Name: "PatchContext", Method: "PATCH", Path: "/contexts/{name}", Summary: "Change a context", Query: []string{"reason", "dry_run"}},
@@ -5091,6 +5209,8 @@ var Operations = []Operation{
 	{Name: "PutHeight", Method: "PUT", Path: "/processors/{name}/height", Summary: "Raise the block height of its domain", Query: []string{"reason", "dry_run"}},
 	{Name: "InsertBatch", Method: "POST", Path: "/processors/{name}/insert", Summary: "Put a batch anywhere into its line", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseProcessor", Method: "POST", Path: "/processors/{name}/pause", Summary: "Refuse ticks", Query: []string{"reason", "dry_run"}},
+	{Name: "DeletePeer", Method: "DELETE", Path: "/processors/{name}/peers/{peer}", Summary: "Take no more of another installation", Query: []string{"reason", "dry_run"}},
+	{Name: "PutPeer", Method: "PUT", Path: "/processors/{name}/peers/{peer}", Summary: "Let another installation send it batches", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeProcessor", Method: "POST", Path: "/processors/{name}/resume", Summary: "Allow ticks again", Query: []string{"reason", "dry_run"}},
 	{Name: "TickProcessor", Method: "POST", Path: "/processors/{name}/tick", Summary: "Look at one batch", Query: []string{"wait"}},
 	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
@@ -5384,6 +5504,24 @@ func (c *Client) UnblockChannel(ctx context.Context, name string, params *Unbloc
 func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (*Answer[ContextsOutputBody], error) {
 	path := "/contexts"
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeliverBatch: As a peer: send a batch, once however often. POST /contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}
+func (c *Client) DeliverBatch(ctx context.Context, context string, name string, peer string, pType string, params *DeliverBatchParams, body *DeliverBatchJSONRequestBody) (*Answer[DeliveredOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/processors/%s/peers/%s/dispatch/%s", segment(context), segment(name), segment(peer), segment(pType))
+	return ask[DeliveredOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetPeerHealth: As a peer: whether batches are taken. GET /contexts/{context}/processors/{name}/peers/{peer}/health
+func (c *Client) GetPeerHealth(ctx context.Context, context string, name string, peer string) (*Answer[PeerHealthOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/processors/%s/peers/%s/health", segment(context), segment(name), segment(peer))
+	return ask[PeerHealthOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// AskBatch: As a peer: ask what became of a batch. POST /contexts/{context}/processors/{name}/peers/{peer}/status/{type}
+func (c *Client) AskBatch(ctx context.Context, context string, name string, peer string, pType string, params *AskBatchParams, body *AskBatchJSONRequestBody) (*Answer[AskedOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/processors/%s/peers/%s/status/%s", segment(context), segment(name), segment(peer), segment(pType))
+	return ask[AskedOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // DeleteContext: Delete an empty context. DELETE /contexts/{name}
@@ -5756,6 +5894,18 @@ func (c *Client) InsertBatch(ctx context.Context, name string, params *InsertBat
 func (c *Client) PauseProcessor(ctx context.Context, name string, params *PauseProcessorParams, body *PauseProcessorJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/processors/%s/pause", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// DeletePeer: Take no more of another installation. DELETE /processors/{name}/peers/{peer}
+func (c *Client) DeletePeer(ctx context.Context, name string, peer string, params *DeletePeerParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/processors/%s/peers/%s", segment(name), segment(peer))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// PutPeer: Let another installation send it batches. PUT /processors/{name}/peers/{peer}
+func (c *Client) PutPeer(ctx context.Context, name string, peer string, params *PutPeerParams, body *PutPeerJSONRequestBody) (*Answer[PeerOutputBody], error) {
+	path := fmt.Sprintf("/processors/%s/peers/%s", segment(name), segment(peer))
+	return ask[PeerOutputBody](ctx, c, "PUT", path, params, body)
 }
 
 // ResumeProcessor: Allow ticks again. POST /processors/{name}/resume

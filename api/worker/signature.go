@@ -37,6 +37,12 @@ func (w *Worker) signed(h http.Header, below string, body []byte) error {
 	if len(w.key) == 0 {
 		return nil
 	}
+	return Believe(w.key, h, below, body)
+}
+
+// Believe says why a call is not believed, nil if it was signed with key, the bytes of a secret, for what is below the URL of
+// the worker, such as dispatch/PAY, and not long ago.
+func Believe(key []byte, h http.Header, below string, body []byte) error {
 	id, at := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)
 	if age := time.Since(time.Unix(seconds, 0)); err != nil || age > tolerance || age < -tolerance {
@@ -45,7 +51,7 @@ func (w *Worker) signed(h http.Header, below string, body []byte) error {
 	if !strings.HasPrefix(id, below+"/") {
 		return errors.New("webhook-id does not begin with " + strconv.Quote(below+"/"))
 	}
-	mac := hmac.New(sha256.New, w.key)
+	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
 	for s := range strings.FieldsSeq(h.Get("webhook-signature")) {
 		signature, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, "v1,"))

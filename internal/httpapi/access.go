@@ -142,6 +142,11 @@ var access = map[string]rule{
 	"insert-batch":      {least: executors, post: true},
 	"evict-batch":       {least: executors},
 	"post-callback":     {least: executors, post: true}, // whom the function names (S4.8)
+	"put-peer":          {least: admins},
+	"delete-peer":       {least: admins},
+	"deliver-batch":     {least: nobody, where: nowhere}, // of these, whoever signs as the peer (S4.14)
+	"ask-batch":         {least: nobody, where: nowhere},
+	"get-peer-health":   {least: nobody, where: nowhere},
 
 	"list-authorizations":   {least: readers},
 	"get-authorization":     {least: readers},

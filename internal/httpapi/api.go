@@ -218,6 +218,9 @@ func (a *API) routes() {
 	get(a, tag, "/processors/{name}/batches/{id}/history", "get-batch-history", "What happened to it, oldest first", a.getBatchHistory)
 	get(a, tag, "/processors/{name}/batches/{id}/why", "get-batch-why", "What it waits for", a.whyBatch)
 	post(a, tag, "/processors/{name}/callbacks/{id}", "post-callback", "Confirm the action that a batch waits for", a.postCallback, 200)
+	put(a, tag, "/processors/{name}/peers/{peer}", "put-peer", "Let another installation send it batches", a.putPeer, 200)
+	remove(a, tag, "/processors/{name}/peers/{peer}", "delete-peer", "Take no more of another installation", a.deletePeer)
+	a.peerRoutes()
 	tag = "authorizations"
 	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.listAuthorizations)
 	post(a, tag, "/authorizations", "post-authorization", "Create an authorization", a.postAuthorization, 201)

@@ -100,7 +100,7 @@ func finishOperation(op *huma.Operation) {
 			r.Content, r.Headers = first.Content, first.Headers
 		}
 	}
-	if open[op.Path] {
+	if open(op.Path) {
 		op.Security = []map[string][]string{} // none
 	}
 	if op.Path == "/readyz" { // says what is amiss

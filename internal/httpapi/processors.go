@@ -17,6 +17,7 @@ type processorSettings struct {
 	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said."`
 	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
+	DeliverAs    string `json:"deliver_as,omitempty" maxLength:"200" example:"FAR" doc:"Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's."`
 	Within       string `json:"deliver_within,omitempty" example:"1m" doc:"Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes."`
 }
 
@@ -27,6 +28,8 @@ type processorView struct {
 	Fair             bool          `json:"fair"`
 	TickInterval     string        `json:"tick_interval"`
 	Within           string        `json:"deliver_within"`
+	DeliverAs        string        `json:"deliver_as" doc:"empty: batches are executed from here"`
+	Peers            []string      `json:"peers" doc:"other installations that send it batches"`
 	State            string        `json:"state" enum:"Active,Paused"`
 	Height           string        `json:"height" doc:"the block height of its domain: digits"`
 	High             int64         `json:"high" doc:"batches that stand in the line High"`
@@ -47,7 +50,7 @@ type starvingLine struct {
 
 func viewProcessor(p *pg.Processor) processorView {
 	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
-		Within: outbox.Duration(p.DeliverWithin).String(), State: "Active", Height: *digits(&p.Height),
+		Within: outbox.Duration(p.DeliverWithin).String(), DeliverAs: p.DeliverAs, Peers: p.Peers, State: "Active", Height: *digits(&p.Height),
 		High: p.Length[processor.High], Med: p.Length[processor.Med], Executing: ptr(p.Executing), PendingCallbacks: p.Waiting,
 		Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 	if p.Paused {
@@ -127,7 +130,7 @@ func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings
 	if err != nil {
 		return nil, err
 	}
-	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every, DeliverWithin: within}, version)
+	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every, DeliverWithin: within, DeliverAs: s.DeliverAs}, version)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +165,7 @@ func (a *API) patchProcessor(ctx context.Context, in *patchProcessorInput) (*pro
 		return nil, err
 	}
 	raw, err := merged(processorSettings{Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
-		Within: outbox.Duration(p.DeliverWithin).String()}, in.RawBody)
+		Within: outbox.Duration(p.DeliverWithin).String(), DeliverAs: p.DeliverAs}, in.RawBody)
 	if err != nil {
 		return nil, err
 	}

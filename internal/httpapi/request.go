@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -121,5 +123,9 @@ func ownOrigin(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// open lists what anybody may read.
-var open = map[string]bool{"/livez": true, "/readyz": true, "/openapi.json": true, "/openapi.yaml": true}
+// open says what needs no credential: what anybody may read, and what a peer signs instead (below its own path).
+func open(path string) bool {
+	return slices.Contains([]string{"/livez", "/readyz", "/openapi.json", "/openapi.yaml"}, path) || peerPath.MatchString(path)
+}
+
+var peerPath = regexp.MustCompile(`^/contexts/[^/]+/processors/[^/]+/peers/[^/]+/`)

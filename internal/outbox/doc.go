@@ -53,5 +53,7 @@
 //   - line: one of the two queues of a processor; place: a number that orders it; position: how many stand before. (What
 //     deliveries go along in order, a subscription or the hooks, and the integrity channel of a source, are lines in Go too.)
 //   - authorization: who may send batches, of what, and how many.
+//   - peer: another installation that may send a processor batches; envelope: a batch as it is sent there.
+//     nodes and machines is never called one.
 //   - notice: the number under which a timeout of a batch is told, of which there may be several.
 package outbox

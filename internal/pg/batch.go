@@ -20,11 +20,11 @@ type Batch struct {
 	Initiator string
 	ByOwner   bool
 	Runs      int // executions that have begun
-	CreatedAt time.Time
 	UpdatedAt time.Time
 	Replay    bool // the same request had made it before
 
 	once            Once
+	origin          string // the transaction of another installation that brought it
 	processorID     int32
 	authorizationID int32
 	held            bool // a call of the initiator is held for it
@@ -33,7 +33,7 @@ type Batch struct {
 }
 
 const batchColumns = `b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
-		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
+		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.deliver_as, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
 		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at`
 
 const batchSelect = `SELECT ` + batchColumns + ` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
@@ -47,7 +47,7 @@ func scanBatch(row pgx.CollectableRow) (*Batch, error) {
 func (v *Batch) scan(row pgx.CollectableRow, first ...any) error {
 	var r processor.Result
 	err := row.Scan(append(first, &v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
-		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
+		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.DeliverAs, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
 		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)...)
 	if r.Kind != "" {
 		v.Result = &r
@@ -205,11 +205,11 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 	messages, _ := json.Marshal(v.Messages)
 	r := v.result()
 	b.Queue(`INSERT INTO postern.batch (batch_id, context_id, processor_id, authorization_id, label, initiator, by_owner, call_held, priority, actions, messages,
-			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at, request_key, request_hash, ttl)
-		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19, $20
+			expiration_time, state, steps, result, result_n, result_reason, created_at, updated_at, request_key, request_hash, ttl, deliver_as, origin)
+		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19, $20, $21, $22
 		FROM postern.processor p WHERE p.processor_id = $2`,
 		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
-		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash, v.TTL)
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash, v.TTL, v.DeliverAs, nullable(v.origin))
 }
 
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {

@@ -18,6 +18,9 @@ type NewBatch struct {
 	Expiration *time.Time // nil: what its actions say
 	Label      string     // the authorization that it counts for, "" for none
 	Once       Once
+
+	Peer   string // the installation that sends it, which may what the owner may; "" for none
+	Origin string // its transaction there
 }
 
 // owned refuses whoever is not the owner of a processor. One without an owner is whoever's the API lets so far.
@@ -53,7 +56,7 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		return nil, err
 	}
 	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
-		if err := h.owned(by); err != nil {
+		if err := h.mayPut(ctx, t, by, n.Peer); err != nil {
 			return err
 		}
 		if v, err = t.batchOf(ctx, by.Context, n.Once); err != nil || v != nil {
@@ -62,7 +65,7 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 		if err := by.seen(h.Version); err != nil {
 			return err
 		}
-		v = &Batch{once: n.Once, ByOwner: true, Initiator: by.Actor, Label: n.Label,
+		v = &Batch{once: n.Once, origin: n.Origin, ByOwner: true, Initiator: by.Actor, Label: n.Label,
 			Batch: processor.Batch{Priority: n.Priority, Actions: n.Actions, Messages: n.Messages, Expiration: n.Expiration}}
 		if v.Expiration == nil {
 			v.Expiration = n.Actions.Expires(h.now)
@@ -115,7 +118,7 @@ func (h *heldProcessor) begin(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 	if v.ID, err = t.next(ctx, "postern.batch_id"); err != nil {
 		return err
 	}
-	v.Processor, v.processorID, v.CreatedAt = h.Name, h.ID, h.now
+	v.Processor, v.processorID, v.CreatedAt, v.DeliverAs = h.Name, h.ID, h.now, h.DeliverAs
 	st, err := v.Decide(on, h.facts())
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	if err != nil {
 		return err
 	}
-	return s.finish(ctx, contextID, v, processor.Undelivered, undelivered)
+	return s.finish(ctx, contextID, v, ending{on: processor.Undelivered, text: undelivered})
 }
 
 // endTTL ends a batch that was not delivered, and that nobody sent again while its ttl lasted.

@@ -110,6 +110,7 @@ var constraints = map[string]fault.Kind{
 	"line_is_high_or_med":           fault.Internal,
 	"length_is_not_negative":        fault.Internal,
 	"one_line_per_priority":         fault.Internal,
+	"one_peer_per_name":             fault.Internal,
 	"bounds_enclose":                fault.Internal,
 	"one_place_per_batch":           fault.Internal,
 	"one_batch_per_place":           fault.Internal,

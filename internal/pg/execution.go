@@ -14,13 +14,17 @@ import (
 )
 
 // submission is the core transaction of a batch's execution (S4.6): of the type that its function names, in a queue of
-// its own, and never retried, since that is the processor's. Its uid names the run, and begins as no client's may.
+// its own, and never retried, since that is the processor's, or, where the whole batch is a message to one (S4.14), again and
+// again, since that knows it by its name. Its uid names the run, and begins as no client's may.
 func (v *Batch) submission(contextID int32) *Submission {
-	f, none := v.Actions.Functions()[v.Index], 0
+	typ, retries := v.Actions.Functions()[v.Index].ContractAddress, 0
+	if v.DeliverAs != "" {
+		typ, retries = v.DeliverAs, alwaysAgain
+	}
 	data := v.Payload()
-	hash := sha256.Sum256(append([]byte("processor\x00"+f.ContractAddress+"\x00"), data...))
+	hash := sha256.Sum256(append([]byte("processor\x00"+typ+"\x00"), data...))
 	return &Submission{held: true, ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
-		Hash: hash[:], Actor: v.Initiator, Type: f.ContractAddress, Data: data, MaxRetries: &none}
+		Hash: hash[:], Actor: v.Initiator, Type: typ, Data: data, MaxRetries: &retries}
 }
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
@@ -65,7 +69,10 @@ func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *Transac
 // submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
 // what it cannot take now is brought on by Advance.
 func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
-	err := s.executesAtomically(ctx, contextID, v.Actions)
+	err := error(nil)
+	if v.DeliverAs == "" {
+		err = s.executesAtomically(ctx, contextID, v.Actions)
+	}
 	if err == nil {
 		err = s.post(ctx, v.submission(contextID))
 	}
@@ -77,7 +84,7 @@ func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 		s.log.Warn("post the execution of a batch", "processor", v.Processor, "batch", v.ID, "error", err)
 		return nil
 	}
-	return s.finish(ctx, contextID, v, processor.Failed, fault.As(err).Detail)
+	return s.finish(ctx, contextID, v, v.refused(fault.As(err).Detail))
 }
 
 func (s *Store) post(ctx context.Context, sub *Submission) error {
@@ -85,27 +92,46 @@ func (s *Store) post(ctx context.Context, sub *Submission) error {
 	return err
 }
 
-// executesAtomically refuses a type whose worker does not promise all or nothing.
+// executesAtomically refuses a type whose worker does not promise all or nothing. What goes whole to another installation
+// is refused there.
 func (s *Store) executesAtomically(ctx context.Context, contextID int32, a processor.Actions) error {
 	if a.Atomic == nil {
 		return nil
 	}
 	typ := a.Functions()[0].ContractAddress
-	promised := func() bool {
-		d := s.DispatcherOf(contextID, typ)
-		return d != nil && !d.Removed && d.Atomic()
-	}
-	if promised() {
-		return nil
-	}
-	if err := s.Refresh(ctx); err != nil { // we may not have heard of it yet
+	if d, err := s.freshDispatcher(ctx, contextID, typ, func(d *Dispatcher) bool { return d.Atomic() }); err != nil || d {
 		return err
 	}
-	if !promised() {
-		return fault.At("/actions_config/atomic/functions/0/contract_address",
-			"type %q executes nothing atomically: want one whose dispatcher has the capability atomic", fault.Clip(typ))
+	if p, err := s.Processor(ctx, contextID, a.Domain()); err == nil && p.DeliverAs != "" {
+		return nil
 	}
-	return nil
+	return fault.At("/actions_config/atomic/functions/0/contract_address",
+		"type %q executes nothing atomically: want one whose dispatcher has the capability atomic", fault.Clip(typ))
+}
+
+// knowsType refuses a type as which batches are to be delivered and that has no dispatcher; "" is none.
+func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) error {
+	if typ == "" {
+		return nil
+	}
+	known, err := s.freshDispatcher(ctx, contextID, typ, func(*Dispatcher) bool { return true })
+	if err == nil && !known {
+		err = fault.At("/deliver_as", "type %q has no dispatcher: PUT /dispatchers/%[1]s first, with the worker_url of the other installation", fault.Clip(typ))
+	}
+	return err
+}
+
+// freshDispatcher says whether a type has a dispatcher of which something is true; before it says no, it reads again.
+func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string, is func(*Dispatcher) bool) (bool, error) {
+	seen := func() bool {
+		d := s.DispatcherOf(contextID, typ)
+		return d != nil && !d.Removed && is(d)
+	}
+	if seen() {
+		return true, nil
+	}
+	err := s.Refresh(ctx)
+	return err == nil && seen(), err
 }
 
 // Advance brings on what needs no tick: an execution whose transaction has ended, was never posted or is not taken in
@@ -155,13 +181,13 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 // behind the lock as well.
 func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
-	var state, text string
+	var o outcome
 	var late bool
-	err := s.db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+`, `+undeliveredSQL+`
+	err := s.db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+undeliveredSQL+`
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
-		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id
+		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id JOIN postern.batch b ON b.batch_id = x.batch_id
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
-		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.now()).Scan(&state, &text, &late)
+		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.now()).Scan(append(o.fields(), &late)...)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return s.repost(ctx, contextID, v)
@@ -169,22 +195,10 @@ func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
 		return known(err)
 	case late:
 		return s.takeBack(ctx, contextID, v)
-	case state == "":
+	case o.state == "":
 		return nil
 	}
-	on, text := endOf(state, text)
-	return s.finish(ctx, contextID, v, on, text)
-}
-
-// endOf is what the end of its transaction means to an execution.
-func endOf(state, text string) (on processor.Event, why string) {
-	switch {
-	case state == "DONE":
-		return processor.Succeeded, ""
-	case state == "CANCELLED" && text == undelivered:
-		return processor.Undelivered, text
-	}
-	return processor.Failed, text
+	return s.finish(ctx, contextID, v, o.of(v))
 }
 
 // repost posts the execution of whoever ticked and died before that. Where retention has dropped the day on which it
@@ -195,14 +209,14 @@ func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 		return known(err)
 	}
 	if v.UpdatedAt.Before(since) {
-		return s.finish(ctx, contextID, v, processor.ResultLost, "its transaction was dropped by retention before anybody asked how it ended")
+		return s.finish(ctx, contextID, v, ending{on: processor.ResultLost, text: "its transaction was dropped by retention before anybody asked how it ended"})
 	}
 	return s.submit(ctx, contextID, v)
 }
 
 // finish ends the execution of a run, unless that has been done: it compares state and run behind the lock, so that two
 // that know of the same outcome count it once.
-func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on processor.Event, text string) error {
+func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e ending) error {
 	return s.onProcessor(ctx, contextID, seen.Processor, func(t *txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, seen.ID)
 		if err != nil {
@@ -212,7 +226,7 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on pro
 			return t.rollback(ctx)
 		}
 		b := &pgx.Batch{}
-		if err := h.conclude(ctx, t, b, v, on, text); err != nil {
+		if err := h.conclude(ctx, t, b, v, e); err != nil {
 			return err
 		}
 		h.saveLines(b)
@@ -221,19 +235,19 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, on pro
 }
 
 // conclude queues in b the end of the execution of a batch, which was read Executing behind the lock.
-func (h *heldProcessor) conclude(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, on processor.Event, text string) error {
+func (h *heldProcessor) conclude(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, e ending) error {
 	facts := h.facts()
-	facts.Error = text
-	st, err := v.Decide(on, facts)
+	facts.Error, facts.Result = e.text, e.result
+	st, err := v.Decide(e.on, facts)
 	if err != nil {
 		return err
 	}
 	if st.State != processor.WaitingCallback {
-		h.verdict(b, v, on == processor.Succeeded, text)
+		h.verdict(b, v, e.on == processor.Succeeded || e.result.Kind == processor.Executed, e.text)
 	} else {
 		b.Queue(`UPDATE postern.batch_callback SET deadline = $2 WHERE batch_id = $1`, v.ID, v.Actions.Confirmation(v.Index).Deadline(h.now))
 	}
-	if err := h.store(ctx, t, b, v, change{step: st, reason: text}); err != nil || st.State != processor.WaitingCallback {
+	if err := h.store(ctx, t, b, v, change{step: st, reason: e.text}); err != nil || st.State != processor.WaitingCallback {
 		return err
 	}
 	return h.early(ctx, t, b, v)

@@ -19,15 +19,19 @@ type Processor struct {
 	TickInterval time.Duration // 0: it is ticked by hand
 	// DeliverWithin is how long a batch of a remote domain waits for somebody to take it (S4.14); 0: as long as it takes.
 	DeliverWithin time.Duration
-	Paused        bool
-	Height        int64
-	Length        [2]int64 // of its lines, by priority
-	Executing     int64    // the batch that is being executed, 0 for none
-	Waiting       int      // batches that wait for a callback
-	Starving      *Starving
-	Version       int64
-	CreatedAt     time.Time
-	tickedAt      *time.Time
+	// DeliverAs is the type as which its batches go whole to the processor of another installation, whose dispatcher knows
+	// the way; "": they are executed from here, action by action.
+	DeliverAs string
+	Peers     []string // other installations whose batches it executes
+	Paused    bool
+	Height    int64
+	Length    [2]int64 // of its lines, by priority
+	Executing int64    // the batch that is being executed, 0 for none
+	Waiting   int      // batches that wait for a callback
+	Starving  *Starving
+	Version   int64
+	CreatedAt time.Time
+	tickedAt  *time.Time
 }
 
 // Starving says that Med waits because the batch at the head of High is in its cooldown (S4.10).
@@ -36,15 +40,16 @@ type Starving struct {
 	Since time.Time
 }
 
-const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.deliver_within, p.paused, p.height, p.version, p.created_at, p.ticked_at`
+const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.deliver_within, p.deliver_as, p.paused, p.height, p.version, p.created_at, p.ticked_at`
 
 func (p *Processor) fields() []any {
-	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.DeliverWithin, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
+	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.DeliverWithin, &p.DeliverAs, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
 }
 
 const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
 		coalesce((SELECT b.batch_id FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing'), 0),
-		(SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'), coalesce(s.batch_id, 0), s.updated_at
+		(SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'),
+		ARRAY(SELECT r.name FROM postern.processor_peer r WHERE r.processor_id = p.processor_id ORDER BY r.name), coalesce(s.batch_id, 0), s.updated_at
 	FROM postern.processor p
 	JOIN postern.batch_line h ON h.processor_id = p.processor_id AND h.priority = 0
 	JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
@@ -60,7 +65,7 @@ func (s *Store) processors(ctx context.Context, contextID int32, name, after str
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
 		p, by, since := &Processor{}, int64(0), (*time.Time)(nil)
-		err := row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med], &p.Executing, &p.Waiting, &by, &since)...)
+		err := row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med], &p.Executing, &p.Waiting, &p.Peers, &by, &since)...)
 		if by != 0 {
 			p.Starving = &Starving{by, *since}
 		}
@@ -96,16 +101,19 @@ const processorLock = `SELECT version, removed_at IS NOT NULL FROM postern.proce
 // whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
 // second waits in its upsert for the first, and then replaces what it made.
 func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version int64) (created bool, err error) {
+	if err := s.knowsType(ctx, by.Context, p.DeliverAs); err != nil {
+		return false, err
+	}
 	err = s.run(ctx, func(t *txn) error {
 		created, err = t.lockVersion(ctx, version, processorLock, by.Context, p.Name)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at, deliver_within)
-			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7)
+		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at, deliver_within, deliver_as)
+			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7, $8)
 			ON CONFLICT (context_id, name) DO UPDATE SET owner = excluded.owner, fair = excluded.fair, tick_interval = excluded.tick_interval,
-				deliver_within = excluded.deliver_within, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now(), p.DeliverWithin)
+				deliver_within = excluded.deliver_within, deliver_as = excluded.deliver_as, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now(), p.DeliverWithin, p.DeliverAs)
 		b.Queue(`INSERT INTO postern.batch_line (processor_id, priority) SELECT p.processor_id, q FROM postern.processor p, unnest(ARRAY[0, 1]) q
 			WHERE p.context_id = $1 AND p.name = $2 ON CONFLICT DO NOTHING`, by.Context, p.Name)
 		s.audit(b, by, "put", "/processors/"+p.Name)
@@ -172,6 +180,7 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)
+		b.Queue(`DELETE FROM postern.processor_peer WHERE processor_id = $1`, h.ID)
 		s.audit(b, by, "delete", "/processors/"+name)
 		return t.commit(ctx, b)
 	})

@@ -119,24 +119,20 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 type sight struct {
 	running *Batch // what is being executed
 	hash    []byte // of its transaction, nil while there is none
-	outcome string // of its transaction, "" while there is none
-	text    string // why that failed
+	outcome outcome
 	heads   [len(processor.Priorities)]*Batch
 }
-
-// How the transaction i of an execution has ended: the state of its outcome o, and why.
-const outcomeColumns = `coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), '')`
 
 // see reads what is executed and who stands at the heads, in one round trip; of Med only if a tick may look there.
 func (h *heldProcessor) see(ctx context.Context, t *txn) (a sight, err error) {
 	b := &pgx.Batch{}
-	b.Queue(`SELECT i.body_hash, `+outcomeColumns+`, `+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
+	b.Queue(`SELECT i.body_hash, `+outcomeColumns+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
 		LEFT JOIN postern.idempotency i ON i.context_id = b.context_id AND i.key = ':processor:' || b.batch_id || ':' || b.run
 		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)
 		WHERE b.processor_id = $1 AND b.state = 'Executing'`, h.ID).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Batch, error) {
 			v := &Batch{}
-			return v, v.scan(row, &a.hash, &a.outcome, &a.text)
+			return v, v.scan(row, append([]any{&a.hash}, a.outcome.fields()...)...)
 		})
 		if len(list) > 0 {
 			a.running = list[0]
@@ -174,11 +170,10 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 // Who stands at the heads is then as if that had been written. What comes after it in this commit is told after it.
 func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	v := a.running
-	if v == nil || a.outcome == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
+	if v == nil || a.outcome.state == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
 		return nil, nil
 	}
-	on, text := endOf(a.outcome, a.text)
-	if err := h.conclude(ctx, t, b, v, on, text); err != nil {
+	if err := h.conclude(ctx, t, b, v, a.outcome.of(v)); err != nil {
 		return nil, err
 	}
 	a.running = nil
@@ -242,7 +237,7 @@ func (h *heldProcessor) allCool(ctx context.Context, t *txn, prio processor.Prio
 func (h *heldProcessor) execute(b *pgx.Batch, v *Batch) {
 	v.Runs++
 	b.Queue(`INSERT INTO postern.batch_action (batch_id, run, position, started_at) VALUES ($1, $2, $3, $4)`, v.ID, v.Runs, v.Index, h.now)
-	if c := v.Actions.Confirmation(v.Index); c != nil {
+	if c := v.Actions.Confirmation(v.Index); c != nil && v.DeliverAs == "" {
 		b.Queue(`INSERT INTO postern.batch_callback (batch_id, address, payload) VALUES ($1, $2, $3)`, v.ID, c.ContractAddress, string(c.CallbackMessage))
 	}
 }

@@ -30,6 +30,7 @@ const (
 	Succeeded        Event = "Succeeded"
 	Failed           Event = "Failed"
 	ResultLost       Event = "ResultLost"
+	Returned         Event = "Returned"
 	Undelivered      Event = "Undelivered"
 	Retried          Event = "Retried"
 	TTLOver          Event = "TTLOver"
@@ -42,7 +43,7 @@ const (
 // Machine is the life of a batch as S4.5 tells it, row by row.
 var Machine = machine.Table{
 	Name: "batch", Seed: "4-processor.md", Initial: string(Queued), Terminal: []string{string(Done)},
-	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Undelivered), string(Retried),
+	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Returned), string(Undelivered), string(Retried),
 		string(TTLOver), string(CallbackReceived), string(CallbackDeadline), string(Expiry), string(Evicted)},
 	Rules: []machine.Rule{
 		rule(machine.Start, Enqueued, "expired", Done, "result_expired"),
@@ -58,6 +59,7 @@ var Machine = machine.Table{
 		rule(Executing, Failed, "retries_left", Queued, "count_retry", "to_back"),
 		rule(Executing, Failed, "", Done, "result_failed"),
 		rule(Executing, ResultLost, "", Done, "result_unexpected"),
+		rule(Executing, Returned, "", Done, "result_returned"),
 		rule(Executing, Undelivered, "ttl_lasts", TimedOut, "result_timeout"),
 		rule(Executing, Undelivered, "", Done, "result_timeout"),
 		rule(TimedOut, Retried, "ttl_lasts", Queued, "in_process", "to_back"),
@@ -83,6 +85,7 @@ func rule(from State, on Event, when string, to State, do ...string) machine.Rul
 // Batch is some messages and how they are executed (S4.1), with how far that has come.
 type Batch struct {
 	ID         int64
+	CreatedAt  time.Time
 	State      State
 	Priority   Priority
 	Actions    Actions
@@ -90,6 +93,7 @@ type Batch struct {
 	Expiration *time.Time
 	TTL        *time.Time // until when it may be sent again after it was not delivered; nil: never (S4.14)
 	Delivered  bool       // a worker has taken something of it
+	DeliverAs  string     // the type as which it goes whole to the processor of another installation; "": it is executed from here
 
 	Index          int // the action that is next, or being executed, or waits for its callback
 	Retries        int // of that action; of an atomic batch, as a whole
@@ -104,6 +108,7 @@ type Facts struct {
 	Height int64
 	Error  string // why the execution failed
 	Wrong  bool   // the callback does not say what it must
+	Result Result // that came back from another installation
 }
 
 // Step is what a decision leads to: the batch as it is then, and where it goes in its line.
@@ -156,9 +161,10 @@ var effects = map[string]func(s *Step, f Facts){
 	"result_unexpected": func(s *Step, f Facts) {
 		s.end(Result{Kind: UnexpectedError, N: s.done(), Reason: f.Error})
 	},
-	"result_timeout": func(s *Step, _ Facts) { s.end(Result{Kind: Timeout, Retriable: s.State == TimedOut}) },
-	"in_process":     func(s *Step, _ Facts) { s.Result = nil },
-	"result_failed":  func(s *Step, f Facts) { s.fail(f) },
+	"result_returned": func(s *Step, f Facts) { s.take(f.Result) },
+	"result_timeout":  func(s *Step, _ Facts) { s.end(Result{Kind: Timeout, Retriable: s.State == TimedOut}) },
+	"in_process":      func(s *Step, _ Facts) { s.Result = nil },
+	"result_failed":   func(s *Step, f Facts) { s.fail(f) },
 }
 
 // Decide says what an event does to a batch. Outcomes: a step, to be stored with its move; a Conflict
@@ -171,7 +177,7 @@ func (b Batch) Decide(on Event, f Facts) (Step, error) {
 	s := Step{Batch: b, From: b.State, On: on}
 	s.State = State(r.To)
 	switch on {
-	case Succeeded, Failed:
+	case Succeeded, Failed, Returned:
 		s.Delivered = true
 	case CallbackReceived:
 		f.Error = textWrongCallback

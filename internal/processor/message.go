@@ -123,8 +123,11 @@ func follow(v json.RawMessage, path []string) (json.RawMessage, bool) {
 }
 
 // Payload is what the worker is given: the message of the action at index, with the id of its batch where a
-// callback will name it; of an atomic batch, all messages.
+// callback will name it; of an atomic batch, all messages; of one that goes to another installation, all of it.
 func (b *Batch) Payload() json.RawMessage {
+	if b.DeliverAs != "" {
+		return b.envelope()
+	}
 	if b.Actions.Atomic != nil {
 		var all []json.RawMessage
 		for _, m := range b.Messages {

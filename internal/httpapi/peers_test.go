@@ -1,0 +1,150 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+const peerSecret = `{"secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}`
+
+// caller calls what a peer may as another installation does: with the client of workers.
+type caller struct {
+	d      *door
+	client *remote.Client
+	seen   remote.Exchange
+	secret []byte
+}
+
+func newCaller(d *door) *caller {
+	c := &caller{d: d, secret: []byte("0123456789abcdef0123456789abcdef")}
+	c.client = remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Observe: func(_ context.Context, x remote.Exchange) { c.seen = x }})
+	d.t.Cleanup(c.client.Close)
+	return c
+}
+
+// send sends what data is to a processor, as the transaction that ends with n, and returns what it was answered.
+func (c *caller) send(at string, n int, data string) (outbox.Answer, string) {
+	c.d.t.Helper()
+	id, err := outbox.ParseID(fmt.Sprintf("01900000-0000-8000-8000-%012d", n))
+	if err != nil {
+		c.d.t.Fatal(err)
+	}
+	a := c.client.Dispatch(remote.Signed(c.d.t.Context(), c.secret), remote.Call{BaseURL: c.d.url + "/contexts/default/processors/" + at, Type: "FAR", ID: id, Attempt: 1,
+		Data: json.RawMessage(data), PostedAt: time.Now(), Timeout: 30 * time.Second})
+	return a, fmt.Sprint(c.seen.Status, " ", a.Class, " ", a.Result.Hash, string(a.Result.Done))
+}
+
+func (c *caller) wants(at string, n int, data, want string) {
+	c.d.t.Helper()
+	if a, got := c.send(at, n, data); got != want {
+		c.d.t.Errorf("%s: %s, want %s: %s (%s)", data, got, want, a.Message, a.Code)
+	}
+}
+
+func envelope(id int, msg string, more ...string) string {
+	return fmt.Sprintf(`{"id": %d, "created_at": "2026-11-20T14:04:10.5Z", "priority": "Med", "actions_config": {"non_atomic": {"functions": [%s]}}, "msgs": [%s]%s}`,
+		id, strings.Replace(addFunction, `"main"`, `"theirs"`, 1), msg, strings.Join(more, ""))
+}
+
+// S4.14, S5.10: 202 stored, 200 known, 401, 403, 404, 409, 413; and nothing of it needs a key.
+func TestAPeerSendsABatchOnce(t *testing.T) {
+	d, root := closedDoor(t)
+	const in = "Postern-Context: default"
+	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/"}`, root, in)
+	for _, name := range []string{"main", "other"} {
+		d.want(201, "PUT", "/processors/"+name, `{"tick_interval": "0s", "owner": "somebody else"}`, root, in)
+	}
+	if p := d.want(200, "PUT", "/processors/main/peers/near", peerSecret, root, in); p.str("worker_url") != "/contexts/default/processors/main/peers/near" || strings.Contains(p.raw, "whsec") {
+		t.Error(p.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/processors/main/peers/near", `{"secret": "whsec_short"}`, root, in)
+	d.refused(404, "not_found", "PUT", "/processors/none/peers/near", peerSecret, root, in)
+	c := newCaller(d)
+	const at = "main/peers/near"
+	one := envelope(7, `{"msg": {"add": {"n": 1}}}`)
+	c.wants(at, 1, one, "202  1")
+	c.wants(at, 1, one, "200  1")
+	c.wants(at, 2, one, "200  1") // sent again there, as another transaction
+	c.wants(at, 2, envelope(7, `{"msg": {"add": {"n": 2}}}`), "409 rejected ")
+	c.wants(at, 3, envelope(8, `{"msg": {"add": {"n": 1}}}`, `, "expiration_time": "2026-11-20T14:04:11Z"`), `202  {"kind":"expired","n":0,"reason":"","retriable":false}`)
+	c.wants(at, 4, envelope(9, `{"msg": {"sub": {"n": 1}}}`), "422 rejected ")
+	c.wants(at, 4, `{"id": 10}`, "422 rejected ")
+	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": 1}}}`, `, "surprise": true`), "422 rejected ")
+	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": "`+strings.Repeat("x", 2<<20)+`"}}}`), "413 rejected ")
+	c.wants("main/peers/far", 4, one, "404 rejected ")
+	c.wants("none/peers/near", 4, one, "404 rejected ")
+	c.wants("other/peers/near", 4, one, "403 rejected ")
+	c.secret = []byte("another secret, of as many bytes")
+	c.wants(at, 1, one, "401 blocked ")
+	c.wants("other/peers/near", 1, one, "401 blocked ")
+	c.secret = nil
+	c.wants(at, 1, one, "401 blocked ")
+
+	list := d.want(200, "GET", "/processors/main/batches", "", root, in)
+	if list.ids() != "[1 2]" || list.items()[0]["initiator"] != "peer:near" || !strings.Contains(list.raw, `"domain":"main"`) {
+		t.Error(list.raw)
+	}
+	if p := d.want(200, "GET", "/processors/main", "", root, in); fmt.Sprint(p.body["peers"]) != "[near]" {
+		t.Error(p.raw)
+	}
+}
+
+// What became of a batch is asked by its hash, or by the token that brought it; of others' batches nothing is told.
+func TestAPeerAsksAfterItsBatches(t *testing.T) {
+	d := newPlant(t)
+	c := newCaller(d)
+	d.want(200, "PUT", "/processors/main/peers/near", peerSecret)
+	base := d.url + "/contexts/default/processors/main/peers/near"
+	asks := func(token, hash, want string) {
+		t.Helper()
+		st := c.client.Status(remote.Signed(t.Context(), c.secret), base, "FAR", token, hash)
+		if got := fmt.Sprint(st.State, " ", st.Hash, " ", st.FailureReason, st.BlockHeight); strings.TrimSpace(got) != want {
+			t.Errorf("%s%s: %q, want %q (%s)", token, hash, got, want, st.Message)
+		}
+	}
+	const token = "01900000-0000-8000-8000-000000000001."
+	asks(token+"1", "", "unknown")
+	c.wants("main/peers/near", 1, envelope(7, `{"msg": {"add": {"n": 1}}}`), "202  1")
+	d.want(201, "POST", "/processors/main/batches", addOne)
+	asks(token+"1", "", "pending 1")
+	asks(token+"2", "", "pending 1")
+	asks("", "1", "pending 1")
+	asks("", "2", "unknown 2")
+	asks("", "x", "unknown x")
+	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
+	asks("", "1", "failed 1 removed_by_owner")
+	c.wants("main/peers/near", 9, envelope(7, `{"msg": {"add": {"n": 1}}}`), `200  {"kind":"removed_by_owner","n":0,"reason":"","retriable":false}`)
+	for _, p := range c.client.Probes(remote.Signed(t.Context(), c.secret), base, "FAR") {
+		if p.State == "bad" || p.State == "absent" && p.Check != "status:batch" && p.Check != "max-retries" {
+			t.Error(p)
+		}
+	}
+	c.secret = nil
+	asks("", "1", "unreachable")
+
+	d.want(204, "DELETE", "/processors/main/peers/near", "")
+	d.refused(404, "not_found", "DELETE", "/processors/main/peers/near", "")
+	c.wants("main/peers/near", 1, envelope(7, `{"msg": {"add": {"n": 1}}}`), "404 rejected ")
+	d.want(200, "PUT", "/processors/main/peers/near", peerSecret)
+	d.want(200, "POST", "/processors/main/evict", `{"id": 2}`)
+	d.want(204, "DELETE", "/processors/main", "")
+	d.want(201, "PUT", "/processors/main", `{}`)
+	if p := d.want(200, "GET", "/processors/main", ""); fmt.Sprint(p.body["peers"]) != "[]" {
+		t.Error(p.raw)
+	}
+	d.refused(422, "invalid", "PUT", "/processors/far", `{"deliver_as": "NONE"}`)
+	if p := d.want(201, "PUT", "/processors/far", `{"deliver_as": "ADD"}`); p.str("deliver_as") != "ADD" {
+		t.Error(p.raw)
+	}
+	if p := d.want(200, "PATCH", "/processors/far", `{"fair": true}`); p.str("deliver_as") != "ADD" {
+		t.Error(p.raw)
+	}
+}
