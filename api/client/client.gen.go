@@ -614,6 +614,8 @@ type AskedOutputBody struct {
 	// BlockHeight the batch, once it was executed
 	BlockHeight   *string `json:"block_height"`
 	Confirmations int64   `json:"confirmations"`
+
+	// FailureReason of failed: the result, as JSON
 	FailureReason *string `json:"failure_reason"`
 	Hash          string  `json:"hash"`
 

@@ -28,6 +28,8 @@ type world struct {
 	swallow   atomic.Int32 // answers to so many dispatches do not arrive
 	reached   atomic.Int32 // dispatches that arrived
 	asked     atomic.Int32 // questions that arrived
+	deaf      atomic.Bool  // dispatches are refused before they arrive
+	refused   atomic.Int32 // so many were
 
 	mu    sync.Mutex
 	calls []string // of the worker of far
@@ -86,6 +88,10 @@ func (w *world) wire() http.Handler {
 		dispatch := strings.Contains(r.URL.Path, "/dispatch/")
 		switch {
 		case w.cut.Load():
+			out.WriteHeader(http.StatusBadGateway)
+			return
+		case dispatch && w.deaf.Load():
+			defer w.refused.Add(1)
 			out.WriteHeader(http.StatusBadGateway)
 			return
 		case !dispatch:
@@ -233,6 +239,21 @@ func TestAResultThatDoesNotComeBackIsPendingOrUnknown(t *testing.T) {
 	w.ledger("resume", "")
 	w.wants(one, "executed(0)")
 
+	// it is sent again, and does not arrive: that is no timeout, since far has it
+	want(t, 200, "PATCH", w.near+"/processors/away", `{"deliver_within": "100ms"}`)
+	again := hold("again")
+	w.deaf.Store(true)
+	want(t, 200, "PATCH", w.near+"/dispatchers/FAR", `{"inclusion": {"deadline": "100ms"}}`)
+	w.more(&w.refused, 2)
+	if b := want(t, 200, "GET", again, ""); b["state"] != "Executing" || b["result"] != nil {
+		t.Error(b)
+	}
+	w.deaf.Store(false)
+	want(t, 200, "PATCH", w.near+"/dispatchers/FAR", `{"inclusion": {"deadline": "1h"}}`)
+	w.ledger("resume", "")
+	w.wants(again, "executed(0)")
+	want(t, 200, "PATCH", w.near+"/processors/away", `{"deliver_within": "0s"}`)
+
 	two := hold("two")
 	w.ledger("evict", `{"position": 0}`)
 	w.wants(two, "removed_by_owner(0)")
@@ -248,7 +269,7 @@ func TestAResultThatDoesNotComeBackIsPendingOrUnknown(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	w.wants(w.send(batchOf("non_atomic", "four")), `rejected(0) processor "ledger" has no peer "near"`)
-	if list := want(t, 200, "GET", w.far+"/processors/ledger/batches", "")["items"].([]any); len(list) != 3 {
+	if list := want(t, 200, "GET", w.far+"/processors/ledger/batches", "")["items"].([]any); len(list) != 4 {
 		t.Errorf("far has %d batches", len(list))
 	}
 }

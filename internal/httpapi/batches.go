@@ -77,6 +77,13 @@ type batchResult struct {
 	Retriable bool   `json:"retriable" doc:"of timeout: it may be sent again, POST /authorizations/{label}/executions/{id}/retry"`
 }
 
+func viewResult(r *processor.Result) *batchResult {
+	if r == nil {
+		return nil
+	}
+	return &batchResult{string(r.Kind), r.N, r.Reason, r.Retriable}
+}
+
 // batchView is a batch, and the record of its execution.
 type batchView struct {
 	ID             int64           `json:"id" doc:"the execution_id: unique, and rising, over the whole installation"`
@@ -110,9 +117,7 @@ func viewBatch(b *pg.Batch) (batchView, error) {
 	for _, m := range b.Messages {
 		v.Messages = append(v.Messages, batchMessage{m.Type, m.Msg})
 	}
-	if r := b.Result; r != nil {
-		v.Result = &batchResult{string(r.Kind), r.N, r.Reason, r.Retriable}
-	}
+	v.Result = viewResult(b.Result)
 	var err error
 	v.Actions, err = json.Marshal(b.Actions)
 	return v, err

@@ -133,8 +133,8 @@ func (a *API) deliverBatch(ctx context.Context, in *signedCall) (*deliveredOutpu
 	if b.Replay {
 		out.Status = http.StatusOK
 	}
-	if r := b.Result; r != nil && b.State == processor.Done {
-		out.Body.Done = &batchResult{string(r.Kind), r.N, r.Reason, r.Retriable}
+	if b.State == processor.Done {
+		out.Body.Done = viewResult(b.Result)
 	} else {
 		out.Body.Hash = strconv.FormatInt(b.ID, 10)
 	}
@@ -206,7 +206,7 @@ type askedOutput struct {
 		Hash          string  `json:"hash"`
 		BlockHeight   *string `json:"block_height" doc:"the batch, once it was executed"`
 		Confirmations int     `json:"confirmations"`
-		FailureReason *string `json:"failure_reason"`
+		FailureReason *string `json:"failure_reason" doc:"of failed: the result, as JSON"`
 	}
 }
 
@@ -234,7 +234,11 @@ func (a *API) askBatch(ctx context.Context, in *signedCall) (*askedOutput, error
 	case b.Result.Kind == processor.Executed: // nothing takes it out again
 		out.Body.State, out.Body.BlockHeight, out.Body.Confirmations = "included", &out.Body.Hash, math.MaxInt32
 	default:
-		out.Body.State, out.Body.FailureReason = "failed", ptr(string(b.Result.Kind))
+		why, err := json.Marshal(viewResult(b.Result))
+		if err != nil {
+			return nil, err
+		}
+		out.Body.State, out.Body.FailureReason = "failed", ptr(string(why))
 	}
 	return out, nil
 }

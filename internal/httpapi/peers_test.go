@@ -97,6 +97,30 @@ func TestAPeerSendsABatchOnce(t *testing.T) {
 	}
 }
 
+// Many messages with one batch at once, as from a wire that repeats: one is stored, and the others find it.
+func TestABatchThatComesAtOnceIsOne(t *testing.T) {
+	d := newPlant(t)
+	d.want(200, "PUT", "/processors/main/peers/near", peerSecret)
+	said := make(chan string, 8)
+	for n := range cap(said) {
+		go func() {
+			c := newCaller(d)
+			_, got := c.send("main/peers/near", n, envelope(7, `{"msg": {"add": {"n": 1}}}`))
+			said <- got
+		}()
+	}
+	count := map[string]int{}
+	for range cap(said) {
+		count[<-said]++
+	}
+	if count["202  1"] != 1 || count["200  1"] != cap(said)-1 {
+		t.Error(count)
+	}
+	if list := d.want(200, "GET", "/processors/main/batches", ""); list.ids() != "[1]" {
+		t.Error(list.raw)
+	}
+}
+
 // What became of a batch is asked by its hash, or by the token that brought it; of others' batches nothing is told.
 func TestAPeerAsksAfterItsBatches(t *testing.T) {
 	d := newPlant(t)
@@ -120,7 +144,7 @@ func TestAPeerAsksAfterItsBatches(t *testing.T) {
 	asks("", "2", "unknown 2")
 	asks("", "x", "unknown x")
 	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
-	asks("", "1", "failed 1 removed_by_owner")
+	asks("", "1", `failed 1 {"kind":"removed_by_owner","n":0,"reason":"","retriable":false}`)
 	c.wants("main/peers/near", 9, envelope(7, `{"msg": {"add": {"n": 1}}}`), `200  {"kind":"removed_by_owner","n":0,"reason":"","retriable":false}`)
 	for _, p := range c.client.Probes(remote.Signed(t.Context(), c.secret), base, "FAR") {
 		if p.State == "bad" || p.State == "absent" && p.Check != "status:batch" && p.Check != "max-retries" {

@@ -16,13 +16,14 @@ type outcome struct {
 	state, text string // "": it has not
 	done        []byte // of a batch that went to another installation: what that said
 	refused     bool   // nothing was done: the first time that it was sent it was rejected
+	taken       bool   // a worker has told a hash of it
 }
 
-// of the outcome o of the execution of the batch b. A row of it says why in the first of several columns that says anything.
+// of the outcome o of the transaction i, the execution of the batch b. A row of it says why in the first of several columns that says anything.
 const outcomeColumns = `coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
-	CASE WHEN b.deliver_as <> '' THEN o.result->'done' END, coalesce(o.error_class = 'rejected' AND o.attempt <= 1, false), `
+	CASE WHEN b.deliver_as <> '' THEN o.result->'done' END, coalesce(o.error_class = 'rejected' AND o.attempt <= 1, false), coalesce(b.deliver_as <> '' AND o.state <> 'DONE' AND ` + takenSQL + `, false), `
 
-func (o *outcome) fields() []any { return []any{&o.state, &o.text, &o.done, &o.refused} }
+func (o *outcome) fields() []any { return []any{&o.state, &o.text, &o.done, &o.refused, &o.taken} }
 
 // ending is what the end of its transaction means to an execution.
 type ending struct {
@@ -39,11 +40,17 @@ func (v *Batch) refused(why string) ending {
 	return ending{on: processor.Failed, text: why}
 }
 
+// resultIn reads a result that came back, false for what is none.
+func resultIn(text []byte) (r processor.Result, ok bool) {
+	err := json.Unmarshal(text, &r)
+	return r, err == nil && r.Kind != ""
+}
+
 // of is what an outcome means to the execution of a batch (S4.6). Of one that went to another installation only that
 // knows the result: where it did not say, and may have the batch, nobody knows (S4.14).
 func (o outcome) of(v *Batch) ending {
 	switch {
-	case o.state == "CANCELLED" && o.text == undelivered:
+	case o.state == "CANCELLED" && o.text == undelivered && !o.taken:
 		return ending{on: processor.Undelivered, text: o.text}
 	case v.DeliverAs == "" && o.state == "DONE":
 		return ending{on: processor.Succeeded}
@@ -52,11 +59,12 @@ func (o outcome) of(v *Batch) ending {
 	case o.state == "DONE" && (len(o.done) == 0 || string(o.done) == "null"): // included
 		return ending{on: processor.Returned, result: processor.Result{Kind: processor.Executed}}
 	case o.state == "DONE":
-		var r processor.Result
-		if err := json.Unmarshal(o.done, &r); err != nil {
-			r.Reason = err.Error()
-		}
+		r, _ := resultIn(o.done)
 		return ending{on: processor.Returned, text: r.Reason, result: r}
+	case o.state == "FAILED" && !o.refused: // of a dispatcher that retries nothing that failed: the status itself says which end
+		if r, ok := resultIn([]byte(o.text)); ok {
+			return ending{on: processor.Returned, text: r.Reason, result: r}
+		}
 	case o.refused:
 		return v.refused(o.text)
 	}

@@ -45,7 +45,7 @@ func (b *Batch) take(r Result) {
 	switch {
 	case r.Kind == Executed, r.Kind == Rejected, r.Kind == RemovedByOwner, r.Kind == UnexpectedError,
 		r.Kind == Timeout && !r.Retriable, r.Kind == Expired && r.N >= 0 && r.N <= len(b.Messages):
-	case r.Kind == PartiallyExecuted && r.N > 0 && r.N < len(b.Messages):
+	case r.Kind == PartiallyExecuted && b.Actions.Atomic == nil && r.N > 0 && r.N < len(b.Messages):
 		b.Index = r.N
 	default:
 		r = Result{Kind: UnexpectedError, Reason: fmt.Sprintf("the result %q (%d of %d) that came back is none", r.Kind, r.N, len(b.Messages))}

@@ -19,13 +19,13 @@ func (s *story) as(c *command) pg.By {
 	return by
 }
 
-// aProcessor: processor NAME [owner=] [fair=true] [within=30s]. It is ticked by hand.
+// aProcessor: processor NAME [owner=] [fair=true] [within=30s] [as=TYPE]. It is ticked by hand.
 func aProcessor(s *story, c *command, _ say) error {
 	within, err := time.ParseDuration(c.option("within", "0s"))
 	if err != nil {
 		return err
 	}
-	_, err = s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within}, 0)
+	_, err = s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within, DeliverAs: c.option("as", "")}, 0)
 	return err
 }
 
