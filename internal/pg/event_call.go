@@ -52,14 +52,22 @@ func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCa
 
 // tellEvent has an event know the transaction that calls its tool, or tells its result, by the place to which that was
 // moved: the end that it has in its old one, and which says only so, is none for the event. Also where the event does
-// not know it yet (TakeEvents, SendResults), so that it never hears of the old place. The queues are locked, the event
-// comes after them (onEvent).
+// not know it yet (TakeEvents, SendResults), so that it never hears of the old place. The one that tells a result once
+// more has no such uid, but the event, which is Dead, knows it (tellAgain), and only what it knows is redriven again. The
+// queues are locked, the event comes after them (onEvent).
 func tellEvent(b *pgx.Batch, task *Task) {
 	which := map[string]string{leader.TypeTool: "tool", leader.TypeResult: "result"}[task.Type]
-	if id, ok := leader.EventOfUID(task.UID); ok && which != "" {
+	if which == "" {
+		return
+	}
+	if id, ok := leader.EventOfUID(task.UID); ok {
 		b.Queue(fmt.Sprintf(`UPDATE postern.event SET %[1]s_queue = $4, %[1]s_seq = $5, %[1]s_day = $6, %[1]s_id = $7
 			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Active' AND %[1]s_id IN ('', $3)
 				AND $8 IN ('event:' || event_id || ':result', 'event:' || event_id || ':tool:' || (retried + 1))`, which),
 			id.String(), task.ContextID, task.MovedFrom, task.ID.Queue, task.ID.Seq, task.ID.Day.Time(), task.ID.String(), task.UID)
+	} else if id, ok := eventOf(&Transaction{Type: task.Type, UID: task.UID, RedriveOf: task.RedriveOf, Data: task.Data}); ok {
+		b.Queue(`UPDATE postern.event SET result_queue = $4, result_seq = $5, result_day = $6, result_id = $7
+			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Dead' AND result_redriven AND result_id = $3`,
+			id.String(), task.ContextID, task.MovedFrom, task.ID.Queue, task.ID.Seq, task.ID.Day.Time(), task.ID.String())
 	}
 }

@@ -127,6 +127,32 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 	}
 }
 
+// A result that is told once more can be moved to another queue, and goes out again as it is if that one fails, too.
+func TestAResultThatWasMovedIsRedrivenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node("n")
+	id := w.untold(n)
+	for _, queue := range []string{"results", "others"} {
+		next, err := w.redriveResult(w.s, w.resultOf(id), "")
+		w.must(err)
+		for _, to := range []string{queue, queue + "2"} {
+			r, err := w.s.MoveTo(w.ctx, w.by, next, to, nil)
+			w.must(err)
+			if next = *r.Moved; w.resultOf(id) != next {
+				t.Errorf("moved to %s: the result is %v, want %v", to, w.resultOf(id), next)
+			}
+		}
+		if _, err := w.s.RedriveEvent(w.ctx, w.by, id); fault.CodeOf(err) != "already_redriven" {
+			t.Errorf("beside its result: %v", err)
+		}
+		w.answered(n, refused)
+	}
+	if _, err := w.s.RedriveEvent(w.ctx, w.by, id); err != nil {
+		t.Errorf("nobody tells its result any more: %v", err)
+	}
+}
+
 // Who was told the result of an event once more is not told another one after retention has dropped the transactions
 // that told it; an event whose result was never told can be redriven then.
 func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
