@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -77,6 +78,7 @@ type confView struct {
 	rules    map[int32]*poolRules // by pool
 	poolOf   map[int32]int32      // of a sender, removed ones included
 	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
+	kinds    Kinds
 }
 
 // conf caches the configuration. Every process reads it again each second, and at once where it misses
@@ -90,6 +92,7 @@ type conf struct {
 	shared    sync.Map // ids of lanes that are known to be no exclusive ones
 	schemas   sync.Map // ids of dispatchers -> *readSchema
 	resume    int32
+	kinds     kinds
 }
 
 func newConf() *conf {
@@ -109,7 +112,7 @@ func (c *conf) put(v *confView) {
 	}
 }
 
-// Refresh reads the configuration again.
+// Refresh reads the configuration again, in one round trip.
 func (s *Store) Refresh(ctx context.Context) error {
 	v := &confView{
 		begun:    s.conf.readings.Add(1),
@@ -117,60 +120,60 @@ func (s *Store) Refresh(ctx context.Context) error {
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, stopped: map[int32]bool{},
 	}
-	tenants, err := s.contexts(ctx, s.pool, "")
-	if err != nil {
-		return err
-	}
-	for _, c := range tenants {
-		v.contexts[c.Name], v.tenants[c.ID] = c, c
-	}
-	list, err := s.dispatchers(ctx, s.pool, 0, "")
-	if err != nil {
-		return err
-	}
-	for _, d := range list {
-		if c := v.tenants[d.ContextID]; c != nil && c.Paused { // a node that works through a queue stops here
-			d.Paused = true
+	var at time.Time
+	var heard *listeners
+	b := &pgx.Batch{}
+	b.Queue(contextsSQL, "").Query(func(rows pgx.Rows) error {
+		list, err := scanContexts(rows)
+		for _, c := range list {
+			v.contexts[c.Name], v.tenants[c.ID] = c, c
 		}
-		v.byID[d.ID] = d
-		if v.byType[d.ContextID] == nil {
-			v.byType[d.ContextID] = map[string]*Dispatcher{}
+		return err
+	})
+	b.Queue(dispatchersSQL, 0, "").Query(func(rows pgx.Rows) error {
+		list, err := scanDispatchers(rows)
+		for _, d := range list {
+			if c := v.tenants[d.ContextID]; c != nil && c.Paused { // a node that works through a queue stops here
+				d.Paused = true
+			}
+			v.byID[d.ID] = d
+			if v.byType[d.ContextID] == nil {
+				v.byType[d.ContextID] = map[string]*Dispatcher{}
+			}
+			v.byType[d.ContextID][d.Type] = d
 		}
-		v.byType[d.ContextID][d.Type] = d
-	}
+		return err
+	})
+	var of, id int32
+	var name string
 	for sql, into := range map[string]map[int32]map[string]int32{
 		`SELECT context_id, name, pool_id FROM postern.pool`:                                 v.pools,
 		`SELECT context_id, account, sender_id FROM postern.sender WHERE removed_at IS NULL`: v.accounts,
 	} {
-		rows, err := s.pool.Query(ctx, sql)
-		if err != nil {
-			return known(err)
-		}
-		for rows.Next() {
-			var c, id int32
-			var name string
-			if err := rows.Scan(&c, &name, &id); err != nil {
-				return err
+		each(b, sql, []any{&of, &name, &id}, func() {
+			if into[of] == nil {
+				into[of] = map[string]int32{}
 			}
-			if into[c] == nil {
-				into[c] = map[string]int32{}
-			}
-			into[c][name] = id
-		}
-		if rows.Err() != nil {
-			return known(rows.Err())
-		}
+			into[of][name] = id
+		})
 	}
-	if err := s.poolRules(ctx, v); err != nil {
-		return err
-	}
+	v.readPools(b)
 	if s.conf.resume == 0 {
-		if err := s.pool.QueryRow(ctx, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`).Scan(&s.conf.resume); err != nil {
-			return known(err)
-		}
+		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.conf.resume}, func() {})
+	}
+	each(b, kindsSQL, []any{&v.kinds.Sources, &v.kinds.Processors, &v.kinds.Tools}, func() {})
+	s.readNow(b, &at) // before the snapshot of the list
+	b.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
+		heard, err = scanListeners(rows, at)
+		return err
+	})
+	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+		return known(err)
 	}
 	s.conf.put(v)
-	return s.refreshListeners(ctx)
+	s.conf.listeners.Store(heard)
+	s.conf.tell()
+	return nil
 }
 
 // KeepFresh reads the configuration once a second until ctx ends, so that what another process changed is

@@ -34,16 +34,22 @@ func (s *Store) ContextByID(id int32) *Context { return s.conf.view.Load().tenan
 
 // contexts reads the tenants: all of them, or the one of a name.
 func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {
-	rows, err := db.Query(ctx, `SELECT context_id, name, max_depth, require_key, declared_queues, paused, draining, version, created_at
-		FROM postern.context WHERE removed_at IS NULL AND ($1 = '' OR name = $1) ORDER BY name`, name)
+	rows, err := db.Query(ctx, contextsSQL, name)
 	if err != nil {
 		return nil, known(err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Context, error) {
+	list, err := scanContexts(rows)
+	return list, known(err)
+}
+
+const contextsSQL = `SELECT context_id, name, max_depth, require_key, declared_queues, paused, draining, version, created_at
+	FROM postern.context WHERE removed_at IS NULL AND ($1 = '' OR name = $1) ORDER BY name`
+
+func scanContexts(rows pgx.Rows) ([]*Context, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Context, error) {
 		c := &Context{}
 		return c, row.Scan(&c.ID, &c.Name, &c.MaxDepth, &c.RequireKey, &c.DeclaredQueues, &c.Paused, &c.Draining, &c.Version, &c.CreatedAt)
 	})
-	return list, known(err)
 }
 
 // Contexts lists the tenants by name as the database has them now.

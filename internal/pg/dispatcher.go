@@ -19,14 +19,20 @@ type querier interface {
 
 // dispatchers reads dispatchers: of one context unless 0, of one type unless "".
 func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
-	rows, err := db.Query(ctx, `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
-			d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at, x.secret
-		FROM postern.dispatcher d LEFT JOIN postern.dispatcher_secret x USING (dispatcher_id) WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`, contextID, typ)
+	rows, err := db.Query(ctx, dispatchersSQL, contextID, typ)
 	if err != nil {
 		return nil, known(err)
 	}
+	list, err := scanDispatchers(rows)
+	return list, known(err)
+}
+
+const dispatchersSQL = `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
+		d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason, d.version, d.created_at, x.secret
+	FROM postern.dispatcher d LEFT JOIN postern.dispatcher_secret x USING (dispatcher_id) WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`
+
+func scanDispatchers(rows pgx.Rows) (list []*Dispatcher, err error) {
 	defer rows.Close()
-	var list []*Dispatcher
 	for rows.Next() {
 		d := &Dispatcher{}
 		var typ string
@@ -42,7 +48,7 @@ func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, ty
 		d.Type, d.Secret = typ, secret
 		list = append(list, d)
 	}
-	return list, known(rows.Err())
+	return list, rows.Err()
 }
 
 // Dispatchers lists the dispatchers of a context by type, without removed ones.

@@ -104,16 +104,10 @@ func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out 
 	return append(first, second...), cmp.Or(errFirst, errSecond)
 }
 
-// planByIndex makes the plans of what reads the staging table use its indexes, however small the table was
-// when it was last analyzed.
-const planByIndex = `SET LOCAL enable_seqscan = off`
-
-// staged lists queues with staged rows, those after from first; unordered rows are of the queue "".
+// staged lists queues with staged rows, those after from first; unordered rows are of the queue "". It goes by indexes,
+// however small the table was when it was last analyzed, as all our connections do (Connect).
 func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err error) {
-	b := &pgx.Batch{}
-	b.Queue("BEGIN READ ONLY")
-	b.Queue(planByIndex)
-	b.Queue(`WITH RECURSIVE q (queue, context_id) AS (
+	rows, err := s.pool.Query(ctx, `WITH RECURSIVE q (queue, context_id) AS (
 			(SELECT o.queue, o.context_id FROM postern.outbox o WHERE (o.queue, o.context_id) > ($1, $2)
 				ORDER BY o.queue, o.context_id LIMIT 1)
 			UNION ALL
@@ -121,13 +115,13 @@ func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err 
 				WHERE (o.queue, o.context_id) > (q.queue, q.context_id) ORDER BY o.queue, o.context_id LIMIT 1) n)
 		(SELECT queue, context_id FROM q LIMIT $3)
 		UNION ALL (SELECT '', 0 WHERE EXISTS (SELECT FROM postern.outbox o WHERE o.queue IS NULL))`,
-		from.name, from.context, drainQueues-1).Query(func(rows pgx.Rows) error {
-		var n nameKey
-		_, err := pgx.ForEachRow(rows, []any{&n.name, &n.context}, func() error { names = append(names, n); return nil })
-		return err
-	})
-	b.Queue("COMMIT")
-	return names, known(s.pool.SendBatch(ctx, b).Close())
+		from.name, from.context, drainQueues-1)
+	if err != nil {
+		return nil, known(err)
+	}
+	var n nameKey
+	_, err = pgx.ForEachRow(rows, []any{&n.name, &n.context}, func() error { names = append(names, n); return nil })
+	return names, known(err)
 }
 
 // stagedRow is a staged submission and the number that orders it.
@@ -239,7 +233,6 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	}
 	locked := map[int64]*queueRow{}
 	b := &pgx.Batch{}
-	b.Queue(planByIndex)
 	lock := lockQueuesSQL
 	if skip {
 		lock = lockingQueues("SKIP LOCKED")

@@ -75,7 +75,6 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 	err = s.run(ctx, func(t *txn) error {
 		done = round{}
 		b := &pgx.Batch{}
-		b.Queue(planByIndex)
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
 		if err := t.send(ctx, b); err != nil {
 			return err

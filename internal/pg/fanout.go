@@ -57,24 +57,6 @@ func scanListeners(rows pgx.Rows, at time.Time) (*listeners, error) {
 	return l, rows.Err()
 }
 
-// refreshListeners reads the list again, as a part of Refresh.
-func (s *Store) refreshListeners(ctx context.Context) error {
-	at, err := s.Now(ctx) // before the snapshot of the list
-	if err != nil {
-		return err
-	}
-	rows, err := s.pool.Query(ctx, listenersSQL)
-	if err != nil {
-		return known(err)
-	}
-	defer rows.Close()
-	l, err := scanListeners(rows, at)
-	if err == nil {
-		s.conf.listeners.Store(l)
-	}
-	return known(err)
-}
-
 // listeners is who listens, of a reading that a SQL transaction whose events are of now may go by.
 func (s *Store) listeners(ctx context.Context, t *txn, now time.Time) (*listeners, error) {
 	l := s.conf.listeners.Load()

@@ -37,11 +37,20 @@ func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return tag.RowsAffected() == 1, err
 }
 
-// Peers counts the other nodes that are alive, and says whether the node itself is to drain.
-func (s *Store) Peers(ctx context.Context, n Node) (count int, drain bool, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE node_id <> $1), coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false)
-		FROM postern.node WHERE dead_at IS NULL`, n.ID).Scan(&count, &drain)
-	return count, drain, known(err)
+// Peers is what a node sees when it looks at all nodes.
+type Peers struct {
+	Others int  // that nobody has buried
+	Silent bool // one of them is to be buried
+	Buried bool // the node itself was
+	Drain  bool // the node itself is to drain
+}
+
+// Peers looks at all nodes.
+func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE node_id <> $1), coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false),
+			coalesce(bool_or(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())), false), count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0
+		FROM postern.node WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&p.Others, &p.Drain, &p.Silent, &p.Buried)
+	return p, known(err)
 }
 
 // Reincarnate brings a buried node back under the epoch that the bury gave it.

@@ -148,28 +148,26 @@ type poolRules struct {
 	paused   bool
 }
 
-// poolRules reads the rules of all pools, and which pool a sender is of.
-func (s *Store) poolRules(ctx context.Context, v *confView) error {
-	rows, err := s.pool.Query(ctx, `SELECT pool_id, CASE after_failure WHEN 'block' THEN block_for ELSE interval '0' END, paused FROM postern.pool`)
-	if err != nil {
-		return known(err)
-	}
+// readPools adds to a reading of the configuration the rules of all pools, and which pool a sender is of.
+func (v *confView) readPools(b *pgx.Batch) {
 	var pool, sender int32
 	var paused, draining bool
 	var r poolRules
-	if _, err = pgx.ForEachRow(rows, []any{&pool, &r.blockFor, &r.paused}, func() error { v.rules[pool] = &poolRules{r.blockFor, r.paused}; return nil }); err != nil {
-		return known(err)
-	}
-	if rows, err = s.pool.Query(ctx, `SELECT sender_id, pool_id, paused, draining FROM postern.sender`); err != nil {
-		return known(err)
-	}
-	_, err = pgx.ForEachRow(rows, []any{&sender, &pool, &paused, &draining}, func() error {
+	each(b, `SELECT pool_id, CASE after_failure WHEN 'block' THEN block_for ELSE interval '0' END, paused FROM postern.pool`,
+		[]any{&pool, &r.blockFor, &r.paused}, func() { v.rules[pool] = &poolRules{r.blockFor, r.paused} })
+	each(b, `SELECT sender_id, pool_id, paused, draining FROM postern.sender`, []any{&sender, &pool, &paused, &draining}, func() {
 		if v.poolOf[sender] = pool; paused || draining {
 			v.stopped[sender] = draining
 		}
-		return nil
 	})
-	return known(err)
+}
+
+// each queues a statement of which fn sees each row.
+func each(b *pgx.Batch, sql string, into []any, fn func()) {
+	b.Queue(sql).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, into, func() error { fn(); return nil })
+		return err
+	})
 }
 
 // rulesOf returns the rules of a sender's pool; of one that is not known yet, the defaults.

@@ -119,7 +119,10 @@ func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version in
 		s.audit(b, by, "put", "/processors/"+p.Name)
 		return t.commit(ctx, b)
 	})
-	return created, err
+	if err != nil {
+		return false, err
+	}
+	return created, s.appeared(ctx, created)
 }
 
 // PauseProcessor refuses ticks of a processor, or allows them again. All but ticks work on (S4.9), and what is

@@ -275,7 +275,10 @@ func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set To
 		s.auditChange(b, by, "put", "/tools/"+d.FQN.String(), before, with(d, set).record(d.Input.Raw(), d.Output.Raw()))
 		return t.commit(ctx, b)
 	})
-	return created, err
+	if err != nil {
+		return false, err
+	}
+	return created, s.appeared(ctx, created)
 }
 
 // RemoveTool takes a tool out of the registry: an event that names it is refused from then on (S1.7).

@@ -64,7 +64,7 @@ func (e *Engine) deliverLoop(ctx context.Context) {
 			})
 		}
 		mu.Unlock()
-		if !pause(ctx, nil, deliverRest) || !pause(ctx, e.hooks, deliverEvery) {
+		if !awaitRing(ctx, e.hooks, deliverEvery, deliverRest) {
 			return
 		}
 	}

@@ -118,7 +118,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
-	background(e.listenLoop)
+	background(func(ctx context.Context) {
+		if e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Sources }) {
+			e.listenLoop(ctx)
+		}
+	})
 	background(e.leadLoop)
 	background(e.Store.KeepFresh)
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
@@ -231,6 +235,26 @@ func (e *Engine) give(l *pg.Lease) {
 	}
 	e.mu.Unlock()
 	knock(e.bell)
+}
+
+// awaitRing waits for a signal on c, or for d, and for rest at the least, in which all signals are one; false is the end of
+// ctx.
+func awaitRing(ctx context.Context, c <-chan struct{}, d, rest time.Duration) bool {
+	began := time.Now()
+	if !pause(ctx, c, d) {
+		return false
+	}
+	if rest -= time.Since(began); rest <= 0 {
+		return true
+	}
+	if !pause(ctx, nil, rest) {
+		return false
+	}
+	select {
+	case <-c:
+	default:
+	}
+	return true
 }
 
 // pause waits for d, for a signal on c, or for the end of ctx; false is the end.

@@ -24,24 +24,37 @@ func (e *Engine) awaitTrust(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// heartbeat renews the node's leases ten times per TTL and buries other nodes that do not. Whoever
-// buried a node releases its queues at once.
+// heartbeat renews the node's leases ten times per TTL, and looks twice a second or as often for other nodes that do
+// not, to bury them. Whoever buried a node releases its queues at once.
 func (e *Engine) heartbeat(ctx context.Context) {
+	every := min(e.TTL/10, time.Second/2)
 	for {
-		e.beatOnce(ctx)
-		if n, err := e.Store.Bury(ctx); err != nil && ctx.Err() == nil {
-			e.Log.Warn("bury", "error", err)
-		} else if n > 0 {
-			e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
-			e.release(ctx)
+		if e.LeaseAge() > e.TTL/10-every/2 { // this time is nearer to when it is due than the next
+			e.beatOnce(ctx)
 		}
-		if n, drain, err := e.Store.Peers(ctx, *e.node.Load()); err == nil {
-			e.peers.Store(int64(n))
-			e.drain(drain)
+		p, err := e.Store.Peers(ctx, *e.node.Load())
+		if err == nil {
+			e.peers.Store(int64(p.Others))
+			e.drain(p.Drain)
 		}
-		if !pause(ctx, nil, min(e.TTL/10, time.Second/2)) {
+		if p.Silent {
+			e.bury(ctx)
+		}
+		if p.Buried {
+			e.beatOnce(ctx)
+		}
+		if !pause(ctx, nil, every) {
 			return
 		}
+	}
+}
+
+func (e *Engine) bury(ctx context.Context) {
+	if n, err := e.Store.Bury(ctx); err != nil && ctx.Err() == nil {
+		e.Log.Warn("bury", "error", err)
+	} else if n > 0 {
+		e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
+		e.release(ctx)
 	}
 }
 

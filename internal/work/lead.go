@@ -68,7 +68,7 @@ func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
 // leadLoop brings events on until ctx ends.
 func (e *Engine) leadLoop(ctx context.Context) {
 	failures := 0
-	for {
+	for e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Sources }) {
 		wait := leadEvery
 		if e.trusted() {
 			n, err := e.LeadOnce(ctx)
@@ -83,7 +83,7 @@ func (e *Engine) leadLoop(ctx context.Context) {
 				failures = 0
 			}
 		}
-		if !pause(ctx, nil, leadRest) || wait > 0 && !pause(ctx, e.events.bell, wait) {
+		if !awaitRing(ctx, e.events.bell, wait, leadRest) {
 			return
 		}
 	}

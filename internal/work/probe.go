@@ -21,7 +21,7 @@ func (e *Engine) probeLoop(ctx context.Context) {
 	if e.Tools == nil {
 		return
 	}
-	for {
+	for e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Tools }) {
 		next := probeEvery
 		n, err := e.ProbeOnce(ctx)
 		switch {

@@ -149,7 +149,7 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	c.Schema = riverSchema
 	c.Logger = slog.New(quiet{log.Handler(), stopping})
 	c.FetchCooldown = 5 * time.Millisecond
-	c.FetchPollInterval = time.Second
+	c.FetchPollInterval = 5 * time.Second // where no notification came; whoever a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
 	client, err := river.NewClient(riverpgxv5.New(pool), c)
