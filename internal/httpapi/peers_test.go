@@ -82,6 +82,11 @@ func TestAPeerSendsABatchOnce(t *testing.T) {
 	c.wants("main/peers/far", 4, one, "404 rejected ")
 	c.wants("none/peers/near", 4, one, "404 rejected ")
 	c.wants("other/peers/near", 4, one, "403 rejected ")
+	if _, err := d.store.Pool().Exec(t.Context(), `UPDATE postern.retained SET since = '2100-01-01'`); err != nil {
+		t.Fatal(err)
+	}
+	c.wants(at, 1, one, "200  1")
+	c.wants(at, 5, envelope(20, `{"msg": {"add": {"n": 1}}}`), "409 rejected ") // it may have been executed, and forgotten
 	c.secret = []byte("another secret, of as many bytes")
 	c.wants(at, 1, one, "401 blocked ")
 	c.wants("other/peers/near", 1, one, "401 blocked ")

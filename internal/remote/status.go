@@ -30,7 +30,7 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status", typ), below: "status/" + typ, body: append(b, '}'), timeout: askTimeout})
 	switch {
 	case notFound(p.status):
-		return outbox.Status{State: outbox.StatusUnsupported}, true
+		return outbox.Status{State: outbox.StatusUnsupported, Message: fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)}, true
 	case p.status == 0:
 		return unreachable("%s", p.message), false
 	case !ok2xx(p.status):
