@@ -127,6 +127,10 @@ func TestStoppingHandsBackAtOnceAndLetsCallsEnd(t *testing.T) {
 			ids = append(ids, h.post(fmt.Sprintf("q%d", q), "T", fmt.Sprintf("q%d-%d", q, i))...)
 		}
 	}
+	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	defer cancel()
+	_, err := h.fake.WaitCall(ctx, dispatches) // the node is at work
+	h.must(err)
 	stop()
 	var owned int
 	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FROM postern.queue WHERE node_id IS NOT NULL`).Scan(&owned))
