@@ -57,16 +57,22 @@ func priorityOf(s string) processor.Priority {
 
 func (a *API) readBatch(ctx context.Context, in newBatch) (pg.NewBatch, error) {
 	n := pg.NewBatch{Messages: messagesOf(in.Messages), Priority: priorityOf(in.Priority), Expiration: in.Expiration, Label: in.Label}
-	if in.Expiration != nil {
-		now, err := a.now(ctx)
-		if err != nil {
-			return n, err
-		}
-		if err := checkTime("/expiration_time", *in.Expiration, now); err != nil {
-			return n, err
-		}
+	if err := a.checkExpiration(ctx, "/expiration_time", in.Expiration); err != nil {
+		return n, err
 	}
 	return n, strictly("/actions_config", in.Actions, &n.Actions)
+}
+
+// checkExpiration refuses a time that cannot be kept; nil is none.
+func (a *API) checkExpiration(ctx context.Context, pointer string, at *time.Time) error {
+	if at == nil {
+		return nil
+	}
+	now, err := a.now(ctx)
+	if err != nil {
+		return err
+	}
+	return checkTime(pointer, *at, now)
 }
 
 // batchResult is how a batch ended.

@@ -163,14 +163,8 @@ func (a *API) arrived(ctx context.Context, in *signedCall) (*pg.Batch, error) {
 	if err := strictly("/txData/data", call.TxData.Data, &m.Envelope); err != nil {
 		return nil, err
 	}
-	if m.Expiration != nil {
-		now, err := a.now(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkTime("/txData/data/expiration_time", *m.Expiration, now); err != nil {
-			return nil, err
-		}
+	if err := a.checkExpiration(ctx, "/txData/data/expiration_time", m.Expiration); err != nil {
+		return nil, err
 	}
 	who := by(ctx, "")
 	who.Context = id
