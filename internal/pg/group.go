@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // group gathers what comes in while a commit is in flight into the next one: no timer, no added wait
@@ -31,15 +32,27 @@ type result[R any] struct {
 	err   error
 }
 
-// do hands item to the next flight and waits for its answer. When ctx ends first the item goes out all
-// the same, and only the waiting ends.
+// flightTime bounds a flight where no statement's timeout does: on a connection that answers nothing any more.
+const flightTime = time.Minute
+
+// do brings item into a commit and waits for its answer. Whoever finds nothing in flight flies at once, alone and on
+// its own goroutine, which saves the switches to another one and back; what gathers meanwhile is not its business.
+// When ctx ends first, the item goes out all the same: whoever waits stops waiting, whoever flies stays for the answer,
+// which nobody may be there for any more.
 func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
-	w := waiter[T, R]{item, make(chan result[R], 1)}
+	aside := context.WithoutCancel(ctx)
 	g.mu.Lock()
+	if g.flying == 0 { // then nothing waits
+		g.flying = 1
+		g.mu.Unlock()
+		defer g.pass(aside)
+		return g.alone(aside, item)
+	}
+	w := waiter[T, R]{item, make(chan result[R], 1)}
 	g.waiting = append(g.waiting, w)
-	if g.flying == 0 || g.flying < g.flights && len(g.waiting) >= worthAFlight {
+	if g.flying < g.flights && len(g.waiting) >= worthAFlight {
 		g.flying++
-		go g.fly(context.WithoutCancel(ctx))
+		go g.fly(aside)
 	}
 	g.mu.Unlock()
 	select {
@@ -51,33 +64,66 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	}
 }
 
+func (g *group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
+	ctx, cancel := context.WithTimeout(ctx, flightTime)
+	defer cancel()
+	values, err := g.run(ctx, []T{item})
+	if err == nil {
+		value = values[0]
+	}
+	return value, err
+}
+
+// pass hands the place of a caller, whose flight has ended or panicked, to a goroutine that goes on for those who
+// gathered meanwhile, if there are any.
+func (g *group[T, R]) pass(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) > 0 {
+		go g.fly(ctx)
+	} else {
+		g.flying--
+	}
+}
+
 // fly runs flights until nothing waits.
 func (g *group[T, R]) fly(ctx context.Context) {
-	for {
-		g.mu.Lock()
-		if len(g.waiting) == 0 || g.flying > 1 && len(g.waiting) < worthAFlight {
-			g.flying--
-			g.mu.Unlock()
-			return
+	for batch := g.board(); batch != nil; batch = g.board() {
+		g.land(ctx, batch)
+	}
+}
+
+// board takes the next batch of those who wait or, if there is none worth a commit, ends the flight and returns nil.
+func (g *group[T, R]) board() []waiter[T, R] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 || g.flying > 1 && len(g.waiting) < worthAFlight {
+		g.flying--
+		return nil
+	}
+	n := min(len(g.waiting), g.limit)
+	batch := g.waiting[:n:n]
+	g.waiting = g.waiting[n:]
+	if len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	return batch
+}
+
+// land runs one flight and gives each its answer.
+func (g *group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
+	ctx, cancel := context.WithTimeout(ctx, flightTime)
+	defer cancel()
+	items := make([]T, len(batch))
+	for i, w := range batch {
+		items[i] = w.item
+	}
+	values, err := g.run(ctx, items)
+	for i, w := range batch {
+		r := result[R]{err: err}
+		if err == nil {
+			r.value = values[i]
 		}
-		n := min(len(g.waiting), g.limit)
-		batch := g.waiting[:n:n]
-		g.waiting = g.waiting[n:]
-		if len(g.waiting) == 0 {
-			g.waiting = nil
-		}
-		g.mu.Unlock()
-		items := make([]T, n)
-		for i, w := range batch {
-			items[i] = w.item
-		}
-		values, err := g.run(ctx, items)
-		for i, w := range batch {
-			r := result[R]{err: err}
-			if err == nil {
-				r.value = values[i]
-			}
-			w.done <- r
-		}
+		w.done <- r
 	}
 }

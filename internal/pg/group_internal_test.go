@@ -1,0 +1,159 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// doubling is a group whose flights wait for leave, if it is there, and tell of their batches before.
+func doubling(batches chan []int, leave chan error) *group[int, int] {
+	return &group[int, int]{limit: 256, flights: 2, run: func(ctx context.Context, items []int) ([]int, error) {
+		if batches != nil {
+			batches <- slices.Clone(items)
+		}
+		if leave != nil {
+			if err := <-leave; err != nil {
+				return nil, err
+			}
+		}
+		out := make([]int, len(items))
+		for i, n := range items {
+			out[i] = 2 * n
+		}
+		return out, ctx.Err()
+	}}
+}
+
+func (g *group[T, R]) waits(n int) {
+	for {
+		g.mu.Lock()
+		got := len(g.waiting)
+		g.mu.Unlock()
+		if got == n {
+			return
+		}
+	}
+}
+
+// Whoever flies when its context ends gets the answer of its commit; whoever waits leaves, and its item goes out.
+func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
+	batches, leave := make(chan []int), make(chan error)
+	g := doubling(batches, leave)
+	call := func(item int) (func(), chan result[int]) {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := make(chan result[int], 1)
+		go func() {
+			v, err := g.do(ctx, item)
+			out <- result[int]{v, err}
+		}()
+		return cancel, out
+	}
+	left, flew := call(1)
+	if got := <-batches; !slices.Equal(got, []int{1}) {
+		t.Fatal(got)
+	}
+	gone, waited := call(2)
+	g.waits(1)
+	_, stays := call(3)
+	g.waits(2)
+	left()
+	gone()
+	if got := <-waited; !errors.Is(got.err, context.Canceled) {
+		t.Error("who waits has left with", got)
+	}
+	select {
+	case got := <-flew:
+		t.Error("who flies has left with", got)
+	default:
+	}
+	leave <- nil
+	if got := <-flew; got != (result[int]{2, nil}) { // before the next flight has ended
+		t.Error(got)
+	}
+	if got := <-batches; !slices.Equal(got, []int{2, 3}) {
+		t.Error("the next flight has", got)
+	}
+	leave <- nil
+	if got := <-stays; got != (result[int]{6, nil}) {
+		t.Error(got)
+	}
+}
+
+// A flight that fails or panics gives its place to those who wait.
+func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
+	for _, bad := range []any{errors.New("broken"), "a panic"} {
+		t.Run(fmt.Sprint(bad), func(t *testing.T) {
+			batches, leave := make(chan []int), make(chan error)
+			g := doubling(batches, leave)
+			first, run := true, g.run
+			g.run = func(ctx context.Context, items []int) ([]int, error) {
+				out, err := run(ctx, items)
+				if first {
+					if first = false; bad == "a panic" {
+						panic(bad)
+					}
+				}
+				return out, err
+			}
+			ended := make(chan any)
+			go func() {
+				defer func() { ended <- recover() }()
+				if _, err := g.do(t.Context(), 1); err != nil {
+					panic(err)
+				}
+			}()
+			<-batches
+			second := make(chan result[int])
+			go func() {
+				v, err := g.do(t.Context(), 2)
+				second <- result[int]{v, err}
+			}()
+			g.waits(1)
+			err, _ := bad.(error)
+			leave <- err
+			if got := <-ended; got != bad {
+				t.Error(got)
+			}
+			<-batches
+			leave <- nil
+			if got := <-second; got != (result[int]{4, nil}) {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// However many call at once, each gets its own answer, no flight is larger than the limit, and none is left over.
+func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
+	g := doubling(nil, nil)
+	g.limit = 70
+	run := g.run
+	g.run = func(ctx context.Context, items []int) ([]int, error) {
+		if len(items) > g.limit {
+			t.Error(len(items), "in one flight")
+		}
+		return run(ctx, items)
+	}
+	var all sync.WaitGroup
+	for caller := range 300 {
+		all.Go(func() {
+			for i := range 50 {
+				n := caller*50 + i
+				if got, err := g.do(t.Context(), n); err != nil || got != 2*n {
+					t.Error(n, got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	g.waits(0)
+	for flying := 1; flying > 0; { // a flight that found nothing left may be on its way out
+		g.mu.Lock()
+		flying = g.flying
+		g.mu.Unlock()
+	}
+}
