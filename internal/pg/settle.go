@@ -128,8 +128,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 
 func newSettlement(s *Store, answers []*Answer) *settlement {
 	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-		queues: map[int64]*queueRow{}, read: bodies{}, next: map[place]*Task{}, passed: map[place]int32{},
-		marked: map[place]bool{}, suspended: map[place]bool{}, watched: map[place]bool{}, ended: map[place]bool{}}
+		queues: make(map[int64]*queueRow, len(answers)), next: make(map[place]*Task, len(answers))}
 }
 
 type settlement struct {
@@ -155,6 +154,8 @@ type place struct{ queue, seq int64 }
 func placeOf(id outbox.ID) place { return place{id.Queue, id.Seq} }
 
 func (st *settlement) load(ctx context.Context, t *txn) error {
+	st.read, st.passed, st.ended = bodies{}, map[place]int32{}, map[place]bool{} // by memory there are none of these
+	st.marked, st.suspended, st.watched = map[place]bool{}, map[place]bool{}, map[place]bool{}
 	var ids, on, onSeqs []int64
 	var onDays []time.Time
 	var behind []stretch
