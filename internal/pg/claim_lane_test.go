@@ -103,11 +103,8 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	w.must(w.s.Refresh(w.ctx))
 	var id int64
 	w.scan(`SELECT queue_id FROM postern.queue_name WHERE name = 'q'`, &id)
-	if plan := w.plan(true, pg.LockSQL, []int64{id}); !strings.Contains(plan, "Index Scan Backward using one_row_per_queue on queue") {
-		t.Errorf("%s", plan)
-	}
-	blocks := func(sql string) (n int) {
-		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, []int64{id})
+	blocks := func(sql string, arg any) (n int) {
+		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, arg)
 		w.must(err)
 		defer rows.Close()
 		for rows.Next() {
@@ -120,8 +117,14 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		}
 		return n
 	}
-	if all, newest := blocks(`SELECT FROM postern.queue q WHERE q.queue_id = ANY ($1) FOR UPDATE`), blocks(pg.LockSQL); newest > all/2 {
-		t.Errorf("%d blocks to lock the newest version, %d to read them all", newest, all)
+	all := blocks(`SELECT FROM postern.queue q WHERE q.queue_id = ANY ($1) FOR UPDATE`, []int64{id})
+	for sql, arg := range map[string]any{pg.LockSQL: []int64{id}, pg.LockOneSQL: id} {
+		if plan := w.plan(true, sql, arg); !strings.Contains(plan, "Index Scan Backward using one_row_per_queue on queue") {
+			t.Errorf("%s", plan)
+		}
+		if newest := blocks(sql, arg); newest > all/2 {
+			t.Errorf("%d blocks to lock the newest version, %d to read them all: %s", newest, all, sql)
+		}
 	}
 
 	n := w.node("n")
@@ -135,7 +138,7 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 			}
 		}
 		o := w.other()
-		warm(w, o.s)
+		warm(w, o.s, "q")
 		post := func(s *pg.Store) {
 			if out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", fmt.Sprint("b", round))}, false); err != nil || out[0].Err != nil {
 				t.Error(out, err)

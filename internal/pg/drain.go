@@ -233,13 +233,13 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	}
 	locked := map[int64]*queueRow{}
 	b := &pgx.Batch{}
-	lock := lockQueuesSQL
+	lock := lockWaiting
 	if skip {
-		lock = lockingQueues("SKIP LOCKED")
+		lock = lockSkipping
 	} else {
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
 	}
-	b.Queue("SELECT "+queueSelect+lock, ids).Query(func(r pgx.Rows) error { return scanQueues(r, locked) })
+	lockQueues(b, lock, ids, locked)
 	if unordered {
 		b.Queue(stagedSelect+`WHERE o.queue IS NULL ORDER BY o.context_id, o.stage_id LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
 	}

@@ -169,11 +169,7 @@ func (e *effects) count() {
 
 func (e *effects) write(b *pgx.Batch) {
 	if len(e.inserted) > 0 {
-		contexts, named := make([]int32, len(e.inserted)), make([]bool, len(e.inserted))
-		for i, q := range e.inserted {
-			contexts[i], named[i] = q.Context, q.Named
-		}
-		b.Queue(queueInsert, append(queueArgs(e.inserted, 1<<len(stored)-1), contexts, named)...)
+		insertQueues(b, e.inserted)
 	}
 	e.saved = once(e.saved)
 	if len(e.saved) > 0 {

@@ -55,8 +55,8 @@ const PlaceSQL = placeSQL
 // Distrust makes the next settlements read the rows.
 func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }
 
-// LockSQL is the statement that locks queues; FromFronts lets claims read ready from where they found it, for an hour or no more.
-var LockSQL = "SELECT q.queue_id" + lockQueuesSQL
+// LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they found it, for an hour or no more.
+var LockSQL, LockOneSQL = lockingQueues("q.queue_id", "").many, lockingQueues("q.queue_id", "").one
 
 func (s *Store) FromFronts(on bool) {
 	s.fronts.mu.Lock()

@@ -116,20 +116,23 @@ var (
 
 // insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
 // are, and where all columns that are likely to be the same in all rows are, each of them is one value: an
-// array costs as much to take apart as the column does to store. jsonb travels as text, since an array of
-// text needs no escaping of our own.
+// array costs as much to take apart as the column does to store. Of one row each column is a value. jsonb travels
+// as text, since an array of text needs no escaping of our own.
 type insertion struct {
 	table, suffix string
 	names, types  []string
 	likely        uint64   // columns that are likely to be the same in all rows, as bits
-	texts         sync.Map // the columns that are there, as bits, and allSame -> SQL
+	texts         sync.Map // the columns that are there, as bits, and allSame or oneRow -> SQL
 }
 
-// allSame is the bit that says that likely columns are values.
-const allSame = 1 << 63
+// allSame is the bit that says that likely columns are values, oneRow that all are.
+const (
+	allSame = 1 << 63
+	oneRow  = 1 << 62
+)
 
 // insertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
-// in all rows; suffix comes behind its SELECT.
+// in all rows; suffix comes behind its rows.
 func insertMany(table, suffix string, cols ...string) *insertion {
 	in := &insertion{table: table, suffix: suffix}
 	for i, c := range cols {
@@ -145,11 +148,14 @@ func insertMany(table, suffix string, cols ...string) *insertion {
 // queue adds the INSERT of rows to b.
 func (in *insertion) queue(b *pgx.Batch, rows columns) {
 	there := uint64(allSame)
+	if len(rows.cols[0]) == 1 {
+		there = oneRow
+	}
 	for i, col := range rows.cols {
 		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
 			there |= 1 << i
 		}
-		if in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+		if there&oneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
 			there &^= allSame
 		}
 	}
@@ -172,7 +178,7 @@ func (in *insertion) queue(b *pgx.Batch, rows columns) {
 
 // value says whether a column is one value for all rows.
 func (in *insertion) value(there uint64, i int) bool {
-	return there&allSame != 0 && in.likely&(1<<i) != 0
+	return there&oneRow != 0 || there&allSame != 0 && in.likely&(1<<i) != 0
 }
 
 func (in *insertion) text(there uint64) string {
@@ -184,19 +190,22 @@ func (in *insertion) text(there uint64) string {
 		}
 		n++
 		names = append(names, name)
-		typ, read := in.types[i], "n."+name
+		typ, cast := in.types[i], ""
+		if typ == "jsonb" || typ == "uuid" {
+			typ, cast = "text", "::"+typ
+		}
 		if in.value(there, i) {
-			reads = append(reads, fmt.Sprintf("$%d::%s", n, typ))
+			reads = append(reads, fmt.Sprintf("$%d::%s%s", n, typ, cast))
 			continue
 		}
-		if typ == "jsonb" || typ == "uuid" {
-			read, typ = read+"::"+typ, "text"
-		}
-		arrays, reads = append(arrays, name), append(reads, read)
+		arrays, reads = append(arrays, name), append(reads, "n."+name+cast)
 		args = append(args, fmt.Sprintf("unnest($%d::%s[])", n, typ))
 	}
-	return fmt.Sprintf("INSERT INTO postern.%s (%s) SELECT %s FROM ROWS FROM (%s) n(%s) %s",
-		in.table, strings.Join(names, ", "), strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "), in.suffix)
+	rows := fmt.Sprintf("VALUES (%s)", strings.Join(reads, ", "))
+	if there&oneRow == 0 {
+		rows = fmt.Sprintf("SELECT %s FROM ROWS FROM (%s) n(%s)", strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "))
+	}
+	return fmt.Sprintf("INSERT INTO postern.%s (%s) %s %s", in.table, strings.Join(names, ", "), rows, in.suffix)
 }
 
 // columns turns rows into one array per column.
@@ -208,8 +217,9 @@ type columns struct {
 func (c *columns) add(values ...any) {
 	if c.cols == nil {
 		c.cols = make([][]any, len(values))
+		all := make([]any, len(values)*c.n)
 		for i := range c.cols {
-			c.cols[i] = make([]any, 0, c.n)
+			c.cols[i] = all[i*c.n : i*c.n : (i+1)*c.n]
 		}
 	}
 	for i, v := range values {

@@ -147,6 +147,14 @@ type keyRow struct {
 	hash []byte
 }
 
+// knownSQL reads what the keys name already.
+var knownSQL = forRows(func(one bool) string {
+	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
+		FROM ` + given(one, 1, "context_id int", "key text") + `
+		JOIN postern.idempotency i USING (context_id, key)
+		LEFT JOIN postern.task t USING (queue_id, seq, day)`
+})
+
 // load locks the queues, then reads what is known of the keys, then the time.
 func (in *ingest) load(ctx context.Context, t *txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
@@ -177,10 +185,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 		in.deps.look(b)
 	}
 	if len(uids) > 0 {
-		b.Queue(`SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
-			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, key)
-			JOIN postern.idempotency i USING (context_id, key)
-			LEFT JOIN postern.task t USING (queue_id, seq, day)`, contexts, uids).Query(func(rows pgx.Rows) error {
+		b.Queue(knownSQL.of(len(uids)), argument(contexts), argument(uids)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var k taskKey
 				var v keyRow

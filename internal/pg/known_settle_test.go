@@ -10,34 +10,53 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// TestNoWakeUpIsLost lets a post and the settle that finds the queue empty meet, in both orders.
+// TestNoWakeUpIsLost lets a post and the settle that finds the queue empty meet, in both orders, for one queue and for two.
 func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
+	both := []string{"q", "r"}
 	for _, first := range []string{"post", "settle"} {
-		for _, end := range []error{nil, errors.New("rolled back")} {
-			t.Run(fmt.Sprintf("%s first, ended by %v", first, end), func(t *testing.T) {
+		for i, end := range []error{nil, errors.New("rolled back"), nil, errors.New("rolled back")} {
+			queues := both[:1+i/2]
+			t.Run(fmt.Sprintf("%s first, ended by %v, in %d", first, end, len(queues)), func(t *testing.T) {
 				w := newWorld(t)
 				w.dispatcher("T", nil)
-				w.post("q", "T", "a")
+				for _, q := range queues {
+					w.post(q, "T", q+"a")
+				}
 				n := w.node("n")
-				l := w.claim(n, everything())[0]
+				leases := w.claim(n, everything())
 				o := w.other()
-				var next *pg.Lease
+				var next []*pg.Lease
 				post := func(s *pg.Store) {
-					if out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", "b")}, false); err == nil && out[0].Err != nil {
-						t.Error(out[0].Err)
+					var subs []*pg.Submission
+					for _, q := range queues {
+						subs = append(subs, w.sub(q, "T", q+"b"))
+					}
+					out, err := s.Ingest(w.ctx, subs, false)
+					for i := range out {
+						if err == nil && out[i].Err != nil {
+							t.Error(out[i].Err)
+						}
 					}
 				}
 				settle := func(s *pg.Store) {
-					if out, err := s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())}); err == nil {
-						next = out[0].Next
+					var answers []*pg.Answer
+					for _, l := range leases {
+						answers = append(answers, w.answer(l, done()))
+					}
+					next = nil
+					out, err := s.Settle(w.ctx, answers)
+					for i := range out {
+						if err == nil && out[i].Next != nil {
+							next = append(next, out[i].Next)
+						}
 					}
 				}
 				a, b := post, settle
 				if first == "settle" {
 					a, b = settle, post
 				}
-				warm(w, o.s)
+				warm(w, o.s, queues...)
 				held, finish := hold(w.s, 1)
 				doneA, doneB := make(chan bool), make(chan bool)
 				go func() { a(w.s); close(doneA) }()
@@ -50,10 +69,10 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				holdsTrue(t, w.ctx, w.s.Pool())
 				// whatever became of the first, nothing that is stored stays undone
 				if end != nil && first == "settle" {
-					next = w.settle(w.answer(l, done()))[0].Next
+					settle(w.s)
 				}
-				for l := next; l != nil; {
-					l = w.settle(w.answer(l, done()))[0].Next
+				for leases = next; len(leases) > 0; leases = next {
+					settle(w.s)
 				}
 				w.work(n)
 				var waiting int
@@ -65,10 +84,12 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// warm lets a store learn the id of queue q without a post.
-func warm(w *world, s *pg.Store) {
-	_, err := s.PauseQueue(w.ctx, w.by, "q", false)
-	w.must(err)
+// warm lets a store learn the ids of queues without a post.
+func warm(w *world, s *pg.Store, queues ...string) {
+	for _, q := range queues {
+		_, err := s.PauseQueue(w.ctx, w.by, q, false)
+		w.must(err)
+	}
 }
 
 func TestTheBodyOfAHeadThatIsNewerThanTheSnapshotIsFound(t *testing.T) {

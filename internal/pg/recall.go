@@ -16,12 +16,16 @@ import (
 // for is no exception: PostgreSQL compares the row again as it is then.
 //
 // A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
-var guardSQL = `SELECT 1 / (count(*) = $1)::int FROM (
-	SELECT * FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::int[]),
-		unnest($7::smallint[]), unnest($8::int[])) n(queue_id, fence, cur_seq, tail_seq, lane, prio, sender_id) ORDER BY queue_id) n` + newestQueue(`
+var guardSQL = forRows(func(one bool) string {
+	rows := given(one, 2, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int")
+	if !one {
+		rows = "(SELECT * FROM " + rows + " ORDER BY queue_id) n"
+	}
+	return `SELECT 1 / (count(*) = $1)::int FROM (SELECT q.queue_id FROM ` + newestQueue(one, rows, `
 		AND q.fence = n.fence AND q.cur_seq = n.cur_seq AND (n.tail_seq IS NULL OR q.tail_seq = n.tail_seq) AND q.lane = n.lane AND q.prio = n.prio
 		AND q.sender_id IS NOT DISTINCT FROM n.sender_id AND q.phase = 'DISPATCHING' AND q.attempt = 1 AND q.retries = 0 AND q.marks = 0
-		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL`, "")
+		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL`, "") + `) q`
+})
 
 // guardFailed is the state of a statement that divides by zero.
 const guardFailed = "22012"
@@ -80,5 +84,5 @@ func (st *settlement) recall(b *pgx.Batch) {
 	if now := st.s.now(); now != nil {
 		st.e.now = *now
 	}
-	b.Queue(guardSQL, n, ids, fences, curs, tails, lanes, prios, senders)
+	b.Queue(guardSQL.of(n), n, argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders))
 }

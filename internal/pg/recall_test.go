@@ -1,6 +1,8 @@
 package pg_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -42,34 +44,43 @@ func TestAnEndByMemoryHoldsOnlyWhileNothingHasChanged(t *testing.T) {
 				w.claim(w.node("m"), everything())
 			}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.dispatcher("T", nil)
-			w.post("q", "T", c.posted...)
-			n := w.node("n")
-			l := w.claim(n, everything())[0]
-			if c.change != nil {
-				c.change(w, n)
-			}
-			a := w.answer(l, done())
-			if !w.s.Recallable(a) {
-				t.Fatal("it is not tried by memory")
-			}
-			out := w.settle(a)[0]
-			if missed := w.s.Forgetful(); missed != c.missed || out.Fenced != c.fenced || out.Err != nil {
-				t.Errorf("missed %v, %+v", missed, out)
-			}
-			next := ""
-			if out.Next != nil {
-				next = out.Next.Task.UID
-			}
-			var phase outbox.Phase
-			w.scan(`SELECT phase FROM postern.queue JOIN postern.queue_name USING (queue_id) WHERE name = 'q'`, &phase)
-			if x := w.byUID("a"); next != c.next || x.State != c.settled || phase != c.phase {
-				t.Errorf("a is %s, q %s, next %q", x.State, phase, next)
-			}
-			holdsTrue(t, w.ctx, w.s.Pool())
-		})
+		for _, beside := range []bool{false, true} { // another queue ends in the same commit
+			t.Run(fmt.Sprintf("%s, another beside: %v", c.name, beside), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.dispatcher("T", nil)
+				w.post("q", "T", c.posted...)
+				if beside {
+					w.post("beside", "T", "z")
+				}
+				n := w.node("n")
+				leases := w.claim(n, everything())
+				if c.change != nil {
+					c.change(w, n)
+				}
+				var answers []*pg.Answer
+				for _, l := range leases {
+					answers = append(answers, w.answer(l, done()))
+					if !w.s.Recallable(answers[len(answers)-1]) {
+						t.Fatal("it is not tried by memory")
+					}
+				}
+				at := slices.IndexFunc(leases, func(l *pg.Lease) bool { return l.Queue == "q" })
+				out := w.settle(answers...)[at]
+				if missed := w.s.Forgetful(); missed != c.missed || out.Fenced != c.fenced || out.Err != nil {
+					t.Errorf("missed %v, %+v", missed, out)
+				}
+				next := ""
+				if out.Next != nil {
+					next = out.Next.Task.UID
+				}
+				var phase outbox.Phase
+				w.scan(`SELECT phase FROM postern.queue JOIN postern.queue_name USING (queue_id) WHERE name = 'q'`, &phase)
+				if x := w.byUID("a"); next != c.next || x.State != c.settled || phase != c.phase {
+					t.Errorf("a is %s, q %s, next %q", x.State, phase, next)
+				}
+				holdsTrue(t, w.ctx, w.s.Pool())
+			})
+		}
 	}
 }

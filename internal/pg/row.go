@@ -123,14 +123,28 @@ func (q *queueRow) dests(more ...any) []any {
 // stored are the columns that can be written; the first is the key.
 var stored = slices.DeleteFunc(slices.Clone(queueColumns), func(c queueColumn) bool { return c.value == nil })
 
-var queueInsert = func() string {
-	args, names := unnested(1<<len(stored) - 1)
-	n := len(args)
-	return fmt.Sprintf("INSERT INTO postern.queue (%s, context_id, named) SELECT n.%s, c.context_id, c.named FROM ROWS FROM (%s) n(%s) JOIN ROWS FROM (unnest($1::bigint[]), unnest($%d::int[]), unnest($%d::boolean[])) c(queue_id, context_id, named) USING (queue_id)",
-		strings.Join(names, ", "), strings.Join(names, ", n."), strings.Join(args, ", "), strings.Join(names, ", "), n+1, n+2)
+// queueInsert stores new rows: all that can be written, and what never changes.
+var queueInsert = func() *insertion {
+	var cols []string
+	for _, c := range stored {
+		cols = append(cols, c.name+" "+c.typ)
+	}
+	return insertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
 }()
 
-// updates are the texts of queueUpdate by the columns that they write, as bits, and allSame.
+func insertQueues(b *pgx.Batch, rows []*queueRow) {
+	c := columns{n: len(rows)}
+	for _, q := range rows {
+		values := make([]any, 0, len(queueColumns))
+		for _, col := range stored {
+			values = append(values, col.value(q))
+		}
+		c.add(append(values, q.Context, q.Named)...)
+	}
+	queueInsert.queue(b, c)
+}
+
+// updates are the texts of queueUpdate by the columns that they write, as bits, and allSame or oneRow.
 var updates sync.Map
 
 // likelySame are the columns of a queue that a batch is likely to set to one value, as bits.
@@ -159,6 +173,9 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	if changed > 1 {
 		args := queueArgs(rows, changed)
 		values := changed & likelySame
+		if len(rows) == 1 {
+			values = changed
+		}
 		n := 0
 		for i := range stored {
 			if changed&(1<<i) == 0 {
@@ -180,7 +197,9 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 			n++
 		}
 		key := changed
-		if values != 0 {
+		if len(rows) == 1 {
+			key |= oneRow
+		} else if values != 0 {
 			key |= allSame
 		}
 		text, ok := updates.Load(key)
@@ -196,7 +215,7 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	}
 }
 
-// updateText writes the columns of changed, of which values have one value for all rows.
+// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key.
 func updateText(changed, values uint64) string {
 	var sets, args, names []string
 	n := 0
@@ -206,7 +225,9 @@ func updateText(changed, values uint64) string {
 		}
 		n++
 		if values&(1<<i) != 0 {
-			sets = append(sets, fmt.Sprintf("%s = $%d::%s", c.name, n, c.typ))
+			if i > 0 {
+				sets = append(sets, fmt.Sprintf("%s = $%d::%s", c.name, n, c.typ))
+			}
 			continue
 		}
 		args, names = append(args, fmt.Sprintf("unnest($%d::%s[])", n, c.typ)), append(names, c.name)
@@ -214,18 +235,11 @@ func updateText(changed, values uint64) string {
 			sets = append(sets, c.name+" = n."+c.name)
 		}
 	}
+	if len(args) == 0 {
+		return fmt.Sprintf("UPDATE postern.queue q SET %s WHERE q.queue_id = $1::bigint", strings.Join(sets, ", "))
+	}
 	return fmt.Sprintf("UPDATE postern.queue q SET %s FROM ROWS FROM (%s) n(%s) WHERE q.queue_id = n.queue_id",
 		strings.Join(sets, ", "), strings.Join(args, ", "), strings.Join(names, ", "))
-}
-
-func unnested(which uint64) (args, names []string) {
-	for i, c := range stored {
-		if which&(1<<i) != 0 {
-			args = append(args, fmt.Sprintf("unnest($%d::%s[])", len(args)+1, c.typ))
-			names = append(names, c.name)
-		}
-	}
-	return args, names
 }
 
 // queueArgs turns columns of rows into arrays.
@@ -244,30 +258,47 @@ func queueArgs(rows []*queueRow, which uint64) []any {
 	return args
 }
 
-// lockQueues locks the queues of ids in the order of their ids and returns those that exist. It waits
-// for whoever holds one.
-var lockQueuesSQL = lockingQueues("")
+// Queues are locked in the order of their ids; what is locked by somebody else is waited for, or left out.
+var (
+	lockWaiting  = lockingQueues(queueSelect, "")
+	lockSkipping = lockingQueues(queueSelect, "SKIP LOCKED")
+)
 
-// lockingQueues is lockQueuesSQL with what to do about rows that are locked: nothing, which waits, or SKIP LOCKED.
-func lockingQueues(skip string) string {
-	return " FROM (SELECT DISTINCT id AS queue_id FROM unnest($1::bigint[]) id ORDER BY id) n" + newestQueue("", skip)
+func lockingQueues(list, skip string) rowwise {
+	return forRows(func(one bool) string {
+		rows := given(one, 1, "queue_id bigint")
+		if !one {
+			rows = "(SELECT DISTINCT queue_id FROM " + rows + " ORDER BY queue_id) n"
+		}
+		return "SELECT " + list + " FROM " + newestQueue(one, rows, "", skip)
+	})
 }
 
-// newestQueue locks the row q of the queue n.queue_id, one row of n after the other. While some session holds an old
+// newestQueue locks the row q of the queue n.queue_id, one of rows after the other. While some session holds an old
 // snapshot, the key leads to every version of the row that does not share a page with the one before, each with a
 // look at its page; PostgreSQL keeps them in the order of their pages, and new versions go to new pages. So the key
 // is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on
 // the order: it only says how soon it is found. Two comparisons stand for one, since of one that is equal PostgreSQL knows
 // that there is nothing to order.
-func newestQueue(and, skip string) string {
-	return ` CROSS JOIN LATERAL (SELECT * FROM postern.queue q WHERE q.queue_id <= n.queue_id AND q.queue_id >= n.queue_id` + and + `
-		ORDER BY q.queue_id DESC LIMIT 1 FOR UPDATE ` + skip + `) q`
+func newestQueue(one bool, rows, and, skip string) string {
+	newest := `postern.queue q WHERE q.queue_id <= n.queue_id AND q.queue_id >= n.queue_id` + and + `
+		ORDER BY q.queue_id DESC LIMIT 1 FOR UPDATE OF q ` + skip
+	if one {
+		return rows + ` CROSS JOIN ` + newest
+	}
+	return rows + ` CROSS JOIN LATERAL (SELECT * FROM ` + newest + `) q`
 }
 
+// lockQueues locks the queues of ids and returns those that exist. It waits for whoever holds one.
 func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
-	b.Queue("SELECT "+queueSelect+lockQueuesSQL, ids).Query(func(rows pgx.Rows) error {
-		return scanQueues(rows, into)
-	})
+	lockQueues(b, lockWaiting, ids, into)
+}
+
+func lockQueues(b *pgx.Batch, how rowwise, ids []int64, into map[int64]*queueRow) {
+	if len(ids) == 0 {
+		return
+	}
+	b.Queue(how.of(len(ids)), argument(ids)).Query(func(rows pgx.Rows) error { return scanQueues(rows, into) })
 }
 
 func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {

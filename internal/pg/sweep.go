@@ -50,7 +50,7 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 		}
 		rows := map[int64]*queueRow{}
 		b = &pgx.Batch{}
-		b.Queue("SELECT "+queueSelect+lockingQueues("SKIP LOCKED"), ids).Query(func(r pgx.Rows) error { return scanQueues(r, rows) })
+		lockQueues(b, lockSkipping, ids, rows)
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}

@@ -73,11 +73,12 @@ type stretch struct {
 // its own behind the lock: the locking statement's snapshot is older than its lock and may miss the newest
 // row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of
 // the day are the same for all, so that partitions are left out before the statement begins.
-const nextTasksSQL = `SELECT ` + taskSelect + `
-	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[])) n(queue_id, seq, last)
+var nextTasksSQL = forRows(func(one bool) string {
+	return `SELECT ` + taskSelect + ` FROM ` + given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
 	CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last
 		AND t.day BETWEEN $4::date AND $5::date OFFSET 0) t -- the offset keeps it a look for each: of an empty table all days were read
 	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
+})
 
 func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
 	if len(list) == 0 {
@@ -87,7 +88,7 @@ func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
 	for i, n := range list {
 		queues[i], seqs[i], lasts[i], from = n.queue, n.seq, n.last, min(from, n.from)
 	}
-	b.Queue(nextTasksSQL, queues, seqs, lasts, from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
+	b.Queue(nextTasksSQL.of(len(list)), argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanTask(rows)
 			if err != nil {
