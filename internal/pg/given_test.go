@@ -14,7 +14,7 @@ import (
 
 // rowTexts are what posts and ends lock, read and write, by what the statements begin with.
 var rowTexts = []string{"INSERT INTO postern.attempt ", "INSERT INTO postern.idempotency ", "INSERT INTO postern.outcome ", "INSERT INTO postern.queue (queue_id, head_seq",
-	"INSERT INTO postern.task ", "SELECT 1 / (count(*)", "SELECT i.context_id, i.key", "SELECT q.queue_id, q.context_id", "SELECT t.queue_id, t.seq", "UPDATE postern.queue "}
+	"INSERT INTO postern.task ", "SELECT 1 / (", "SELECT i.context_id, i.key", "SELECT q.queue_id, q.context_id", "SELECT t.queue_id, t.seq", "UPDATE postern.queue "}
 
 // texts says which of rowTexts the sessions of the store have run with lists of rows, or with one row.
 func (w *world) texts(lists bool) (found []string) {

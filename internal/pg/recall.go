@@ -17,14 +17,18 @@ import (
 //
 // A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
 var guardSQL = forRows(func(one bool) string {
-	rows := given(one, 2, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int")
+	rows := given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int")
 	if !one {
 		rows = "(SELECT * FROM " + rows + " ORDER BY queue_id) n"
 	}
-	return `SELECT 1 / (count(*) = $1)::int FROM (SELECT q.queue_id FROM ` + newestQueue(one, rows, `
+	held := `(SELECT q.queue_id FROM ` + newestQueue(one, rows, `
 		AND q.fence = n.fence AND q.cur_seq = n.cur_seq AND (n.tail_seq IS NULL OR q.tail_seq = n.tail_seq) AND q.lane = n.lane AND q.prio = n.prio
 		AND q.sender_id IS NOT DISTINCT FROM n.sender_id AND q.phase = 'DISPATCHING' AND q.attempt = 1 AND q.retries = 0 AND q.marks = 0
-		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL`, "") + `) q`
+		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL`, "") + `)`
+	if one {
+		return "SELECT 1 / (EXISTS " + held + ")::int"
+	}
+	return "SELECT 1 / (count(*) = cardinality($1::bigint[]))::int FROM " + held + " q"
 })
 
 // guardFailed is the state of a statement that divides by zero.
@@ -84,5 +88,5 @@ func (st *settlement) recall(b *pgx.Batch) {
 	if now := st.s.now(); now != nil {
 		st.e.now = *now
 	}
-	b.Queue(guardSQL.of(n), n, argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders))
+	b.Queue(guardSQL.of(n), argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders))
 }
