@@ -53,8 +53,16 @@ CASE was WHEN '' THEN phase IN ('IDLE', 'READY', 'HELD') WHEN 'IDLE' THEN phase 
 END $$;
 -- +goose StatementEnd
 
+-- Two seconds of the clock, by their number.
+CREATE FUNCTION postern.era() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT (date_part(''epoch'', now()) / 2)::int';
+
 CREATE TABLE postern.queue (
-    queue_id      bigint NOT NULL CONSTRAINT one_row_per_queue PRIMARY KEY,
+    queue_id      bigint NOT NULL,
+    -- when the row was written last. While any session holds an old snapshot, no version of a row can be removed, and a key leads
+    -- to all that do not share a page: who looks for a row by its id, and PostgreSQL itself when it compares a new version with
+    -- all that bear its key. With the era in it, these are the versions of two seconds, whatever the snapshot keeps; and
+    -- an update stays on its page but for the first of an era.
+    era           int NOT NULL DEFAULT postern.era(),
     context_id    int NOT NULL,
     named         boolean NOT NULL DEFAULT true,
     head_seq      bigint NOT NULL,           -- first position without an outcome; written lazily
@@ -84,9 +92,23 @@ CREATE TABLE postern.queue (
     node_epoch    int,
     entered_at    timestamptz NOT NULL,      -- into this phase; rises along a queue
     not_before    timestamptz,               -- what the timer was first set to
+    CONSTRAINT queue_by_era PRIMARY KEY (queue_id, era) WITH (deduplicate_items = off), -- of entries that are packed together the oldest would come first
     CONSTRAINT a_queue_keeps_its_rules CHECK (postern.queue_keeps_its_rules(
         was, phase, head_seq, cur_seq, next_seq, tail_seq, lane, sender_id, node_id, node_epoch))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- One id, one row: who inserts a second is refused. Two who insert the same at one time, whom the trigger cannot tell from
+-- one another, there are none: ids come from the sequence, and the row of a name is made under the lock of its queue_name.
+-- +goose StatementBegin
+CREATE FUNCTION postern.one_row_per_queue() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = NEW.queue_id) THEN
+        PERFORM postern.broken('queue', 'one_row_per_queue');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER one_row_per_queue BEFORE INSERT ON postern.queue FOR EACH ROW EXECUTE FUNCTION postern.one_row_per_queue();
 
 -- Queues with work and no owner. since = queue.entered_at, so that the key is known from the queue row.
 CREATE TABLE postern.ready (
@@ -123,6 +145,8 @@ DROP TABLE postern.node;
 DROP TABLE postern.timer;
 DROP TABLE postern.ready;
 DROP TABLE postern.queue;
+DROP FUNCTION postern.era;
+DROP FUNCTION postern.one_row_per_queue;
 DROP FUNCTION postern.queue_keeps_its_rules;
 DROP TABLE postern.queue_name;
 DROP SEQUENCE postern.queue_id;

@@ -51,7 +51,7 @@ CREATE TABLE postern.message_end (
     ended_at   timestamptz NOT NULL,
     CONSTRAINT one_end_per_life PRIMARY KEY (channel_id, message_id, fence)
 );
-CREATE INDEX message_end_by_time ON postern.message_end USING brin (ended_at) WITH (pages_per_range = 32, autosummarize = on);
+CREATE INDEX message_end_by_time ON postern.message_end (ended_at);
 CREATE INDEX message_dropped ON postern.message_end (channel_id, message_id) WHERE state = 'Dropped';
 
 -- Contexts are kept apart here as everywhere; see the migration that makes the roles.

@@ -103,6 +103,14 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	w.must(w.s.Refresh(w.ctx))
 	var id int64
 	w.scan(`SELECT queue_id FROM postern.queue_name WHERE name = 'q'`, &id)
+	// also when PostgreSQL has learnt how few rows there are, and how many versions
+	_, err = w.s.Pool().Exec(w.ctx, `ANALYZE postern.queue`)
+	w.must(err)
+	for sql, args := range pg.NewestSQL(id) {
+		if plan := w.plan(false, sql, args...); !strings.Contains(plan, "Scan Backward using queue_by_era on queue") {
+			t.Errorf("%s\n%s", sql, plan)
+		}
+	}
 	blocks := func(sql string, arg any) (n int) {
 		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, arg)
 		w.must(err)
@@ -119,10 +127,7 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	}
 	all := blocks(`SELECT FROM postern.queue q WHERE q.queue_id = ANY ($1) FOR UPDATE`, []int64{id})
 	for sql, arg := range map[string]any{pg.LockSQL: []int64{id}, pg.LockOneSQL: id} {
-		if plan := w.plan(true, sql, arg); !strings.Contains(plan, "Index Scan Backward using one_row_per_queue on queue") {
-			t.Errorf("%s", plan)
-		}
-		if newest := blocks(sql, arg); newest > all/2 {
+		if newest := blocks(sql, arg); newest > all/2 || newest > 8 {
 			t.Errorf("%d blocks to lock the newest version, %d to read them all: %s", newest, all, sql)
 		}
 	}

@@ -52,6 +52,7 @@ var constraints = map[string]fault.Kind{
 	"when_full_is_known":            fault.Invalid,
 	"on_failure_is_known":           fault.Invalid,
 	"one_row_per_queue":             fault.Internal,
+	"queue_by_era":                  fault.Internal,
 	"a_queue_keeps_its_rules":       fault.Internal,
 	"phase_follows_the_machine":     fault.Internal,
 	"in_flight_has_a_position":      fault.Internal,

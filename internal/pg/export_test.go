@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -89,4 +90,18 @@ func (s *Store) AnsweredAgo(d time.Duration) {
 	s.answered.Lock()
 	defer s.answered.Unlock()
 	s.answered.at = time.Now().Add(-d)
+}
+
+// NewestSQL are statements that have to find the newest version of a queue's row alone, of many queues and of one, with their arguments.
+func NewestSQL(id int64) map[string][]any {
+	ids, tail := []int64{id}, uint64(1|1<<slices.IndexFunc(stored, func(c queueColumn) bool { return c.name == "tail_seq" }))
+	return map[string][]any{
+		LockSQL:                             {ids},
+		LockOneSQL:                          {id},
+		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}},
+		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil},
+		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
+		updateText(tail, 0):                 {ids, []int64{1}},
+		updateText(tail, tail):              {id, 1},
+	}
 }

@@ -95,8 +95,9 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 			SELECT n.context_id, n.name, nextval('postern.queue_id') FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
 			WHERE NOT EXISTS (SELECT FROM postern.queue_name q WHERE (q.context_id, q.name) = (n.context_id, n.name))
 			ON CONFLICT DO NOTHING`, contexts, names)
-		b.Queue(`SELECT q.context_id, q.name, q.queue_id FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
-			JOIN postern.queue_name q USING (context_id, name) ORDER BY q.context_id, q.name FOR UPDATE OF q`, contexts, names).Query(func(rows pgx.Rows) error {
+		b.Queue(`SELECT q.context_id, q.name, q.queue_id FROM (
+				SELECT * FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name) ORDER BY context_id, name) n CROSS JOIN LATERAL (
+				SELECT * FROM postern.queue_name q WHERE (q.context_id, q.name) = (n.context_id, n.name) LIMIT 1 FOR UPDATE) q`, contexts, names).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var k nameKey
 				var id int64
@@ -113,9 +114,9 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 				greatest(n.last_fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), n.prio, n.pool_id, n.max_depth,
 				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
-			JOIN postern.queue_name n USING (context_id, name)
-			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id) -- a conflict would wait for who works on it
-			ON CONFLICT (queue_id) DO NOTHING`, contexts, names, s.now())
+			CROSS JOIN LATERAL (SELECT * FROM postern.queue_name n WHERE (n.context_id, n.name) = (k.context_id, k.name) LIMIT 1) n
+			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id OFFSET 0) -- the names are locked, so nobody inserts it now
+			`, contexts, names, s.now())
 		return t.commit(ctx, b)
 	})
 	if err != nil {

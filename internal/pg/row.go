@@ -215,7 +215,11 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	}
 }
 
-// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key.
+// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The era in which a row was
+// written last is looked for as newestQueue looks for the row: of its versions the key then leads to those of that era alone.
+// An array of one stands for its element, since of columns that are equal PostgreSQL could read the whole table in their order and
+// compare each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for
+// one after the other.
 func updateText(changed, values uint64) string {
 	var sets, args, names []string
 	n := 0
@@ -235,11 +239,15 @@ func updateText(changed, values uint64) string {
 			sets = append(sets, c.name+" = n."+c.name)
 		}
 	}
-	if len(args) == 0 {
-		return fmt.Sprintf("UPDATE postern.queue q SET %s WHERE q.queue_id = $1::bigint", strings.Join(sets, ", "))
+	set := "UPDATE postern.queue q SET era = postern.era(), " + strings.Join(sets, ", ")
+	newest := func(id string) string {
+		return `(SELECT l.era FROM postern.queue l WHERE l.queue_id <= ` + id + ` AND l.queue_id >= ` + id + ` ORDER BY l.queue_id DESC LIMIT 1)`
 	}
-	return fmt.Sprintf("UPDATE postern.queue q SET %s FROM ROWS FROM (%s) n(%s) WHERE q.queue_id = n.queue_id",
-		strings.Join(sets, ", "), strings.Join(args, ", "), strings.Join(names, ", "))
+	if len(args) == 0 {
+		return set + " WHERE q.queue_id = $1::bigint AND q.era = " + newest("$1")
+	}
+	return fmt.Sprintf("%s FROM ROWS FROM (%s) n(%s) CROSS JOIN LATERAL %s l WHERE q.queue_id = ANY (ARRAY[n.queue_id]) AND q.era = l.era",
+		set, strings.Join(args, ", "), strings.Join(names, ", "), newest("n.queue_id"))
 }
 
 // queueArgs turns columns of rows into arrays.
@@ -276,7 +284,7 @@ func lockingQueues(list, skip string) rowwise {
 
 // newestQueue locks the row q of the queue n.queue_id, one of rows after the other. While some session holds an old
 // snapshot, the key leads to every version of the row that does not share a page with the one before, each with a
-// look at its page; PostgreSQL keeps them in the order of their pages, and new versions go to new pages. So the key
+// look at its page; PostgreSQL keeps them in the order of their eras and pages, and new versions go to new ones. So the key
 // is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on
 // the order: it only says how soon it is found. Two comparisons stand for one, since of one that is equal PostgreSQL knows
 // that there is nothing to order.

@@ -19,6 +19,9 @@ var core = []Invariant{
 	{"S2.4 queue", "a queue has at most one transaction in DISPATCHING, REVISION or RETRY", `
 		SELECT 'queue ' || queue_id || ' has ' || count(*) FROM (` + flying + `) f GROUP BY queue_id HAVING count(*) > 1`},
 
+	{"S2.4 row", "a queue is one row", `
+		SELECT 'queue ' || queue_id || ' has ' || count(*) || ' rows' FROM postern.queue GROUP BY queue_id HAVING count(*) > 1`},
+
 	{"S2.4 sender", "a sender serves at most one queue", `
 		SELECT 'sender ' || sender_id || ' serves ' || count(*) FROM postern.queue
 		WHERE sender_id IS NOT NULL GROUP BY sender_id HAVING count(*) > 1`},
