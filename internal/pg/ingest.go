@@ -151,8 +151,8 @@ type keyRow struct {
 var knownSQL = forRows(func(one bool) string {
 	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
 		FROM ` + given(one, 1, "context_id int", "key text") + `
-		JOIN postern.idempotency i USING (context_id, key)
-		LEFT JOIN postern.task t USING (queue_id, seq, day)`
+		CROSS JOIN LATERAL (SELECT * FROM postern.idempotency i WHERE (i.context_id, i.key) = (n.context_id, n.key) LIMIT 1) i
+		LEFT JOIN LATERAL (SELECT t.epoch FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) LIMIT 1) t ON true`
 })
 
 // load locks the queues, then reads what is known of the keys, then the time.
