@@ -53,16 +53,14 @@ CASE was WHEN '' THEN phase IN ('IDLE', 'READY', 'HELD') WHEN 'IDLE' THEN phase 
 END $$;
 -- +goose StatementEnd
 
--- Two seconds of the clock, by their number.
-CREATE FUNCTION postern.era() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT (date_part(''epoch'', now()) / 2)::int';
-
 CREATE TABLE postern.queue (
     queue_id      bigint NOT NULL,
-    -- when the row was written last. While any session holds an old snapshot, no version of a row can be removed, and a key leads
-    -- to all that do not share a page: who looks for a row by its id, and PostgreSQL itself when it compares a new version with
-    -- all that bear its key. With the era in it, these are the versions of two seconds, whatever the snapshot keeps; and
-    -- an update stays on its page but for the first of an era.
-    era           int NOT NULL DEFAULT postern.era(),
+    -- how often the row was written, in sixteens and what is left. While any session holds an old snapshot, no version of a row can
+    -- be removed, and a key leads to all that do not share a page: who looks for a row by its id, and PostgreSQL itself when it
+    -- compares a new version with all that bear its key. With the era in it, these are sixteen, whatever the snapshot keeps;
+    -- and of sixteen updates one at most leaves its page for the key's sake.
+    era           int NOT NULL DEFAULT 0,
+    writes        smallint NOT NULL DEFAULT 0,
     context_id    int NOT NULL,
     named         boolean NOT NULL DEFAULT true,
     head_seq      bigint NOT NULL,           -- first position without an outcome; written lazily
@@ -145,7 +143,6 @@ DROP TABLE postern.node;
 DROP TABLE postern.timer;
 DROP TABLE postern.ready;
 DROP TABLE postern.queue;
-DROP FUNCTION postern.era;
 DROP FUNCTION postern.one_row_per_queue;
 DROP FUNCTION postern.queue_keeps_its_rules;
 DROP TABLE postern.queue_name;

@@ -107,7 +107,7 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	_, err = w.s.Pool().Exec(w.ctx, `ANALYZE postern.queue`)
 	w.must(err)
 	for sql, args := range pg.NewestSQL(id) {
-		if plan := w.plan(false, sql, args...); !strings.Contains(plan, "Scan Backward using queue_by_era on queue") {
+		if plan := w.plan(false, sql, args...); !strings.HasPrefix(sql, "UPDATE") && !strings.Contains(plan, "Index Scan Backward using queue_by_era on queue") || strings.Contains(plan, "Bitmap") {
 			t.Errorf("%s\n%s", sql, plan)
 		}
 	}

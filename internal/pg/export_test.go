@@ -101,7 +101,7 @@ func NewestSQL(id int64) map[string][]any {
 		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}},
 		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil},
 		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
-		updateText(tail, 0):                 {ids, []int64{1}},
-		updateText(tail, tail):              {id, 1},
+		updateText(tail, 0):                 {ids, []int64{1}, []int32{0}},
+		updateText(tail, tail):              {id, 1, 0},
 	}
 }

@@ -117,10 +117,18 @@ func TestRowsAreFoundByTheirKeys(t *testing.T) {
 // whole: for each claim, of fifty thousand queues that wait, which took half a second. No plan of the hot path may depend on that.
 func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
 	t.Parallel()
+	for _, rows := range []int{0, 1000, 10000000} {
+		t.Run(fmt.Sprint(rows), func(t *testing.T) {
+			t.Parallel()
+			foundByTheirKeys(t, rows)
+		})
+	}
+}
+
+func foundByTheirKeys(t *testing.T, rows int) {
 	w := newWorld(t)
 	w.dispatcher("T", nil)
-	_, err := w.s.Pool().Exec(w.ctx, `UPDATE pg_class SET reltuples = 0, relpages = 50 WHERE relnamespace = 'postern'::regnamespace AND relkind IN ('r', 'i')`)
-
+	_, err := w.s.Pool().Exec(w.ctx, `UPDATE pg_class SET reltuples = $1::int, relpages = 50 + $1::int / 100 WHERE relnamespace = 'postern'::regnamespace AND relkind IN ('r', 'i')`, rows)
 	w.must(err)
 	n := w.node("n")
 	for round := range 3 { // by what the rows say and by what leases remember, of one queue and of several
@@ -137,7 +145,8 @@ func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
 		}
 	}
 	var seen int
-	full := regexp.MustCompile(`(Scan|Scan Backward|using \w+) on (queue|queue_name|ready|task_\d+|outcome_\d+|idempotency|timer)\b[^\n]*(\n *([^I ]|I[^n])|$)`)
+	scan := regexp.MustCompile(`\bon (queue|queue_name|ready|task_\d+|outcome_\d+|idempotency|timer)\b`)
+	byKey := regexp.MustCompile(`Index Cond: \(+(queue_id|lane|context_id) `)
 	for _, c := range w.s.Pool().AcquireAllIdle(w.ctx) {
 		defer c.Release()
 		rows, err := c.Query(w.ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE NOT from_sql`)
@@ -156,8 +165,12 @@ func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
 			w.must(err)
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			w.must(err)
-			if seen++; full.MatchString(strings.Join(lines, "\n")) {
-				t.Errorf("%s\nreads more than its keys:\n%s", p.SQL, strings.Join(lines, "\n"))
+			seen++
+			for i, line := range lines {
+				if strings.Contains(line, "Scan") && scan.MatchString(line) && (i+1 == len(lines) || !byKey.MatchString(lines[i+1])) {
+					t.Errorf("%s\nreads more than its keys:\n%s", p.SQL, strings.Join(lines, "\n"))
+					break
+				}
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 // positions and times.
 type queueRow struct {
 	ID      int64
+	Era     int32 // not before which it was written last
 	Context int32
 	Named   bool
 	Head    int64
@@ -68,6 +69,7 @@ func nullable[T comparable](v T) any {
 var queueColumns = []queueColumn{
 	{"queue_id", "bigint", "", func(q *queueRow) any { return &q.ID }, func(q *queueRow) any { return q.ID }},
 	{"context_id", "int", "", func(q *queueRow) any { return &q.Context }, nil},
+	{"era", "int", "", func(q *queueRow) any { return &q.Era }, nil},
 	{"named", "boolean", "", func(q *queueRow) any { return &q.Named }, nil},
 	{"head_seq", "bigint", "", func(q *queueRow) any { return &q.Head }, func(q *queueRow) any { return q.Head }},
 	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return nullable(q.Cur) }},
@@ -206,7 +208,11 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 		if !ok {
 			text, _ = updates.LoadOrStore(key, updateText(changed, values))
 		}
-		b.Queue(text.(string), args...)
+		eras := make([]int32, len(rows))
+		for i, q := range rows {
+			eras[i] = q.Era
+		}
+		b.Queue(text.(string), append(args, argument(eras))...)
 	}
 	for _, q := range rows {
 		if q.before != nil {
@@ -215,8 +221,9 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	}
 }
 
-// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The era in which a row was
-// written last is looked for as newestQueue looks for the row: of its versions the key then leads to those of that era alone.
+// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The
+// argument behind them is the era of each row as it was read. Eras only rise, so the key leads to the versions since then alone.
+//
 // An array of one stands for its element, since of columns that are equal PostgreSQL could read the whole table in their order and
 // compare each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for
 // one after the other.
@@ -239,15 +246,12 @@ func updateText(changed, values uint64) string {
 			sets = append(sets, c.name+" = n."+c.name)
 		}
 	}
-	set := "UPDATE postern.queue q SET era = postern.era(), " + strings.Join(sets, ", ")
-	newest := func(id string) string {
-		return `(SELECT l.era FROM postern.queue l WHERE l.queue_id <= ` + id + ` AND l.queue_id >= ` + id + ` ORDER BY l.queue_id DESC LIMIT 1)`
-	}
+	set := "UPDATE postern.queue q SET era = q.era + (q.writes + 1) / 16, writes = (q.writes + 1) % 16, " + strings.Join(sets, ", ")
 	if len(args) == 0 {
-		return set + " WHERE q.queue_id = $1::bigint AND q.era = " + newest("$1")
+		return fmt.Sprintf("%s WHERE q.queue_id = $1::bigint AND q.era >= $%d::int", set, n+1)
 	}
-	return fmt.Sprintf("%s FROM ROWS FROM (%s) n(%s) CROSS JOIN LATERAL %s l WHERE q.queue_id = ANY (ARRAY[n.queue_id]) AND q.era = l.era",
-		set, strings.Join(args, ", "), strings.Join(names, ", "), newest("n.queue_id"))
+	return fmt.Sprintf("%s FROM ROWS FROM (%s, unnest($%d::int[])) n(%s, era) WHERE q.queue_id = ANY (ARRAY[n.queue_id]) AND q.era >= n.era",
+		set, strings.Join(args, ", "), n+1, strings.Join(names, ", "))
 }
 
 // queueArgs turns columns of rows into arrays.

@@ -18,7 +18,7 @@ import (
 // same statements apart: what says when it happened by the clock of the server, and numbers that are drawn (unseen), and
 // how often the owner changed and since when (unlike, which is compared only where nothing may change).
 var tables = []struct{ name, unseen, unlike string }{
-	{"queue_name", "created_at", "last_fence"}, {"queue", "era", "fence entered_at"}, {"ready", "", "since"}, {"timer", "", ""},
+	{"queue_name", "created_at", "last_fence"}, {"queue", "era writes", "fence entered_at"}, {"ready", "", "since"}, {"timer", "", ""},
 	{"node", "started_at", ""}, {"sender", "created_at", ""}, {"dispatcher", "created_at", ""}, {"task", "created_at", ""},
 	{"outcome", "", "fence"}, {"attempt", "", "fence"}, {"delivery", "created_at at next_at", ""}, {"mark", "at", ""}, {"dependency", "", ""},
 	{"ripple", "at", ""}, {"redrive", "at", ""}, {"idempotency", "", ""}, {"audit", "audit_id at", ""},

@@ -74,7 +74,7 @@ func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 	}
 	for name, value := range map[string]string{
 		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
-		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off", "enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan",
+		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off", "enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
 		"max_parallel_workers_per_gather": "0",
 		"lock_timeout":                    "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
 	} {
