@@ -267,7 +267,7 @@ func (e *effects) writeWaits(b *pgx.Batch) {
 		b.Queue(sql, lanes, prios, since, ids)
 	}
 	const keys = `ROWS FROM (unnest($1::int[]), unnest($2::smallint[]), unnest($3::timestamptz[]), unnest($4::bigint[])) n(lane, prio, since, queue_id)`
-	// an array of one for its element: see updateText
+	// an array of one stands for its element, so that the table is not read in the order of lanes: see updateText
 	queueReady(`DELETE FROM postern.ready r USING `+keys+`
 		WHERE r.lane = ANY (ARRAY[n.lane]) AND (r.prio, r.since, r.queue_id) = (n.prio, n.since, n.queue_id)`, e.readyDel)
 	queueReady(`INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT n.lane, n.prio, n.since, n.queue_id FROM `+keys, e.readyAdd)

@@ -224,9 +224,9 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 // updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The
 // argument behind them is the era of each row as it was read. Eras only rise, so the key leads to the versions since then alone.
 //
-// An array of one stands for its element, since of columns that are equal PostgreSQL could read the whole table in their order and
-// compare each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for
-// one after the other.
+// Two comparisons stand for one, since of columns that are equal PostgreSQL could read the whole table in their order and compare
+// each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for one after
+// the other.
 func updateText(changed, values uint64) string {
 	var sets, args, names []string
 	n := 0
@@ -250,7 +250,7 @@ func updateText(changed, values uint64) string {
 	if len(args) == 0 {
 		return fmt.Sprintf("%s WHERE q.queue_id = $1::bigint AND q.era >= $%d::int", set, n+1)
 	}
-	return fmt.Sprintf("%s FROM ROWS FROM (%s, unnest($%d::int[])) n(%s, era) WHERE q.queue_id = ANY (ARRAY[n.queue_id]) AND q.era >= n.era",
+	return fmt.Sprintf("%s FROM ROWS FROM (%s, unnest($%d::int[])) n(%s, era) WHERE q.queue_id >= n.queue_id AND q.queue_id <= n.queue_id AND q.era >= n.era",
 		set, strings.Join(args, ", "), n+1, strings.Join(names, ", "))
 }
 
