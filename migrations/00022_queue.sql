@@ -95,8 +95,8 @@ CREATE TABLE postern.queue (
         was, phase, head_seq, cur_seq, next_seq, tail_seq, lane, sender_id, node_id, node_epoch))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- One id, one row: who inserts a second is refused. Two who insert the same at one time, whom the trigger cannot tell from
--- one another, there are none: ids come from the sequence, and the row of a name is made under the lock of its queue_name.
+-- One id, one row: who inserts a second is refused by this trigger, and where two insert the same at one time, by the key, since
+-- both begin in era 0.
 -- +goose StatementBegin
 CREATE FUNCTION postern.one_row_per_queue() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
