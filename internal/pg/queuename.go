@@ -108,6 +108,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 			}
 			return rows.Err()
 		})
+		// The names are locked, so nobody else inserts these rows now. The offset keeps it a look for each: see nextTasksSQL.
 		b.Queue(`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, prio, pool_id, max_depth,
 				drop_oldest, pause_on_failure, entered_at)
 			SELECT n.queue_id, n.context_id, n.last_seq + 1, n.last_seq, n.last_day, n.last_day,
@@ -115,8 +116,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
 			CROSS JOIN LATERAL (SELECT * FROM postern.queue_name n WHERE (n.context_id, n.name) = (k.context_id, k.name) LIMIT 1) n
-			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id OFFSET 0) -- the names are locked, so nobody inserts it now
-			`, contexts, names, s.now())
+			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id OFFSET 0)`, contexts, names, s.now())
 		return t.commit(ctx, b)
 	})
 	if err != nil {

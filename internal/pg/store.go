@@ -62,7 +62,7 @@ type Store struct {
 // array of keys is estimated at a thousand rows and would be hashed against all queues; a table, or the
 // partition of a day, that was empty when its plan was made would be read whole for each key until
 // autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
-// order finds the few that are asked for first), no parallel workers (starting them takes longer than all but a look at a
+// order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
 // whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
 func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
@@ -74,7 +74,8 @@ func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 	}
 	for name, value := range map[string]string{
 		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
-		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off", "enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
+		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off",
+		"enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
 		"max_parallel_workers_per_gather": "0",
 		"lock_timeout":                    "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
 	} {
