@@ -154,8 +154,8 @@ BEGIN
         SELECT x.context_id, x.type, sum(x.accepted) AS accepted, sum(x.done) AS done, sum(x.failed) AS failed, sum(x.unresolved) AS unresolved,
             sum(x.cancelled) AS cancelled, sum(x.retries) AS retries
         FROM (SELECT t.context_id, t.type, count(*) AS accepted, 0 AS done, 0 AS failed, 0 AS unresolved, 0 AS cancelled, 0 AS retries
-                FROM postern.context c JOIN postern.task t ON t.context_id = c.context_id
-                WHERE t.created_at >= since AND t.created_at < upto AND t.moved_from IS NULL GROUP BY 1, 2
+                FROM postern.context c CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.context_id = c.context_id -- else the index is read whole
+                    AND t.created_at >= since AND t.created_at < upto AND t.moved_from IS NULL OFFSET 0) t GROUP BY 1, 2
             UNION ALL
             SELECT e.context_id, e.type, 0, count(*) FILTER (WHERE e.state = 'DONE'), count(*) FILTER (WHERE e.state = 'FAILED'),
                 count(*) FILTER (WHERE e.state = 'UNRESOLVED'), count(*) FILTER (WHERE e.state = 'CANCELLED'), sum(e.retries)

@@ -11,9 +11,9 @@ import (
 const rollupHours, rollupKept = 49, "400 days"
 
 // A statement of a roll-up reads as many ends, and as many arrivals, as it manages in rollupSlice, so that its snapshot
-// is not held for longer; it begins with rollupAtOnce. Then it rests rollupRest times as long as it took, so that a
-// roll-up takes at most a fifth of a core.
-const rollupSlice, rollupAtOnce, rollupRest = 100 * time.Millisecond, 1000, 4
+// is not held for longer; it begins with rollupAtOnce. Then it rests rollupRest times as long as it took, so that what
+// is read once takes at most a fifth of a core, and the present hour, which is read again and again, a twentieth.
+const rollupSlice, rollupAtOnce, rollupRest, rollupRestMeanwhile = 100 * time.Millisecond, 1000, 4, 19
 
 // RollUp writes the figures by the hour anew that report.throughput_hourly and its like show: of the present
 // hour, and of those behind it that were not rolled up ten minutes after their end. It returns how many hours.
@@ -45,7 +45,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 		return 0, known(err)
 	}
 	for _, h := range hours {
-		if err := s.rollHour(ctx, h, rollupAtOnce, unhurried); err != nil {
+		if err := s.rollHour(ctx, h, rollupAtOnce, unhurried(h.Add(time.Hour).Sub(now))); err != nil {
 			return n, err
 		}
 		n++
@@ -78,9 +78,17 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 	}
 }
 
-// unhurried rests, and keeps slices to rollupSlice; or returns the error of a context that ends meanwhile.
-func unhurried(ctx context.Context, atOnce int, took time.Duration) (int, error) {
-	return fitting(atOnce, took), rest(ctx, rollupRest*took)
+// unhurried makes a pace that rests, and keeps slices to rollupSlice, for an hour that goes on for so long; or that returns
+// the error of a context that ends meanwhile.
+func unhurried(goesOn time.Duration) func(context.Context, int, time.Duration) (int, error) {
+	over := time.Now().Add(goesOn)
+	return func(ctx context.Context, atOnce int, took time.Duration) (int, error) {
+		times := time.Duration(rollupRest)
+		if time.Now().Before(over) {
+			times = rollupRestMeanwhile
+		}
+		return fitting(atOnce, took), rest(ctx, times*took)
+	}
 }
 
 func fitting(atOnce int, took time.Duration) int {

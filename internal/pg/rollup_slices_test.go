@@ -116,7 +116,7 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	w.must(w.s.RollHour(w.ctx, hour, 1000, pg.Unhurried))
+	w.must(w.s.RollHour(w.ctx, hour, 1000, pg.Unhurried(0)))
 	old, rolled := w.lines(saysSQL, hour), w.lines(`SELECT r::text FROM postern.rolled r`)
 	w.more(hour)
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -126,7 +126,7 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 			return atOnce, nil
 		}
 		cancel()
-		return pg.Unhurried(ctx, atOnce, time.Hour)
+		return pg.Unhurried(0)(ctx, atOnce, time.Hour)
 	})
 	if !errors.Is(err, context.Canceled) || n != 9 {
 		t.Errorf("%v after %d slices", err, n)
@@ -134,7 +134,7 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	w.same(w.lines(saysSQL, hour), old...)
 	w.same(w.lines(`SELECT r::text FROM postern.rolled r`), rolled...)
 	run := w.lines(`SELECT concat(begun, ' ', parts) FROM postern.rolling`)
-	w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried)) // goes on with it
+	w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried(0))) // goes on with it
 	w.same(run, w.lines(`SELECT concat(as_of, ' ', 9) FROM postern.rolled`)...)
 	w.same(w.lines(saysSQL, hour), w.lines(wasSQL, hour)...)
 }
@@ -149,7 +149,7 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 			if hours, err := w.another(1).RollUp(w.ctx); err != nil || hours != 0 {
 				t.Errorf("of one that moves somebody else rolled up %d hours, %v", hours, err)
 			}
-			w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried))
+			w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried(0)))
 		}
 		return atOnce, nil
 	}))
@@ -163,7 +163,7 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	first, other, done := w.begin(w.s.Pool()), w.other(), make(chan error, 1)
 	_, err := first.Exec(w.ctx, step, hour)
 	w.must(err)
-	go func() { done <- other.s.RollHour(w.ctx, hour, 40, pg.Unhurried) }()
+	go func() { done <- other.s.RollHour(w.ctx, hour, 40, pg.Unhurried(0)) }()
 	w.awaitBlocked(other.pid)
 	w.must(first.Commit(w.ctx))
 	w.must(<-done)
@@ -182,5 +182,27 @@ func TestSlicesFitTheirTime(t *testing.T) {
 		if got := pg.Fitting(c.atOnce, c.took); got != c.want {
 			t.Errorf("%d in %s: %d, want %d", c.atOnce, c.took, got, c.want)
 		}
+	}
+}
+
+// A slice costs what lies in it, not what lies in its day.
+func TestASliceOfAnHourReadsNoMoreThanIsInIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hour := w.live()
+	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, created_at)
+		SELECT 9000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 1, 'T0', '{}', $1::timestamptz + i * interval '1 ms' FROM generate_series(1, 20000) i`, hour)
+	w.must(err)
+	tx := w.begin(w.s.Pool())
+	read := func() (pages int) { // so far, by this session
+		w.must(tx.QueryRow(w.ctx, `SELECT sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
+			FROM pg_index i JOIN pg_inherits p ON p.inhrelid = i.indrelid WHERE p.inhparent = 'postern.task'::regclass`).Scan(&pages))
+		return pages
+	}
+	before := read()
+	_, err = tx.Exec(w.ctx, `SELECT postern.roll_slice($1::timestamptz + interval '59 minutes', 1000)`, hour)
+	w.must(err)
+	if pages := read() - before; pages > 150 {
+		t.Errorf("a slice in which nothing came reads %d pages of the indexes of task", pages)
 	}
 }
