@@ -103,11 +103,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.node.Store(&n)
 	e.trustFrom(time.Now())
 	e.Store.Ring = e.Ring
-	stopRiver, err := e.startRiver(ctx)
+	startRiver, stopRiver, err := e.river(ctx)
 	if err != nil {
 		return err
 	}
-	e.housekeeping.Store(true)
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the grace
 	defer cut()
 	var own sync.WaitGroup
@@ -128,6 +129,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	background(e.tickLoop)
 	background(e.probeLoop)
+	// Nothing above waits for River: what lies there goes out meanwhile.
+	if err = startRiver(); err != nil {
+		giveUp()
+	}
+	e.housekeeping.Store(err == nil)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	<-ctx.Done()
@@ -140,7 +146,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	e.handBack(last)
-	return nil
+	return err
 }
 
 // land waits for the calls in flight: until they end, or the grace is over and they are cut off.

@@ -50,8 +50,9 @@ func (rollupArgs) Kind() string    { return "rollup" }
 func (tickArgs) Kind() string      { return "tick" }
 func (sampleArgs) Kind() string    { return "sample" }
 
-// startRiver starts River's client with our workers and returns how to stop it.
-func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
+// river makes River's client with our workers, and has the store ring through it. start lets it go, which takes a few
+// statements and at times a second; stop ends it.
+func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
 	w := river.NewWorkers()
 	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
 	add(w, func(context.Context, retryArgs) error { knock(e.alarm); return nil })
@@ -98,12 +99,7 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		},
 	}, e.Log, &e.stopping)
 	if err != nil {
-		return nil, err
-	}
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	if err := client.Start(life); err != nil {
-		end()
-		return nil, fmt.Errorf("start River: %w", err)
+		return nil, nil, err
 	}
 	bell := NewDoorbell(client)
 	e.Store.Doorbell = func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
@@ -112,7 +108,14 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 		}
 		return bell.Ring(ctx, begin)
 	}
-	return func() {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	start = func() error {
+		if err := client.Start(life); err != nil {
+			return fmt.Errorf("start River: %w", err)
+		}
+		return nil
+	}
+	stop = func() {
 		limit, cancel := context.WithTimeout(life, 2*time.Second)
 		defer cancel()
 		if client.Stop(limit) != nil {
@@ -121,7 +124,8 @@ func (e *Engine) startRiver(ctx context.Context) (stop func(), err error) {
 			_ = client.StopAndCancel(hard)
 		}
 		end()
-	}, nil
+	}
+	return start, stop, nil
 }
 
 // sparing keeps what reads whole tables to a fiftieth of this process's time: the longer it took, the longer until it is
