@@ -85,10 +85,17 @@ func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *t
 }
 
 // await waits until so many transactions of s have ended. It returns how many have, and when that was seen.
-// It looks rarely as long as it is far: counting outcomes takes processors' time from what is measured.
+// It looks rarely as long as it is far: counting outcomes takes processors' time from what is measured. It looks by one
+// connection: what another one takes to open and to plan would be taken for what a look costs.
 func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at time.Time, err error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return 0, at, err
+	}
+	defer conn.Release()
 	start, said := time.Now(), time.Now()
-	moved, before, first := start, 0, -1
+	moved, first := start, -1
+	before, last := 0, start // of the look before
 	for wait := 10 * time.Millisecond; ; {
 		select {
 		case <-ctx.Done():
@@ -96,17 +103,19 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 		case <-time.After(wait):
 		}
 		at = time.Now()
-		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&ended); err != nil {
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&ended); err != nil {
 			return 0, at, err
 		}
 		if ended >= until {
 			return ended, at, nil
 		}
+		looked := time.Since(at)
 		if first < 0 {
-			first = ended
+			first, before, last = ended, ended, at
+			continue // what the first look took is mostly its plan
 		}
 		if ended > before {
-			before, moved = ended, at
+			moved = at
 		} else if at.Sub(moved) > stuck {
 			return ended, at, fmt.Errorf("%d of %d transactions ended, and no other for %s", ended, until, stuck)
 		}
@@ -116,11 +125,13 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 		}
 		wait = 10 * time.Millisecond
 		if ended > first {
-			left := time.Duration(float64(at.Sub(start)) / float64(ended-first) * float64(until-ended))
-			looked := time.Since(at)
+			// It begins slowly, so the faster of what was seen is the better guess.
+			each := min(at.Sub(start).Seconds()/float64(ended-first), at.Sub(last).Seconds()/max(float64(ended-before), 0.1))
+			left := time.Duration(each * float64(until-ended) * float64(time.Second))
 			wait = max(2*time.Millisecond, min(left/2, 20*time.Millisecond)) // an early look knows little of what is left
 			wait = max(wait, min(50*looked, left/2))
 		}
+		before, last = ended, at
 	}
 }
 
