@@ -91,3 +91,14 @@ func TestASecretIsPutAndNeverShown(t *testing.T) {
 		t.Error(audit.raw)
 	}
 }
+
+func TestACapabilityThatIsNoStringIsRefused(t *testing.T) {
+	d := newDoor(t)
+	for _, bad := range []string{`{"x": "y"}`, `["atomic"]`, `7`, `null`, `"other"`} {
+		r := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "capabilities": ["atomic", `+bad+`]}`)
+		if !strings.Contains(r.raw, "/capabilities/1") {
+			t.Errorf("%s: %s", bad, r.raw)
+		}
+	}
+	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "capabilities": ["atomic", "atomic"]}`)
+}
