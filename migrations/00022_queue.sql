@@ -135,7 +135,8 @@ CREATE TABLE postern.node (
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     dead_at      timestamptz,
     version      text NOT NULL DEFAULT '',
-    draining     boolean NOT NULL DEFAULT false -- it claims nothing; see internal/pg/node_lever.go
+    draining     boolean NOT NULL DEFAULT false, -- it claims nothing; see internal/pg/node_lever.go
+    CONSTRAINT one_epoch_of_a_node UNIQUE (node_id, epoch) -- a key: whoever claims holds it, and whatever ends an epoch waits
 ) WITH (fillfactor = 50);
 
 -- +goose Down

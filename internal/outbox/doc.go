@@ -26,6 +26,7 @@
 //   - place, rank: where a moved transaction stands among those of its queue (S2.4).
 //   - node: one running process, under an id that is fresh for each boot; epoch: its incarnation.
 //   - lease: a queue owned by a node; valid while the node's heartbeat is.
+//   - claim: the commit that leases queues that wait; a post takes its queue when it leases it to its own process.
 //   - fence: a number in the queue row that rises whenever its owner changes. A write with a stale
 //     fence changes nothing.
 //   - attempt: one dispatch of a transaction; token: <id>.<attempt>, by which a worker recognises one.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // Room says how much a node can take: calls in flight over all types, and per dispatcher.
@@ -46,7 +46,7 @@ type pick struct {
 // It never waits for a lock: queues, senders, exclusive lanes and the node's own row are locked with
 // SKIP LOCKED, and ready rows are written only by whoever holds their queue. Why no queue has two
 // owners: node_id is compared in the locked row. Why no sender has two queues: queue_id is compared in
-// the locked row, and its key is unique. Why a buried node takes nothing: its row is locked FOR SHARE, so
+// the locked row, and its key is unique. Why a buried node takes nothing: the key of its row is locked, so
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
 // was claimed here.
 func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
@@ -84,10 +84,34 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 		load = newLoader(s, nil)
 		return c.take(ctx, load)
 	})
+	if load != nil {
+		err = doubtful(node, load.rows, err)
+	}
 	if err == nil && load != nil {
 		leases, err = c.leases(ctx, load)
 	}
 	return leases, more, unsure, err
+}
+
+// Doubtful is the error of a claim of which nobody knows whether it was committed. The node may own these queues.
+type Doubtful struct {
+	error
+	Node   Node
+	Queues []int64
+}
+
+func (d *Doubtful) Unwrap() error { return d.error }
+
+// doubtful makes a Doubtful of an error that means it, and leaves others as they are.
+func doubtful(node Node, rows []*queueRow, err error) error {
+	if fault.CodeOf(err) != "commit_unknown" {
+		return err
+	}
+	d := &Doubtful{Node: node, error: err}
+	for _, q := range rows {
+		d.Queues = append(d.Queues, q.ID)
+	}
+	return d
 }
 
 type claim struct {
@@ -116,7 +140,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	b := &pgx.Batch{}
 	c.look = c.s.fronts.look(c.s.now() != nil)
 	c.findLanes(b)
-	b.Queue(`SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR SHARE SKIP LOCKED`, c.node.ID, c.node.Epoch).
+	b.Queue(liveNodeSQL, c.node.ID, c.node.Epoch).
 		Query(func(rows pgx.Rows) error {
 			c.alive = rows.Next()
 			rows.Close()
@@ -343,15 +367,13 @@ func (c *claim) take(ctx context.Context, load *loader) error {
 	for _, p := range c.picks {
 		q := p.q
 		c.e.leave(q)
-		q.Node, q.NodeEpoch = c.node.ID, c.node.Epoch
-		q.Fence++
+		c.e.own(q, c.node)
 		if p.lane.kind != "resume" {
-			q.Cur, q.Next = q.first(), 0
 			if p.sender != nil {
 				q.Sender = p.sender.id
 				c.e.senderBind[q.Sender] = q.ID
 			}
-			c.e.enter(q, outbox.PhaseDispatching)
+			c.e.dispatch(q)
 			if p.lane.kind == "exclusive" {
 				b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1`, p.lane.id, q.ID)
 			}

@@ -51,6 +51,7 @@ var constraints = map[string]fault.Kind{
 	"queue_depth_is_positive":       fault.Invalid,
 	"when_full_is_known":            fault.Invalid,
 	"on_failure_is_known":           fault.Invalid,
+	"one_epoch_of_a_node":           fault.Internal,
 	"one_row_per_queue":             fault.Internal,
 	"queue_by_era":                  fault.Internal,
 	"a_queue_keeps_its_rules":       fault.Internal,

@@ -61,16 +61,42 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 	if err := s.ensureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
-	var again []int
 	deps, err := s.dependencies(ctx, subs)
 	if err != nil {
 		return nil, err
 	}
+	out, again, err := s.ingest(ctx, subs, deps, atomic)
+	if err != nil || len(again) == 0 {
+		return out, err
+	}
+	rest := make([]*Submission, len(again))
+	for i, at := range again {
+		rest[i] = subs[at]
+	}
+	more, err := s.Ingest(ctx, rest, false)
+	for i, at := range again {
+		if err != nil {
+			out[at] = Accepted{Err: err}
+		} else {
+			out[at] = more[i]
+		}
+	}
+	return out, nil
+}
+
+// ingest is Ingest without what has to wait for its commit, of which it says which that is.
+func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependencies, atomic bool) (out []Accepted, again []int, err error) {
 	reread := false // a type or sender that we have not heard of may be new
+	in := &ingest{}
+	defer func() { in.taking.end(in.now(), err) }()
 	err = s.run(ctx, func(t *txn) error {
+		in.taking.end(in.now(), nil) // of a run that is repeated
 		again = nil
-		in := &ingest{deps: deps, atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
+		in = &ingest{deps: deps, atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
 		out = in.out
+		if deps == nil {
+			in.taking = s.taking(ctx)
+		}
 		if err := in.load(ctx, t); err != nil {
 			return err
 		}
@@ -91,24 +117,19 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 		in.depend()
 		b := &pgx.Batch{}
 		in.write(b)
-		return in.e.commit(ctx, t, b)
+		err := in.e.commit(ctx, t, b)
+		in.taking.done = err == nil
+		return err
 	})
-	if err != nil || len(again) == 0 {
-		return out, err
+	return out, again, err
+}
+
+// now is when it was decided.
+func (in *ingest) now() (now time.Time) {
+	if in.e != nil {
+		now = in.e.now
 	}
-	rest := make([]*Submission, len(again))
-	for i, at := range again {
-		rest[i] = subs[at]
-	}
-	more, err := s.Ingest(ctx, rest, false)
-	for i, at := range again {
-		if err != nil {
-			out[at] = Accepted{Err: err}
-		} else {
-			out[at] = more[i]
-		}
-	}
-	return out, nil
+	return now
 }
 
 type nameKey struct {
@@ -140,6 +161,7 @@ type ingest struct {
 	waits   map[nameKey]bool // queues of which something does
 	reread  *bool
 	deps    *dependencies // nil if nothing depends on anything
+	taking  taking
 }
 
 type keyRow struct {
@@ -197,6 +219,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			return rows.Err()
 		})
 	}
+	in.taking.look(b, in.s, in.subs)
 	if unnamed > 0 {
 		b.Queue(`SELECT nextval('postern.queue_id') FROM generate_series(1, $1::int)`, unnamed).Query(func(rows pgx.Rows) (err error) {
 			in.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -344,6 +367,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 			*q = before
 			return outbox.ID{}, err
 		}
+		in.taking.take(in.e, q, d)
 	}
 	in.tasks = append(in.tasks, task)
 	if q.Named && !in.touched[q.ID] {
@@ -402,6 +426,7 @@ func depth(ctx context.Context, t *txn, q *queueRow) (n int64, err error) {
 // write stores bodies and keys behind the queue rows.
 func (in *ingest) write(b *pgx.Batch) {
 	insertTasks(b, in.tasks)
+	in.taking.read(b, in.s)
 	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {

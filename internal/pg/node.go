@@ -68,7 +68,7 @@ func (s *Store) Leave(ctx context.Context, n Node) error {
 }
 
 // Bury ends every node whose heartbeat is older than its ttl and returns how many those were. It commits
-// before anything is released: a claim that ran meanwhile holds the node row FOR SHARE, so that either
+// before anything is released: a claim that ran meanwhile holds the key of the node's row, so that either
 // the claim sees the bury and takes nothing, or the bury waits for its commit, and the release that
 // follows sees what it took.
 func (s *Store) Bury(ctx context.Context) (n int, err error) {
@@ -95,7 +95,7 @@ const releaseChunk = 500
 //
 // A scan of queue is for nodes whose epoch has ended since the last scan that found nothing of them, however
 // many processes look and whichever of them begins anew. Such a scan is proof for ever: a claim holds the row
-// of its node FOR SHARE, so whatever was claimed under an epoch was committed before that epoch ended, and
+// of its node by its key, so whatever was claimed under an epoch was committed before that epoch ended, and
 // the scan's snapshot is later than the statement that saw the end. What is locked still has its owner there.
 func (s *Store) Release(ctx context.Context) (total int, err error) {
 	var nodes []int64

@@ -42,6 +42,18 @@ func (e *effects) leave(q *queueRow) {
 	}
 }
 
+// own makes a node the owner of a queue that has none, and fences whoever was before.
+func (e *effects) own(q *queueRow, n Node) {
+	q.Node, q.NodeEpoch = n.ID, n.Epoch
+	q.Fence++
+}
+
+// dispatch lets the transaction go out that is to go out next.
+func (e *effects) dispatch(q *queueRow) {
+	q.Cur, q.Next = q.first(), 0
+	e.enter(q, outbox.PhaseDispatching)
+}
+
 // free lets go of the owner, the sender and the exclusive lane of a queue.
 func (e *effects) free(q *queueRow, nonce string, block bool) {
 	if q.Sender != 0 {

@@ -36,6 +36,8 @@ type Store struct {
 	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil for nobody.
 	BatchLeft func(processor.State, time.Duration)
 
+	taker atomic.Pointer[Taker] // nil: what is posted waits for a claim
+
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error

@@ -33,8 +33,9 @@ const noRoom = 100 * time.Millisecond
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
+	var leased []*queueRow
 	err = s.run(ctx, func(t *txn) error {
-		w = Woken{}
+		w, leased = Woken{}, nil
 		e := newEffects(s)
 		ids, rows, alive, err := s.dueTimers(ctx, t, node, limit, e, &w)
 		if err != nil {
@@ -44,7 +45,8 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		if w.Due = len(ids); w.Due == 0 {
 			return t.rollback(ctx)
 		}
-		polls, leased := e.sortDue(ids, rows, node, alive, room)
+		var polls []*queueRow
+		polls, leased = e.sortDue(ids, rows, node, alive, room)
 		b := &pgx.Batch{}
 		e.write(b)
 		load := newLoader(s, append(polls, leased...))
@@ -75,7 +77,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		}
 		return nil
 	})
-	return w, err
+	return w, doubtful(node, leased, err)
 }
 
 func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *effects, w *Woken) (ids []int64, rows map[int64]*queueRow, alive bool, err error) {
@@ -88,7 +90,7 @@ func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *
 		})
 	b.Queue(`SELECT coalesce(min(due_at), '0001-01-01 00:00:00+00') FROM postern.timer WHERE due_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&w.Next) })
-	b.Queue(`SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR SHARE SKIP LOCKED`, node.ID, node.Epoch).
+	b.Queue(liveNodeSQL, node.ID, node.Epoch).
 		Query(func(r pgx.Rows) error {
 			alive = r.Next()
 			r.Close()

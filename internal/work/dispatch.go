@@ -41,11 +41,14 @@ func (e *Engine) claimLoop(ctx, calls context.Context) {
 		}
 		if room.Total > 0 && e.trusted() {
 			began := time.Now()
+			room = e.book()
 			leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
 			e.Metrics.Claimed(time.Since(began))
 			for _, l := range leases {
 				e.launch(calls, l)
 			}
+			e.booked(leases, err)
+			e.doubt(err)
 			if err != nil && ctx.Err() == nil {
 				failures++
 				e.Log.Warn("claim", "error", err)
@@ -144,18 +147,19 @@ func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok b
 			}
 			return out, false
 		}
-		e.giveUp(ctx, a.Lease)
+		e.giveUp(ctx, *e.node.Load(), []int64{a.Lease.ID().Queue})
 		return out, false
 	}
 }
 
-func (e *Engine) giveUp(ctx context.Context, l *pg.Lease) {
+// giveUp hands queues back that the node cannot go on with, as often as it takes.
+func (e *Engine) giveUp(ctx context.Context, node pg.Node, queues []int64) {
 	for n := 1; ; n++ {
-		_, err := e.Store.GiveUp(ctx, *e.node.Load(), []int64{l.ID().Queue})
+		_, err := e.Store.GiveUp(ctx, node, queues)
 		if err == nil {
 			return
 		}
-		e.Log.Warn("give up a queue", "queue", l.Queue, "error", err)
+		e.Log.Warn("give up queues", "queues", len(queues), "error", err)
 		if !pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
 			return
 		}

@@ -50,9 +50,11 @@ type Engine struct {
 
 	mu      sync.Mutex
 	flying  int
-	byType  map[int32]int  // calls in flight of dispatchers without senders
-	flights sync.WaitGroup // every goroutine that may hold a lease
-	ticking sync.Mutex     // whoever goes through the processors
+	byType  map[int32]int   // calls in flight of dispatchers without senders
+	flights sync.WaitGroup  // every goroutine that may hold a lease, or gets one
+	seats   seats           // for what is posted in this process
+	calls   context.Context // of what was taken from a post
+	ticking sync.Mutex      // whoever goes through the processors
 
 	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
 	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
@@ -85,7 +87,7 @@ func New(c Config) *Engine {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{},
+	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
 		bell: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
 	e.settler = pg.NewSettler(c.Store)
@@ -111,6 +113,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer giveUp()
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the grace
 	defer cut()
+	e.calls = calls
+	e.seats.full = true // until a claim has seen what waits
+	e.Store.Take(e)
 	var own sync.WaitGroup
 	background := func(f func(context.Context)) { own.Go(func() { f(ctx) }) }
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
@@ -151,6 +156,9 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // land waits for the calls in flight: until they end, or the grace is over and they are cut off.
 func (e *Engine) land(cut func()) {
+	e.mu.Lock()
+	e.seats.closed = true
+	e.mu.Unlock()
 	landed := make(chan struct{})
 	go func() { e.flights.Wait(); close(landed) }()
 	select {
@@ -206,6 +214,10 @@ func (e *Engine) takes(typ string) bool { return len(e.Types) == 0 || slices.Con
 func (e *Engine) room() pg.Room {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.free()
+}
+
+func (e *Engine) free() pg.Room {
 	used := make(map[int32]int, len(e.byType))
 	for d, n := range e.byType {
 		used[d] = n
@@ -235,12 +247,20 @@ func (e *Engine) give(l *pg.Lease) {
 	e.mu.Lock()
 	e.flying--
 	if l.SenderID == 0 {
-		if e.byType[l.Dispatcher.ID]--; e.byType[l.Dispatcher.ID] == 0 {
-			delete(e.byType, l.Dispatcher.ID)
-		}
+		e.vacate(l.Dispatcher)
 	}
+	waits := e.waits(l.Dispatcher.ID)
 	e.mu.Unlock()
-	knock(e.bell)
+	if waits {
+		knock(e.bell)
+	}
+}
+
+// vacate frees a place among the calls of a dispatcher without senders.
+func (e *Engine) vacate(d *pg.Dispatcher) {
+	if e.byType[d.ID]--; e.byType[d.ID] == 0 {
+		delete(e.byType, d.ID)
+	}
 }
 
 // awaitRing waits for a signal on c, or for d, and for rest at the least, in which all signals are one; false is the end of

@@ -52,6 +52,7 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 		return pg.Woken{}, nil
 	}
 	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
+	e.doubt(err)
 	if err != nil {
 		return w, err
 	}

@@ -1,0 +1,324 @@
+package pg_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// crew takes what is posted for a node, and calls nobody.
+type crew struct {
+	node    pg.Node
+	away    bool
+	seats   int
+	asked   int
+	flown   []*pg.Lease
+	doubted []int64
+}
+
+func (c *crew) Taking() (pg.Node, bool) { return c.node, !c.away }
+func (c *crew) Seat(*pg.Dispatcher) bool {
+	c.asked++
+	if c.seats == 0 {
+		return false
+	}
+	c.seats--
+	return true
+}
+func (c *crew) Rise(*pg.Dispatcher)          { c.seats++ }
+func (c *crew) Fly(l *pg.Lease)              { c.flown = append(c.flown, l) }
+func (c *crew) Doubt(_ pg.Node, ids []int64) { c.doubted = append(c.doubted, ids...) }
+
+// takenBy lets n take what w posts, with so many places.
+func (w *world) takenBy(n pg.Node, seats int) *crew {
+	c := &crew{node: n, seats: seats}
+	w.s.Take(c)
+	w.t.Cleanup(func() { w.s.Take(nil) })
+	return c
+}
+
+// opTake posts while n1 takes what is posted, and lets n1 claim what was left to claims: so the end is the same, whether
+// something that is open kept it from being taken or not.
+func opTake(name string, queues ...string) op {
+	return op{name: name, run: func(a *arena, s *pg.Store) string {
+		c := &crew{node: a.n1, seats: 10}
+		s.Take(c)
+		defer s.Take(nil)
+		var subs []*pg.Submission
+		for i, q := range queues {
+			subs = append(subs, a.sub(q, "U", fmt.Sprint("t", i)))
+		}
+		out, err := s.Ingest(a.ctx, subs, false)
+		said := refusal(err)
+		for _, o := range out {
+			said += fmt.Sprintf(" %d/%d%s", o.ID.Queue, o.ID.Seq, refusal(o.Err))
+		}
+		more, _, err := s.Claim(a.ctx, a.n1, everything())
+		return fmt.Sprintf("%s takes %s%s, %d places left", said, leases(append(c.flown, more...)), refusal(err), c.seats+len(c.flown))
+	}}
+}
+
+var (
+	takeOne = opTake("take", "q")
+	takeTwo = opTake("take two", "r", "q", "q")
+	pauseU  = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "U", true) })
+)
+
+// A post that takes its queue meets every other statement as a post and a claim right behind it do.
+func TestPairsOfATakingPost(t *testing.T) {
+	for name, set := range map[string]func(a *arena){
+		"idle": func(a *arena) { a.stale() },
+		"of a live node": func(a *arena) {
+		},
+		"in hand": func(a *arena) {
+			a.ids = a.post("q", "U", "a")
+			a.lease = a.claim(a.n1, everything())[0]
+			a.stale()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t)
+			a.dispatcher("U", func(*outbox.Dispatcher) {})
+			a.post("q", "U", "first")
+			a.settle(a.answer(a.claim(a.n1, everything())[0], done()))
+			set(a)
+			a.ready()
+			others := []op{claim, wake, release, reap, bury, beat, pause, hurry, pauseU, takeTwo}
+			if a.lease != nil {
+				others = append(others, a.dispatched("done", "back", "failed")...)
+			} else { // a node gives up all that it holds only when it takes nothing any more
+				others = append(others, giveUp)
+			}
+			for _, x := range []op{takeOne, takeTwo} {
+				for _, y := range others {
+					t.Run(x.name+" with "+y.name, func(t *testing.T) {
+						sub, w := *a, *a.world
+						w.t, sub.world = t, &w
+						sub.pair(t, x, y)
+						x.skips = y.name == bury.name // what it leaves to claims then is claimed later
+						sub.pair(t, y, x)
+					})
+				}
+			}
+		})
+	}
+}
+
+// What is posted to a queue in which nothing waits is leased in the same commit, exactly as a claim would have leased it.
+func TestAPostTakesItsQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.node("n")
+	ready := func() (n int) { w.scan(`SELECT count(*) FROM postern.ready`, &n); return n }
+
+	claimed := w.post("claimed", "U", "a", "b")
+	want := w.claim(n, everything())[0]
+	crew := w.takenBy(n, 10)
+	posted := w.post("q", "U", "c", "d")
+	if len(crew.flown) != 1 || crew.seats != 9 || ready() != 0 {
+		t.Fatalf("%d leases, %d places left, %d queues ready", len(crew.flown), crew.seats, ready())
+	}
+	got := crew.flown[0]
+	if got.ID() != posted[0] || got.Queue != "q" || got.Phase != want.Phase || got.Attempt != 1 || got.Fee != want.Fee || got.Resume || string(got.Task.Data) != `{"uid": "c"}` || string(want.Task.Data) != `{"uid": "a"}` {
+		t.Errorf("taken %+v, claimed %+v", got, want)
+	}
+	var same bool
+	w.scan(`SELECT count(DISTINCT (to_jsonb(q) - '{queue_id,fence,entered_at,era,writes,tail_seq}'::text[])) = 1 FROM postern.queue q WHERE node_id IS NOT NULL`, &same)
+	if !same {
+		t.Errorf("rows of a queue that was taken and of one that was claimed differ:\n%v", w.lines(`SELECT to_jsonb(q)::text FROM postern.queue q`))
+	}
+	if w.state(posted[0]) != outbox.DISPATCHING || w.state(posted[1]) != outbox.WAITING || w.state(claimed[1]) != outbox.WAITING {
+		t.Errorf("%s, %s", w.state(posted[0]), w.state(posted[1]))
+	}
+	next := w.settle(w.answer(got, done()))[0].Next
+	if next == nil || next.ID() != posted[1] {
+		t.Fatalf("behind the one that was taken comes %+v", next)
+	}
+	w.settle(w.answer(next, done()))
+	w.post("", "U", "alone") // without a queue
+	if len(crew.flown) != 2 || crew.flown[1].Queue != "" {
+		t.Fatalf("%d leases", len(crew.flown))
+	}
+	w.settle(w.answer(crew.flown[1], done()))
+	if w.post("q", "U", "e"); len(crew.flown) != 3 {
+		t.Errorf("the queue is idle again, and what is posted there was not taken")
+	}
+	if w.post("q", "U", "f"); len(crew.flown) != 3 {
+		t.Errorf("taken behind one that is in hand")
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// What a claim would not take, or what needs more than room, waits in its lane as ever.
+func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(w *world, c *crew, sub *pg.Submission){
+		"a node that takes nothing": func(_ *world, c *crew, _ *pg.Submission) { c.away = true },
+		"no room":                   func(_ *world, c *crew, _ *pg.Submission) { c.seats = 0 },
+		"a node that was buried": func(w *world, c *crew, _ *pg.Submission) {
+			w.later(time.Minute)
+			_, err := w.s.Bury(w.ctx)
+			w.must(err)
+		},
+		"a node that drains": func(w *world, _ *crew, _ *pg.Submission) {
+			_, err := w.s.DrainNode(w.ctx, w.by, "n", true)
+			w.must(err)
+		},
+		"an older epoch":    func(_ *world, c *crew, _ *pg.Submission) { c.node.Epoch-- },
+		"a pool":            func(w *world, _ *crew, sub *pg.Submission) { sub.Type = "P" },
+		"an exclusive type": func(w *world, _ *crew, sub *pg.Submission) { sub.Type = "E" },
+		"a time":            func(w *world, _ *crew, sub *pg.Submission) { sub.NotBefore = w.now.Add(time.Hour) },
+		"a type in pause":   func(w *world, _ *crew, _ *pg.Submission) { w.must(drop(w.s.PauseDispatcher(w.ctx, w.by, "U", true))) },
+		"a pause of another": func(w *world, _ *crew, _ *pg.Submission) {
+			w.must(drop(w.another(1).PauseDispatcher(w.ctx, w.by, "U", true)))
+		},
+		"a queue in pause": func(w *world, c *crew, sub *pg.Submission) {
+			_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: sub.Queue, Priority: "Normal", WhenFull: "refuse", OnFailure: "continue"}, 0)
+			w.must(err)
+			w.must(drop(w.s.PauseQueue(w.ctx, w.by, sub.Queue, true)))
+		},
+		"a context in pause": func(w *world, _ *crew, _ *pg.Submission) {
+			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.context SET paused = true`)
+			w.must(err)
+		},
+		"a worker that was away": func(w *world, _ *crew, _ *pg.Submission) {
+			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.dispatcher SET gate_failures = 1`)
+			w.must(err)
+		},
+		"another that it depends on": func(w *world, c *crew, sub *pg.Submission) {
+			c.away = true
+			w.post("other", "U", "on")
+			c.away = false
+			sub.DependsOn = []string{"on"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.dispatcher("U", func(*outbox.Dispatcher) {})
+			w.dispatcher("E", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
+			w.dispatcher("P", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			c, sub := w.takenBy(w.node("n"), 1), w.sub("q", "U", "x")
+			set(w, c, sub)
+			seats := c.seats
+			out, err := w.s.Ingest(w.ctx, []*pg.Submission{sub}, false)
+			w.must(err)
+			w.must(out[0].Err)
+			if len(c.flown) > 0 || c.seats != seats || w.state(out[0].ID) == outbox.DISPATCHING {
+				t.Errorf("%d leases, %d of %d places left, %s", len(c.flown), c.seats, seats, w.state(out[0].ID))
+			}
+			holdsTrue(t, w.ctx, w.s.Pool())
+		})
+	}
+}
+
+func drop(_ pg.LeverResult, err error) error { return err }
+
+// What is not stored is not called, and gives its place back; where nobody knows, the queue is given up, and whoever
+// has it next asks first.
+func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.node("n")
+	c := w.takenBy(n, 3)
+	idle := func(what string, places int) {
+		t.Helper()
+		if len(c.flown) > 0 || len(c.doubted) > 0 || c.seats != places || c.asked == 0 {
+			t.Errorf("%s: %d leases, %d places left, asked for %d, doubted %v", what, len(c.flown), c.seats, c.asked, c.doubted)
+		}
+		c.asked = 0
+	}
+	out, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a"), w.sub("q", "nobody", "b")}, true)
+	if err != nil || out[1].Err == nil {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	idle("an atomic batch with one that is refused", 3)
+
+	broken := errors.New("broken off")
+	w.s.HoldCommits(func(context.Context, uint32) error { return broken })
+	if _, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	w.s.HoldCommits(nil)
+	idle("a commit that fails", 3)
+
+	w.unknownCommits(true)
+	_, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false)
+	w.unknownCommits(false)
+	if fault.CodeOf(err) != "commit_unknown" || c.seats != 3 || len(c.flown) > 0 {
+		t.Fatalf("%v, %d places left, %d leases", err, c.seats, len(c.flown))
+	}
+	if id := w.byUID("a").ID; !slices.Equal(c.doubted, []int64{id.Queue}) || w.state(id) != outbox.DISPATCHING {
+		t.Errorf("doubted %v, and it is %s", c.doubted, w.state(id))
+	}
+	if n, err := w.s.GiveUp(w.ctx, n, c.doubted); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {
+		t.Errorf("what was given up is claimed as %+v", l)
+	}
+}
+
+// unknownCommits lets every commit that writes a queue be one that no standby is known to have.
+func (w *world) unknownCommits(on bool) {
+	w.t.Helper()
+	if !on {
+		w.exec(`DROP TRIGGER at_commit ON postern.queue`)
+		return
+	}
+	w.exec(`CREATE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		RAISE WARNING 'canceling wait for synchronous replication due to user request'; RETURN NULL; END $$`)
+	w.exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
+}
+
+// The lease of a post is fenced like any other.
+func TestALateAnswerToWhatAPostTookChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, s := range late[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t)
+			a.dispatcher("U", func(*outbox.Dispatcher) {})
+			c := a.takenBy(a.n1, 1)
+			id := a.post("q", "U", "a")[0]
+			s.lose(a, id)
+			rows := func() []string {
+				return slices.Concat(a.lines(`SELECT q::text FROM postern.queue q ORDER BY 1`), a.lines(`SELECT o::text FROM postern.outcome o ORDER BY 1`))
+			}
+			before := rows()
+			if out := a.settle(a.answer(c.flown[0], done())); !out[0].Fenced {
+				t.Error("it was not fenced")
+			}
+			a.same(rows(), before...)
+		})
+	}
+}
+
+// A claim, or timers, of whose commit nobody knows the end, say which queues that concerns.
+func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.node("n")
+	id := w.post("q", "U", "a")[0]
+	w.unknownCommits(true)
+	_, _, err := w.s.Claim(w.ctx, n, everything())
+	w.unknownCommits(false)
+	var d *pg.Doubtful
+	if !errors.As(err, &d) || d.Node != n || !slices.Equal(d.Queues, []int64{id.Queue}) {
+		t.Fatalf("%v names %+v", err, d)
+	}
+	if fault.CodeOf(err) != "commit_unknown" {
+		t.Errorf("code %q", fault.CodeOf(err))
+	}
+}
