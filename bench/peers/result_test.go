@@ -58,8 +58,8 @@ func TestRatiosAreAgainstTheBestPeerOfTheSameRound(t *testing.T) {
 }
 
 func TestOursIsFoundAmongTheLinesOfItsRun(t *testing.T) {
-	out := []byte(`{"scenario": "idle-latency-one-process", "p50_ms": 1}` + "\n" + `{"scenario": "idle-latency", "p50_ms": 3, "p99_ms": 9, "rate": 1}`)
-	if r, err := ourLine(out, idle); err != nil || r.P50 != 3 || r.P99 != 9 || r.Rate != 1 {
+	out := []byte(`{"scenario": "idle-latency", "p50_ms": 1}` + "\n" + `{"scenario": "idle-latency-one-process", "p50_ms": 3, "p99_ms": 9, "rate": 1}`)
+	if r, err := ourLine(out, scenario{kind: idle}.line()); err != nil || r.P50 != 3 || r.P99 != 9 || r.Rate != 1 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if r, err := ourLine(out, e2e); err == nil {

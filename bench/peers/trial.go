@@ -151,7 +151,7 @@ func (b *comparison) tryOurs(ctx context.Context, c scenario, address string) (*
 	if err != nil && len(out) == 0 {
 		return nil, fmt.Errorf("%w: %s", err, lastLine(said.String()))
 	}
-	r, err := ourLine(out, c.ours()[0])
+	r, err := ourLine(out, c.line())
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +182,22 @@ func ourLine(out []byte, name string) (r ourResult, err error) {
 
 // ours are the arguments of postern bench for a scenario.
 func (c scenario) ours() []string {
-	if c.kind == e2e {
+	switch c.kind {
+	case e2e:
 		return []string{e2e, "--queues", fmt.Sprint(c.keys), "--depth", fmt.Sprint(c.depth), "--connections", fmt.Sprint(clients)}
+	case idle:
+		return []string{idle, "--samples", "30"}
 	}
 	return []string{c.name}
+}
+
+// line is the one of theirs that counts: of latencies that of one process, which the peers are as well.
+func (c scenario) line() string {
+	switch c.kind {
+	case e2e:
+		return e2e
+	case idle:
+		return "idle-latency-one-process"
+	}
+	return c.name
 }
