@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postern-dev/postern/internal/fault"
 )
 
 // Room says how much a node can take: calls in flight over all types, and per dispatcher.
@@ -56,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 		if !unsure {
 			break
 		}
-		time.Sleep(2 * time.Millisecond) // our own heartbeat holds the node's row
+		time.Sleep(2 * time.Millisecond) // somebody looks whether the node is to be buried
 	}
 	return leases, more, err
 }
@@ -91,27 +89,6 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 		leases, err = c.leases(ctx, load)
 	}
 	return leases, more, unsure, err
-}
-
-// Doubtful is the error of a claim of which nobody knows whether it was committed. The node may own these queues.
-type Doubtful struct {
-	error
-	Node   Node
-	Queues []int64
-}
-
-func (d *Doubtful) Unwrap() error { return d.error }
-
-// doubtful makes a Doubtful of an error that means it, and leaves others as they are.
-func doubtful(node Node, rows []*queueRow, err error) error {
-	if fault.CodeOf(err) != "commit_unknown" {
-		return err
-	}
-	d := &Doubtful{Node: node, error: err}
-	for _, q := range rows {
-		d.Queues = append(d.Queues, q.ID)
-	}
-	return d
 }
 
 type claim struct {

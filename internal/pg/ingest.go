@@ -219,7 +219,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			return rows.Err()
 		})
 	}
-	in.taking.look(b, in.s, in.subs)
+	in.taking.look(b, in.subs)
 	if unnamed > 0 {
 		b.Queue(`SELECT nextval('postern.queue_id') FROM generate_series(1, $1::int)`, unnamed).Query(func(rows pgx.Rows) (err error) {
 			in.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])

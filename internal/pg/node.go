@@ -207,12 +207,14 @@ func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err
 			return err
 		}
 		for _, q := range rows {
-			e.orphan(q, sequencer.CodeHandedBack, "its node handed it back without knowing whether the worker has it")
+			e.orphan(q, sequencer.CodeHandedBack, handedBack)
 		}
 		return e.commit(ctx, t, &pgx.Batch{})
 	})
 	return total, err
 }
+
+const handedBack = "its node handed it back without knowing whether the worker has it"
 
 // orphan takes a queue from its owner. What was with the worker leaves a row that says so.
 func (e *effects) orphan(q *queueRow, code, text string) {

@@ -109,7 +109,7 @@ func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, 
 		return r, fault.New(fault.Conflict, "wrong_state", "node %s is dead since %s: it claims nothing", fault.Clip(name), n.DeadAt.UTC().Format(time.RFC3339))
 	}
 	err = s.run(ctx, func(t *txn) error {
-		if err := t.conn.QueryRow(ctx, `SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR UPDATE`, n.ID).Scan(&n.Epoch, &n.Draining); err != nil {
+		if err := t.conn.QueryRow(ctx, `SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR NO KEY UPDATE`, n.ID).Scan(&n.Epoch, &n.Draining); err != nil {
 			return err
 		}
 		if err := by.seen(n.Version()); err != nil {

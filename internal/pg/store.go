@@ -37,6 +37,7 @@ type Store struct {
 	BatchLeft func(processor.State, time.Duration)
 
 	taker atomic.Pointer[Taker] // nil: what is posted waits for a claim
+	takes atomic.Bool           // an ingest is taking
 
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.

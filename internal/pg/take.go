@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // Taker is what calls workers in this process, where it has such a part. What is posted here to a queue in which nothing
@@ -18,10 +19,10 @@ import (
 //
 // Why such a queue has no second owner: it is idle under the lock of its row, and what is idle has no ready row that a claim could
 // find. Why a buried node takes nothing: as in Claim. Why nothing goes out that is paused, or whose worker cannot be reached:
-// openTypesSQL reads it in the same SQL transaction, as a claim does. Why nobody starves who waits for a place: Taking is
-// false as long as the last claim has left somebody behind. A type with senders, or an exclusive one, is left to claims.
+// openTypesSQL reads it in the same SQL transaction, as a claim does. Why nobody starves who waits for a place: Seat gives
+// none where the last claim may have left somebody behind. A type with senders, or an exclusive one, is left to claims.
 type Taker interface {
-	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or others wait.
+	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, or it stops.
 	Taking() (Node, bool)
 	// Seat keeps a place for one call, and is followed by Rise or Fly; false: there is none.
 	Seat(*Dispatcher) bool
@@ -29,7 +30,7 @@ type Taker interface {
 	// Fly is told of a lease that is durable. Its queue is to be called.
 	Fly(*Lease)
 	// Doubt is told of queues that the node may own or not, since nobody knows what became of a commit.
-	Doubt(Node, []int64)
+	Doubt(*Doubtful)
 }
 
 // Take lets t take what is posted from now on; nil: nobody.
@@ -51,8 +52,10 @@ const openTypesSQL = `SELECT d.dispatcher_id FROM postern.node n CROSS JOIN post
 
 // taking is what an ingest takes along.
 type taking struct {
+	s     *Store
 	by    Taker // nil: nobody takes
 	node  Node
+	holds bool           // the one place among the ingests of this process
 	open  map[int32]bool // dispatchers
 	taken []taken
 	load  *loader
@@ -68,27 +71,34 @@ type taken struct {
 func (s *Store) taking(ctx context.Context) (t taking) {
 	if by := s.taker.Load(); by != nil && jointOf(ctx) == nil {
 		if node, ok := (*by).Taking(); ok {
-			t.by, t.node, t.open = *by, node, map[int32]bool{}
+			t.s, t.by, t.node, t.open = s, *by, node, map[int32]bool{}
 		}
 	}
 	return t
 }
 
-// look adds to b what has to be known of the types of subs, of those that may be taken.
-func (t *taking) look(b *pgx.Batch, s *Store, subs []*Submission) {
+// takeable says whether what a type needs is room, and nothing else.
+func (d *Dispatcher) takeable() bool {
+	return d.PoolID == 0 && (d.Exclusive == "" || d.Exclusive == "none")
+}
+
+// look adds to b what has to be known of the types of subs, of those that may be taken. One ingest of a process takes at a
+// time: if several held the key of its node without a gap, nobody could bury it.
+func (t *taking) look(b *pgx.Batch, subs []*Submission) {
 	if t.by == nil {
 		return
 	}
 	var ids []int32
 	for _, sub := range subs {
-		d := s.DispatcherOf(sub.ContextID, sub.Type)
-		if d != nil && d.PoolID == 0 && (d.Exclusive == "" || d.Exclusive == "none") && sub.Sender == "" && sub.NotBefore.IsZero() && !slices.Contains(ids, d.ID) {
+		d := t.s.DispatcherOf(sub.ContextID, sub.Type)
+		if d != nil && d.takeable() && sub.Sender == "" && sub.NotBefore.IsZero() && !slices.Contains(ids, d.ID) {
 			ids = append(ids, d.ID)
 		}
 	}
-	if len(ids) == 0 {
+	if len(ids) == 0 || !t.s.takes.CompareAndSwap(false, true) {
 		return
 	}
+	t.holds = true
 	b.Queue(openTypesSQL, t.node.ID, t.node.Epoch, ids).Query(func(rows pgx.Rows) error {
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { t.open[id] = true; return nil })
@@ -98,7 +108,7 @@ func (t *taking) look(b *pgx.Batch, s *Store, subs []*Submission) {
 
 // take leases a queue that has just become ready to the node, if there is a place for it.
 func (t *taking) take(e *effects, q *queueRow, d *Dispatcher) {
-	if t.by == nil || !t.open[d.ID] || q.Phase != outbox.PhaseReady || q.Paused || q.Marks > 0 || q.Pin != 0 || q.Pool != 0 || !t.by.Seat(d) {
+	if t.by == nil || !t.open[d.ID] || !d.takeable() || q.Phase != outbox.PhaseReady || q.Paused || q.Marks > 0 || q.Pin != 0 || q.Pool != 0 || !t.by.Seat(d) {
 		return
 	}
 	e.readyAdd = slices.DeleteFunc(e.readyAdd, func(k readyKey) bool { return k.Queue == q.ID })
@@ -121,7 +131,10 @@ func (t *taking) read(b *pgx.Batch, s *Store) {
 
 // end calls for what was taken, if that is durable, and gives the places back otherwise.
 func (t *taking) end(now time.Time, err error) {
-	var doubt []int64
+	if t.holds {
+		t.s.takes.Store(false)
+	}
+	doubt := &Doubtful{error: err, Node: t.node}
 	for _, n := range t.taken {
 		if t.done {
 			if l, broken := t.load.lease(n.q, now); broken == nil {
@@ -130,10 +143,76 @@ func (t *taking) end(now time.Time, err error) {
 			}
 		}
 		if t.by.Rise(n.d); t.done || fault.CodeOf(err) == "commit_unknown" {
-			doubt = append(doubt, n.q.ID)
+			doubt.Queues = append(doubt.Queues, Fenced{n.q.ID, n.q.Fence})
 		}
 	}
-	if t.taken = nil; len(doubt) > 0 {
-		t.by.Doubt(t.node, doubt)
+	if t.taken, t.holds = nil, false; len(doubt.Queues) > 0 {
+		t.by.Doubt(doubt)
 	}
+}
+
+// Fenced is a queue under a fence.
+type Fenced struct{ Queue, Fence int64 }
+
+// Doubtful is the error of a claim, or of a post that takes its queue, of which nobody knows whether it was committed. The
+// node may own these queues, and does not work on them: Renounce them.
+type Doubtful struct {
+	error
+	Node   Node
+	Queues []Fenced
+}
+
+func (d *Doubtful) Unwrap() error { return d.error }
+
+// doubtful makes a Doubtful of an error that means it, and leaves others as they are.
+func doubtful(node Node, rows []*queueRow, err error) error {
+	if len(rows) == 0 || fault.CodeOf(err) != "commit_unknown" {
+		return err
+	}
+	d := &Doubtful{error: err, Node: node}
+	for _, q := range rows {
+		d.Queues = append(d.Queues, Fenced{q.ID, q.Fence})
+	}
+	return d
+}
+
+// Renounce gives up those of the queues that the node owns under the fence in question, like GiveUp, and returns those whose row
+// is not there: without a name a queue begins with the transaction that is in doubt, and that may still be under way, for as
+// long as a statement may take. Of the others the lock waits for it.
+func (s *Store) Renounce(ctx context.Context, d *Doubtful) (left []Fenced, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		left = nil
+		var ids []int64
+		for _, h := range d.Queues {
+			ids = append(ids, h.Queue)
+		}
+		rows := map[int64]*queueRow{}
+		e := newEffects(s)
+		b := &pgx.Batch{}
+		t.lockQueues(b, ids, rows)
+		s.readNow(b, &e.now)
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		var ours []*queueRow
+		for _, h := range d.Queues {
+			switch q := rows[h.Queue]; {
+			case q == nil:
+				left = append(left, h)
+			case q.Node == d.Node.ID && q.NodeEpoch == d.Node.Epoch && q.Fence == h.Fence:
+				ours = append(ours, q)
+			}
+		}
+		if len(ours) == 0 {
+			return t.rollback(ctx)
+		}
+		if err := exact(ctx, t, ours); err != nil {
+			return err
+		}
+		for _, q := range ours {
+			e.orphan(q, sequencer.CodeHandedBack, handedBack)
+		}
+		return e.commit(ctx, t, &pgx.Batch{})
+	})
+	return left, err
 }

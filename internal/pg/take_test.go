@@ -15,12 +15,12 @@ import (
 
 // crew takes what is posted for a node, and calls nobody.
 type crew struct {
-	node    pg.Node
-	away    bool
-	seats   int
-	asked   int
-	flown   []*pg.Lease
-	doubted []int64
+	node  pg.Node
+	away  bool
+	seats int
+	asked int
+	flown []*pg.Lease
+	doubt *pg.Doubtful
 }
 
 func (c *crew) Taking() (pg.Node, bool) { return c.node, !c.away }
@@ -32,9 +32,9 @@ func (c *crew) Seat(*pg.Dispatcher) bool {
 	c.seats--
 	return true
 }
-func (c *crew) Rise(*pg.Dispatcher)          { c.seats++ }
-func (c *crew) Fly(l *pg.Lease)              { c.flown = append(c.flown, l) }
-func (c *crew) Doubt(_ pg.Node, ids []int64) { c.doubted = append(c.doubted, ids...) }
+func (c *crew) Rise(*pg.Dispatcher)  { c.seats++ }
+func (c *crew) Fly(l *pg.Lease)      { c.flown = append(c.flown, l) }
+func (c *crew) Doubt(d *pg.Doubtful) { c.doubt = d }
 
 // takenBy lets n take what w posts, with so many places.
 func (w *world) takenBy(n pg.Node, seats int) *crew {
@@ -233,8 +233,8 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	c := w.takenBy(n, 3)
 	idle := func(what string, places int) {
 		t.Helper()
-		if len(c.flown) > 0 || len(c.doubted) > 0 || c.seats != places || c.asked == 0 {
-			t.Errorf("%s: %d leases, %d places left, asked for %d, doubted %v", what, len(c.flown), c.seats, c.asked, c.doubted)
+		if len(c.flown) > 0 || c.doubt != nil || c.seats != places || c.asked == 0 {
+			t.Errorf("%s: %d leases, %d places left, asked for %d, doubt %v", what, len(c.flown), c.seats, c.asked, c.doubt)
 		}
 		c.asked = 0
 	}
@@ -258,16 +258,76 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	if fault.CodeOf(err) != "commit_unknown" || c.seats != 3 || len(c.flown) > 0 {
 		t.Fatalf("%v, %d places left, %d leases", err, c.seats, len(c.flown))
 	}
-	if id := w.byUID("a").ID; !slices.Equal(c.doubted, []int64{id.Queue}) || w.state(id) != outbox.DISPATCHING {
-		t.Errorf("doubted %v, and it is %s", c.doubted, w.state(id))
+	if id := w.byUID("a").ID; c.doubt == nil || len(c.doubt.Queues) != 1 || c.doubt.Queues[0].Queue != id.Queue || w.state(id) != outbox.DISPATCHING {
+		t.Fatalf("doubt %v, and it is %s", c.doubt, w.state(id))
 	}
-	if n, err := w.s.GiveUp(w.ctx, n, c.doubted); err != nil || n != 1 {
-		t.Fatal(n, err)
-	}
+	w.renounced(c.doubt)
 	if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {
 		t.Errorf("what was given up is claimed as %+v", l)
 	}
+	if before := w.lines(`SELECT q::text FROM postern.queue q`); true { // somebody has it under another fence
+		w.renounced(c.doubt)
+		w.same(w.lines(`SELECT q::text FROM postern.queue q`), before...)
+	}
 }
+
+func (w *world) renounced(d *pg.Doubtful, left ...pg.Fenced) {
+	w.t.Helper()
+	if got, err := w.s.Renounce(w.ctx, d); err != nil || !slices.Equal(got, left) {
+		w.t.Errorf("left are %v, %v", got, err)
+	}
+}
+
+// A commit in doubt may still be under way: it is waited for, and a queue that begins with it is asked for again.
+func TestWhatIsInDoubtIsGivenUpOnceItIsThere(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []string{"q", ""} {
+		w := newWorld(t)
+		w.dispatcher("U", func(*outbox.Dispatcher) {})
+		n := w.node("n")
+		c := w.takenBy(n, 3)
+		if queue != "" {
+			w.settle(w.answer(c.after(w.post(queue, "U", "first")), done()))
+		}
+		other := w.another(2)
+		open, on, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		w.s.HoldCommits(func(context.Context, uint32) error { close(open); <-on; return nil })
+		go func() {
+			_, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub(queue, "U", "a")}, false)
+			done <- err
+		}()
+		<-open
+		var held pg.Fenced
+		w.must(w.another(1).Pool().QueryRow(w.ctx, `SELECT coalesce(max(queue_id), 0), coalesce(max(fence), 0) + 1 FROM postern.queue`).Scan(&held.Queue, &held.Fence))
+		d := &pg.Doubtful{Node: n, Queues: []pg.Fenced{held}}
+		if queue == "" {
+			if left, err := other.Renounce(w.ctx, d); err != nil || len(left) != 1 {
+				t.Errorf("of one that is not there yet: left are %v, %v", left, err)
+			}
+			close(on)
+		} else {
+			time.AfterFunc(100*time.Millisecond, func() { close(on) })
+		}
+		if queue == "" {
+			w.must(<-done)
+			d.Queues = []pg.Fenced{{Queue: c.flown[0].ID().Queue, Fence: c.flown[0].Fence}}
+		}
+		if left, err := other.Renounce(w.ctx, d); err != nil || len(left) > 0 {
+			t.Errorf("queue %q: left are %v, %v", queue, left, err)
+		}
+		if queue != "" {
+			w.must(<-done)
+		}
+		w.s.HoldCommits(nil)
+		if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {
+			t.Errorf("queue %q: what was given up is claimed as %+v", queue, l)
+		}
+		holdsTrue(t, w.ctx, w.s.Pool())
+	}
+}
+
+// after is the last lease that was taken.
+func (c *crew) after([]outbox.ID) *pg.Lease { return c.flown[len(c.flown)-1] }
 
 // unknownCommits lets every commit that writes a queue be one that no standby is known to have.
 func (w *world) unknownCommits(on bool) {
@@ -276,7 +336,7 @@ func (w *world) unknownCommits(on bool) {
 		w.exec(`DROP TRIGGER at_commit ON postern.queue`)
 		return
 	}
-	w.exec(`CREATE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	w.exec(`CREATE OR REPLACE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		RAISE WARNING 'canceling wait for synchronous replication due to user request'; RETURN NULL; END $$`)
 	w.exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
 }
@@ -315,10 +375,22 @@ func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
 	_, _, err := w.s.Claim(w.ctx, n, everything())
 	w.unknownCommits(false)
 	var d *pg.Doubtful
-	if !errors.As(err, &d) || d.Node != n || !slices.Equal(d.Queues, []int64{id.Queue}) {
+	if !errors.As(err, &d) || d.Node != n || len(d.Queues) != 1 || d.Queues[0].Queue != id.Queue {
 		t.Fatalf("%v names %+v", err, d)
 	}
 	if fault.CodeOf(err) != "commit_unknown" {
 		t.Errorf("code %q", fault.CodeOf(err))
+	}
+	w.renounced(d)
+	w.later(time.Second)
+	sub := w.sub("r", "U", "later")
+	sub.NotBefore = w.now.Add(time.Second)
+	w.ingest(w.s, sub)
+	w.later(2 * time.Second)
+	w.unknownCommits(true)
+	_, err = w.s.Wake(w.ctx, n, 10, 10) // it leases nothing
+	w.unknownCommits(false)
+	if fault.CodeOf(err) != "commit_unknown" || errors.As(err, &d) {
+		t.Errorf("timers that lease nothing: %v", err)
 	}
 }

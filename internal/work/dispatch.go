@@ -68,11 +68,31 @@ func (e *Engine) claimLoop(ctx, calls context.Context) {
 			}
 		} else {
 			e.more.Store(true)
+			e.shut()
 		}
-		if !pause(ctx, e.bell, time.Second) {
+		if !e.awaitWork(ctx) {
 			return
 		}
 	}
+}
+
+// vacant is how long a claim waits for a bell when nothing but calls has ended: a claim found nobody that waits for their
+// places, but may have missed whom others held, or who came to wait while it looked.
+const vacant = 20 * time.Millisecond
+
+// awaitWork waits until it is worth to claim again, for a second at most; false is the end of ctx.
+func (e *Engine) awaitWork(ctx context.Context) bool {
+	idle := time.NewTimer(time.Second)
+	defer idle.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-e.freed:
+		return pause(ctx, e.bell, vacant)
+	case <-e.bell:
+	case <-idle.C:
+	}
+	return true
 }
 
 // launch starts a flight for a lease that is durable.
@@ -147,19 +167,19 @@ func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok b
 			}
 			return out, false
 		}
-		e.giveUp(ctx, *e.node.Load(), []int64{a.Lease.ID().Queue})
+		e.giveUp(ctx, a.Lease)
 		return out, false
 	}
 }
 
-// giveUp hands queues back that the node cannot go on with, as often as it takes.
-func (e *Engine) giveUp(ctx context.Context, node pg.Node, queues []int64) {
+// giveUp hands a queue back that the node cannot go on with, as often as it takes.
+func (e *Engine) giveUp(ctx context.Context, l *pg.Lease) {
 	for n := 1; ; n++ {
-		_, err := e.Store.GiveUp(ctx, node, queues)
+		_, err := e.Store.GiveUp(ctx, *e.node.Load(), []int64{l.ID().Queue})
 		if err == nil {
 			return
 		}
-		e.Log.Warn("give up queues", "queues", len(queues), "error", err)
+		e.Log.Warn("give up a queue", "queue", l.Queue, "error", err)
 		if !pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
 			return
 		}

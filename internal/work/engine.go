@@ -59,8 +59,10 @@ type Engine struct {
 	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
 	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
 
-	bell         chan struct{} // there may be something to claim
-	alarm        chan struct{} // there may be an earlier timer or a delivery
+	doorbell     atomic.Pointer[Doorbell] // nil until River is there
+	bell         chan struct{}            // there may be something to claim
+	freed        chan struct{}            // a call has ended, and nobody is known to wait for its place
+	alarm        chan struct{}            // there may be an earlier timer or a delivery
 	hooks        chan struct{}
 	ringing      atomic.Bool // timers and hooks are told in a moment
 	more         atomic.Bool // others wait for a place or a sender
@@ -88,9 +90,10 @@ func New(c Config) *Engine {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
-		bell: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
+		bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
 	e.settler = pg.NewSettler(c.Store)
+	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringOthers // before anybody posts
 	return e
 }
 
@@ -104,7 +107,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.node.Store(&n)
 	e.trustFrom(time.Now())
-	e.Store.Ring = e.Ring
 	startRiver, stopRiver, err := e.river(ctx)
 	if err != nil {
 		return err
@@ -253,6 +255,8 @@ func (e *Engine) give(l *pg.Lease) {
 	e.mu.Unlock()
 	if waits {
 		knock(e.bell)
+	} else {
+		knock(e.freed)
 	}
 }
 

@@ -101,13 +101,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	bell := NewDoorbell(client)
-	e.Store.Doorbell = func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
-		if e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
-			return nil // nobody else would hear it, or this process has room itself
-		}
-		return bell.Ring(ctx, begin)
-	}
+	e.doorbell.Store(NewDoorbell(client))
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	start = func() error {
 		if err := client.Start(life); err != nil {
@@ -126,6 +120,15 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 		end()
 	}
 	return start, stop, nil
+}
+
+// ringOthers wakes other processes in the commit of what made work ready, if any of them has to hear of it.
+func (e *Engine) ringOthers(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
+	bell := e.doorbell.Load()
+	if bell == nil || e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
+		return nil // nobody else would hear it, or this process has room itself
+	}
+	return bell.Ring(ctx, begin)
 }
 
 // sparing keeps what reads whole tables to a fiftieth of this process's time: the longer it took, the longer until it is

@@ -13,6 +13,7 @@ func (e *Engine) Manual(ctx context.Context) error {
 		return err
 	}
 	e.node.Store(&n)
+	e.calls = ctx
 	return nil
 }
 
@@ -30,6 +31,7 @@ func (e *Engine) Round(ctx context.Context) error {
 		}
 		e.flights.Wait() // what they free is free for this claim, however fast they are
 		leases, _, err := e.Store.Claim(ctx, *e.node.Load(), e.room())
+		e.doubt(err)
 		if err != nil {
 			return err
 		}

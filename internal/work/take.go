@@ -2,7 +2,9 @@ package work
 
 import (
 	"errors"
+	"time"
 
+	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -60,6 +62,13 @@ func (e *Engine) booked(leases []*pg.Lease, err error) {
 	s.booked = booking{}
 }
 
+// shut gives posts no seats until the next claim.
+func (e *Engine) shut() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seats.full = true
+}
+
 // waits says whether somebody may wait for a place among the calls of a dispatcher.
 func (e *Engine) waits(dispatcher int32) bool {
 	return e.more.Load() || e.seats.full || e.seats.crowded[dispatcher]
@@ -108,14 +117,33 @@ func (e *Engine) Fly(l *pg.Lease) {
 	}()
 }
 
-func (e *Engine) Doubt(n pg.Node, queues []int64) {
-	e.Log.Warn("nobody knows whether queues were leased to this node: they are given up", "queues", len(queues))
-	go e.giveUp(e.calls, n, queues)
+// Doubt gives up what may have been leased by a commit that nobody knows the end of, as soon as that has one.
+func (e *Engine) Doubt(d *pg.Doubtful) {
+	e.Log.Warn("nobody knows whether queues were leased to this node: they are given up", "queues", len(d.Queues), "error", d)
+	go func() {
+		for n, end := 1, time.Now().Add(doubtFor); ; n++ {
+			left, err := e.Store.Renounce(e.calls, d)
+			switch {
+			case err != nil:
+				e.Log.Warn("give up queues", "queues", len(d.Queues), "error", err)
+			case len(left) == 0 || time.Now().After(end):
+				return
+			default:
+				d.Queues = left
+			}
+			if !pause(e.calls, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
+				return
+			}
+		}
+	}()
 }
+
+// doubtFor is how long a transaction may be under way that nobody waits for any more.
+const doubtFor = 45 * time.Second
 
 // doubt gives up what a claim may have leased that nobody knows the end of.
 func (e *Engine) doubt(err error) {
 	if d := (*pg.Doubtful)(nil); errors.As(err, &d) {
-		e.Doubt(d.Node, d.Queues)
+		e.Doubt(d)
 	}
 }

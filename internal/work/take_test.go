@@ -1,6 +1,9 @@
 package work_test
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,5 +44,45 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 	h.must(err)
 	if all, err := h.s.Transactions(h.ctx, h.by.Context, []outbox.ID{out[0].ID}); err != nil || all[out[0].ID].State != outbox.WAITING {
 		t.Errorf("after its process has stopped it is %+v, %v", all[out[0].ID], err)
+	}
+}
+
+// A stream of posts takes no place from those who wait already: here of posts that another process made, and of more clients
+// than there are places.
+func TestPostsDoNotStarveWhoWaits(t *testing.T) {
+	for name, full := range map[string]func(*work.Config, *outbox.Dispatcher){
+		"of the process": func(c *work.Config, _ *outbox.Dispatcher) { c.Concurrency = 3 },
+		"of the type":    func(_ *work.Config, d *outbox.Dispatcher) { d.Slots = 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.dispatcher("T", func(d *outbox.Dispatcher) { full(&work.Config{}, d) })
+			h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done(map[string]any{"ok": true}).Slow(5*time.Millisecond))
+			h.engine("n1", func(c *work.Config) { c.Store = h.s; full(c, &outbox.Dispatcher{}) })
+			ctx, stop := context.WithCancel(h.ctx)
+			var posters sync.WaitGroup
+			defer posters.Wait()
+			defer stop()
+			for i := range 4 {
+				posters.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						key := fmt.Sprintf("p%d-%d", i, n)
+						out, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: key, Type: "T", UID: key, Hash: []byte(key), Data: []byte(`{}`)}}, false)
+						if err != nil && ctx.Err() == nil {
+							t.Error(err)
+							return
+						}
+						for done := false; !done && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+							all, err := h.s.Transactions(h.ctx, h.by.Context, []outbox.ID{out[0].ID})
+							done = err == nil && all[out[0].ID].State == outbox.DONE
+						}
+					}
+				})
+			}
+			other := &house{t: t, db: h.db, s: h.store(), fake: h.fake, by: h.by, ctx: h.ctx}
+			for i := range 20 {
+				other.await(other.post("foreign", "T", fmt.Sprint("f", i)), 5*time.Second, outbox.DONE)
+			}
+		})
 	}
 }
