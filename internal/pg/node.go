@@ -203,18 +203,21 @@ func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err
 		if total = len(rows); total == 0 {
 			return t.rollback(ctx)
 		}
-		if err := exact(ctx, t, rows); err != nil {
-			return err
-		}
-		for _, q := range rows {
-			e.orphan(q, sequencer.CodeHandedBack, handedBack)
-		}
-		return e.commit(ctx, t, &pgx.Batch{})
+		return e.handBack(ctx, t, rows)
 	})
 	return total, err
 }
 
-const handedBack = "its node handed it back without knowing whether the worker has it"
+// handBack takes locked queues from the node that gives them up, and commits.
+func (e *effects) handBack(ctx context.Context, t *txn, rows []*queueRow) error {
+	if err := exact(ctx, t, rows); err != nil {
+		return err
+	}
+	for _, q := range rows {
+		e.orphan(q, sequencer.CodeHandedBack, "its node handed it back without knowing whether the worker has it")
+	}
+	return e.commit(ctx, t, &pgx.Batch{})
+}
 
 // orphan takes a queue from its owner. What was with the worker leaves a row that says so.
 func (e *effects) orphan(q *queueRow, code, text string) {
