@@ -61,7 +61,14 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 			a.Close()
 		}
 	}()
-	store, err := open(ctx, database, log)
+	var parts []pg.Part
+	if role.Serve {
+		parts = append(parts, pg.Posts)
+	}
+	if role.Work {
+		parts = append(parts, pg.Works)
+	}
+	store, err := open(ctx, database, log, parts...)
 	if err != nil {
 		return nil, err
 	}

@@ -60,12 +60,12 @@ func Masked(database string) string { return mask(Shown(database)) }
 const connections = 20
 
 // connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable.
-func connect(ctx context.Context, database string) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
 	conns := int32(connections)
 	if strings.Contains(database, "pool_max_conns") {
 		conns = 0
 	}
-	pool, err := pg.Connect(ctx, database, conns)
+	pool, err := pg.Connect(ctx, database, conns, parts...)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
 	}
@@ -80,8 +80,8 @@ func connect(ctx context.Context, database string) (*pgxpool.Pool, error) {
 
 // open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
 // connect, and migrations_differ (run `postern migrate up`).
-func open(ctx context.Context, database string, log *slog.Logger) (_ *pg.Store, err error) {
-	pool, err := connect(ctx, database)
+func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (_ *pg.Store, err error) {
+	pool, err := connect(ctx, database, parts...)
 	if err != nil {
 		return nil, err
 	}

@@ -341,6 +341,11 @@ func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSend
 // newer than the snapshot that locked it. All of it is one round trip.
 func (c *claim) take(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
+	c.write(b, load)
+	return c.t.commit(ctx, b)
+}
+
+func (c *claim) write(b *pgx.Batch, load *loader) {
 	for _, p := range c.picks {
 		q := p.q
 		c.e.leave(q)
@@ -364,7 +369,6 @@ func (c *claim) take(ctx context.Context, load *loader) error {
 	}
 	c.e.write(b)
 	load.queue(b)
-	return c.t.commit(ctx, b)
 }
 
 // leases makes what was taken into leases. One that cannot be made, which takes rows that were deleted by hand,

@@ -329,9 +329,7 @@ func collectQueues(rows pgx.Rows, into *[]*queueRow) error {
 			return err
 		}
 		q.tidy()
-		was := *q
-		q.before = &was
-		*into = append(*into, q)
+		*into = append(*into, q.read())
 	}
 	return rows.Err()
 }
@@ -343,6 +341,13 @@ func (q *queueRow) stretch(seq int64) stretch {
 		n.last = min(q.Tail, seq+readAhead)
 	}
 	return n
+}
+
+// read makes q a row that has just been read.
+func (q *queueRow) read() *queueRow {
+	was := *q
+	q.before = &was
+	return q
 }
 
 // tidy makes what stands for NULL zero again.

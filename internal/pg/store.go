@@ -66,8 +66,9 @@ type Store struct {
 // partition of a day, that was empty when its plan was made would be read whole for each key until
 // autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
 // order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
-// whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
-func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
+// whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for. A process that is at work all the time
+// names its parts.
+func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -93,9 +94,14 @@ func Connect(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 			}
 		}
 	}
-	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+	var part Part
+	for _, p := range parts {
+		part |= p
+	}
+	cfg.MinConns = max(cfg.MinConns, min(part.kept(), cfg.MaxConns))
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
-		return nil
+		return part.practise(ctx, c)
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return p.IdleDuration > 30*time.Second || seen(p.Conn.PgConn().Conn()) != wire.Quiet
