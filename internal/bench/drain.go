@@ -129,7 +129,7 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 			each := min(at.Sub(start).Seconds()/float64(ended-first), at.Sub(last).Seconds()/max(float64(ended-before), 0.1))
 			left := time.Duration(each * float64(until-ended) * float64(time.Second))
 			wait = max(2*time.Millisecond, min(left/2, 20*time.Millisecond)) // an early look knows little of what is left
-			wait = max(wait, min(50*looked, left/2))
+			wait = max(wait, min(50*looked, left/2, at.Sub(start)/2))        // nor does it say when all will have ended
 		}
 		before, last = ended, at
 	}
