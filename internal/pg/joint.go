@@ -99,6 +99,9 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 		}
 	}
 	err := fn(&txn{conn: j.conn, s: j.s, began: true, joint: j})
+	if unprepared(err) {
+		j.conn.Conn().Close(context.WithoutCancel(ctx))
+	}
 	if j.conn.Conn().PgConn().TxStatus() != 'T' {
 		j.broken = true
 		if j.dry { // then mend may let it run again

@@ -1,10 +1,12 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,13 +14,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Part is what a process does with its connections all the time. Of the statements that this takes a new connection has the
-// plans before it is used: whoever meets it first would wait some 10 ms for them, in which it reads the catalog of all
+// Part is what a process does with its connections all the time. A new connection has the plans of the statements that its parts
+// need before it is used: whoever meets one of them first would wait some 10 ms, in which PostgreSQL reads the catalog of all
 // partitions, and an idle machine's longest answers were such.
 type Part int
 
@@ -27,9 +30,9 @@ const (
 	Works                  // claims and settles
 )
 
-// kept is how many connections a process of these parts keeps open: as many as are in use at the same time when it begins to
-// be busy, so that none has to be opened then.
-func (p Part) kept() (n int32) {
+// open is how many connections a process of these parts opens at its start: as many as are in use at the same time when it
+// begins to be busy, so that none has to be opened then. What more it needs, it opens when it does, and waits for.
+func (p Part) open() (n int32) {
 	if p&Posts != 0 {
 		n += 2 // flights of ingests
 	}
@@ -39,44 +42,75 @@ func (p Part) kept() (n int32) {
 	return n
 }
 
+// openWithin bounds what a connection takes to practise, and a process to open its first ones.
+const openWithin = 10 * time.Second
+
+// fill opens connections, if the database lets it.
+func fill(pool *pgxpool.Pool, n int32) {
+	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
+	defer cancel()
+	for range n {
+		c, err := pool.Acquire(ctx)
+		if err != nil {
+			return
+		}
+		defer c.Release()
+	}
+}
+
 // rehearsed are the texts of the statements of each combination of parts.
 var rehearsed = map[Part]func() []string{
-	Posts:         sync.OnceValue(func() []string { return rehearse(Posts) }),
-	Works:         sync.OnceValue(func() []string { return rehearse(Works) }),
-	Posts | Works: sync.OnceValue(func() []string { return rehearse(Posts | Works) }),
+	Posts:         sync.OnceValue(func() []string { return texts(Posts) }),
+	Works:         sync.OnceValue(func() []string { return texts(Works) }),
+	Posts | Works: sync.OnceValue(func() []string { return texts(Posts | Works) }),
 }
 
-// practise makes a connection ready for what it will be used for. What PostgreSQL refuses is left: the database may not have
-// our tables yet, or something between may not know prepared statements by their names. The statements are then met later.
+func texts(p Part) []string {
+	list, err := rehearse(p)
+	if err != nil {
+		slog.Error("statements are planned by whoever meets them first", "error", err)
+	}
+	return list
+}
+
+// practise makes a connection ready for what it will be used for. Each statement is planned in a transaction of its own, so that no lock
+// on a table is kept for longer than one plan takes. What PostgreSQL refuses ends it, since the database may not have our tables yet, or
+// something between may not know prepared statements by their names: the others are then met later.
 func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
-	if p == 0 {
+	if p == 0 || c.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement { // else nothing is prepared, or not by name
 		return nil
 	}
-	var plans strings.Builder
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
 	for _, sql := range rehearsed[p]() {
 		d, err := c.Prepare(ctx, sql, sql)
-		if err != nil {
-			return unlessRefused(err)
+		if err == nil && len(d.ParamOIDs) > 0 {
+			plan := fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s(NULL%s)", d.Name, strings.Repeat(", NULL", len(d.ParamOIDs)-1))
+			_, err = c.PgConn().Exec(ctx, plan).ReadAll()
 		}
-		if len(d.ParamOIDs) > 0 {
-			fmt.Fprintf(&plans, "EXPLAIN (COSTS OFF) EXECUTE %s(NULL%s);", d.Name, strings.Repeat(", NULL", len(d.ParamOIDs)-1))
+		if err != nil {
+			if e := (*pgconn.PgError)(nil); errors.As(err, &e) && !c.IsClosed() {
+				return nil
+			}
+			return err
 		}
 	}
-	_, err := c.PgConn().Exec(ctx, plans.String()).ReadAll()
-	return unlessRefused(err)
+	return nil
 }
 
-func unlessRefused(err error) error {
-	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
-		return nil
-	}
-	return err
+// unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a type of what it
+// returns, or somebody has dropped it. pgx prepares anew what it has prepared by itself, and not what has practised: such a
+// connection is closed.
+func unprepared(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery")
 }
 
 // rehearse returns the statements of a usual life, of one transaction and of several: it is posted, to a queue that is idle or not; it
 // is taken or claimed; its end is settled, and another of its queue goes out under the same lease, or the queue is idle. Nobody
-// lists them by hand: they are what our own decisions queue where there is no database.
-func rehearse(p Part) (texts []string) {
+// lists them by hand: they are what our own decisions queue where there is no database. Queues without a name are left out, whose
+// statements touch no partitions but those of tasks.
+func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
@@ -89,11 +123,10 @@ func rehearse(p Part) (texts []string) {
 	r.b.Queue("COMMIT")
 	for _, n := range []int{1, 2} {
 		if p&Posts != 0 {
-			r.post(n)
+			err = cmp.Or(err, r.posts(n))
 		}
 		if p&Works != 0 {
-			r.claim(n)
-			r.settle(n)
+			err = cmp.Or(err, r.claim(n), r.settle(n, false), r.settle(n, true))
 		}
 	}
 	for _, q := range r.b.QueuedQueries {
@@ -101,7 +134,7 @@ func rehearse(p Part) (texts []string) {
 			texts = append(texts, q.SQL)
 		}
 	}
-	return texts
+	return texts, err
 }
 
 type rehearsal struct {
@@ -130,83 +163,85 @@ func (r *rehearsal) effects() *effects {
 	return e
 }
 
-// post posts one to each of n queues, with a key and without: to idle ones, to others, and to those that this process takes.
-func (r *rehearsal) post(n int) {
-	for _, taken := range []bool{false, true} {
-		if taken && r.p&Works == 0 {
-			continue
-		}
-		for _, uid := range []string{"", "uid"} {
-			in := &ingest{s: r.s, e: r.effects(), queues: r.queues(n)}
-			in.touched, in.keys, in.hashes = map[int64]bool{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}
-			if taken {
-				in.taking = taking{s: r.s, by: seated{}, node: r.node, open: map[int32]bool{1: true}}
-			}
-			var ids []int64
-			var contexts []int32
-			var uids []string
-			for id, q := range in.queues {
-				ids, contexts, uids = append(ids, id), append(contexts, 1), append(uids, uid)
-				name := fmt.Sprint("queue ", id)
-				r.s.names.add(nameKey{1, name}, id)
-				sub := &Submission{ContextID: 1, Queue: name, Actor: "actor", Type: "type", Data: json.RawMessage(`{}`)}
-				if uid != "" {
-					sub.UID, sub.Hash = fmt.Sprint(uid, id), []byte{1}
-				}
-				in.subs, in.out = append(in.subs, sub), append(in.out, Accepted{})
-				q.MaxDepth, q.before.MaxDepth = 10, 10
-			}
-			lockQueues(r.b, lockWaiting, ids, map[int64]*queueRow{})
-			if uid != "" {
-				r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
-			}
-			if taken {
-				in.taking.look(r.b, in.subs)
-				r.s.takes.Store(false)
-			}
-			r.s.readNow(r.b, &in.e.now)
-			if in.decide(context.Background(), nil) != nil {
-				return
-			}
-			in.write(r.b)
-			in.e.write(r.b)
-			for _, q := range in.queues { // one more, behind it
-				q.read().Tail++
-			}
-			more := r.effects()
-			for _, q := range in.queues {
-				more.save(q)
-			}
-			more.write(r.b)
+// posts posts one to each of n queues, with a key and without, traced and not: to be claimed, or taken by this process.
+func (r *rehearsal) posts(n int) (err error) {
+	for _, sub := range []Submission{{}, {UID: "uid", Hash: []byte{1}}, {Traceparent: "00"}, {UID: "uid", Hash: []byte{1}, Traceparent: "00"}} {
+		sub.ContextID, sub.Actor, sub.Type, sub.Data = 1, "actor", "type", json.RawMessage(`{}`)
+		err = cmp.Or(err, r.post(n, sub, taking{}))
+		if r.p&Works != 0 {
+			err = cmp.Or(err, r.post(n, sub, taking{s: r.s, by: seated{}, node: r.node, open: map[int32]bool{1: true}}))
 		}
 	}
+	return err
+}
+
+func (r *rehearsal) post(n int, like Submission, by taking) error {
+	in := &ingest{s: r.s, e: r.effects(), queues: r.queues(n), touched: map[int64]bool{}, keys: map[taskKey]keyRow{}, hashes: map[taskKey]keyRow{}, taking: by}
+	var ids []int64
+	var contexts []int32
+	var uids []string
+	for id, q := range in.queues {
+		sub := like
+		sub.Queue = fmt.Sprint("queue ", id)
+		r.s.names.add(nameKey{1, sub.Queue}, id)
+		if ids = append(ids, id); sub.UID != "" {
+			sub.UID = fmt.Sprint("uid ", id)
+			contexts, uids = append(contexts, 1), append(uids, sub.UID)
+		}
+		in.subs, in.out = append(in.subs, &sub), append(in.out, Accepted{})
+		q.MaxDepth, q.before.MaxDepth = 10, 10
+	}
+	lockQueues(r.b, lockWaiting, ids, map[int64]*queueRow{})
+	if len(uids) > 0 {
+		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
+	}
+	in.taking.look(r.b, in.subs)
+	r.s.takes.Store(false)
+	r.s.readNow(r.b, &in.e.now)
+	if err := in.decide(context.Background(), nil); err != nil {
+		return err
+	}
+	for _, out := range in.out {
+		if out.Err != nil {
+			return out.Err
+		}
+	}
+	in.write(r.b)
+	in.e.write(r.b)
+	behind := r.effects() // another one for each
+	for _, q := range in.queues {
+		q.read().Tail++
+		behind.save(q)
+	}
+	behind.write(r.b)
+	return nil
 }
 
 // claim looks for work and takes n.
-func (r *rehearsal) claim(n int) {
+func (r *rehearsal) claim(n int) error {
 	r.s.names = names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}} // of what others posted they are not known
 	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*queueRow{}}
+	l := &openLane{id: 1, kind: "dispatcher"}
 	c.findLanes(r.b)
 	r.b.Queue(liveNodeSQL, r.node.ID, r.node.Epoch)
-	c.lockLane(r.b, &openLane{id: 1, kind: "dispatcher"}, front{}, n)
+	c.lockLane(r.b, l, front{}, n)
 	r.s.readNow(r.b, &c.e.now)
-	for _, q := range r.ready(n) {
-		c.picks = append(c.picks, pick{q: q, lane: &openLane{id: 1, kind: "dispatcher"}})
+	rows, err := r.ready(n)
+	for _, q := range rows {
+		c.picks = append(c.picks, pick{q: q, lane: l})
 	}
-	load := newLoader(r.s, nil)
-	c.write(r.b, load)
+	c.write(r.b, newLoader(r.s, nil))
+	return err
 }
 
 // ready are n queues that stand in their lane, each with two.
-func (r *rehearsal) ready(n int) (list []*queueRow) {
+func (r *rehearsal) ready(n int) (list []*queueRow, err error) {
 	for id, q := range r.queues(n) {
 		q.Tail += 2
-		e := r.effects()
-		if e.rest(q, r.task(id, q.Head), true) == nil {
-			list = append(list, q.read())
-		}
+		err = cmp.Or(err, r.effects().rest(q, r.task(id, q.Head), true))
+		list = append(list, q.read())
 	}
-	return list
+	return list, err
 }
 
 func (r *rehearsal) task(queue, seq int64) *Task {
@@ -214,37 +249,41 @@ func (r *rehearsal) task(queue, seq int64) *Task {
 }
 
 // settle ends n transactions: each is the last of its queue, or another one follows.
-func (r *rehearsal) settle(n int) {
-	for _, follows := range []bool{false, true} {
-		for _, result := range []string{"", "{}"} {
-			var answers []*Answer
-			for _, q := range r.ready(n) {
-				if !follows {
-					q.Tail = q.Head
-				}
-				e := r.effects()
-				e.own(q, r.node)
-				e.dispatch(q)
-				row := *q.read()
-				l := &Lease{Task: r.task(q.ID, q.Head), Dispatcher: r.s.DispatcherOf(1, "type"), Fence: q.Fence, Phase: q.Phase, Attempt: 1, Since: r.now, ReadAt: r.now,
-					got: time.Now(), tail: q.Tail, row: &row}
-				if follows {
-					l.ahead = []*Task{r.task(q.ID, q.Head+1)}
-				}
-				a := &Answer{Lease: l, Step: sequencer.Step{State: outbox.DONE, Then: sequencer.ThenEnd, Hook: outbox.OnSuccess}, StartedAt: r.now.Add(-time.Duration(q.ID) * time.Second), Continue: follows}
-				a.Result.Done = json.RawMessage(result)
-				answers = append(answers, a)
-			}
-			st := newSettlement(r.s, answers)
-			st.recall(r.b)
-			for i, a := range answers {
-				if st.settle(i, a) != nil {
-					return
-				}
-			}
-			st.e.write(r.b)
+func (r *rehearsal) settle(n int, follows bool) error {
+	rows, err := r.ready(n)
+	if err != nil {
+		return err
+	}
+	var answers []*Answer
+	var ids []int64
+	for _, q := range rows {
+		if !follows {
+			q.Tail = q.Head
+		}
+		e := r.effects()
+		e.own(q, r.node)
+		e.dispatch(q)
+		row := *q.read()
+		l := &Lease{Task: r.task(q.ID, q.Head), Dispatcher: r.s.DispatcherOf(1, "type"), Fence: q.Fence, Phase: q.Phase, Attempt: 1, Since: r.now, ReadAt: r.now,
+			got: time.Now(), tail: q.Tail, row: &row}
+		if follows {
+			l.ahead = []*Task{r.task(q.ID, q.Head+1)}
+		}
+		a := &Answer{Lease: l, StartedAt: r.now.Add(-time.Duration(q.ID) * time.Second), Continue: follows,
+			Step: sequencer.Step{State: outbox.DONE, Then: sequencer.ThenEnd, Hook: outbox.OnSuccess}}
+		a.Result.Done = json.RawMessage(`{}`)
+		answers, ids = append(answers, a), append(ids, q.ID)
+	}
+	lockQueues(r.b, lockWaiting, ids, map[int64]*queueRow{}) // where memory was wrong
+	st := newSettlement(r.s, answers)
+	st.recall(r.b)
+	for i, a := range answers {
+		if err := st.settle(i, a); err != nil {
+			return err
 		}
 	}
+	st.e.write(r.b)
+	return nil
 }
 
 // seated is a Taker that has room for all, and calls nothing.

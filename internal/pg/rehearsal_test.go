@@ -1,57 +1,29 @@
 package pg_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// A connection of a process that posts and works has the plans of all that an ordinary day takes, before it is used: each of them, and
-// none is met later more than a few times.
-func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.dispatcher("T", nil)
+// practised gives w a store on a pool of one connection of all parts.
+func (w *world) practised() *pgxpool.Pool {
+	w.t.Helper()
 	pool, err := pg.Connect(w.ctx, w.s.Pool().Config().ConnString(), 1, pg.Posts, pg.Works)
 	w.must(err)
-	t.Cleanup(pool.Close)
-	met := func(which string, times int) []string {
-		rows, err := pool.Query(w.ctx, `SELECT statement FROM pg_prepared_statements WHERE name `+which+` AND generic_plans + custom_plans `+fmt.Sprintf(">= %d", times)+` ORDER BY 1`, pgx.QueryExecModeSimpleProtocol)
-		w.must(err)
-		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		w.must(err)
-		return list
-	}
-	const rehearsed = `LIKE 'stmt\_%' AND statement NOT IN ('BEGIN', 'COMMIT')`
-	prepared, planned := met(rehearsed, 0), met(rehearsed, 1)
-	if len(prepared) < 20 || len(planned) != len(prepared) {
-		t.Fatalf("%d of %d statements are planned, of about thirty", len(planned), len(prepared))
-	}
+	w.t.Cleanup(pool.Close)
 	w.s, err = pg.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
 	w.must(err)
-	n := w.node("n")
-	const days = 6
-	for i := range days {
-		w.post("one", "T", fmt.Sprint("a", i))
-		w.settleAll(w.claim(n, everything()))
-		w.post("two", "T", fmt.Sprint("b", i), fmt.Sprint("c", i))
-		w.postAll(w.sub("one", "T", ""), w.sub("two", "T", ""), w.sub("three", "T", ""))
-		for more := w.claim(n, everything()); len(more) > 0; more = w.claim(n, everything()) {
-			w.settleAll(more)
-		}
-		c := w.takenBy(n, 10)
-		w.post("one", "T", fmt.Sprint("d", i))
-		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
-		w.settleAll(c.flown)
-		w.s.Take(nil)
-	}
-	for _, sql := range met("NOT LIKE 'stmt\\_%'", days) {
-		t.Errorf("is planned by whoever meets it first: %s", sql)
-	}
+	return pool
 }
 
 // settleAll ends what is in hand, and what comes behind it under the same lease, until there is nothing.
@@ -69,5 +41,134 @@ func (w *world) settleAll(leases []*pg.Lease) {
 				leases = append(leases, s.Next)
 			}
 		}
+	}
+}
+
+// A connection of a process that posts and works has the plans of all that an ordinary day takes before it is used: every
+// one of them, none that such a day does not use, and none is met later that comes each day.
+func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	other := w.s
+	other.SetNow(nil)
+	pool := w.practised()
+	met := func(which string) []string {
+		rows, err := pool.Query(w.ctx, `SELECT statement FROM pg_prepared_statements WHERE statement NOT IN ('BEGIN', 'COMMIT') AND `+which, pgx.QueryExecModeSimpleProtocol)
+		w.must(err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		w.must(err)
+		return list
+	}
+	const rehearsed, times = `name LIKE 'stmt\_%'`, ` AND generic_plans + custom_plans `
+	prepared, planned := met(rehearsed), met(rehearsed+times+"> 0")
+	if len(prepared) < 20 || len(planned) != len(prepared) {
+		t.Fatalf("%d of %d statements are planned, of some forty", len(planned), len(prepared))
+	}
+	n := w.node("n")
+	const days = 6
+	for i := range days {
+		uid := func(s string) string { return fmt.Sprint(s, i) }
+		w.post("one", "T", uid("a"))
+		w.settleAll(w.claim(n, everything()))
+		w.post("two", "T", uid("b"), uid("c"))
+		w.postAll(w.sub("one", "T", ""), w.sub("two", "T", ""), w.sub("three", "T", ""))
+		w.postAll(w.sub("one", "T", uid("d")), w.sub("two", "T", uid("e")))
+		w.postAll(w.traced("one", ""), w.traced("two", ""))
+		w.settleAll(w.claim(n, everything()))
+		w.postAll(w.traced("one", ""))
+		w.postAll(w.traced("one", uid("f")))
+		w.postAll(w.traced("two", uid("g")), w.traced("three", uid("h")))
+		w.postAll(w.sub("four", "T", ""))
+		w.settleAll(w.claim(n, everything()))
+		_, err := other.Ingest(w.ctx, []*pg.Submission{w.sub(uid("new "), "T", "")}, false)
+		w.must(err)
+		w.settleAll(w.claim(n, everything()))
+		c := w.takenBy(n, 10)
+		w.post("one", "T", uid("i"))
+		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
+		w.settleAll(c.flown)
+		w.s.Take(nil)
+	}
+	for _, sql := range met("NOT " + rehearsed + times + fmt.Sprint(">= ", days)) {
+		t.Errorf("is planned by whoever meets it first: %s", sql)
+	}
+	for _, sql := range met(rehearsed + times + "< 2") {
+		t.Errorf("is planned for nothing: %s", sql)
+	}
+	sum := 0
+	for _, p := range []pg.Part{pg.Posts, pg.Works} {
+		list, err := pg.Rehearse(p)
+		w.must(err)
+		sum += len(list)
+	}
+	if all, err := pg.Rehearse(pg.Posts | pg.Works); err != nil || len(all) > sum || len(all) < sum-5 {
+		t.Errorf("both parts rehearse %d statements (%v), each by itself %d", len(all), err, sum)
+	}
+}
+
+func (w *world) traced(queue, uid string) *pg.Submission {
+	s := w.sub(queue, "T", uid)
+	s.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	return s
+}
+
+// What a connection has prepared may become invalid: a newer program's migration changes a type, or a pooler drops it. Nobody is told
+// of a failure, and the connection is replaced.
+func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]string{
+		"dropped":        "DEALLOCATE ALL",
+		"another result": "ALTER TABLE postern.queue ALTER COLUMN era TYPE bigint",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.dispatcher("T", nil)
+			pool := w.practised()
+			n := w.node("n")
+			w.post("q", "T", "a")
+			for i, act := range []func(){
+				func() { w.post("q", "T", "b") },
+				func() { w.settleAll(w.claim(n, everything())) },
+			} {
+				if spoil == "DEALLOCATE ALL" || i == 0 {
+					_, err := pool.Exec(w.ctx, spoil, pgx.QueryExecModeSimpleProtocol)
+					w.must(err)
+				}
+				act()
+			}
+			holdsTrue(t, w.ctx, pool)
+		})
+	}
+}
+
+// A database without our tables, and one that says nothing, are met as they would be without anything to practise.
+func TestConnectionsThatCannotPractise(t *testing.T) {
+	t.Parallel()
+	pool, err := pg.Connect(t.Context(), pgtest.Empty(t).URL, 2, pg.Posts)
+	ok(t, err)
+	defer pool.Close()
+	var one int
+	if err := pool.QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil || one != 1 {
+		t.Errorf("an empty database answers %d, %v", one, err)
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	defer l.Close()
+	silent, err := pg.Connect(t.Context(), "postgres://nobody@"+l.Addr().String()+"/none?sslmode=disable", 4, pg.Posts, pg.Works)
+	ok(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := silent.Ping(ctx); err == nil {
+		t.Error("nobody answered")
+	}
+	closed := make(chan bool)
+	go func() { silent.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Error("a pool waits for a connection that nobody answers")
 	}
 }

@@ -66,8 +66,8 @@ type Store struct {
 // partition of a day, that was empty when its plan was made would be read whole for each key until
 // autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
 // order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
-// whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for. A process that is at work all the time
-// names its parts.
+// whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for. What a process does all the time
+// is said by parts: connections are made ready for that.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -98,7 +98,9 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	for _, p := range parts {
 		part |= p
 	}
-	cfg.MinConns = max(cfg.MinConns, min(part.kept(), cfg.MaxConns))
+	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
+		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
+	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
 		return part.practise(ctx, c)
@@ -106,7 +108,11 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return p.IdleDuration > 30*time.Second || seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
-	return pgxpool.NewWithConfig(ctx, cfg)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err == nil {
+		go fill(pool, min(part.open(), cfg.MaxConns))
+	}
+	return pool, err
 }
 
 // seen says what has become of a connection of the pool, under TLS if there is any.

@@ -56,6 +56,8 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	var more *grown
 	var other *unjudged
 	switch {
+	case unprepared(err) && jointOf(ctx) == nil: // its connection is closed
+		return nil
 	case errors.As(err, &body):
 		s.leaveOut(body)
 		return nil
@@ -104,7 +106,9 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 	}
 	t := &txn{conn: conn, s: s}
 	defer func() {
-		if t.began && !t.done {
+		if unprepared(err) {
+			conn.Conn().Close(context.WithoutCancel(ctx))
+		} else if t.began && !t.done {
 			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
 			if _, e := conn.Exec(back, "ROLLBACK"); e != nil {
