@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// hub looks up what all waiting requests of the process name, in one statement, for as long as there are any:
+// hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
 // soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
 // every 50 ms. It spends no more than a tenth of its time on looking.
 type hub struct {
@@ -27,6 +27,7 @@ type hub struct {
 
 type waiter struct {
 	id      outbox.ID
+	end     bool // nothing but its end is waited for
 	reached func(*pg.Transaction) bool
 	since   time.Time
 	done    chan struct{}
@@ -45,9 +46,9 @@ func newHub(s *pg.Store, slots int, log *slog.Logger) *hub {
 // close lets everybody go who waits now or later.
 func (h *hub) close() { close(h.end) }
 
-// wait returns when reached says so, after d, when ctx ends, or when the hub is closed. False at once
+// wait returns when s is reached or its time is over, when ctx ends, or when the hub is closed. False at once
 // means that all slots are taken or that the hub is closed.
-func (h *hub) wait(ctx context.Context, id outbox.ID, d time.Duration, reached func(*pg.Transaction) bool) bool {
+func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) bool {
 	select {
 	case <-h.end:
 		return false
@@ -59,7 +60,7 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, d time.Duration, reached f
 		return false
 	}
 	defer func() { <-h.slots }()
-	w := &waiter{id: id, reached: reached, since: time.Now(), done: make(chan struct{})}
+	w := &waiter{id: id, end: !s.change && s.state == "", reached: s.reached, since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
 	h.waiting[w] = struct{}{}
 	if !h.running {
@@ -76,7 +77,7 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, d time.Duration, reached f
 		delete(h.waiting, w)
 		h.mu.Unlock()
 	}()
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(s.length)
 	defer timer.Stop()
 	select {
 	case <-w.done:
@@ -97,10 +98,14 @@ func (h *hub) run() {
 			h.mu.Unlock()
 			return
 		}
-		ids := make([]outbox.ID, 0, len(h.waiting))
+		var ends, others []outbox.ID
 		youngest := pollEvery * 4
 		for w := range h.waiting {
-			ids = append(ids, w.id)
+			if w.end {
+				ends = append(ends, w.id)
+			} else {
+				others = append(others, w.id)
+			}
 			youngest = min(youngest, time.Since(w.since))
 		}
 		h.mu.Unlock()
@@ -113,15 +118,26 @@ func (h *hub) run() {
 			}
 		}
 		looked = time.Now()
-		h.look(ids)
+		h.look(ends, others)
 		took = time.Since(looked)
 	}
 }
 
-func (h *hub) look(ids []outbox.ID) {
+// look lets those go whose transaction has ended, of ends, or is what they wait for.
+func (h *hub) look(ends, others []outbox.ID) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	found, err := h.store.Watch(ctx, ids)
+	var ended map[outbox.ID]bool
+	var found map[outbox.ID]*pg.Transaction
+	var err error
+	if len(ends) > 0 {
+		var elsewhere []outbox.ID
+		ended, elsewhere, err = h.store.Ended(ctx, ends)
+		others = append(others, elsewhere...)
+	}
+	if err == nil && len(others) > 0 {
+		found, err = h.store.Watch(ctx, others)
+	}
 	if err != nil {
 		h.log.Warn("waiting requests cannot be looked up", "error", err)
 		return
@@ -129,7 +145,7 @@ func (h *hub) look(ids []outbox.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.waiting {
-		if t := found[w.id]; t != nil && w.reached(t) {
+		if t := found[w.id]; w.end && ended[w.id] || t != nil && w.reached(t) {
 			close(w.done)
 			delete(h.waiting, w)
 		}

@@ -87,7 +87,7 @@ func (a *API) wait(ctx context.Context, t *pg.Transaction, s waitSpec) (*pg.Tran
 	if s.length <= 0 || s.reached(t) {
 		return t, "", nil
 	}
-	if !a.waits.wait(ctx, t.ID, s.length, s.reached) {
+	if !a.waits.wait(ctx, t.ID, &s) {
 		return t, "", nil
 	}
 	t, err := a.Store.Transaction(ctx, contextID(ctx), t.ID)

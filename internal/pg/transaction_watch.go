@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -34,4 +36,36 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 		return out, known(err)
 	}
 	return out, follow(ctx, s.pool, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
+}
+
+// endedSQL says of each id whether it has ended, and whether it is still where the id says.
+const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, o.queue_id IS NOT NULL, o.error_code IS DISTINCT FROM '` + codeMoved + `'
+		AND EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day))
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, epoch)
+	LEFT JOIN LATERAL (SELECT o.queue_id, o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o ON true`
+
+// Ended says which transactions have ended, by two reads of an index for each, where Watch puts the whole of it together: for
+// whoever waits for the ends of very many. Those that are not where their id says, since they were moved, are elsewhere.
+func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
+	c := columns{n: len(ids)}
+	for _, id := range ids {
+		c.add(id.Queue, id.Seq, id.Day.Time(), id.Epoch)
+	}
+	rows, err := s.pool.Query(ctx, endedSQL, c.args()...)
+	if err != nil {
+		return nil, nil, known(err)
+	}
+	ended = map[outbox.ID]bool{}
+	var id outbox.ID
+	var over, there bool
+	_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &over, &there}, func() error {
+		switch {
+		case !there:
+			elsewhere = append(elsewhere, id)
+		case over:
+			ended[id] = true
+		}
+		return nil
+	})
+	return ended, elsewhere, known(err)
 }

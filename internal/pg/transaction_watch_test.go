@@ -1,0 +1,42 @@
+package pg_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// Whoever waits for ends learns of each that Watch would show: of what still waits not, and of what was moved that it is to be looked for.
+func TestEndsThatAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	ids := w.post("p", "T", "done", "cancelled", "moved", "waits")
+	w.cancelled("cancelled")
+	moved := w.moveTo("moved", "q", nil)
+	n := w.node("n")
+	for _, l := range w.claim(n, everything()) {
+		if l.ID() == ids[0] {
+			a := w.answer(l, done())
+			a.Continue = false
+			w.settle(a)
+		}
+	}
+	never := outbox.ID{Queue: 99999, Seq: 1, Day: ids[0].Day, Epoch: ids[0].Epoch}
+	ended, elsewhere, err := w.s.Ended(w.ctx, append(slices.Clone(ids), moved, never))
+	w.must(err)
+	if len(ended) != 2 || !ended[ids[0]] || !ended[ids[1]] {
+		t.Errorf("%v have ended, want %v and %v", ended, ids[0], ids[1])
+	}
+	if !slices.Contains(elsewhere, ids[2]) || !slices.Contains(elsewhere, never) || len(elsewhere) != 2 {
+		t.Errorf("%v are elsewhere, want %v and %v", elsewhere, ids[2], never)
+	}
+	seen, err := w.s.Watch(w.ctx, ids)
+	w.must(err)
+	for i, id := range ids {
+		if tx := seen[id]; tx == nil || tx.State.Terminal() != ended[id] {
+			t.Errorf("Watch shows %+v at %d, ended: %v", tx, i, ended[id])
+		}
+	}
+}
