@@ -55,9 +55,11 @@ var finish = []string{
 	`VACUUM ANALYZE`,
 }
 
-// reads counts the rows that the session has read of the tables that grow: by scans, and by indexes.
-const reads = `SELECT coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint FROM pg_stat_xact_user_tables WHERE schemaname = 'postern'
-	AND relname ~ '^(task|outcome|attempt|delivery|queue|queue_name|idempotency|audit)'`
+// reads counts the rows that the session has read of the tables that grow: by scans, and by indexes. A scan of a day with a thousand
+// rows or fewer is none, as in scanned: in the last hour of a day the oldest one has no more, and is cheaper read whole.
+const reads = `SELECT coalesce(sum(s.seq_tup_read) FILTER (WHERE c.reltuples > 1000), 0)::bigint, coalesce(sum(s.idx_tup_fetch), 0)::bigint
+	FROM pg_stat_xact_user_tables s JOIN pg_class c ON c.oid = s.relid WHERE s.schemaname = 'postern'
+	AND s.relname ~ '^(task|outcome|attempt|delivery|queue|queue_name|idempotency|audit)'`
 
 // reports reads sql/report: its files, with the variables of psql filled in.
 func reports(t *testing.T, values map[string]string) (names []string, sql map[string]string) {
@@ -164,7 +166,7 @@ func TestReportsUseIndexes(t *testing.T) {
 			read, found = read-before, found-foundBefore
 			w.must(tx.Rollback(w.ctx))
 		}
-		if read > 5000 { // of a day of which there are but a few minutes, which is cheaper read whole, once for each subscription
+		if read > 0 {
 			t.Errorf("%s reads %d rows without an index", name, read)
 		}
 		if found > int64(n/50) {
