@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"sort"
 	"strings"
 	"testing"
@@ -215,8 +216,19 @@ func (s *story) id(uid string) (outbox.ID, error) {
 	return id, nil
 }
 
-// shorten shows ids as uids.
-func (s *story) shorten(text string) string { return strings.NewReplacer(s.short...).Replace(text) }
+// ids are what shorten looks for.
+var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// shorten shows ids as uids, or as the numbers of queue and position where they have none: an id has the day in it.
+func (s *story) shorten(text string) string {
+	return ids.ReplaceAllStringFunc(strings.NewReplacer(s.short...).Replace(text), func(found string) string {
+		id, err := outbox.ParseID(found)
+		if err != nil {
+			return found
+		}
+		return fmt.Sprintf("id(%d.%d)", id.Queue, id.Seq)
+	})
+}
 
 // since shows a moment as the time from now, in whole seconds.
 func (s *story) since(t time.Time) string { return t.Sub(s.now).Round(time.Second).String() }
