@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// schedule is an open loop: the i-th post is meant to go out i/rate seconds after the beginning, whether the
+// schedule is an open loop: the i-th transaction is meant to go out i/rate seconds after the beginning, whether the
 // ones before it were answered or not, and every duration is counted from then. So a stall is seen by all
 // that were to go out while it lasted. A queue belongs to one connection, which keeps its order.
 type schedule struct {
@@ -20,7 +21,9 @@ type schedule struct {
 	rate        float64
 	n           int
 	connections int
-	queues      int // a multiple of connections
+	queues      int  // a multiple of connections times batch
+	batch       int  // transactions a post, to as many queues; 0 or 1: no batch
+	local       bool // they are not called anywhere: the worker is the one that does nothing
 	visible     bool
 	before      func(context.Context) error // what the tables hold
 	beside      func(context.Context) error // what happens meanwhile
@@ -64,8 +67,12 @@ func (o *schedule) run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	wires := make([]*wire, o.connections)
+	batch, path := 1, "/transactions"
+	if o.batch > 1 {
+		batch, path = o.batch, "/transactions:batch"
+	}
 	for i := range wires {
-		w, err := dial(o.url, "/transactions")
+		w, err := dial(o.url, path)
 		if err != nil {
 			return err
 		}
@@ -88,24 +95,24 @@ func (o *schedule) run(ctx context.Context) error {
 	}
 	for c, w := range wires {
 		wg.Go(func() {
-			for i := c; i < o.n && ctx.Err() == nil; i += o.connections {
+			for i := c * batch; i < o.n && ctx.Err() == nil; i += o.connections * batch {
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Until(o.meant(i))):
 				}
-				if err := w.post(body1(fmt.Sprintf("%s-%d", o.prefix, i%o.queues), i)); err != nil {
+				if err := w.post(o.body(i)); err != nil {
 					cancel(err)
 					return
 				}
 				o.add("post", i, time.Now())
 				if o.visible {
-					var t struct{ ID string }
-					if err := json.Unmarshal(w.body.Bytes(), &t); err != nil {
+					id, err := firstID(w.body.Bytes())
+					if err != nil {
 						cancel(err)
 						return
 					}
 					wg.Go(func() {
-						if err := o.see(ctx, t.ID); err != nil {
+						if err := o.see(ctx, id); err != nil {
 							cancel(err)
 							return
 						}
@@ -119,13 +126,45 @@ func (o *schedule) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// body is the post that begins with the i-th transaction.
+func (o *schedule) body(i int) string {
+	one := func(i int) string { return body1(fmt.Sprintf("%s-%d", o.prefix, i%o.queues), i) }
+	if o.batch <= 1 {
+		return one(i)
+	}
+	var items []string
+	for k := range o.batch {
+		items = append(items, one(i+k))
+	}
+	return `{"items": [` + strings.Join(items, ", ") + `]}`
+}
+
+// firstID is the first transaction in the answer to a post.
+func firstID(body []byte) (string, error) {
+	var t struct {
+		ID    string
+		Items []struct{ Transaction struct{ ID string } }
+	}
+	err := json.Unmarshal(body, &t)
+	if len(t.Items) > 0 {
+		t.ID = t.Items[0].Transaction.ID
+	}
+	if err == nil && t.ID == "" {
+		err = fmt.Errorf("a post is answered without an id: %.300s", body)
+	}
+	return t.ID, err
+}
+
+// watching keeps its connections: those who watch are many at a time.
+var watching = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+
 // see waits until a client that asks is told that a transaction is DONE.
 func (o *schedule) see(ctx context.Context, id string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/transactions/"+id+"?wait=30s", nil)
 	if err != nil {
 		return err
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := watching.Do(req)
 	if err != nil {
 		return err
 	}
@@ -139,7 +178,7 @@ func (o *schedule) see(ctx context.Context, id string) error {
 }
 
 // latency runs a schedule against an API and a sequencer, apart or in one process, with a worker that is
-// this process, and checks what it left.
+// this process unless it is local, and checks what it left.
 func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *trial, err error) {
 	if err := b.reset(ctx); err != nil {
 		return nil, err
@@ -158,7 +197,11 @@ func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *t
 		return nil, err
 	}
 	defer stop()
-	err = b.called(ctx, url, 0, func() error {
+	called := func(f func() error) error { return b.called(ctx, url, 0, f) }
+	if o.local {
+		called = func(f func() error) error { return f() }
+	}
+	err = called(func() error {
 		parts := map[string]*Process{}
 		defer func() {
 			for _, p := range parts {
@@ -219,8 +262,10 @@ func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *t
 		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: o.n + o.queues, ended: o.n + o.queues, queues: o.queues, timed: b.local}); err != nil {
 			return err
 		}
-		wrong, bad := worker.Seen().once(o.n + o.queues)
-		t.wrong, t.bad = append(t.wrong, wrong...), t.bad+bad
+		if !o.local {
+			wrong, bad := worker.Seen().once(o.n + o.queues)
+			t.wrong, t.bad = append(t.wrong, wrong...), t.bad+bad
+		}
 		return nil
 	})
 	return t, err
@@ -306,11 +351,14 @@ func loaded(ctx context.Context, b *Bench) (all []*Result, err error) {
 
 // toldTimes says how a run went whose times are what counts.
 func (b *Bench) toldTimes(name string, run int, t *trial) {
-	h := t.times["post_to_call"]
+	h, until := t.times["post_to_call"], "call"
+	if h == nil {
+		h, until = t.times["post_to_visible"], "visible"
+	}
 	if t.bad > 0 || h == nil {
 		b.told(name, run, t)
 		return
 	}
-	ms := func(q float64) float64 { return h.quantile(q).Seconds() * 1000 }
-	b.Progress(fmt.Sprintf("%s: run %d of %d: POST to call p50 %.2f ms, p99 %.2f ms", name, run+1, b.Runs, ms(0.5), ms(0.99)))
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	b.Progress(fmt.Sprintf("%s: run %d of %d: POST to %s p50 %.2f ms, p99 %.2f ms, at most %.2f ms", name, run+1, b.Runs, until, ms(h.quantile(0.5)), ms(h.quantile(0.99)), ms(h.max)))
 }

@@ -90,3 +90,12 @@ func (i *NoCommit) Submit(context.Context, *pg.Submission) (pg.Accepted, error) 
 	now := time.Now()
 	return pg.Accepted{ID: outbox.ID{Queue: i.last.Add(1), Seq: 1, Day: outbox.DayOf(now), Epoch: i.Epoch}, At: now}, nil
 }
+
+// SubmitBatch is Submit for each.
+func (i *NoCommit) SubmitBatch(ctx context.Context, subs []*pg.Submission, _ bool) (out []pg.Accepted, err error) {
+	for _, sub := range subs {
+		one, _ := i.Submit(ctx, sub)
+		out = append(out, one)
+	}
+	return out, nil
+}

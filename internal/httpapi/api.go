@@ -38,9 +38,10 @@ type Config struct {
 	Tools     *remote.Client // asks and tries tools; nil for one that dials public addresses alone
 }
 
-// Ingester stores single posts: pg.Ingester.
+// Ingester stores posts: pg.Ingester.
 type Ingester interface {
 	Submit(context.Context, *pg.Submission) (pg.Accepted, error)
+	SubmitBatch(ctx context.Context, subs []*pg.Submission, atomic bool) ([]pg.Accepted, error)
 }
 
 // API serves the REST surface.

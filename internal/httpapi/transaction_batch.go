@@ -80,7 +80,7 @@ func (a *API) postBatch(ctx context.Context, in *batchInput) (*batchOutput, erro
 	answers := make([]pg.Accepted, len(raws))
 	posted := make([]*pg.Submission, len(raws))
 	if len(subs) > 0 {
-		out, err := a.Store.IngestBatch(ctx, subs, atomic)
+		out, err := a.Ingester.SubmitBatch(ctx, subs, atomic)
 		if err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ func (a *API) submit(ctx context.Context, sub *pg.Submission) (pg.Accepted, erro
 	if sub.Insertion == nil {
 		return a.Ingester.Submit(ctx, sub)
 	}
-	out, err := a.Store.IngestBatch(ctx, []*pg.Submission{sub}, true)
+	out, err := a.Ingester.SubmitBatch(ctx, []*pg.Submission{sub}, true)
 	if err != nil {
 		return pg.Accepted{}, err
 	}

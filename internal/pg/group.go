@@ -9,22 +9,25 @@ import (
 // group gathers what comes in while a commit is in flight into the next one: no timer, no added wait
 // when idle, one commit for many when busy.
 type group[T, R any] struct {
-	run   func(context.Context, []T) ([]R, error)
-	limit int
+	run     func(context.Context, []T) ([]R, error)
+	weigh   func(T) int // nil: each is one
+	limit   int         // what a flight carries, unless its first item alone weighs more
+	flights int         // commits in flight at most
 
 	mu      sync.Mutex
 	waiting []waiter[T, R]
+	weight  int // of all that wait
 	flying  int
-	flights int // commits in flight at most
 }
 
-// worthAFlight is how many have to wait before a second commit goes beside one in flight: fewer cost a commit of
+// worthAFlight is how much has to wait before a second commit goes beside one in flight: fewer cost a commit of
 // their own, and are served as soon by the next.
 const worthAFlight = 64
 
 type waiter[T, R any] struct {
-	item T
-	done chan result[R]
+	item   T
+	weight int
+	done   chan result[R]
 }
 
 type result[R any] struct {
@@ -48,9 +51,13 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 		defer g.pass(aside)
 		return g.alone(aside, item)
 	}
-	w := waiter[T, R]{item, make(chan result[R], 1)}
+	w := waiter[T, R]{item, 1, make(chan result[R], 1)}
+	if g.weigh != nil {
+		w.weight = g.weigh(item)
+	}
 	g.waiting = append(g.waiting, w)
-	if g.flying < g.flights && len(g.waiting) >= worthAFlight {
+	g.weight += w.weight
+	if g.flying < g.flights && g.weight >= worthAFlight {
 		g.flying++
 		go g.fly(aside)
 	}
@@ -97,11 +104,16 @@ func (g *group[T, R]) fly(ctx context.Context) {
 func (g *group[T, R]) board() []waiter[T, R] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 || g.flying > 1 && len(g.waiting) < worthAFlight {
+	if len(g.waiting) == 0 || g.flying > 1 && g.weight < worthAFlight {
 		g.flying--
 		return nil
 	}
-	n := min(len(g.waiting), g.limit)
+	n, weight := 1, g.waiting[0].weight
+	for n < len(g.waiting) && weight+g.waiting[n].weight <= g.limit {
+		weight += g.waiting[n].weight
+		n++
+	}
+	g.weight -= weight
 	batch := g.waiting[:n:n]
 	g.waiting = g.waiting[n:]
 	if len(g.waiting) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -155,5 +156,42 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 		g.mu.Lock()
 		flying = g.flying
 		g.mu.Unlock()
+	}
+}
+
+// A flight carries what it may in weight, in the order in which it came; what is heavier goes by itself.
+func TestAFlightGoesByWeight(t *testing.T) {
+	batches, leave := make(chan []int), make(chan error)
+	g := doubling(batches, leave)
+	g.limit, g.flights = 100, 1
+	g.weigh = func(n int) int { return n }
+	var all sync.WaitGroup
+	call := func(n int) {
+		all.Go(func() {
+			if got, err := g.do(t.Context(), n); err != nil || got != 2*n {
+				t.Error(n, got, err)
+			}
+		})
+	}
+	call(1)
+	got := [][]int{<-batches}
+	for i, n := range []int{60, 40, 1, 200, 98, 1, 1} {
+		call(n)
+		g.waits(i + 1)
+	}
+	if g.weight != 401 {
+		t.Error(g.weight, "wait")
+	}
+	for range 4 {
+		leave <- nil
+		got = append(got, <-batches)
+	}
+	leave <- nil
+	all.Wait()
+	if want := [][]int{{1}, {60, 40}, {1}, {200}, {98, 1, 1}}; !reflect.DeepEqual(got, want) {
+		t.Error(got, "instead of", want)
+	}
+	if g.weight != 0 {
+		t.Error(g.weight, "is left over")
 	}
 }

@@ -31,7 +31,7 @@ type Submission struct {
 	RedriveOf   *outbox.ID
 	Callback    *outbox.Callback
 	DependsOn   []string   // ids or uids: it goes out only after all of them are DONE (S2.15)
-	Insertion   *Insertion // a place in its queue; IngestBatch alone heeds it
+	Insertion   *Insertion // a place in its queue; SubmitBatch alone heeds it
 
 	held    bool // made of what is held already: a drain lets it pass
 	redrive *By  // who redrives, for the audit row in the same commit

@@ -7,27 +7,54 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// Ingester gathers single posts into common commits.
+// Ingester gathers posts, single ones and small batches, into common commits.
 type Ingester struct {
-	g group[*Submission, Accepted]
+	s *Store
+	g group[[]*Submission, []Accepted]
 }
 
 // NewIngester returns an Ingester over s.
 func NewIngester(s *Store) *Ingester {
-	i := &Ingester{}
+	i := &Ingester{s: s}
 	i.g.limit, i.g.flights = 256, 2
-	i.g.run = func(ctx context.Context, subs []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, subs) }
+	i.g.weigh = func(subs []*Submission) int { return len(subs) }
+	i.g.run = func(ctx context.Context, posts [][]*Submission) ([][]Accepted, error) {
+		out, err := s.ingestApart(ctx, slices.Concat(posts...))
+		if err != nil {
+			return nil, err
+		}
+		apart := make([][]Accepted, len(posts))
+		for k, subs := range posts {
+			apart[k], out = out[:len(subs):len(subs)], out[len(subs):]
+		}
+		return apart, nil
+	}
 	return i
 }
 
 // Submit stores one submission together with whatever else came in meanwhile. A fault about this one is
 // in the error; an answer means that it is committed.
 func (i *Ingester) Submit(ctx context.Context, sub *Submission) (Accepted, error) {
-	a, err := i.g.do(ctx, sub)
-	if err == nil {
-		err = a.Err
+	out, err := i.g.do(ctx, []*Submission{sub})
+	if err != nil {
+		return Accepted{}, err
 	}
-	return a, err
+	return out[0], out[0].Err
+}
+
+// SubmitBatch stores a batch in one commit, item by item or, if atomic, all or none. A small one shares its commit
+// with whatever else came in meanwhile: each commit locks the queues that it writes, and many small ones that lock the
+// same queues stand in one another's way. What is worth a flight by itself has one, and nobody waits behind it.
+func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
+	switch {
+	case slices.ContainsFunc(subs, placed):
+		return i.s.ingestPlaced(ctx, subs, atomic)
+	case atomic:
+		return i.s.Ingest(ctx, subs, true)
+	case len(subs) >= worthAFlight:
+		return i.s.ingestApart(ctx, subs)
+	}
+	return i.g.do(ctx, subs)
 }
 
 // ingestApart ingests a batch; where PostgreSQL refuses a value in it, which fails the whole statement,
@@ -47,15 +74,4 @@ func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted
 	}
 	second, err := s.ingestApart(ctx, subs[half:])
 	return append(first, second...), err
-}
-
-// IngestBatch stores a batch in one commit, item by item or, if atomic, all or none.
-func (s *Store) IngestBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
-	if slices.ContainsFunc(subs, placed) {
-		return s.ingestPlaced(ctx, subs, atomic)
-	}
-	if atomic {
-		return s.Ingest(ctx, subs, true)
-	}
-	return s.ingestApart(ctx, subs)
 }

@@ -27,7 +27,7 @@ func (in *Insertion) key() string {
 
 func placed(sub *Submission) bool { return sub.Insertion != nil }
 
-// ingestPlaced is IngestBatch with submissions that have a place. Each goes out from there, as by Move, or is refused
+// ingestPlaced is SubmitBatch with submissions that have a place. Each goes out from there, as by Move, or is refused
 // as Move refuses, and then it does not exist: its post and its place are one commit. What is not atomic is
 // stored in its order, each with a place by a commit of its own.
 func (s *Store) ingestPlaced(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
