@@ -142,7 +142,7 @@ BEGIN
     upto := hour + interval '1 hour';
     upto := coalesce((SELECT o.done_at FROM postern.outcome o WHERE o.done_at >= since AND o.done_at < upto ORDER BY o.done_at OFFSET most LIMIT 1), upto);
     upto := coalesce((SELECT t.at FROM postern.context c CROSS JOIN LATERAL (SELECT t.created_at AS at FROM postern.task t
-            WHERE t.context_id = c.context_id AND t.created_at >= since AND t.created_at < upto ORDER BY t.created_at LIMIT most + 1) t
+            WHERE t.context_id = c.context_id AND t.created_at > '-infinity' AND t.created_at >= since AND t.created_at < upto ORDER BY t.created_at LIMIT most + 1) t
         ORDER BY t.at OFFSET most LIMIT 1), upto);
     upto := greatest(upto, since + interval '1 us');
     WITH ends AS MATERIALIZED (
@@ -155,7 +155,7 @@ BEGIN
             sum(x.cancelled) AS cancelled, sum(x.retries) AS retries
         FROM (SELECT t.context_id, t.type, count(*) AS accepted, 0 AS done, 0 AS failed, 0 AS unresolved, 0 AS cancelled, 0 AS retries
                 FROM postern.context c CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.context_id = c.context_id -- else the index is read whole
-                    AND t.created_at >= since AND t.created_at < upto AND t.moved_from IS NULL OFFSET 0) t GROUP BY 1, 2
+                    AND t.created_at > '-infinity' AND t.created_at >= since AND t.created_at < upto AND t.moved_from IS NULL OFFSET 0) t GROUP BY 1, 2
             UNION ALL
             SELECT e.context_id, e.type, 0, count(*) FILTER (WHERE e.state = 'DONE'), count(*) FILTER (WHERE e.state = 'FAILED'),
                 count(*) FILTER (WHERE e.state = 'UNRESOLVED'), count(*) FILTER (WHERE e.state = 'CANCELLED'), sum(e.retries)
@@ -316,7 +316,7 @@ WHERE i.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 CREATE VIEW postern.arrivals WITH (security_barrier) AS
 SELECT t.context_id, t.created_at AS received_at, t.queue_id, t.seq, t.day
 FROM postern.task t
-WHERE t.context_id + 0 = ANY ((SELECT postern.contexts_of(current_user))::int[])
+WHERE t.context_id + 0 = ANY ((SELECT postern.contexts_of(current_user))::int[]) AND t.created_at > '-infinity'
 ORDER BY t.created_at DESC;
 
 CREATE VIEW postern.contexts WITH (security_barrier) AS

@@ -14,9 +14,9 @@ func (s *Store) forgetBatches(ctx context.Context, before time.Time) error {
 	return s.inChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT b.batch_id FROM postern.batch b WHERE b.state = 'Done' AND b.updated_at < $1
 				AND NOT EXISTS (SELECT FROM (SELECT b.batch_id UNION ALL SELECT s.notice FROM postern.batch_step s WHERE s.batch_id = b.batch_id AND s.notice IS NOT NULL) n(seq)
-					WHERE EXISTS (SELECT FROM postern.fanout f WHERE f.event IN ('result', 'timeout') AND f.seq = n.seq)
+					WHERE EXISTS (SELECT FROM postern.fanout f WHERE f.event IN ('result', 'timeout') AND f.seq = n.seq OFFSET 0)
 						OR EXISTS (SELECT FROM postern.delivery d WHERE d.queue_id = $2::bigint + b.processor_id AND d.seq = n.seq
-							AND d.event IN ('result', 'timeout') AND d.state IN ('pending', 'queued')))
+							AND d.event IN ('result', 'timeout') AND d.state IN ('pending', 'queued') OFFSET 0))
 				ORDER BY b.updated_at LIMIT $3),
 			steps AS (DELETE FROM postern.batch_step x USING old WHERE x.batch_id = old.batch_id),
 			actions AS (DELETE FROM postern.batch_action x USING old WHERE x.batch_id = old.batch_id)

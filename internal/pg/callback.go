@@ -24,8 +24,8 @@ import (
 const callbackInsert = `INSERT INTO postern.delivery (queue_id, seq, day, subscription_id, context_id, event, url, at, state, next_at)
 	SELECT n.queue_id, n.seq, n.day, -1, n.context_id, n.event, n.url, $7::timestamptz, CASE WHEN n.waits THEN 'queued' ELSE 'pending' END, CASE WHEN NOT n.waits THEN $7::timestamptz END
 	FROM (SELECT a.*, row_number() OVER (PARTITION BY a.queue_id, a.url ORDER BY a.seq) > 1
-			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'pending' AND d.url = a.url)
-			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'queued' AND d.url = a.url) AS waits
+			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'pending' AND d.url = a.url OFFSET 0)
+			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'queued' AND d.url = a.url OFFSET 0) AS waits
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[]), unnest($5::text[]), unnest($6::text[]))
 			a(queue_id, seq, day, context_id, event, url)) n`
 

@@ -191,7 +191,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		holds := map[string]*bool{"transactions": new(bool), "dispatchers": new(bool), "senders": new(bool), "configured queues": new(bool)}
 		b := &pgx.Batch{}
 		for what, sql := range map[string]string{
-			"transactions":      `SELECT EXISTS (SELECT FROM postern.task WHERE context_id = $1)`,
+			"transactions":      `SELECT EXISTS (SELECT FROM postern.task WHERE context_id = $1 AND created_at > '-infinity')`,
 			"dispatchers":       `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE context_id = $1 AND removed_at IS NULL)`,
 			"senders":           `SELECT EXISTS (SELECT FROM postern.sender WHERE context_id = $1 AND removed_at IS NULL)`,
 			"configured queues": `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND configured)`,

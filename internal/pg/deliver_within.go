@@ -21,7 +21,7 @@ const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated
 	AND NOT ` + takenSQL
 
 // takenSQL says whether a worker has told a hash of the transaction i.
-const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.hash IS NOT NULL)`
+const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.hash IS NOT NULL OFFSET 0)`
 
 // takeBack cancels an execution that nobody took in time, and so says that it was not delivered. The cancel looks again
 // behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on. A process that

@@ -50,9 +50,9 @@ type dependent struct {
 
 // dependentsSQL finds who waits for an end: those that still have their mark, directly, in the order of
 // their places.
-const dependentsSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended')),
+const dependentsSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended') OFFSET 0),
 		EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.on_queue, e.on_seq, e.on_day)
-			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2) AND o.state IS DISTINCT FROM 'DONE')
+			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2) AND o.state IS DISTINCT FROM 'DONE' OFFSET 0)
 	FROM postern.dependency d
 	JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')
 	JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)

@@ -28,8 +28,8 @@ type LeaderWork struct {
 // LeaderWork looks where messages are offered or wait. Served by message_by_state; the sources are few.
 func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 	rows, err := s.db(ctx).Query(ctx, `SELECT c.context_id, c.channel_id, l.results,
-			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered'),
-			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued')
+			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' OFFSET 0),
+			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' OFFSET 0)
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id

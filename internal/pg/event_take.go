@@ -120,7 +120,7 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		b = &pgx.Batch{}
 		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
 				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
-					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active'))
+					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
 			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectMessages(&rows))
 		s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {

@@ -95,7 +95,7 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 		began := time.Now()
 		var q, p []int64
 		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
-					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) AS ended
+					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) OFFSET 0) AS ended
 				FROM postern.task t WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) ORDER BY t.queue_id, t.seq LIMIT $4)
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
 				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, atOnce).Scan(&n, &queue, &seq, &q, &p)

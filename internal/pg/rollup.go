@@ -32,7 +32,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	rows, err := s.pool.Query(ctx, `SELECT h FROM generate_series(date_trunc('hour', $1::timestamptz, 'UTC') - interval '1 hour' * $2,
 			$1, interval '1 hour') h
 		WHERE h + interval '1 hour' > (SELECT min(t.at) FROM postern.context c CROSS JOIN LATERAL
-				(SELECT min(t.created_at) AS at FROM postern.task t WHERE t.context_id = c.context_id) t) -- before, there is nothing
+				(SELECT min(t.created_at) AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity') t) -- before, there is nothing
 			AND NOT EXISTS (SELECT FROM postern.rolled r WHERE r.hour = h AND (r.as_of > h + interval '70 minutes'
 				OR h + interval '1 hour' > $1 AND r.took > '50 ms' AND r.as_of + 20 * r.took > clock_timestamp()))
 			AND NOT EXISTS (SELECT FROM postern.rolling r WHERE r.moved_at > clock_timestamp() - interval '30 seconds')

@@ -66,7 +66,8 @@ type Store struct {
 // partition of a day, that was empty when its plan was made would be read whole for each key until
 // autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
 // order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
-// whole table), UTC, no JIT, and a doubt flag for commits whose standby was not waited for. What a process does all the time
+// whole table). No setting keeps an EXISTS that is part of an expression from being hashed, for which its table is read whole if statistics say
+// that it is small: those of statements that look for a few rows have an OFFSET 0. Besides, UTC, no JIT, and a doubt flag for commits whose standby was not waited for. What a process does all the time
 // is said by parts: connections are made ready for that.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)

@@ -83,7 +83,7 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 				OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool
 			FROM postern.lane l JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
 		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
-			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id)) LIMIT 1000) r LIMIT 1000`)
+			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id OFFSET 0)) LIMIT 1000) r LIMIT 1000`)
 	if err != nil {
 		return 0, known(err)
 	}

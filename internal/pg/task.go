@@ -120,7 +120,7 @@ func (m bodies) run(id outbox.ID) (list []*Task) {
 // what was placed by its rank. It leaves out what the same SQL transaction is about to end. passed counts the
 // marks below the new head.
 const (
-	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended')), f.seq, f.day - '1970-01-01'
+	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended') OFFSET 0), f.seq, f.day - '1970-01-01'
 		FROM (SELECT t.seq, t.day` + unsettledSQL + ` ORDER BY t.seq LIMIT 1) f
 		CROSS JOIN LATERAL (SELECT c.seq, c.day FROM (
 				(SELECT t.seq, t.day, t.seq::numeric AS rank` + unsettledSQL + ` AND t.seq >= f.seq

@@ -60,8 +60,8 @@ const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epo
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
 	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
-	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d
-		JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
+	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d CROSS JOIN LATERAL (SELECT * FROM postern.task e
+		WHERE (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) e WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
 
 // txOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
 // planner orders well, and it would read the whole view (seen).

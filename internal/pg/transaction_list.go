@@ -147,7 +147,7 @@ func (q *listQuery) ofQueue(id int64, f ListFilter) {
 }
 
 func (q *listQuery) byTime(contextID int32, f ListFilter) {
-	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.context_id = " + q.arg(contextID) + q.days(f) + q.times(f)
+	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.created_at > '-infinity' AND k.context_id = " + q.arg(contextID) + q.days(f) + q.times(f)
 	q.order = byReceipt(f)
 	q.keys += " ORDER BY " + q.order + fmt.Sprintf(" LIMIT %d", f.Examined)
 }

@@ -40,9 +40,18 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 
 // endedSQL says of each id whether it has ended, and whether it is still where the id says.
 const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, o.queue_id IS NOT NULL, o.error_code IS DISTINCT FROM '` + codeMoved + `'
-		AND EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day))
+		AND EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day) OFFSET 0)
 	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, epoch)
 	LEFT JOIN LATERAL (SELECT o.queue_id, o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o ON true`
+
+// Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
+// may have been moved, or not exist.
+func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
+	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5))
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3))`,
+		id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
+	return open, known(err)
+}
 
 // Ended says which transactions have ended, by two reads of an index for each, where Watch puts the whole of it together: for
 // whoever waits for the ends of very many. Those that are not where their id says, since they were moved, are elsewhere.
