@@ -60,7 +60,7 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) bool {
 		return false
 	}
 	defer func() { <-h.slots }()
-	w := &waiter{id: id, end: !s.change && s.state == "", reached: s.reached, since: time.Now(), done: make(chan struct{})}
+	w := &waiter{id: id, end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
 	h.waiting[w] = struct{}{}
 	if !h.running {

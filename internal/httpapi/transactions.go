@@ -42,14 +42,10 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 		return nil, a.conflict(ctx, sub, acc, err)
 	}
 	var t *pg.Transaction
-	if acc.Replay || wait.length > 0 || !sub.NotBefore.IsZero() || len(sub.DependsOn) > 0 || sub.Insertion != nil {
-		if t, err = a.Store.Transaction(ctx, sub.ContextID, acc.ID); err != nil {
-			return nil, err
-		}
-	} else {
+	if !acc.Replay && wait.length == 0 && sub.NotBefore.IsZero() && len(sub.DependsOn) == 0 && sub.Insertion == nil {
 		t = accepted(sub, acc, scopeOf(ctx).Context.Name)
 	}
-	t, applied, err := a.wait(ctx, t, wait)
+	t, applied, err := a.wait(ctx, acc.ID, t, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -206,16 +202,14 @@ func (a *API) readTransaction(ctx context.Context, id outbox.ID, seen string, w 
 	if err != nil {
 		return nil, err
 	}
-	t, err := a.Store.Transaction(ctx, contextID(ctx), id)
-	if err != nil {
-		return nil, err
-	}
-	if wait.change {
-		if wait.seen = seen; seen == "" {
-			wait.seen = etagOf(t)
+	var t *pg.Transaction
+	if wait.seen = seen; wait.change && seen == "" {
+		if t, err = a.Store.Transaction(ctx, contextID(ctx), id); err != nil {
+			return nil, err
 		}
+		wait.seen = etagOf(t)
 	}
-	t, applied, err := a.wait(ctx, t, wait)
+	t, applied, err := a.wait(ctx, id, t, wait)
 	if err != nil {
 		return nil, err
 	}

@@ -81,15 +81,30 @@ func (s *waitSpec) reached(t *pg.Transaction) bool {
 	return t.State.Terminal()
 }
 
-// wait returns the transaction when s is reached, the time is over, or the process drains; and what to
-// say in Preference-Applied, "" if it did not wait.
-func (a *API) wait(ctx context.Context, t *pg.Transaction, s waitSpec) (*pg.Transaction, string, error) {
-	if s.length <= 0 || s.reached(t) {
-		return t, "", nil
+// forEnd says whether nothing but an end is waited for.
+func (s *waitSpec) forEnd() bool { return s.length > 0 && !s.change && s.state == "" }
+
+// wait returns the transaction when s is reached, the time is over, or the process drains; and what to say in
+// Preference-Applied, "" if it did not wait. t is as it was read before; nil: it has not been, and is not before it has ended
+// where it is known to be under way.
+func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitSpec) (_ *pg.Transaction, applied string, err error) {
+	open := t != nil && s.length > 0 && !s.reached(t)
+	if t == nil && s.forEnd() {
+		if open, err = a.Store.Open(ctx, contextID(ctx), id); err != nil {
+			return nil, "", err
+		}
 	}
-	if !a.waits.wait(ctx, t.ID, &s) {
-		return t, "", nil
+	if t == nil && !open {
+		if t, err = a.Store.Transaction(ctx, contextID(ctx), id); err != nil {
+			return nil, "", err
+		}
+		open = s.length > 0 && !s.reached(t)
 	}
-	t, err := a.Store.Transaction(ctx, contextID(ctx), t.ID)
-	return t, "wait=" + itoa(int(s.length/time.Second)), err
+	if open && a.waits.wait(ctx, id, &s) {
+		t, applied = nil, "wait="+itoa(int(s.length/time.Second))
+	}
+	if t == nil {
+		t, err = a.Store.Transaction(ctx, contextID(ctx), id)
+	}
+	return t, applied, err
 }
