@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 
 // hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
 // soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
-// every 50 ms. It spends no more than a tenth of its time on looking.
+// every 50 ms. It spends no more than a fifth of its time on looking. Those that have ended are read together.
 type hub struct {
 	store *pg.Store
 	log   *slog.Logger
@@ -27,7 +29,9 @@ type hub struct {
 
 type waiter struct {
 	id      outbox.ID
-	end     bool // nothing but its end is waited for
+	context int32
+	end     bool            // nothing but its end is waited for
+	ended   *pg.Transaction // what came of that; nil if it is not known to be over
 	reached func(*pg.Transaction) bool
 	since   time.Time
 	done    chan struct{}
@@ -46,21 +50,21 @@ func newHub(s *pg.Store, slots int, log *slog.Logger) *hub {
 // close lets everybody go who waits now or later.
 func (h *hub) close() { close(h.end) }
 
-// wait returns when s is reached or its time is over, when ctx ends, or when the hub is closed. False at once
-// means that all slots are taken or that the hub is closed.
-func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) bool {
+// wait returns when s is reached or its time is over, when ctx ends, or when the hub is closed; with the transaction,
+// if it has been read. False at once means that all slots are taken or that the hub is closed.
+func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transaction, bool) {
 	select {
 	case <-h.end:
-		return false
+		return nil, false
 	default:
 	}
 	select {
 	case h.slots <- struct{}{}:
 	default:
-		return false
+		return nil, false
 	}
 	defer func() { <-h.slots }()
-	w := &waiter{id: id, end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
+	w := &waiter{id: id, context: contextID(ctx), end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
 	h.waiting[w] = struct{}{}
 	if !h.running {
@@ -81,11 +85,12 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) bool {
 	defer timer.Stop()
 	select {
 	case <-w.done:
+		return w.ended, true
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-h.end:
 	}
-	return true
+	return nil, true
 }
 
 // run looks until nobody waits.
@@ -98,18 +103,18 @@ func (h *hub) run() {
 			h.mu.Unlock()
 			return
 		}
-		var ends, others []outbox.ID
+		ends, others := map[int32][]outbox.ID{}, []outbox.ID{}
 		youngest := pollEvery * 4
 		for w := range h.waiting {
 			if w.end {
-				ends = append(ends, w.id)
+				ends[w.context] = append(ends[w.context], w.id)
 			} else {
 				others = append(others, w.id)
 			}
 			youngest = min(youngest, time.Since(w.since))
 		}
 		h.mu.Unlock()
-		next := looked.Add(max(pollSoon, youngest/4, 10*took))
+		next := looked.Add(max(pollSoon, youngest/4, 5*took))
 		if wait := time.Until(next); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -123,21 +128,26 @@ func (h *hub) run() {
 	}
 }
 
-// look lets those go whose transaction has ended, of ends, or is what they wait for.
-func (h *hub) look(ends, others []outbox.ID) {
+// look lets those go whose transaction has ended, of ends in their contexts, or is what they wait for.
+func (h *hub) look(ends map[int32][]outbox.ID, others []outbox.ID) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var ended map[outbox.ID]bool
-	var found map[outbox.ID]*pg.Transaction
-	var err error
-	if len(ends) > 0 {
-		var elsewhere []outbox.ID
-		ended, elsewhere, err = h.store.Ended(ctx, ends)
-		others = append(others, elsewhere...)
-	}
-	if err == nil && len(others) > 0 {
-		found, err = h.store.Watch(ctx, others)
-	}
+	ended, found := map[int32]map[outbox.ID]*pg.Transaction{}, map[outbox.ID]*pg.Transaction{}
+	err := func() (err error) {
+		for of, ids := range ends {
+			over, elsewhere, err := h.store.Ended(ctx, ids)
+			if err == nil && len(over) > 0 {
+				ended[of], err = h.store.Transactions(ctx, of, slices.Collect(maps.Keys(over)))
+			}
+			if others = append(others, elsewhere...); err != nil {
+				return err
+			}
+		}
+		if len(others) > 0 {
+			found, err = h.store.Watch(ctx, others)
+		}
+		return err
+	}()
 	if err != nil {
 		h.log.Warn("waiting requests cannot be looked up", "error", err)
 		return
@@ -145,7 +155,10 @@ func (h *hub) look(ends, others []outbox.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.waiting {
-		if t := found[w.id]; w.end && ended[w.id] || t != nil && w.reached(t) {
+		if w.end {
+			w.ended = ended[w.context][w.id]
+		}
+		if t := found[w.id]; w.ended != nil || t != nil && w.reached(t) {
 			close(w.done)
 			delete(h.waiting, w)
 		}

@@ -100,8 +100,10 @@ func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitS
 		}
 		open = s.length > 0 && !s.reached(t)
 	}
-	if open && a.waits.wait(ctx, id, &s) {
-		t, applied = nil, "wait="+itoa(int(s.length/time.Second))
+	if open {
+		if over, waited := a.waits.wait(ctx, id, &s); waited {
+			t, applied = over, "wait="+itoa(int(s.length/time.Second))
+		}
 	}
 	if t == nil {
 		t, err = a.Store.Transaction(ctx, contextID(ctx), id)

@@ -38,11 +38,10 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 	return out, follow(ctx, s.pool, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
 }
 
-// endedSQL says of each id whether it has ended, and whether it is still where the id says.
-const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, o.queue_id IS NOT NULL, o.error_code IS DISTINCT FROM '` + codeMoved + `'
-		AND EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day) OFFSET 0)
+// endedSQL says of each id whether it has ended, and whether that was by a move to another place.
+const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, coalesce(o.error_code = '` + codeMoved + `', false)
 	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, epoch)
-	LEFT JOIN LATERAL (SELECT o.queue_id, o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o ON true`
+	CROSS JOIN LATERAL (SELECT o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o`
 
 // Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
 // may have been moved, or not exist.
@@ -53,8 +52,8 @@ func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open b
 	return open, known(err)
 }
 
-// Ended says which transactions have ended, by two reads of an index for each, where Watch puts the whole of it together: for
-// whoever waits for the ends of very many. Those that are not where their id says, since they were moved, are elsewhere.
+// Ended says which transactions have ended, by a read of an index for each, where Watch puts the whole of it together: for
+// whoever waits for the ends of very many. Those that were moved are elsewhere.
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
 	c := columns{n: len(ids)}
 	for _, id := range ids {
@@ -66,12 +65,11 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 	}
 	ended = map[outbox.ID]bool{}
 	var id outbox.ID
-	var over, there bool
-	_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &over, &there}, func() error {
-		switch {
-		case !there:
+	var moved bool
+	_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &moved}, func() error {
+		if moved {
 			elsewhere = append(elsewhere, id)
-		case over:
+		} else {
 			ended[id] = true
 		}
 		return nil
