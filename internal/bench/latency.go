@@ -21,10 +21,10 @@ type schedule struct {
 	rate        float64
 	n           int
 	connections int
-	queues      int  // a multiple of connections times batch
-	batch       int  // transactions a post, to as many queues; 0 or 1: no batch
-	local       bool // they are not called anywhere: the worker is the one that does nothing
-	visible     bool
+	queues      int                         // a multiple of connections times batch
+	batch       int                         // transactions a post, to as many queues; 0 or 1: no batch
+	local       bool                        // they are not called anywhere: the worker is the one that does nothing
+	visible     int                         // one post in so many is watched until its first transaction is DONE; 0: none
 	before      func(context.Context) error // what the tables hold
 	beside      func(context.Context) error // what happens meanwhile
 
@@ -60,7 +60,7 @@ func (o *schedule) wasCalled(i int, at time.Time) {
 	}
 }
 
-// run posts as planned, and returns when the last one is answered, and seen to be DONE where visible asks.
+// run posts as planned, and returns when the last one is answered, and those that visible asks for are seen to be DONE.
 func (o *schedule) run(ctx context.Context) error {
 	o.times, o.called = map[string]*histogram{}, map[int]time.Time{}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -105,7 +105,7 @@ func (o *schedule) run(ctx context.Context) error {
 					return
 				}
 				o.add("post", i, time.Now())
-				if o.visible {
+				if o.visible > 0 && i/batch%o.visible == 0 {
 					id, err := firstID(w.body.Bytes())
 					if err != nil {
 						cancel(err)
@@ -294,7 +294,7 @@ func idle(ctx context.Context, b *Bench) (all []*Result, err error) {
 	trials := make([][]*trial, len(ways))
 	for i := range b.Runs {
 		for j, way := range ways {
-			t, err := b.latency(ctx, &schedule{rate: b.Rate, n: b.Samples, connections: 1, queues: 10, visible: true}, way.roles...)
+			t, err := b.latency(ctx, &schedule{rate: b.Rate, n: b.Samples, connections: 1, queues: 10, visible: 1}, way.roles...)
 			if err != nil {
 				return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
 			}

@@ -18,13 +18,14 @@ const (
 	oldDays     = 5
 	retainRate  = 5000
 	retainBatch = 10
+	retainSeen  = 7 // of so many posts one is watched
 )
 
 // rowsPerDay is how full an old day is: over all of them it is the first level of a backlog.
 func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
 // retention measures what transactions wait for while days are made and dropped beside them, one or five, and
-// while none are, in turns: at 5,000 a second, in batches of ten of which one is watched until it is DONE, or at half of what the
+// while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what the
 // same processes can carry, which is measured first.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	roles := []string{RoleWork, RoleServe}
@@ -49,7 +50,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 			if err != nil {
 				return nil, err
 			}
-			o := like(&schedule{rate: rate, n: int(rate * b.Length.Seconds()), visible: true, before: other.oldDays})
+			o := like(&schedule{rate: rate, n: int(rate * b.Length.Seconds()), visible: retainSeen, before: other.oldDays})
 			if days > 0 {
 				o.beside = func(ctx context.Context) error { return other.days(ctx, days) }
 			}
