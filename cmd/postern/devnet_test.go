@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -15,15 +17,19 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// freeAddress is an address at which nobody listens, to be taken twice by processes that follow each other.
+// freeAddress is an address at which nobody listens, to be taken twice by processes that follow each other; below the range
+// from which the kernel gives a port to whoever asks for any, since others do meanwhile.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprint("127.0.0.1:", 12000+rand.IntN(18000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Both processes are killed with -9 in the middle; what they had answered stays answered.
