@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -103,11 +102,11 @@ func (h *hub) run() {
 			h.mu.Unlock()
 			return
 		}
-		ends, others := map[int32][]outbox.ID{}, []outbox.ID{}
+		var ends, others []outbox.ID
 		youngest := pollEvery * 4
 		for w := range h.waiting {
 			if w.end {
-				ends[w.context] = append(ends[w.context], w.id)
+				ends = append(ends, w.id)
 			} else {
 				others = append(others, w.id)
 			}
@@ -123,45 +122,74 @@ func (h *hub) run() {
 			}
 		}
 		looked = time.Now()
-		h.look(ends, others)
+		over, found := h.look(ends, others)
 		took = time.Since(looked)
+		h.tell(over, found)
 	}
 }
 
-// look lets those go whose transaction has ended, of ends in their contexts, or is what they wait for.
-func (h *hub) look(ends map[int32][]outbox.ID, others []outbox.ID) {
+// look finds out which of ends are over, and what others are now.
+func (h *hub) look(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	ended, found := map[int32]map[outbox.ID]*pg.Transaction{}, map[outbox.ID]*pg.Transaction{}
-	err := func() (err error) {
-		for of, ids := range ends {
-			over, elsewhere, err := h.store.Ended(ctx, ids)
-			if err == nil && len(over) > 0 {
-				ended[of], err = h.store.Transactions(ctx, of, slices.Collect(maps.Keys(over)))
-			}
-			if others = append(others, elsewhere...); err != nil {
-				return err
-			}
-		}
-		if len(others) > 0 {
-			found, err = h.store.Watch(ctx, others)
-		}
-		return err
-	}()
+	var err error
+	if len(ends) > 0 {
+		var elsewhere []outbox.ID
+		over, elsewhere, err = h.store.Ended(ctx, ends)
+		others = append(others, elsewhere...)
+	}
+	if err == nil && len(others) > 0 {
+		found, err = h.store.Watch(ctx, others)
+	}
 	if err != nil {
 		h.log.Warn("waiting requests cannot be looked up", "error", err)
-		return
 	}
+	return over, found
+}
+
+// readAtOnce is how many that have ended are read in one statement, with their bodies.
+const readAtOnce = 64
+
+// tell lets those go whose transaction is over, or has become what they wait for. What is over is read for all of a
+// context; whoever does not get it so reads it by itself.
+func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
+	ended := map[int32][]*waiter{}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for w := range h.waiting {
-		if w.end {
-			w.ended = ended[w.context][w.id]
+		if w.end && over[w.id] {
+			ended[w.context] = append(ended[w.context], w)
+		} else if t := found[w.id]; t != nil && w.reached(t) {
+			h.release(w)
 		}
-		if t := found[w.id]; w.ended != nil || t != nil && w.reached(t) {
-			close(w.done)
-			delete(h.waiting, w)
+	}
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for of, all := range ended {
+		for some := range slices.Chunk(all, readAtOnce) {
+			var ids []outbox.ID
+			for _, w := range some {
+				ids = append(ids, w.id)
+			}
+			read, err := h.store.Transactions(ctx, of, ids)
+			if err != nil {
+				h.log.Warn("what has ended cannot be read together", "error", err)
+			}
+			h.mu.Lock()
+			for _, w := range some {
+				w.ended = read[w.id]
+				h.release(w)
+			}
+			h.mu.Unlock()
 		}
+	}
+}
+
+// release lets one go, unless it has gone by itself. h.mu is held.
+func (h *hub) release(w *waiter) {
+	if _, waits := h.waiting[w]; waits {
+		close(w.done)
+		delete(h.waiting, w)
 	}
 }
 

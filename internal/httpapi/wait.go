@@ -88,7 +88,7 @@ func (s *waitSpec) forEnd() bool { return s.length > 0 && !s.change && s.state =
 // Preference-Applied, "" if it did not wait. t is as it was read before; nil: it has not been, and is not before it has ended
 // where it is known to be under way.
 func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitSpec) (_ *pg.Transaction, applied string, err error) {
-	open := t != nil && s.length > 0 && !s.reached(t)
+	open := false
 	if t == nil && s.forEnd() {
 		if open, err = a.Store.Open(ctx, contextID(ctx), id); err != nil {
 			return nil, "", err
@@ -98,7 +98,9 @@ func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitS
 		if t, err = a.Store.Transaction(ctx, contextID(ctx), id); err != nil {
 			return nil, "", err
 		}
-		open = s.length > 0 && !s.reached(t)
+	}
+	if t != nil {
+		id, open = t.ID, s.length > 0 && !s.reached(t)
 	}
 	if open {
 		if over, waited := a.waits.wait(ctx, id, &s); waited {

@@ -139,3 +139,18 @@ func (g *group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
 		w.done <- r
 	}
 }
+
+// halves does each half of a list by itself. The failure of one is that of its items alone: the other may be committed.
+func halves[T, R any](list []T, do func([]T) ([]R, error), failed func(T, error) R) (out []R) {
+	for _, part := range [][]T{list[:len(list)/2], list[len(list)/2:]} {
+		done, err := do(part)
+		if err != nil {
+			done = nil
+			for _, item := range part {
+				done = append(done, failed(item, err))
+			}
+		}
+		out = append(out, done...)
+	}
+	return out
+}

@@ -18,17 +18,7 @@ func NewIngester(s *Store) *Ingester {
 	i := &Ingester{s: s}
 	i.g.limit, i.g.flights = 256, 2
 	i.g.weigh = func(subs []*Submission) int { return len(subs) }
-	i.g.run = func(ctx context.Context, posts [][]*Submission) ([][]Accepted, error) {
-		out, err := s.ingestApart(ctx, slices.Concat(posts...))
-		if err != nil {
-			return nil, err
-		}
-		apart := make([][]Accepted, len(posts))
-		for k, subs := range posts {
-			apart[k], out = out[:len(subs):len(subs)], out[len(subs):]
-		}
-		return apart, nil
-	}
+	i.g.run = s.ingestPosts
 	return i
 }
 
@@ -44,34 +34,58 @@ func (i *Ingester) Submit(ctx context.Context, sub *Submission) (Accepted, error
 
 // SubmitBatch stores a batch in one commit, item by item or, if atomic, all or none. A small one shares its commit
 // with whatever else came in meanwhile: each commit locks the queues that it writes, and many small ones that lock the
-// same queues stand in one another's way. What is worth a flight by itself has one, and nobody waits behind it.
+// same queues stand in one another's way. What is worth a flight by itself has one, and nobody waits behind it; so has what
+// depends on others, since that may take several tries, and is told of by its place in the batch.
 func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
 	switch {
 	case slices.ContainsFunc(subs, placed):
 		return i.s.ingestPlaced(ctx, subs, atomic)
 	case atomic:
 		return i.s.Ingest(ctx, subs, true)
-	case len(subs) >= worthAFlight:
+	case len(subs) >= worthAFlight || slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }):
 		return i.s.ingestApart(ctx, subs)
 	}
 	return i.g.do(ctx, subs)
 }
 
-// ingestApart ingests a batch; where PostgreSQL refuses a value in it, which fails the whole statement,
-// the batch is halved until only the bad item fails.
+// ingestPosts ingests posts together, and gives each its answers. Where PostgreSQL refuses a value in them, which fails the
+// whole statement, they are halved until only the bad post goes by itself.
+func (s *Store) ingestPosts(ctx context.Context, posts [][]*Submission) ([][]Accepted, error) {
+	if len(posts) == 1 {
+		out, err := s.ingestApart(ctx, posts[0])
+		return [][]Accepted{out}, err
+	}
+	out, err := s.Ingest(ctx, slices.Concat(posts...), false)
+	if refusedValue(err) {
+		return halves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
+			func(subs []*Submission, err error) []Accepted {
+				return slices.Repeat([]Accepted{{Err: err}}, len(subs))
+			}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	apart := make([][]Accepted, len(posts))
+	for k, subs := range posts {
+		apart[k], out = out[:len(subs):len(subs)], out[len(subs):]
+	}
+	return apart, nil
+}
+
+// ingestApart ingests a batch; where PostgreSQL refuses a value in it, it is halved until only the bad item fails.
 func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted, error) {
 	out, err := s.Ingest(ctx, subs, false)
-	if state := sqlState(err); len(state) != 5 || state[:2] != "22" {
+	if !refusedValue(err) {
 		return out, err
 	}
 	if len(subs) == 1 {
 		return []Accepted{{Err: fault.At("/data", "data holds a value that the database cannot store").Because(err)}}, nil
 	}
-	half := len(subs) / 2
-	first, err := s.ingestApart(ctx, subs[:half])
-	if err != nil {
-		return nil, err
-	}
-	second, err := s.ingestApart(ctx, subs[half:])
-	return append(first, second...), err
+	return halves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
+		func(_ *Submission, err error) Accepted { return Accepted{Err: err} }), nil
+}
+
+func refusedValue(err error) bool {
+	state := sqlState(err)
+	return len(state) == 5 && state[:2] == "22"
 }

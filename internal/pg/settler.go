@@ -49,22 +49,6 @@ func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, 
 		}
 		return nil, err
 	}
-	half := len(answers) / 2
-	first, errFirst := s.settleApart(ctx, answers[:half])
-	second, errSecond := s.settleApart(ctx, answers[half:])
-	if errFirst != nil {
-		first = failed(half, errFirst)
-	}
-	if errSecond != nil {
-		second = failed(len(answers)-half, errSecond)
-	}
-	return append(first, second...), nil
-}
-
-func failed(n int, err error) []Settled {
-	out := make([]Settled, n)
-	for i := range out {
-		out[i].Err = err
-	}
-	return out
+	return halves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
+		func(_ *Answer, err error) Settled { return Settled{Err: err} }), nil
 }
