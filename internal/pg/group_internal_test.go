@@ -195,3 +195,17 @@ func TestAFlightGoesByWeight(t *testing.T) {
 		t.Error(g.weight, "is left over")
 	}
 }
+
+// What one half stored stays told, whatever becomes of the other.
+func TestTheFailureOfAHalfIsItsOwn(t *testing.T) {
+	away := errors.New("the database went away")
+	got := halves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
+		if slices.Contains(part, 4) {
+			return nil, away
+		}
+		return []string{fmt.Sprint(part[0], " stored"), fmt.Sprint(part[1], " stored")}, nil
+	}, func(n int, err error) string { return fmt.Sprint(n, ": ", err) })
+	if want := []string{"1 stored", "2 stored", "3: " + away.Error(), "4: " + away.Error(), "5: " + away.Error()}; !slices.Equal(got, want) {
+		t.Errorf("%q instead of %q", got, want)
+	}
+}
