@@ -39,7 +39,9 @@ $$;
 -- The queue row is written lazily while a node works through a queue: the position in flight is then
 -- the first one without an outcome from cur_seq on. With marks > 0 every settle writes the row, so
 -- that cur_seq is exact; without marks outcomes are gapless, so that the one before tells. (OFFSET 0: it is looked for by
--- its key, whatever the statistics say. Where they promise a small table, it would be read whole for a single row.)
+-- its key, whatever the statistics say. Where they promise a small table, it would be read whole for a single row. That of f and h
+-- has them computed once; pulled up, they are where their columns are. And by CASE, since NULL AND does not stop as false AND does:
+-- the one before would be looked for, in every day that is kept, for all that has ended.)
 CREATE VIEW postern.tx AS
 SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queue,
        postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.epoch,
@@ -74,9 +76,10 @@ JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id AND n.context_id = t.context_id -- so that a name is found by its key
 LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 LEFT JOIN postern.queue q ON q.queue_id = t.queue_id AND o.queue_id IS NULL
-LEFT JOIN LATERAL (SELECT coalesce(t.seq = q.cur_seq OR (q.marks = 0 AND t.seq > q.cur_seq AND EXISTS (
-        SELECT FROM postern.outcome p WHERE p.queue_id = t.queue_id AND p.seq = t.seq - 1 OFFSET 0)), false) AS flying) f ON true
-LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL AND t.seq = coalesce(q.next_seq, q.head_seq)) AS head) h ON true
+LEFT JOIN LATERAL (SELECT CASE WHEN t.seq > q.cur_seq AND q.marks = 0 THEN EXISTS (
+        SELECT FROM postern.outcome p WHERE p.queue_id = t.queue_id AND p.seq = t.seq - 1 AND p.day BETWEEN q.head_day AND t.day OFFSET 0)
+    ELSE coalesce(t.seq = q.cur_seq, false) END AS flying OFFSET 0) f ON true
+LEFT JOIN LATERAL (SELECT f.flying AND t.seq = q.cur_seq OR (q.cur_seq IS NULL AND t.seq = coalesce(q.next_seq, q.head_seq)) AS head OFFSET 0) h ON true
 LEFT JOIN LATERAL (SELECT x.hash, x.fee, x.answered_at FROM postern.attempt x
         WHERE h.head AND (x.queue_id, x.seq, x.day, x.step) = (t.queue_id, t.seq, t.day, 'dispatch') AND x.hash IS NOT NULL
         ORDER BY x.attempt DESC LIMIT 1) a ON true

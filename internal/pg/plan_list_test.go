@@ -113,6 +113,22 @@ func TestRowsAreFoundByTheirKeys(t *testing.T) {
 	}
 }
 
+// However many days are kept, a transaction that has ended is read from its own alone, and one behind it in a lazy run from those
+// that its queue is on.
+func TestATransactionIsReadFromItsOwnDay(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	a.flying(2, "ended", "next", "flies", "waits")
+	read := regexp.MustCompile(`(?m)(Scan|scan) .*\bon (outcome|attempt)_\d+ .*\(actual`)
+	for seq, n := range map[int]int{1: 1, 3: 2, 4: 2} { // its outcome, and for what has none that of the one before
+		plan := a.plan(true, `SELECT x.* FROM (SELECT queue_id, seq, day FROM postern.task WHERE seq = $1 OFFSET 0) n
+			CROSS JOIN LATERAL (SELECT x.* FROM postern.tx x WHERE (x.queue_id, x.seq, x.day) = (n.queue_id, n.seq, n.day) OFFSET 0) x`, seq)
+		if got := len(read.FindAllString(plan, -1)); got != n {
+			t.Errorf("position %d: %d looks, want %d:\n%s", seq, got, n, plan)
+		}
+	}
+}
+
 // When a table is analyzed just while nothing is in it, its statistics say so until they are made anew, and PostgreSQL plans to read it
 // whole: for each claim, of fifty thousand queues that wait, which took half a second. No plan of the hot path may depend on that.
 func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
