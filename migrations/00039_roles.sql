@@ -69,11 +69,11 @@ CREATE POLICY tenant_writes ON postern.outbox AS RESTRICTIVE FOR INSERT
 CREATE POLICY tenant_deletes ON postern.outbox AS RESTRICTIVE FOR DELETE
     USING (context_id = ANY ((SELECT postern.contexts_of(current_user, 'executor'))::int[]));
 
--- What has none belongs to something that has.
+-- What has none belongs to something that has. (OFFSET 0 as in 00024: tasks are looked for by their key.)
 ALTER TABLE postern.attempt ENABLE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON postern.attempt USING (EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (attempt.queue_id, attempt.seq, attempt.day)));
+CREATE POLICY tenant ON postern.attempt USING (EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (attempt.queue_id, attempt.seq, attempt.day) OFFSET 0));
 ALTER TABLE postern.dependency ENABLE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON postern.dependency USING (EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (dependency.queue_id, dependency.seq, dependency.day)));
+CREATE POLICY tenant ON postern.dependency USING (EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (dependency.queue_id, dependency.seq, dependency.day) OFFSET 0));
 ALTER TABLE postern.checkpoint ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.checkpoint USING (EXISTS (SELECT FROM postern.subscription s WHERE s.subscription_id = checkpoint.subscription_id));
 CREATE POLICY tenant_writes ON postern.checkpoint AS RESTRICTIVE FOR UPDATE USING (EXISTS (SELECT FROM postern.subscription s
