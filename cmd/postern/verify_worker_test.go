@@ -20,8 +20,7 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 	good.IncludeAll(true)
 	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
 	defer bad.Close()
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
+	const gone = "http://127.0.0.1:1" // nobody is given it who asks for any
 	for _, tc := range []struct {
 		args []string
 		exit int
@@ -29,7 +28,7 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 		errs string
 	}{
 		{[]string{bad.URL, "-o", "table"}, exitBad, "In production: Nothing goes out", "checks failed"},
-		{[]string{gone.URL}, exitUnreachable, "", "nobody listens"},
+		{[]string{gone}, exitUnreachable, "", "nobody listens"},
 		{[]string{"worker:9000"}, exitUsage, "", "want http(s)://"},
 		{[]string{bad.URL, "--data", "{"}, exitUsage, "", "no JSON"},
 		{nil, exitUsage, "", "accepts 1 arg(s)"},

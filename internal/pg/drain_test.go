@@ -237,7 +237,7 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	w := newWorld(t)
 	w.dispatcher("T", nil)
 	app := w.app(3)
-	_, err := app.Exec(w.ctx, `ALTER ROLE CURRENT_USER SET lock_timeout = '1s'`)
+	_, err := app.Exec(w.ctx, `DO $$ BEGIN EXECUTE format('ALTER ROLE CURRENT_USER IN DATABASE %I SET lock_timeout = ''1s''', current_database()); END $$`)
 	w.must(err)
 	long := w.begin(app)
 	w.must(w.submit(long, "q", "T", "long"))
