@@ -93,5 +93,6 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	if err := pg.CheckMigrations(ctx, pool); err != nil {
 		return nil, err
 	}
+	pg.Fill(ctx, pool, parts...)
 	return pg.Open(ctx, pool, log)
 }

@@ -30,14 +30,13 @@ const (
 	Works                  // claims and settles
 )
 
-// open is how many connections a process of these parts opens at its start: as many as are in use at the same time when it
-// begins to be busy, so that none has to be opened then. What more it needs, it opens when it does, and waits for.
+// open is how many connections a process of these parts uses at the same time when it begins to be busy.
 func (p Part) open() (n int32) {
 	if p&Posts != 0 {
 		n += 2 // flights of ingests
 	}
 	if p&Works != 0 {
-		n += 4 // a claim, two flights of settlements, and what looks around
+		n += 8 // a claim, two flights of settlements, what looks around, and River's start
 	}
 	return n
 }
@@ -45,17 +44,33 @@ func (p Part) open() (n int32) {
 // openWithin bounds what a connection takes to practise, and a process to open its first ones.
 const openWithin = 10 * time.Second
 
-// fill opens connections, if the database lets it.
-func fill(pool *pgxpool.Pool, n int32) {
-	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
+// Fill opens the connections that a process of parts begins with, and returns when they have practised. One that is
+// opened when there is work already takes its time from that: a first claim waited for half of a tenth of a second. What more
+// is needed later is opened then. What the database refuses is met by whoever needs it.
+func Fill(ctx context.Context, pool *pgxpool.Pool, parts ...Part) {
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	for range n {
-		c, err := pool.Acquire(ctx)
-		if err != nil {
-			return
-		}
-		defer c.Release()
+	var opened sync.WaitGroup
+	held := make(chan *pgxpool.Conn, pool.Config().MaxConns)
+	for range min(together(parts).open(), pool.Config().MaxConns) {
+		opened.Go(func() {
+			if c, err := pool.Acquire(ctx); err == nil {
+				held <- c
+			}
+		})
 	}
+	opened.Wait()
+	close(held)
+	for c := range held {
+		c.Release()
+	}
+}
+
+func together(parts []Part) (all Part) {
+	for _, p := range parts {
+		all |= p
+	}
+	return all
 }
 
 // rehearsed are the texts of the statements of each combination of parts.

@@ -143,6 +143,43 @@ func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
 	}
 }
 
+// What a process begins with is there before it begins: as many connections as it will use at the same time, or as it may have. A
+// database that says nothing holds it up no longer than it is asked to.
+func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t).URL
+	for _, c := range []struct{ most, want int32 }{{20, 10}, {3, 3}} {
+		pool, err := pg.Connect(t.Context(), url, c.most, pg.Posts, pg.Works)
+		ok(t, err)
+		defer pool.Close()
+		pg.Fill(t.Context(), pool, pg.Posts, pg.Works)
+		if s := pool.Stat(); s.IdleConns() != c.want || s.NewConnsCount() != int64(c.want) {
+			t.Errorf("of at most %d connections %d are open and %d were opened, want %d", c.most, s.IdleConns(), s.NewConnsCount(), c.want)
+		}
+		for _, conn := range pool.AcquireAllIdle(t.Context()) {
+			var planned int
+			ok(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 0`, pgx.QueryExecModeSimpleProtocol).Scan(&planned))
+			if planned < 20 {
+				t.Errorf("a connection has %d plans, of some forty", planned)
+			}
+			conn.Release()
+		}
+	}
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	defer silent.Close()
+	pool, err := pg.Connect(t.Context(), "postgres://nobody@"+silent.Addr().String()+"/none?sslmode=disable", 4, pg.Works)
+	ok(t, err)
+	defer pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	pg.Fill(ctx, pool, pg.Works)
+	if n := pool.Stat().IdleConns(); n != 0 {
+		t.Errorf("%d connections to nobody", n)
+	}
+}
+
 // A database without our tables, and one that says nothing, are met as they would be without anything to practise.
 func TestConnectionsThatCannotPractise(t *testing.T) {
 	t.Parallel()

@@ -95,10 +95,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 			}
 		}
 	}
-	var part Part
-	for _, p := range parts {
-		part |= p
-	}
+	part := together(parts)
 	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
 		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
 	}
@@ -109,11 +106,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return p.IdleDuration > 30*time.Second || seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err == nil {
-		go fill(pool, min(part.open(), cfg.MaxConns))
-	}
-	return pool, err
+	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
 // seen says what has become of a connection of the pool, under TLS if there is any.

@@ -9,8 +9,8 @@ import (
 )
 
 // seats says which part of the room for calls posts may take. A claim that is under way has booked half of what was free
-// before; and there are none where somebody may wait who was there first, so that a stream of posts does not overtake what
-// claims would find. It is guarded by the mutex of its engine.
+// before, or all where somebody is known to wait; and there are none where somebody may wait who was there first, so that a stream of
+// posts does not overtake what claims would find. It is guarded by the mutex of its engine.
 type seats struct {
 	booked  booking        // by a claim; of nothing if none is under way
 	full    bool           // others may wait for room of any kind
@@ -31,7 +31,11 @@ func (e *Engine) book() pg.Room {
 	defer e.mu.Unlock()
 	room := e.free()
 	slots := room.Slots
-	b := booking{half(room.Total), func(d *pg.Dispatcher) int { return half(slots(d)) }}
+	part := half
+	if e.more.Load() {
+		part = func(n int) int { return n }
+	}
+	b := booking{part(room.Total), func(d *pg.Dispatcher) int { return part(slots(d)) }}
 	e.seats = seats{booked: b, crowded: map[int32]bool{}, closed: e.seats.closed}
 	room.Total = b.total
 	room.Slots = func(d *pg.Dispatcher) int {
