@@ -13,7 +13,7 @@ import (
 
 // hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
 // soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
-// every 50 ms. It spends no more than a fifth of its time on looking. Those that have ended are read together.
+// every 50 ms. Where looks are slow, it spends no more than a fifth of its time on them. Those that have ended are read together.
 type hub struct {
 	store *pg.Store
 	log   *slog.Logger
@@ -92,9 +92,15 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 	return nil, true
 }
 
+// rest is how long the hub rests from the begin of a look to the next, by how long the one who came last has waited, and what
+// the last two looks took: one alone that was slow, as by a new plan after a day was dropped, is not what the next will take.
+func rest(youngest, took, before time.Duration) time.Duration {
+	return max(pollSoon, youngest/4, 5*min(took, before))
+}
+
 // run looks until nobody waits.
 func (h *hub) run() {
-	looked, took := time.Now(), time.Duration(0)
+	looked, took, before := time.Now(), time.Duration(0), time.Duration(0)
 	for {
 		h.mu.Lock()
 		if len(h.waiting) == 0 {
@@ -113,7 +119,7 @@ func (h *hub) run() {
 			youngest = min(youngest, time.Since(w.since))
 		}
 		h.mu.Unlock()
-		next := looked.Add(max(pollSoon, youngest/4, 5*took))
+		next := looked.Add(rest(youngest, took, before))
 		if wait := time.Until(next); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -123,7 +129,7 @@ func (h *hub) run() {
 		}
 		looked = time.Now()
 		over, found := h.look(ends, others)
-		took = time.Since(looked)
+		took, before = time.Since(looked), took
 		h.tell(over, found)
 	}
 }

@@ -26,14 +26,14 @@ import (
 type Part int
 
 const (
-	Posts Part = 1 << iota // stores what is posted
+	Posts Part = 1 << iota // stores what is posted, and tells how it ends
 	Works                  // claims and settles
 )
 
 // open is how many connections a process of these parts uses at the same time when it begins to be busy.
 func (p Part) open() (n int32) {
 	if p&Posts != 0 {
-		n += 2 // flights of ingests
+		n += 6 // two flights of ingests, and who looks for what ended, and reads it
 	}
 	if p&Works != 0 {
 		n += 8 // a claim, two flights of settlements, what looks around, and River's start
@@ -143,6 +143,11 @@ func rehearse(p Part) (texts []string, err error) {
 		if p&Works != 0 {
 			err = cmp.Or(err, r.claim(n), r.settle(n, false), r.settle(n, true))
 		}
+	}
+	if p&Posts != 0 { // and whoever posted waits for its end, and reads it
+		r.b.Queue(unendedSQL)
+		r.b.Queue(endedSQL)
+		r.b.Queue(transactionsSQL)
 	}
 	for _, q := range r.b.QueuedQueries {
 		if !slices.Contains(texts, q.SQL) {

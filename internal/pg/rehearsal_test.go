@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -89,6 +90,14 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
 		w.settleAll(c.flown)
 		w.s.Take(nil)
+		id := w.post("one", "T", uid("j"))[0]
+		_, err = w.s.Open(w.ctx, w.id, id)
+		w.must(err)
+		_, _, err = w.s.Ended(w.ctx, []outbox.ID{id})
+		w.must(err)
+		_, err = w.s.Transaction(w.ctx, w.id, id)
+		w.must(err)
+		w.settleAll(w.claim(n, everything()))
 	}
 	for _, sql := range met("NOT " + rehearsed + times + fmt.Sprint(">= ", days)) {
 		t.Errorf("is planned by whoever meets it first: %s", sql)
@@ -148,7 +157,7 @@ func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
 func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t).URL
-	for _, c := range []struct{ most, want int32 }{{20, 10}, {3, 3}} {
+	for _, c := range []struct{ most, want int32 }{{20, 14}, {3, 3}} {
 		pool, err := pg.Connect(t.Context(), url, c.most, pg.Posts, pg.Works)
 		ok(t, err)
 		defer pool.Close()

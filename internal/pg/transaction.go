@@ -80,6 +80,10 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	return t, row.Scan(dest...)
 }
 
+var transactionsSQL = transactionSelect + `, v.data, v.result
+	FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
+	` + txOf("n") + ` WHERE v.context_id = $1`
+
 // Transactions reads several transactions of a context by id, with their bodies, in one statement. What
 // does not exist is missing from the map; what was moved to another queue is there under both its ids.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
@@ -92,9 +96,7 @@ func transactions(ctx context.Context, db querier, contextID int32, ids []outbox
 	for _, id := range ids {
 		queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 	}
-	rows, err := db.Query(ctx, transactionSelect+`, v.data, v.result
-		FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
-		`+txOf("n")+` WHERE v.context_id = $1`, contextID, queues, seqs, days)
+	rows, err := db.Query(ctx, transactionsSQL, contextID, queues, seqs, days)
 	if err != nil {
 		return nil, known(err)
 	}

@@ -43,12 +43,13 @@ const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, coale
 	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, epoch)
 	CROSS JOIN LATERAL (SELECT o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o`
 
+const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5))
+	AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3))`
+
 // Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
 // may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5))
-		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3))`,
-		id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
+	err = s.db(ctx).QueryRow(ctx, unendedSQL, id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
 	return open, known(err)
 }
 
