@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +27,7 @@ type schedule struct {
 	local       bool                        // they are not called anywhere: the worker is the one that does nothing
 	visible     int                         // one post in so many is watched until its first transaction is DONE; 0: none
 	before      func(context.Context) error // what the tables hold
-	beside      func(context.Context) error // what happens meanwhile
+	beside      func(context.Context) error // what happens meanwhile; posts go on until it is over, and n is how many there were
 
 	mu     sync.Mutex
 	start  time.Time
@@ -86,8 +87,12 @@ func (o *schedule) run(ctx context.Context) error {
 	})
 	defer stop()
 	o.start = time.Now().Add(10 * time.Millisecond)
+	var under atomic.Bool // way, as long as there is something beside
+	var posted atomic.Int64
 	if o.beside != nil {
+		under.Store(true)
 		wg.Go(func() {
+			defer under.Store(false)
 			if err := o.beside(ctx); err != nil {
 				cancel(err)
 			}
@@ -95,7 +100,7 @@ func (o *schedule) run(ctx context.Context) error {
 	}
 	for c, w := range wires {
 		wg.Go(func() {
-			for i := c * batch; i < o.n && ctx.Err() == nil; i += o.connections * batch {
+			for i := c * batch; (i < o.n || under.Load()) && ctx.Err() == nil; i += o.connections * batch {
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Until(o.meant(i))):
@@ -104,6 +109,7 @@ func (o *schedule) run(ctx context.Context) error {
 					cancel(err)
 					return
 				}
+				posted.Add(int64(batch))
 				o.add("post", i, time.Now())
 				if o.visible > 0 && i/batch%o.visible == 0 {
 					id, err := firstID(w.body.Bytes())
@@ -123,6 +129,7 @@ func (o *schedule) run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	o.n = int(posted.Load())
 	return context.Cause(ctx)
 }
 

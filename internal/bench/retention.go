@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// retentions are how many days a run makes and drops: one, as a process does once a day; and as many in a few seconds as
-// it would in as many days.
+// retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is.
 var retentions = []struct {
 	name string
-	days int
-}{{"retention", 1}, {"retention-5-days", oldDays}, {"retention-at-rest", 0}}
+	day  bool
+}{{"retention", true}, {"retention-at-rest", false}}
 
-// Days that lie there before a run of retention, how many transactions a second it wants at most, and how many of them a post has.
+// Days that lie there before a run of retention, how many transactions a second it wants at most, how many of them a post has, and
+// how long a run is: what a day has is gone through at leisure before it is dropped.
 const (
-	oldDays     = 5
-	retainRate  = 5000
-	retainBatch = 10
-	retainSeen  = 7 // of so many posts one is watched
+	oldDays      = 5
+	retainRate   = 5000
+	retainBatch  = 10
+	retainSeen   = 7 // of so many posts one is watched
+	retainLength = 4 // times that of other runs
 )
 
 // rowsPerDay is how full an old day is: over all of them it is the first level of a backlog.
 func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
-// retention measures what transactions wait for while days are made and dropped beside them, one or five, and
+// retention measures what transactions wait for while a day is made and one is dropped beside them, and
 // while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what the
 // same processes can carry, which is measured first.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
@@ -45,14 +46,14 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for i := range b.Runs {
 		for k := range retentions {
 			j := (i + k) % len(retentions)
-			name, days := retentions[j].name, retentions[j].days
+			name := retentions[j].name
 			other, drop, err := b.fork(ctx, "retention") // what is dropped does not come again
 			if err != nil {
 				return nil, err
 			}
-			o := like(&schedule{rate: rate, n: int(rate * b.Length.Seconds()), visible: retainSeen, before: other.oldDays})
-			if days > 0 {
-				o.beside = func(ctx context.Context) error { return other.days(ctx, days) }
+			o := like(&schedule{rate: rate, n: int(rate * retainLength * b.Length.Seconds()), visible: retainSeen, before: other.oldDays})
+			if retentions[j].day {
+				o.beside = other.changeDays
 			}
 			t, err := other.latency(ctx, o, roles...)
 			drop()
@@ -68,8 +69,8 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for j, way := range retentions {
 		r := b.summary(way.name, "postern", trials[j])
 		r.timed(trials[j], "post_to_visible", "post")
-		r.Settings["transactions_per_s"], r.Settings["days"], r.Settings["rows_per_day"] = round(rate), way.days, b.rowsPerDay()
-		if way.days > 0 {
+		r.Settings["transactions_per_s"], r.Settings["rows_per_day"] = round(rate), b.rowsPerDay()
+		if way.day {
 			r.compare("longest_to_at_rest", trials[j], rest, longest)
 		}
 		all = append(all, r)
@@ -90,25 +91,20 @@ func (b *Bench) oldDays(ctx context.Context) error {
 	return nil
 }
 
-// days makes a day ahead and drops one that has ended, n times over the length of a run.
-func (b *Bench) days(ctx context.Context, n int) error {
-	today := time.Now().UTC().Truncate(24 * time.Hour)
-	for k := range n {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(b.Length / time.Duration(n+1)):
-		}
-		if _, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4+k)); err != nil {
-			return err
-		}
-		dropped, err := b.store.Retain(ctx, time.Since(today.AddDate(0, 0, k+1-oldDays)))
-		if err != nil {
-			return err
-		}
-		if dropped != 1 { // it gave way to those who write
-			b.Progress("a day was not dropped at its first try")
-		}
+// changeDays makes a day ahead and drops one that has ended, a while after a run has begun.
+func (b *Bench) changeDays(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(b.Length / 2):
 	}
-	return nil
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	if _, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4)); err != nil {
+		return err
+	}
+	dropped, err := b.store.Retain(ctx, time.Since(today.AddDate(0, 0, 1-oldDays)))
+	if err == nil && dropped != 1 { // it gave way to those who write
+		b.Progress("a day was not dropped at its first try")
+	}
+	return err
 }

@@ -105,7 +105,7 @@ func init() {
 		Scenario{"backlog", "the rate with nothing else in the tables, with millions that have ended, with millions that wait", backlog},
 		Scenario{"snapshot", "the rate while another session has written and keeps its SQL transaction open", snapshot},
 		Scenario{"replicas", "1, 2 and 4 sequencers on the same queues", replicas},
-		Scenario{"retention", "what a transaction waits for while days are made and dropped", retention})
+		Scenario{"retention", "what a transaction waits for while a day is made and one dropped", retention})
 	Scenarios = append(Scenarios,
 		Scenario{"processor", "batches of many processors, ticked and executed through the core", batches},
 		Scenario{"batch-insert", "an insert at the front of a line of 100 batches, and of a long one, in turns", batchInserts},
