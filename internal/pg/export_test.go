@@ -11,8 +11,8 @@ import (
 // Constraints is the map of errors.go, by the name of a constraint.
 func Constraints() map[string]fault.Kind { return constraints }
 
-// Rehearse is what connections of parts practise.
-var Rehearse = rehearse
+// Rehearse is what connections of parts practise, Reads what those that post do besides.
+var Rehearse, Reads = rehearse, reads
 
 // HoldCommits makes every transaction of s call hold between its writes and its commit, with the process
 // id of its session; an error rolls it back. nil ends it.
