@@ -44,9 +44,9 @@ func (p Part) open() (n int32) {
 // openWithin bounds what a connection takes to practise, and a process to open its first ones.
 const openWithin = 10 * time.Second
 
-// Fill opens the connections that a process of parts begins with, and returns when they have practised. One that is
-// opened when there is work already takes its time from that: a first claim waited for half of a tenth of a second. What more
-// is needed later is opened then. What the database refuses is met by whoever needs it.
+// Fill opens the connections that a process of parts begins with, and returns when they have practised: those that are opened when
+// there is work already take their time from it, and its first claim waited for one for 50 to 70 ms. What more is needed later is
+// opened then. What the database refuses is met by whoever needs it.
 func Fill(ctx context.Context, pool *pgxpool.Pool, parts ...Part) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
@@ -123,14 +123,15 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are what whoever posted asks until it has ended. They are run for nobody, so that pgx has prepared them by itself: nothing
-// closes a connection on which a read is no longer what it was.
+// reads are what whoever posted asks until it has ended, with arguments that find nothing. They are run, so that pgx has prepared
+// them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was is not closed.
 var reads = map[string][]any{
 	unendedSQL:      {0, 0, time.Time{}, 0, 0},
 	endedSQL:        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
 	transactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
 }
 
+// unlessRefused is err, or nil where PostgreSQL refused a statement and the connection can still be used.
 func unlessRefused(c *pgx.Conn, err error) error {
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) && !c.IsClosed() {
 		return nil

@@ -32,7 +32,7 @@ func (e *Engine) book() pg.Room {
 	room := e.free()
 	slots := room.Slots
 	part := half
-	if e.more.Load() {
+	if e.more.Load() { // halves of halves would only make more claims
 		part = func(n int) int { return n }
 	}
 	b := booking{part(room.Total), func(d *pg.Dispatcher) int { return part(slots(d)) }}
