@@ -3,7 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is.
@@ -98,11 +101,20 @@ func (b *Bench) changeDays(ctx context.Context) error {
 		return nil
 	case <-time.After(b.Length / 2):
 	}
-	today := time.Now().UTC().Truncate(24 * time.Hour)
-	if _, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4)); err != nil {
+	pool, err := pg.Connect(ctx, b.url, 2) // with the settings of a process
+	if err != nil {
 		return err
 	}
-	dropped, err := b.store.Retain(ctx, time.Since(today.AddDate(0, 0, 1-oldDays)))
+	defer pool.Close()
+	store, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	if _, err := pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4)); err != nil {
+		return err
+	}
+	dropped, err := store.Retain(ctx, time.Since(today.AddDate(0, 0, 1-oldDays)))
 	if err == nil && dropped != 1 { // it gave way to those who write
 		b.Progress("a day was not dropped at its first try")
 	}
