@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// A quantum is how much of one queue a flight does before it looks whether others wait.
+// A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls: who waits for
+// our own commits keeps his queue, since to give it back and to claim it again would make these wait even longer.
 const (
 	quantumTasks = 64
 	quantumTime  = 250 * time.Millisecond
@@ -110,21 +111,22 @@ func (e *Engine) launch(calls context.Context, l *pg.Lease) {
 // fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
 // nothing back: the queue is empty, waits, was given back, or is somebody else's.
 func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
-	begun, done := time.Now(), 0
+	done, called := 0, time.Duration(0)
 	for l != nil {
 		if !e.awaitTrust(ctx) {
 			return
 		}
+		begun := time.Now()
 		a := e.step(ctx, l)
 		if a == nil { // cut off: the row says where it stands
 			return
 		}
-		done++
-		over := done >= quantumTasks || time.Since(begun) >= quantumTime
+		done, called = done+1, called+time.Since(begun)
+		over := done >= quantumTasks || called >= quantumTime
 		a.Continue = !e.stopping.Load() && !e.draining.Load() && !(over && e.more.Load())
 		a.Yield = over
 		if over {
-			begun, done = time.Now(), 0
+			done, called = 0, 0
 		}
 		out, ok := e.settle(ctx, a)
 		if !ok {
