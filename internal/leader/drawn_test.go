@@ -47,6 +47,16 @@ func drawnJSON(t *rapid.T, depth int) any {
 	}
 }
 
+// drawnSchema is any document, or in half of the cases a schema that is valid by itself: of what is merely drawn one in thirty is.
+func drawnSchema(t *rapid.T, depth int) any {
+	if rapid.Bool().Draw(t, "drawn") {
+		return drawnJSON(t, depth)
+	}
+	return rapid.SampledFrom([]any{true, map[string]any{}, map[string]any{"type": "object", "additionalProperties": false}, map[string]any{"type": []any{"string", "null"}},
+		map[string]any{"properties": map[string]any{"a": map[string]any{"type": "integer"}}, "required": []any{"a"}}, map[string]any{"not": map[string]any{"pattern": "^a+$"}},
+		map[string]any{"$defs": map[string]any{"a": map[string]any{"items": map[string]any{"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"}}).Draw(t, "schema")
+}
+
 func text(t *rapid.T, v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -62,7 +72,7 @@ func TestDrawnDefinitionsAreTakenOrRefused(t *testing.T) {
 	taken := 0
 	rapid.Check(t, func(t *rapid.T) {
 		start := time.Now()
-		m := map[string]any{"fqn": "xyz.labs.drawn@1", "url": "http://tool.example", "input_schema": drawnJSON(t, 4), "output_schema": map[string]any{"oneOf": []any{drawnJSON(t, 3)}}}
+		m := map[string]any{"fqn": "xyz.labs.drawn@1", "url": "http://tool.example", "input_schema": drawnSchema(t, 4), "output_schema": map[string]any{"oneOf": []any{drawnSchema(t, 3)}}}
 		if rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
 			m[rapid.SampledFrom([]string{"fqn", "url", "type", "timeout", "max_answer", "description", "output_schema"}).Draw(t, "member")] = drawnJSON(t, 2)
 		}
