@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls: who waits for
-// our own commits keeps his queue, since to give it back and to claim it again would make these wait even longer.
+// A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls: while a
+// flight waits for our own commits it keeps its queue, since to give it back and claim it again are more commits to wait for.
 const (
 	quantumTasks = 64
 	quantumTime  = 250 * time.Millisecond
