@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,16 +14,17 @@ import (
 
 // hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
 // soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
-// every 50 ms. Where looks are slow, it spends no more than a fifth of its time on them. Those that have ended are read together.
+// every 50 ms; and at once after this process has ended one of them itself. Where looks are slow, it spends no more than a
+// fifth of its time on them. Those that have ended are read together.
 type hub struct {
 	store *pg.Store
 	log   *slog.Logger
 	slots chan struct{}
 	end   chan struct{}
-	came  chan struct{} // somebody new waits
+	came  chan struct{} // somebody new waits, or is known to be done
 
 	mu      sync.Mutex
-	waiting map[*waiter]struct{}
+	waiting map[outbox.ID][]*waiter
 	running bool
 }
 
@@ -30,6 +32,7 @@ type waiter struct {
 	id      outbox.ID
 	context int32
 	end     bool            // nothing but its end is waited for
+	over    bool            // it is known to have ended
 	ended   *pg.Transaction // what came of that; nil if it is not known to be over
 	reached func(*pg.Transaction) bool
 	since   time.Time
@@ -43,7 +46,7 @@ const (
 )
 
 func newHub(s *pg.Store, slots int, log *slog.Logger) *hub {
-	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), came: make(chan struct{}, 1), waiting: map[*waiter]struct{}{}}
+	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), came: make(chan struct{}, 1), waiting: map[outbox.ID][]*waiter{}}
 }
 
 // close lets everybody go who waits now or later.
@@ -65,19 +68,16 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 	defer func() { <-h.slots }()
 	w := &waiter{id: id, context: contextID(ctx), end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
-	h.waiting[w] = struct{}{}
+	h.waiting[id] = append(h.waiting[id], w)
 	if !h.running {
 		h.running = true
 		go h.run()
 	}
 	h.mu.Unlock()
-	select {
-	case h.came <- struct{}{}:
-	default:
-	}
+	h.knock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.waiting, w)
+		h.forget(w)
 		h.mu.Unlock()
 	}()
 	timer := time.NewTimer(s.length)
@@ -92,14 +92,48 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 	return nil, true
 }
 
+// over hears that this process has ended a transaction.
+func (h *hub) over(id outbox.ID) {
+	h.mu.Lock()
+	waits := h.waiting[id]
+	for _, w := range waits {
+		w.over = true
+	}
+	h.mu.Unlock()
+	if len(waits) > 0 {
+		h.knock()
+	}
+}
+
+func (h *hub) knock() {
+	select {
+	case h.came <- struct{}{}:
+	default:
+	}
+}
+
+// forget takes a waiter out. h.mu is held.
+func (h *hub) forget(w *waiter) {
+	left := slices.DeleteFunc(h.waiting[w.id], func(o *waiter) bool { return o == w })
+	if h.waiting[w.id] = left; len(left) == 0 {
+		delete(h.waiting, w.id)
+	}
+}
+
 // rest is how long the hub rests from the begin of a look to the next, by how long the one who came last has waited, and what
 // the last two looks took: one alone that was slow, as by a new plan after a day was dropped, is not what the next will take.
-func rest(youngest, took, before time.Duration) time.Duration {
-	return max(pollSoon, youngest/4, 5*min(took, before))
+// Whoever is known to be done waits for nothing else.
+func rest(youngest time.Duration, done bool, took, before time.Duration) time.Duration {
+	busy := 5 * min(took, before)
+	if done {
+		return busy
+	}
+	return max(pollSoon, youngest/4, busy)
 }
 
 // run looks until nobody waits.
 func (h *hub) run() {
+	h.store.OnEnd(h.over)
 	looked, took, before := time.Now(), time.Duration(0), time.Duration(0)
 	for {
 		h.mu.Lock()
@@ -109,17 +143,29 @@ func (h *hub) run() {
 			return
 		}
 		var ends, others []outbox.ID
+		over := map[outbox.ID]bool{}
 		youngest := pollEvery * 4
-		for w := range h.waiting {
-			if w.end {
-				ends = append(ends, w.id)
-			} else {
-				others = append(others, w.id)
+		for id, waits := range h.waiting {
+			end, other := false, false
+			for _, w := range waits {
+				switch {
+				case !w.end:
+					other = true
+				case w.over:
+					over[id] = true
+				default:
+					end = true
+				}
+				youngest = min(youngest, time.Since(w.since))
 			}
-			youngest = min(youngest, time.Since(w.since))
+			if other {
+				others = append(others, id)
+			} else if end {
+				ends = append(ends, id)
+			}
 		}
 		h.mu.Unlock()
-		next := looked.Add(rest(youngest, took, before))
+		next := looked.Add(rest(youngest, len(over) > 0, took, before))
 		if wait := time.Until(next); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -128,8 +174,9 @@ func (h *hub) run() {
 			}
 		}
 		looked = time.Now()
-		over, found := h.look(ends, others)
+		seen, found := h.look(ends, others)
 		took, before = time.Since(looked), took
+		maps.Copy(over, seen)
 		h.tell(over, found)
 	}
 }
@@ -161,11 +208,13 @@ const readAtOnce = 64
 func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
 	ended := map[int32][]*waiter{}
 	h.mu.Lock()
-	for w := range h.waiting {
-		if w.end && over[w.id] {
-			ended[w.context] = append(ended[w.context], w)
-		} else if t := found[w.id]; t != nil && w.reached(t) {
-			h.release(w)
+	for id, waits := range h.waiting {
+		for _, w := range slices.Clone(waits) {
+			if w.end && over[id] {
+				ended[w.context] = append(ended[w.context], w)
+			} else if t := found[id]; t != nil && w.reached(t) {
+				h.release(w)
+			}
 		}
 	}
 	h.mu.Unlock()
@@ -193,9 +242,9 @@ func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction)
 
 // release lets one go, unless it has gone by itself. h.mu is held.
 func (h *hub) release(w *waiter) {
-	if _, waits := h.waiting[w]; waits {
+	if slices.Contains(h.waiting[w.id], w) {
 		close(w.done)
-		delete(h.waiting, w)
+		h.forget(w)
 	}
 }
 

@@ -148,6 +148,11 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 	if e.s.Count != nil && (t.joint == nil || !t.joint.dry) {
 		e.count()
 	}
+	if told := e.s.ended.Load(); told != nil && t.joint == nil {
+		for _, o := range e.outcomes {
+			(*told)(o.ID)
+		}
+	}
 	if len(e.ripples) > 0 {
 		e.s.rippling.Store(true)
 	}

@@ -36,8 +36,9 @@ type Store struct {
 	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil for nobody.
 	BatchLeft func(processor.State, time.Duration)
 
-	taker atomic.Pointer[Taker] // nil: what is posted waits for a claim
-	takes atomic.Bool           // an ingest is taking
+	ended atomic.Pointer[func(outbox.ID)] // nil: nobody waits here
+	taker atomic.Pointer[Taker]           // nil: what is posted waits for a claim
+	takes atomic.Bool                     // an ingest is taking
 
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.
@@ -145,6 +146,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 
 // Pool is the pool under the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of what other
+// processes ended nor of what several joint moves did. f must not wait.
+func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
 
 // Epoch is the database's epoch, part of every id made now.
 func (s *Store) Epoch() int { return s.epoch }
