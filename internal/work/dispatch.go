@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
@@ -25,56 +26,68 @@ const (
 	claimFew  = 16
 )
 
-// claimLoop leases queues as long as there is room, and starts a flight for each.
-func (e *Engine) claimLoop(ctx, calls context.Context) {
-	failures := 0
-	var last time.Time // when a claim that found a few began
+// claims is what one claim leaves to the next. Whoever has it claims, the process's own loop or a dispatch job.
+type claims struct {
+	sync.Mutex
+	failures int
+	few      time.Time // when the last claim began, if it found a few
+}
+
+// claimLoop claims what this process hears of by itself, and looks once a second in any case.
+func (e *Engine) claimLoop(ctx context.Context) {
 	for {
-		if rest := claimRest - time.Since(last); rest > 0 && !pause(ctx, nil, rest) {
-			return
+		e.claims.Lock()
+		for e.claim(ctx) {
 		}
-		room := e.room()
-		if room.Total < e.Concurrency/4 && e.more.Load() { // busy: what ends together ends within moments
-			if !pause(ctx, nil, time.Millisecond) {
-				return
-			}
-			room = e.room()
-		}
-		if room.Total > 0 && e.trusted() {
-			began := time.Now()
-			room = e.book()
-			leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
-			e.Metrics.Claimed(time.Since(began))
-			for _, l := range leases {
-				e.launch(calls, l)
-			}
-			e.booked(leases, err)
-			e.doubt(err)
-			if err != nil && ctx.Err() == nil {
-				failures++
-				e.Log.Warn("claim", "error", err)
-				if !pause(ctx, nil, backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)) {
-					return
-				}
-				continue
-			}
-			failures = 0
-			if last = began; len(leases) == 0 || len(leases) >= claimFew || more {
-				last = time.Time{}
-			}
-			e.more.Store(more)
-			e.progress.Store(time.Now().UnixMilli())
-			if len(leases) > 0 {
-				continue
-			}
-		} else {
-			e.more.Store(true)
-			e.shut()
-		}
+		e.claims.Unlock()
 		if !e.awaitWork(ctx) {
 			return
 		}
 	}
+}
+
+// claim leases queues as far as there is room, starts a flight for each, and says whether to go on at once. e.claims is held.
+func (e *Engine) claim(ctx context.Context) (again bool) {
+	c := &e.claims
+	if e.stopping.Load() {
+		return false
+	}
+	if rest := claimRest - time.Since(c.few); rest > 0 && !pause(ctx, nil, rest) {
+		return false
+	}
+	room := e.room()
+	if room.Total < e.Concurrency/4 && e.more.Load() { // busy: what ends together ends within moments
+		if !pause(ctx, nil, time.Millisecond) {
+			return false
+		}
+		room = e.room()
+	}
+	if room.Total == 0 || !e.trusted() {
+		e.more.Store(true)
+		e.shut()
+		return false
+	}
+	began := time.Now()
+	room = e.book()
+	leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
+	e.Metrics.Claimed(time.Since(began))
+	for _, l := range leases {
+		e.launch(e.calls, l)
+	}
+	e.booked(leases, err)
+	e.doubt(err)
+	if err != nil && ctx.Err() == nil {
+		c.failures++
+		e.Log.Warn("claim", "error", err)
+		return pause(ctx, nil, backoff.Doubling(c.failures, 50*time.Millisecond, 2*time.Second))
+	}
+	c.failures = 0
+	if c.few = began; len(leases) == 0 || len(leases) >= claimFew || more {
+		c.few = time.Time{}
+	}
+	e.more.Store(more)
+	e.progress.Store(time.Now().UnixMilli())
+	return len(leases) > 0
 }
 
 // vacant is how long a claim waits for a bell when nothing but calls has ended: a claim found nobody that waits for their

@@ -53,8 +53,9 @@ type Engine struct {
 	byType  map[int32]int   // calls in flight of dispatchers without senders
 	flights sync.WaitGroup  // every goroutine that may hold a lease, or gets one
 	seats   seats           // for what is posted in this process
-	calls   context.Context // of what was taken from a post
-	ticking sync.Mutex      // whoever goes through the processors
+	calls   context.Context // of flights: it outlives that of Run by the grace
+	claims  claims
+	ticking sync.Mutex // whoever goes through the processors
 
 	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
 	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
@@ -123,7 +124,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	var beats sync.WaitGroup
 	beats.Go(func() { e.heartbeat(beating) })
-	background(func(ctx context.Context) { e.claimLoop(ctx, calls) })
+	background(e.claimLoop)
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
 	background(func(ctx context.Context) {
@@ -147,6 +148,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.stopping.Store(true)
 	own.Wait()
 	stopRiver()
+	e.claims.Lock() // nobody claims any more, not even a job that River could not stop
+	defer e.claims.Unlock()
 	e.land(cut)
 	stopBeating()
 	beats.Wait()
@@ -193,6 +196,10 @@ const ringRest = 3 * time.Millisecond
 // Ring tells the engine that there may be work, and a moment later that there may be a timer or a hook.
 func (e *Engine) Ring() {
 	knock(e.bell)
+	e.ringLater()
+}
+
+func (e *Engine) ringLater() {
 	if !e.ringing.Swap(true) {
 		time.AfterFunc(ringRest, func() {
 			e.ringing.Store(false)

@@ -24,7 +24,7 @@ const (
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
 
-// What River runs. dispatch is a doorbell between processes, inserted with what made work ready; the
+// What River runs. dispatch is inserted with what made work ready, where another process may have to claim it; the
 // others are periodic. None of them remembers anything: our rows do.
 type (
 	dispatchArgs  struct{}
@@ -54,7 +54,7 @@ func (sampleArgs) Kind() string    { return "sample" }
 // statements and at times a second; stop ends it.
 func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
 	w := river.NewWorkers()
-	add(w, func(ctx context.Context, _ dispatchArgs) error { return e.dispatchJob(ctx) })
+	add(w, func(context.Context, dispatchArgs) error { e.dispatchJob(ctx); return nil })
 	add(w, func(context.Context, retryArgs) error { knock(e.alarm); return nil })
 	add(w, func(context.Context, includeArgs) error { knock(e.alarm); return nil })
 	callbacks := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
@@ -185,22 +185,36 @@ func add[T river.JobArgs](w *river.Workers, run func(context.Context, T) error) 
 	river.AddWorker(w, &worker[T]{run: run})
 }
 
-// dispatchJob passes a doorbell on to the claim loop. A process without room keeps the job until it has
-// some or a second has passed, so that the next doorbell goes to another process.
-func (e *Engine) dispatchJob(ctx context.Context) error {
+// dispatchFor is how long a dispatch job goes on with what it finds, well within what River gives it.
+const dispatchFor = time.Second
+
+// dispatchJob claims what another process made ready, and goes on for as long as there is more; where this process is
+// claiming already, it leaves that a bell. A process without room keeps the job until it has some or a second has passed, so
+// that the next job goes to another process. ctx is the process's: River has no reason to end a claim.
+func (e *Engine) dispatchJob(ctx context.Context) {
 	for range 20 {
 		if e.room().Total > 0 {
 			break
 		}
 		if !pause(ctx, nil, 50*time.Millisecond) {
-			return nil
+			return
 		}
 	}
-	e.Ring()
-	return nil
+	e.ringLater()
+	if !e.claims.TryLock() {
+		knock(e.bell)
+		return
+	}
+	defer e.claims.Unlock()
+	for end := time.Now().Add(dispatchFor); e.claim(ctx); {
+		if time.Now().After(end) {
+			knock(e.bell)
+			return
+		}
+	}
 }
 
-// Doorbell wakes dispatching processes through River.
+// Doorbell has another process claim, through River.
 type Doorbell struct {
 	client *river.Client[pgx.Tx]
 	mu     sync.Mutex
