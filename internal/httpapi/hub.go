@@ -14,8 +14,8 @@ import (
 
 // hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
 // soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
-// every 50 ms; and at once after this process has ended one of them itself. Where looks are slow, it spends no more than a
-// fifth of its time on them. Those that have ended are read together.
+// every 50 ms; and at once after this process has ended one of them itself, unless others were told a moment ago. Where
+// looks are slow, it spends no more than a fifth of its time on them. Those that have ended are read together.
 type hub struct {
 	store *pg.Store
 	log   *slog.Logger
@@ -122,19 +122,22 @@ func (h *hub) forget(w *waiter) {
 
 // rest is how long the hub rests from the begin of a look to the next, by how long the one who came last has waited, and what
 // the last two looks took: one alone that was slow, as by a new plan after a day was dropped, is not what the next will take.
-// Whoever is known to be done waits for nothing else.
-func rest(youngest time.Duration, done bool, took, before time.Duration) time.Duration {
-	busy := 5 * min(took, before)
-	if done {
-		return busy
+// Somebody who is known to be done is told at once, or, right after others were told, together with whoever is done by then.
+func rest(youngest time.Duration, done, told bool, took, before time.Duration) time.Duration {
+	least := max(pollSoon, youngest/4)
+	switch {
+	case done && told:
+		least = pollSoon
+	case done:
+		least = 0
 	}
-	return max(pollSoon, youngest/4, busy)
+	return max(least, 5*min(took, before))
 }
 
 // run looks until nobody waits.
 func (h *hub) run() {
 	h.store.OnEnd(h.over)
-	looked, took, before := time.Now(), time.Duration(0), time.Duration(0)
+	looked, took, before, told := time.Now(), time.Duration(0), time.Duration(0), false
 	for {
 		h.mu.Lock()
 		if len(h.waiting) == 0 {
@@ -165,7 +168,7 @@ func (h *hub) run() {
 			}
 		}
 		h.mu.Unlock()
-		next := looked.Add(rest(youngest, len(over) > 0, took, before))
+		next := looked.Add(rest(youngest, len(over) > 0, told, took, before))
 		if wait := time.Until(next); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -177,6 +180,7 @@ func (h *hub) run() {
 		seen, found := h.look(ends, others)
 		took, before = time.Since(looked), took
 		maps.Copy(over, seen)
+		told = len(over) > 0
 		h.tell(over, found)
 	}
 }

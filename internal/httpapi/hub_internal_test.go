@@ -16,23 +16,25 @@ func TestTheHubRestsByHowSlowItsLooksAre(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		youngest     time.Duration
-		done         bool
+		done, told   bool
 		took, before time.Duration
 		want         time.Duration
 	}{
-		{0, false, 0, 0, 3 * ms},
-		{80 * ms, false, ms, ms, 20 * ms},
-		{200 * ms, false, ms, ms, 50 * ms},
-		{0, false, 2 * ms, 2 * ms, 10 * ms},
-		{0, false, 100 * ms, ms, 5 * ms},
-		{0, false, ms, 100 * ms, 5 * ms},
-		{0, false, 100 * ms, 80 * ms, 400 * ms},
-		{200 * ms, true, 0, 0, 0},
-		{200 * ms, true, ms, 2 * ms, 5 * ms},
-		{0, true, 100 * ms, 80 * ms, 400 * ms},
+		{0, false, false, 0, 0, 3 * ms},
+		{80 * ms, false, false, ms, ms, 20 * ms},
+		{200 * ms, false, false, ms, ms, 50 * ms},
+		{0, false, false, 2 * ms, 2 * ms, 10 * ms},
+		{0, false, false, 100 * ms, ms, 5 * ms},
+		{0, false, false, ms, 100 * ms, 5 * ms},
+		{0, false, false, 100 * ms, 80 * ms, 400 * ms},
+		{200 * ms, true, false, 0, 0, 0},
+		{200 * ms, true, false, ms, 2 * ms, 5 * ms},
+		{200 * ms, true, true, 0, 0, 3 * ms},
+		{0, false, true, 0, 0, 3 * ms},
+		{0, true, false, 100 * ms, 80 * ms, 400 * ms},
 	} {
-		if got := rest(c.youngest, c.done, c.took, c.before); got != c.want {
-			t.Errorf("the last came %v ago, done %v, the last looks took %v and %v: rests %v, want %v", c.youngest, c.done, c.took, c.before, got, c.want)
+		if got := rest(c.youngest, c.done, c.told, c.took, c.before); got != c.want {
+			t.Errorf("the last came %v ago, done %v, told %v, the last looks took %v and %v: rests %v, want %v", c.youngest, c.done, c.told, c.took, c.before, got, c.want)
 		}
 	}
 }
