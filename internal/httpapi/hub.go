@@ -73,8 +73,8 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 		h.running = true
 		go h.run()
 	}
-	h.mu.Unlock()
 	h.knock()
+	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
 		h.forget(w)
@@ -95,16 +95,14 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 // over hears that this process has ended a transaction.
 func (h *hub) over(id outbox.ID) {
 	h.mu.Lock()
-	waits := h.waiting[id]
-	for _, w := range waits {
+	defer h.mu.Unlock()
+	for _, w := range h.waiting[id] {
 		w.over = true
-	}
-	h.mu.Unlock()
-	if len(waits) > 0 {
 		h.knock()
 	}
 }
 
+// knock has the hub see who waits.
 func (h *hub) knock() {
 	select {
 	case h.came <- struct{}{}:

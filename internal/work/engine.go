@@ -199,6 +199,7 @@ func (e *Engine) Ring() {
 	e.ringLater()
 }
 
+// ringLater tells of timers and hooks alone, once the claim has had its moment.
 func (e *Engine) ringLater() {
 	if !e.ringing.Swap(true) {
 		time.AfterFunc(ringRest, func() {
