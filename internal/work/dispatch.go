@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
@@ -26,24 +27,86 @@ const (
 	claimFew  = 16
 )
 
-// claims is what one claim leaves to the next. Whoever has it claims, the process's own loop or a dispatch job.
+// claims is what one claim leaves to the next, and who makes them.
 type claims struct {
 	sync.Mutex
+	carried  atomic.Bool // by a job of River's, which hears e.bell; the process's own loop leaves it to that
+	active   atomic.Bool // since that job began something was claimed, or taken by a post
 	failures int
 	few      time.Time // when the last claim began, if it found a few
 }
 
-// claimLoop claims what this process hears of by itself, and looks once a second in any case.
+// carryFor is how long a job carries the claims of its process, within the minute that River gives it.
+const carryFor = 50 * time.Second
+
+// jobAwaited is how long work is left to the job that was inserted with it.
+const jobAwaited = 50 * time.Millisecond
+
+// claimLoop has a job carry the claims, and claims by itself where none does: until River has started, and where it brings
+// none. So losing a job costs jobAwaited, and nothing is left undone.
 func (e *Engine) claimLoop(ctx context.Context) {
+	alone := func() bool { return !e.claims.carried.Load() }
 	for {
-		e.claims.Lock()
-		for e.claim(ctx) {
+		if !alone() {
+			if !pause(ctx, e.turn, time.Second) {
+				return
+			}
+			continue
 		}
-		e.claims.Unlock()
+		if bell := e.ownBell.Load(); e.claimAll(ctx, alone) && bell != nil {
+			bell.insert(ctx)
+		}
+		if !e.awaitWork(ctx) {
+			return
+		}
+		if e.ownBell.Load() != nil {
+			select {
+			case <-e.turn:
+			default:
+			}
+			if !alone() || !pause(ctx, e.turn, jobAwaited) || !alone() {
+				knock(e.bell) // which this loop may have heard instead of the job
+			}
+		}
+	}
+}
+
+// carry is what a job does: it claims what this process hears of for as long as carryFor, and has another job follow if there
+// was anything to do. Where another job carries already it leaves that a bell.
+func (e *Engine) carry(ctx context.Context) {
+	if e.claims.carried.Swap(true) {
+		knock(e.bell)
+		return
+	}
+	defer func() {
+		e.claims.carried.Store(false)
+		if bell := e.ownBell.Load(); bell != nil && e.claims.active.Load() && ctx.Err() == nil {
+			bell.insert(ctx)
+		}
+		knock(e.turn)
+	}()
+	e.claims.active.Store(false)
+	knock(e.turn)
+	end := time.Now().Add(carryFor)
+	early := func() bool { return time.Now().Before(end) }
+	for early() {
+		if e.claimAll(ctx, early) {
+			e.claims.active.Store(true)
+		}
 		if !e.awaitWork(ctx) {
 			return
 		}
 	}
+}
+
+// claimAll claims while it may, until there is nothing more to claim or no room, and says whether it found anything.
+func (e *Engine) claimAll(ctx context.Context, may func() bool) (found bool) {
+	e.claims.Lock()
+	defer e.claims.Unlock()
+	for may() && e.claim(ctx) {
+		found = true
+	}
+	return found
 }
 
 // claim leases queues as far as there is room, starts a flight for each, and says whether to go on at once. e.claims is held.

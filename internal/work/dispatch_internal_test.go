@@ -1,6 +1,7 @@
 package work
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -15,8 +16,9 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// River's worker claims and calls; where the process is claiming already, it leaves a bell, and once the process stops, nothing.
-func TestADispatchJobClaimsABatch(t *testing.T) {
+// River's worker claims and calls, what is there and what comes while it runs; a second one goes, and once the process stops
+// none claims.
+func TestADispatchJobCarriesTheClaims(t *testing.T) {
 	t.Parallel()
 	ctx, db, fake := t.Context(), pgtest.New(t), remotetest.NewFake(t)
 	pool, err := pg.Connect(ctx, db.URL, 10)
@@ -45,7 +47,7 @@ func TestADispatchJobClaimsABatch(t *testing.T) {
 	e.node.Store(&n)
 	e.trustFrom(time.Now())
 	e.calls = ctx
-	post := func(round string) {
+	post := func(round string, alone bool) {
 		t.Helper()
 		var all []*pg.Submission
 		for i := range 30 {
@@ -61,7 +63,9 @@ func TestADispatchJobClaimsABatch(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 		}
-		<-e.bell // of the post
+		if alone {
+			<-e.bell // of the post
+		}
 	}
 	states := func() string {
 		t.Helper()
@@ -73,24 +77,45 @@ func TestADispatchJobClaimsABatch(t *testing.T) {
 		return got
 	}
 
-	post("claimed")
-	e.dispatchJob(ctx)
-	e.flights.Wait()
-	if got := states(); got != "30 DONE" {
-		t.Errorf("after a job: %s", got)
+	eventually := func(want string) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if got = states(); got == want {
+				return
+			}
+		}
+		t.Fatalf("%s, want %s", got, want)
 	}
 
-	post("left")
-	e.claims.Lock()
-	e.dispatchJob(ctx)
-	if got := states(); got != "30 DONE, 30 WAITING" || len(e.bell) != 1 {
-		t.Errorf("beside a claim: %s, %d bells", got, len(e.bell))
+	post("before", true)
+	job, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { e.dispatchJob(job); close(over) }()
+	eventually("30 DONE")
+	if !e.claims.carried.Load() || len(e.turn) != 1 {
+		t.Fatalf("a job that claims: carried %t, %d turns", e.claims.carried.Load(), len(e.turn))
 	}
-	e.claims.Unlock()
+	<-e.turn
+	post("while", false)
+	eventually("60 DONE")
+	began := time.Now()
+	e.dispatchJob(ctx)
+	if took := time.Since(began); took > carryFor/2 {
+		t.Errorf("a second job stayed for %s", took)
+	}
+	stop()
+	<-over
+	if e.claims.carried.Load() || len(e.turn) != 1 {
+		t.Fatalf("a job that has ended: carried %t, %d turns", e.claims.carried.Load(), len(e.turn))
+	}
 
+	post("stopping", true)
 	e.stopping.Store(true)
-	e.dispatchJob(ctx)
-	if got := states(); got != "30 DONE, 30 WAITING" {
+	job, stop = context.WithTimeout(ctx, 200*time.Millisecond)
+	defer stop()
+	e.dispatchJob(job)
+	if got := states(); got != "60 DONE, 30 WAITING" {
 		t.Errorf("while the process stops: %s", got)
 	}
 }

@@ -61,6 +61,8 @@ type Engine struct {
 	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
 
 	doorbell     atomic.Pointer[Doorbell] // nil until River is there
+	ownBell      atomic.Pointer[Doorbell] // has a job carry the claims of this process; nil until River runs
+	turn         chan struct{}            // a job has begun to carry them, or ended
 	bell         chan struct{}            // there may be something to claim
 	freed        chan struct{}            // a call has ended, and nobody is known to wait for its place
 	alarm        chan struct{}            // there may be an earlier timer or a delivery
@@ -91,10 +93,10 @@ func New(c Config) *Engine {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
-		bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
+		turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
 	e.settler = pg.NewSettler(c.Store)
-	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringOthers // before anybody posts
+	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringJobs // before anybody posts
 	return e
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// River's schema and our queue in it.
+// River's schema and our queue in it. Each node has one besides, for the job that carries its claims.
 const (
 	riverSchema = "river"
 	riverQueue  = "postern"
@@ -24,8 +24,7 @@ const (
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
 
-// What River runs. dispatch is inserted with what made work ready, where another process may have to claim it; the
-// others are periodic. None of them remembers anything: our rows do.
+// What River runs. dispatch is inserted with what made work ready; the others are periodic. None of them remembers anything: our rows do.
 type (
 	dispatchArgs  struct{}
 	retryArgs     struct{}
@@ -83,13 +82,20 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 		return errors.Join(reaped, err)
 	})
 	sample := later(sparing(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err }))
-	partition := later(e.PartitionOnce)
+	var client *river.Client[pgx.Tx]
+	partition := later(func(ctx context.Context) error {
+		// Jobs that a node no longer took: nobody else takes them from its queue.
+		left := river.NewJobDeleteManyParams().Kinds(dispatchArgs{}.Kind()).Where("created_at < now() - interval '1 hour'").First(10_000)
+		_, err := client.JobDeleteMany(ctx, left)
+		return errors.Join(err, e.PartitionOnce(ctx))
+	})
 	add(w, func(ctx context.Context, _ rollupArgs) error { return rollUp(ctx) })
 	add(w, func(ctx context.Context, _ tickArgs) error { _, err := e.TickOnce(ctx); return err })
 	add(w, func(ctx context.Context, _ sampleArgs) error { return sample(ctx) })
 	add(w, func(ctx context.Context, _ partitionArgs) error { return partition(ctx) })
-	client, err := newRiver(e.Store.Pool(), &river.Config{
-		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}},
+	own := fmt.Sprintf("node_%d", e.node.Load().ID)
+	client, err = newRiver(e.Store.Pool(), &river.Config{
+		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}, own: {MaxWorkers: 2}},
 		Workers: w,
 		PeriodicJobs: []*river.PeriodicJob{
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
@@ -101,12 +107,15 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	e.doorbell.Store(NewDoorbell(client))
+	e.doorbell.Store(newDoorbell(client, riverQueue))
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	start = func() error {
 		if err := client.Start(life); err != nil {
 			return fmt.Errorf("start River: %w", err)
 		}
+		bell := newDoorbell(client, own)
+		e.ownBell.Store(bell)
+		bell.insert(life) // the first comes without being asked for
 		return nil
 	}
 	stop = func() {
@@ -122,8 +131,14 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	return start, stop, nil
 }
 
-// ringOthers wakes other processes in the commit of what made work ready, if any of them has to hear of it.
-func (e *Engine) ringOthers(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
+// ringJobs has jobs claim, in the commit of what made work ready: one in this process, unless it has one, and
+// one in another, if any of them has to hear of it.
+func (e *Engine) ringJobs(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
+	if own := e.ownBell.Load(); own != nil && !e.claims.carried.Load() && !e.stopping.Load() {
+		if err := own.Ring(ctx, begin); err != nil {
+			return err
+		}
+	}
 	bell := e.doorbell.Load()
 	if bell == nil || e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
 		return nil // nobody else would hear it, or this process has room itself
@@ -185,45 +200,31 @@ func add[T river.JobArgs](w *river.Workers, run func(context.Context, T) error) 
 	river.AddWorker(w, &worker[T]{run: run})
 }
 
-// dispatchFor is how long a dispatch job goes on with what it finds, well within what River gives it.
-const dispatchFor = time.Second
-
-// dispatchJob claims what another process made ready, and goes on for as long as there is more; where this process is
-// claiming already, it leaves that a bell. A process without room keeps the job until it has some or a second has passed, so
-// that the next job goes to another process. ctx is the process's: River has no reason to end a claim.
+// dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without room
+// keeps the job until it has some or a second has passed, so that the next one goes to another process. ctx is the
+// process's: River has no reason to end a claim.
 func (e *Engine) dispatchJob(ctx context.Context) {
+	e.ringLater()
 	for range 20 {
-		if e.room().Total > 0 {
+		if !e.claims.carried.Load() || e.room().Total > 0 || !pause(ctx, nil, 50*time.Millisecond) {
 			break
 		}
-		if !pause(ctx, nil, 50*time.Millisecond) {
-			return
-		}
 	}
-	e.ringLater()
-	if !e.claims.TryLock() {
-		knock(e.bell)
-		return
-	}
-	defer e.claims.Unlock()
-	for end := time.Now().Add(dispatchFor); e.claim(ctx); {
-		if time.Now().After(end) {
-			knock(e.bell)
-			return
-		}
-	}
+	e.carry(ctx)
 }
 
-// Doorbell has another process claim, through River.
+// Doorbell has a process claim, through River.
 type Doorbell struct {
 	client *river.Client[pgx.Tx]
+	job    []river.InsertManyParams
 	mu     sync.Mutex
 	last   time.Time
 	armed  bool
 }
 
-// NewDoorbell makes a doorbell of a client.
-func NewDoorbell(client *river.Client[pgx.Tx]) *Doorbell { return &Doorbell{client: client} }
+func newDoorbell(client *river.Client[pgx.Tx], queue string) *Doorbell {
+	return &Doorbell{client: client, job: []river.InsertManyParams{{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
+}
 
 // InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.
 func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error) {
@@ -231,7 +232,7 @@ func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error)
 	if err != nil {
 		return nil, err
 	}
-	return NewDoorbell(client), nil
+	return newDoorbell(client, riverQueue), nil
 }
 
 // doorbellEvery is the least time between two dispatch jobs of one process.
@@ -254,20 +255,23 @@ func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx
 	if err != nil {
 		return err
 	}
-	_, err = d.client.InsertManyFastTx(ctx, tx, []river.InsertManyParams{dispatchJob})
+	_, err = d.client.InsertManyFastTx(ctx, tx, d.job)
 	return err
 }
 
-var dispatchJob = river.InsertManyParams{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}}
-
 func (d *Doorbell) trail() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d.insert(ctx)
+}
+
+// insert inserts a dispatch job in a transaction of its own.
+func (d *Doorbell) insert(ctx context.Context) {
 	d.mu.Lock()
 	d.armed, d.last = false, time.Now()
 	d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
 	// What is lost here is found by the next look, a second later at most.
-	_, _ = d.client.InsertManyFast(ctx, []river.InsertManyParams{dispatchJob})
+	_, _ = d.client.InsertManyFast(ctx, d.job)
 }
 
 // quiet keeps River's own talk out of our log: what is below a warning, and what it complains of while it
