@@ -128,7 +128,7 @@ func newEffects(s *Store) *effects {
 	return &effects{s: s, timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
 }
 
-// woke says whether another process may find work because of this transaction.
+// woke says whether there may be something to claim because of this transaction.
 func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.

@@ -11,7 +11,7 @@ type Trouble struct {
 	Nodes          int64   // that live: registered, and heard of within their TTL
 	OldestDelivery float64 // seconds since the event that is not delivered happened, of those counted
 	Staged         float64 // seconds that what postern.submit wrote has not been drained, of those counted
-	RiverRunning   float64 // seconds that a job of ours has been running
+	RiverRunning   float64 // seconds that a job of ours has been running, other than dispatch, which may last
 	HotUpdates     int64   // of queue rows, since statistics began: those that stayed on their page,
 	ColdUpdates    int64   // and those that did not
 	DaysAhead      int64   // partitions after today, of the table that has the fewest
@@ -46,7 +46,7 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 	one(&v.Staged, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(staged_at)), 0)::float8
 		FROM (SELECT staged_at FROM postern.outbox LIMIT $1) o`, sampleAtMost)
 	one(&v.RiverRunning, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(attempted_at)), 0)::float8 FROM river.river_job
-		WHERE state = 'running' AND queue = 'postern'`)
+		WHERE state = 'running' AND queue = 'postern' AND kind <> 'dispatch'`)
 	b.Queue(`SELECT coalesce(sum(n_tup_hot_upd), 0)::bigint, coalesce(sum(n_tup_upd - n_tup_hot_upd), 0)::bigint FROM pg_stat_user_tables
 		WHERE schemaname = 'postern' AND relname = 'queue'`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.HotUpdates, &v.ColdUpdates) })
 	one(&v.DaysAhead, `SELECT coalesce(min(n), 0) FROM (SELECT count(c.relname) FILTER (WHERE right(c.relname, 8) > to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS n

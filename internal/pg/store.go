@@ -26,8 +26,8 @@ type Store struct {
 	conf *conf
 	log  *slog.Logger
 
-	// Doorbell inserts the wake-up for other processes into a transaction that makes work ready, which begin hands
-	// out; nil for none. It is called at most once per transaction, before its commit.
+	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it, which begin
+	// hands out; nil for none. It is called at most once per transaction, before its commit.
 	Doorbell func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()

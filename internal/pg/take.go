@@ -21,7 +21,8 @@ import (
 // openTypesSQL reads it in the same SQL transaction, as a claim does. Why nobody starves who waits for a place: Seat gives
 // none where the last claim may have left somebody behind. A type with senders, or an exclusive one, is left to claims.
 type Taker interface {
-	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, or it stops.
+	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of River's
+	// jobs is at work in it.
 	Taking() (Node, bool)
 	// Seat keeps a place for one call, and is followed by Rise or Fly; false: there is none.
 	Seat(*Dispatcher) bool

@@ -39,11 +39,14 @@ type claims struct {
 // carryFor is how long a job carries the claims of its process, within the minute that River gives it.
 const carryFor = 50 * time.Second
 
-// jobAwaited is how long work is left to the job that was inserted with it.
-const jobAwaited = 50 * time.Millisecond
+// A process sends for a job at most once in sendEvery, and leaves what there is to claim to it for jobAwaited.
+const (
+	sendEvery  = time.Second
+	jobAwaited = 50 * time.Millisecond
+)
 
-// claimLoop has a job carry the claims, and claims by itself where none does: until River has started, and where it brings
-// none. So losing a job costs jobAwaited, and nothing is left undone.
+// claimLoop claims where no job does: until River has started, and where it brings none. So losing a job costs jobAwaited, and
+// nothing is left undone.
 func (e *Engine) claimLoop(ctx context.Context) {
 	alone := func() bool { return !e.claims.carried.Load() }
 	for {
@@ -53,22 +56,43 @@ func (e *Engine) claimLoop(ctx context.Context) {
 			}
 			continue
 		}
-		if bell := e.ownBell.Load(); e.claimAll(ctx, alone) && bell != nil {
-			bell.insert(ctx)
+		if e.claimAll(ctx, alone) {
+			e.sendForJob()
 		}
 		if !e.awaitWork(ctx) {
 			return
 		}
-		if e.ownBell.Load() != nil {
-			select {
-			case <-e.turn:
-			default:
-			}
-			if !alone() || !pause(ctx, e.turn, jobAwaited) || !alone() {
-				knock(e.bell) // which this loop may have heard instead of the job
-			}
+		select {
+		case <-e.turn:
+		default:
+		}
+		if alone() && e.jobMayCome() && !pause(ctx, e.turn, jobAwaited) {
+			return
+		}
+		if !alone() {
+			knock(e.bell) // which this loop may have heard instead of the job
 		}
 	}
+}
+
+// sendForJob has River bring this process a job that carries its claims. It waits for nothing: where the insert is slow, or
+// fails, the loop claims.
+func (e *Engine) sendForJob() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	bell := e.ownBell.Load()
+	if bell == nil || e.stopping.Load() || time.Since(e.sent) < sendEvery {
+		return
+	}
+	e.sent = time.Now()
+	go bell.trail()
+}
+
+// jobMayCome says whether a job was sent for a moment ago.
+func (e *Engine) jobMayCome() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.sent) < jobAwaited
 }
 
 // carry is what a job does: it claims what this process hears of for as long as carryFor, and has another job follow if there
@@ -80,8 +104,8 @@ func (e *Engine) carry(ctx context.Context) {
 	}
 	defer func() {
 		e.claims.carried.Store(false)
-		if bell := e.ownBell.Load(); bell != nil && e.claims.active.Load() && ctx.Err() == nil {
-			bell.insert(ctx)
+		if e.claims.active.Load() {
+			e.sendForJob()
 		}
 		knock(e.turn)
 	}()

@@ -53,6 +53,7 @@ type Engine struct {
 	byType  map[int32]int   // calls in flight of dispatchers without senders
 	flights sync.WaitGroup  // every goroutine that may hold a lease, or gets one
 	seats   seats           // for what is posted in this process
+	sent    time.Time       // when a job that carries the claims was last sent for
 	calls   context.Context // of flights: it outlives that of Run by the grace
 	claims  claims
 	ticking sync.Mutex // whoever goes through the processors

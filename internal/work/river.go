@@ -15,7 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// River's schema and our queue in it. Each node has one besides, for the job that carries its claims.
+// River's schema and our queue in it. Each node has one besides, for jobs that carry its own claims.
 const (
 	riverSchema = "river"
 	riverQueue  = "postern"
@@ -85,7 +85,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	var client *river.Client[pgx.Tx]
 	partition := later(func(ctx context.Context) error {
 		// Jobs that a node no longer took: nobody else takes them from its queue.
-		left := river.NewJobDeleteManyParams().Kinds(dispatchArgs{}.Kind()).Where("created_at < now() - interval '1 hour'").First(10_000)
+		left := river.NewJobDeleteManyParams().Kinds(dispatchArgs{}.Kind()).Where("state = 'available' AND created_at < now() - interval '1 hour'").First(10_000)
 		_, err := client.JobDeleteMany(ctx, left)
 		return errors.Join(err, e.PartitionOnce(ctx))
 	})
@@ -113,9 +113,8 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 		if err := client.Start(life); err != nil {
 			return fmt.Errorf("start River: %w", err)
 		}
-		bell := newDoorbell(client, own)
-		e.ownBell.Store(bell)
-		bell.insert(life) // the first comes without being asked for
+		e.ownBell.Store(newDoorbell(client, own))
+		e.sendForJob()
 		return nil
 	}
 	stop = func() {
@@ -131,13 +130,11 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	return start, stop, nil
 }
 
-// ringJobs has jobs claim, in the commit of what made work ready: one in this process, unless it has one, and
-// one in another, if any of them has to hear of it.
+// ringJobs has jobs claim what is about to be ready: one in this process, unless it has one, and, inserted in the commit that
+// makes it ready, one in another, if any of them has to hear of it.
 func (e *Engine) ringJobs(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
-	if own := e.ownBell.Load(); own != nil && !e.claims.carried.Load() && !e.stopping.Load() {
-		if err := own.Ring(ctx, begin); err != nil {
-			return err
-		}
+	if !e.claims.carried.Load() {
+		e.sendForJob()
 	}
 	bell := e.doorbell.Load()
 	if bell == nil || e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
@@ -259,17 +256,13 @@ func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx
 	return err
 }
 
+// trail inserts a dispatch job in a transaction of its own.
 func (d *Doorbell) trail() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	d.insert(ctx)
-}
-
-// insert inserts a dispatch job in a transaction of its own.
-func (d *Doorbell) insert(ctx context.Context) {
 	d.mu.Lock()
 	d.armed, d.last = false, time.Now()
 	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	// What is lost here is found by the next look, a second later at most.
 	_, _ = d.client.InsertManyFast(ctx, d.job)
 }
