@@ -9,6 +9,12 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
+// QueuesAbout is how many rows the hot table had when PostgreSQL last counted; 0 if it has not.
+func (s *Store) QueuesAbout(ctx context.Context) (n int, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'postern.queue'::regclass`).Scan(&n)
+	return n, known(err)
+}
+
 // Reap removes the hot rows of idle queues that nobody has used since before, after it has copied their tail and fence
 // to their names: so many in one commit, and then it rests. What is configured stays. It takes the name first, as whoever
 // revives a queue does, and skips what is locked, so it never waits; a post that comes meanwhile finds the name locked and

@@ -76,12 +76,21 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 			return river.JobSnooze(time.Second)
 		}
 	}
+	calmly := func(do func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if calm, err := e.calm(ctx); !calm {
+				return err
+			}
+			return do(ctx)
+		}
+	}
+	reap := calmly(e.reap)
 	rollUp := later(func(ctx context.Context) error {
-		reaped := e.reap(ctx)
+		reaped := reap(ctx)
 		_, err := e.Store.RollUp(ctx)
 		return errors.Join(reaped, err)
 	})
-	sample := later(sparing(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err }))
+	sample := later(sparing(calmly(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })))
 	var client *river.Client[pgx.Tx]
 	partition := later(func(ctx context.Context) error {
 		// Jobs that a node no longer took: nobody else takes them from its queue.
@@ -158,10 +167,13 @@ func sparing(do func(context.Context) error) func(context.Context) error {
 			return nil
 		}
 		err := do(ctx)
-		next = time.Now().Add(min(49*time.Since(began), time.Minute))
+		next = time.Now().Add(restAfter(time.Since(began)))
 		return err
 	}
 }
+
+// restAfter is how long sparing rests after what took d.
+func restAfter(d time.Duration) time.Duration { return min(49*d, time.Minute) }
 
 // newRiver makes a client with the settings that all of ours share.
 func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {

@@ -31,6 +31,13 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return errors.Join(rippled, buried, relaned, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
 }
 
+// calm says whether this process has run for long enough to look at all queues, which takes a microsecond for each: for as long
+// as sparing would rest afterwards. A process that starts has better things to do.
+func (e *Engine) calm(ctx context.Context) (bool, error) {
+	n, err := e.Store.QueuesAbout(ctx)
+	return time.Since(e.born) > restAfter(time.Duration(n)*time.Microsecond), err
+}
+
 // reap takes idle queues out of the hot table.
 func (e *Engine) reap(ctx context.Context) error {
 	now, err := e.Store.Now(ctx)
