@@ -103,7 +103,7 @@ var (
 	descNodes          = describe("nodes", "Processes that dispatch and were heard of within their lease TTL.")
 	descOldestDelivery = describe("oldest_delivery_seconds", "Since the oldest event happened that its endpoint has not taken.")
 	descStaged         = describe("staged_seconds", "How long the oldest transaction that SQL submitted has not been drained into its queue.")
-	descRiverRunning   = describe("river_running_seconds", "How long a job has been running.")
+	descRiverRunning   = describe("river_running_seconds", "How long a job other than dispatch has been running.")
 	descUpdates        = describe("queue_updates_total", "Updates of queue rows: hot ones stay on their page.", "hot")
 	descDaysAhead      = describe("partition_days_ahead", "Days after today that have their partitions.")
 	descSlotBytes      = describe("slot_wal_bytes", "WAL that the laggard of the replication slots keeps.")

@@ -81,11 +81,16 @@ func (e *Engine) sendForJob() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	bell := e.ownBell.Load()
-	if bell == nil || e.stopping.Load() || time.Since(e.sent) < sendEvery {
+	if bell == nil || e.sending || e.stopping.Load() || time.Since(e.sent) < sendEvery {
 		return
 	}
-	e.sent = time.Now()
-	go bell.trail()
+	e.sent, e.sending = time.Now(), true
+	go func() {
+		bell.trail()
+		e.mu.Lock()
+		e.sending = false
+		e.mu.Unlock()
+	}()
 }
 
 // jobMayCome says whether a job was sent for a moment ago.
@@ -104,7 +109,7 @@ func (e *Engine) carry(ctx context.Context) {
 	}
 	defer func() {
 		e.claims.carried.Store(false)
-		if e.claims.active.Load() {
+		if e.claims.active.Load() && ctx.Err() == nil {
 			e.sendForJob()
 		}
 		knock(e.turn)
@@ -123,7 +128,7 @@ func (e *Engine) carry(ctx context.Context) {
 	}
 }
 
-// claimAll claims while it may, until there is nothing more to claim or no room, and says whether it found anything.
+// claimAll claims while it may, until there is nothing more to claim or no room, and says whether it found anything, or could not look.
 func (e *Engine) claimAll(ctx context.Context, may func() bool) (found bool) {
 	e.claims.Lock()
 	defer e.claims.Unlock()

@@ -54,6 +54,7 @@ type Engine struct {
 	flights sync.WaitGroup  // every goroutine that may hold a lease, or gets one
 	seats   seats           // for what is posted in this process
 	sent    time.Time       // when a job that carries the claims was last sent for
+	sending bool            // its insert has not ended
 	calls   context.Context // of flights: it outlives that of Run by the grace
 	claims  claims
 	ticking sync.Mutex // whoever goes through the processors

@@ -24,7 +24,7 @@ const (
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
 
-// What River runs. dispatch is inserted with what made work ready; the others are periodic. None of them remembers anything: our rows do.
+// What River runs. dispatch is inserted with what made work ready for others, or sent for; the rest is periodic. None of them remembers anything: our rows do.
 type (
 	dispatchArgs  struct{}
 	retryArgs     struct{}
@@ -78,7 +78,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	}
 	calmly := func(do func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
-			if calm, err := e.calm(ctx); !calm {
+			if calm, err := e.calm(ctx); err != nil || !calm {
 				return err
 			}
 			return do(ctx)
@@ -116,13 +116,13 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	e.doorbell.Store(newDoorbell(client, riverQueue))
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	e.doorbell.Store(newDoorbell(life, client, riverQueue))
 	start = func() error {
 		if err := client.Start(life); err != nil {
 			return fmt.Errorf("start River: %w", err)
 		}
-		e.ownBell.Store(newDoorbell(client, own))
+		e.ownBell.Store(newDoorbell(life, client, own))
 		e.sendForJob()
 		return nil
 	}
@@ -224,6 +224,7 @@ func (e *Engine) dispatchJob(ctx context.Context) {
 
 // Doorbell has a process claim, through River.
 type Doorbell struct {
+	life   context.Context // of what it inserts by itself
 	client *river.Client[pgx.Tx]
 	job    []river.InsertManyParams
 	mu     sync.Mutex
@@ -231,8 +232,8 @@ type Doorbell struct {
 	armed  bool
 }
 
-func newDoorbell(client *river.Client[pgx.Tx], queue string) *Doorbell {
-	return &Doorbell{client: client, job: []river.InsertManyParams{{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
+func newDoorbell(life context.Context, client *river.Client[pgx.Tx], queue string) *Doorbell {
+	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
 }
 
 // InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.
@@ -241,7 +242,7 @@ func InsertOnlyDoorbell(pool *pgxpool.Pool, log *slog.Logger) (*Doorbell, error)
 	if err != nil {
 		return nil, err
 	}
-	return newDoorbell(client, riverQueue), nil
+	return newDoorbell(context.Background(), client, riverQueue), nil
 }
 
 // doorbellEvery is the least time between two dispatch jobs of one process.
@@ -273,7 +274,7 @@ func (d *Doorbell) trail() {
 	d.mu.Lock()
 	d.armed, d.last = false, time.Now()
 	d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(d.life, 5*time.Second)
 	defer cancel()
 	// What is lost here is found by the next look, a second later at most.
 	_, _ = d.client.InsertManyFast(ctx, d.job)

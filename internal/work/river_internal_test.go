@@ -24,7 +24,7 @@ func TestWhatReadsWholeTablesIsDoneOnceAtATime(t *testing.T) {
 	}
 }
 
-// A process that has just begun leaves what reads all queues to others, or for later, where there are many.
+// A process that has just begun leaves what reads all queues for later, where there are many.
 func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), pgtest.New(t)

@@ -28,13 +28,12 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 		h.must(err)
 		_, err = tx.Exec(h.ctx, `SET LOCAL lock_timeout = '2s'; LOCK TABLE postern.ready IN ACCESS EXCLUSIVE MODE`)
 		h.must(err)
-		posted := h.post("q", "T", time.Now().String())
-		for range 100 {
-			all, err := h.s.Transactions(h.ctx, h.by.Context, posted)
+		uid := time.Now().String()
+		posted, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "q", Type: "T", UID: uid, Hash: []byte(uid), Data: []byte(`{}`)}}, false)
+		for n := 0; err == nil && posted[0].Err == nil && !taken && n < 100; n++ { // what is not taken waits for the lock, and fails
+			all, err := h.s.Transactions(h.ctx, h.by.Context, []outbox.ID{posted[0].ID})
 			h.must(err)
-			if taken = all[posted[0]].State == outbox.DONE; taken {
-				break
-			}
+			taken = all[posted[0].ID].State == outbox.DONE
 			time.Sleep(10 * time.Millisecond)
 		}
 		h.must(tx.Rollback(h.ctx))
