@@ -86,7 +86,7 @@ func (e *Engine) sendForJob() {
 	}
 	e.sent, e.sending = time.Now(), true
 	go func() {
-		bell.trail()
+		bell.insert()
 		e.mu.Lock()
 		e.sending = false
 		e.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -21,19 +20,11 @@ import (
 func TestADispatchJobCarriesTheClaims(t *testing.T) {
 	t.Parallel()
 	ctx, db, fake := t.Context(), pgtest.New(t), remotetest.NewFake(t)
-	pool, err := pg.Connect(ctx, db.URL, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, db)
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "mint", fake.URL()
-	if _, err = s.PutDispatcher(ctx, by, d, 0); err != nil {
+	if _, err := s.PutDispatcher(ctx, by, d, 0); err != nil {
 		t.Fatal(err)
 	}
 	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok"))

@@ -24,7 +24,8 @@ const (
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
 
-// What River runs. dispatch is inserted with what made work ready for others, or sent for; the rest is periodic. None of them remembers anything: our rows do.
+// What River runs. dispatch is inserted with what made work ready for others, or sent for; the rest is periodic. None of them
+// remembers anything: our rows do.
 type (
 	dispatchArgs  struct{}
 	retryArgs     struct{}
@@ -76,21 +77,13 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 			return river.JobSnooze(time.Second)
 		}
 	}
-	calmly := func(do func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			if calm, err := e.calm(ctx); err != nil || !calm {
-				return err
-			}
-			return do(ctx)
-		}
-	}
-	reap := calmly(e.reap)
+	reap := e.calmly(e.reap)
 	rollUp := later(func(ctx context.Context) error {
 		reaped := reap(ctx)
 		_, err := e.Store.RollUp(ctx)
 		return errors.Join(reaped, err)
 	})
-	sample := later(sparing(calmly(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })))
+	sample := later(sparing(e.calmly(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })))
 	var client *river.Client[pgx.Tx]
 	partition := later(func(ctx context.Context) error {
 		// Jobs that a node no longer took: nobody else takes them from its queue.
@@ -256,7 +249,7 @@ func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx
 	if wait := doorbellEvery - time.Since(d.last); wait > 0 {
 		if !d.armed {
 			d.armed = true
-			time.AfterFunc(wait, d.trail)
+			time.AfterFunc(wait, d.insert)
 		}
 		return nil
 	}
@@ -269,8 +262,8 @@ func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx
 	return err
 }
 
-// trail inserts a dispatch job in a transaction of its own.
-func (d *Doorbell) trail() {
+// insert inserts a dispatch job in a transaction of its own.
+func (d *Doorbell) insert() {
 	d.mu.Lock()
 	d.armed, d.last = false, time.Now()
 	d.mu.Unlock()

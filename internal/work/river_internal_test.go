@@ -28,16 +28,7 @@ func TestWhatReadsWholeTablesIsDoneOnceAtATime(t *testing.T) {
 func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), pgtest.New(t)
-	pool, err := pg.Connect(ctx, db.URL, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := New(Config{Store: s})
+	e := New(Config{Store: open(t, db)})
 	for _, c := range []struct {
 		queues int
 		runs   time.Duration
@@ -51,4 +42,19 @@ func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 			t.Errorf("after %s, with %d queues: %t, %v", c.runs, c.queues, calm, err)
 		}
 	}
+}
+
+// open is a store on a database of a test.
+func open(t *testing.T, db *pgtest.DB) *pg.Store {
+	t.Helper()
+	pool, err := pg.Connect(t.Context(), db.URL, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

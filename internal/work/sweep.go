@@ -38,6 +38,16 @@ func (e *Engine) calm(ctx context.Context) (bool, error) {
 	return time.Since(e.born) > restAfter(time.Duration(n)*time.Microsecond), err
 }
 
+// calmly is do, which looks at all queues, or nothing while the process is not calm.
+func (e *Engine) calmly(do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if calm, err := e.calm(ctx); err != nil || !calm {
+			return err
+		}
+		return do(ctx)
+	}
+}
+
 // reap takes idle queues out of the hot table.
 func (e *Engine) reap(ctx context.Context) error {
 	now, err := e.Store.Now(ctx)
