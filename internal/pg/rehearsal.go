@@ -333,5 +333,5 @@ type seated struct{}
 func (seated) Taking() (Node, bool)  { return Node{}, true }
 func (seated) Seat(*Dispatcher) bool { return true }
 func (seated) Rise(*Dispatcher)      {}
-func (seated) Fly(*Lease)            {}
+func (seated) Fly([]*Lease)          {}
 func (seated) Doubt(*Doubtful)       {}

@@ -27,8 +27,8 @@ type Taker interface {
 	// Seat keeps a place for one call, and is followed by Rise or Fly; false: there is none.
 	Seat(*Dispatcher) bool
 	Rise(*Dispatcher)
-	// Fly is told of a lease that is durable. Its queue is to be called.
-	Fly(*Lease)
+	// Fly is told of leases that are durable. Their queues are to be called.
+	Fly([]*Lease)
 	// Doubt is told of queues that the node may own or not, since nobody knows what became of a commit.
 	Doubt(*Doubtful)
 }
@@ -135,16 +135,20 @@ func (t *taking) end(now time.Time, err error) {
 		t.s.takes.Store(false)
 	}
 	doubt := &Doubtful{error: err, Node: t.node}
+	var leases []*Lease
 	for _, n := range t.taken {
 		if t.done {
 			if l, broken := t.load.lease(n.q, now); broken == nil {
-				t.by.Fly(l)
+				leases = append(leases, l)
 				continue
 			}
 		}
 		if t.by.Rise(n.d); t.done || fault.CodeOf(err) == "commit_unknown" {
 			doubt.Queues = append(doubt.Queues, Fenced{n.q.ID, n.q.Fence})
 		}
+	}
+	if len(leases) > 0 {
+		t.by.Fly(leases)
 	}
 	if t.taken, t.holds = nil, false; len(doubt.Queues) > 0 {
 		t.by.Doubt(doubt)

@@ -33,7 +33,7 @@ func (c *crew) Seat(*pg.Dispatcher) bool {
 	return true
 }
 func (c *crew) Rise(*pg.Dispatcher)  { c.seats++ }
-func (c *crew) Fly(l *pg.Lease)      { c.flown = append(c.flown, l) }
+func (c *crew) Fly(l []*pg.Lease)    { c.flown = append(c.flown, l...) }
 func (c *crew) Doubt(d *pg.Doubtful) { c.doubt = d }
 
 // takenBy lets n take what w posts, with so many places.

@@ -30,11 +30,19 @@ const (
 // claims is what one claim leaves to the next, and who makes them.
 type claims struct {
 	sync.Mutex
-	carried  atomic.Bool // by a job of River's, which hears e.bell; the process's own loop leaves it to that
-	active   atomic.Bool // since that job began something was claimed, or taken by a post
+	job      atomic.Pointer[carrier] // hears e.bell; nil: the process's own loop does
 	failures int
 	few      time.Time // when the last claim began, if it found a few
 }
+
+// carrier is a job of River's that carries the claims of its process.
+type carrier struct {
+	handed chan []*pg.Lease // by posts and timers; it starts their calls
+	over   chan struct{}    // closed when it starts none any more
+}
+
+// carried says whether a job carries the claims of this process.
+func (e *Engine) carried() bool { return e.claims.job.Load() != nil }
 
 // carryFor is how long a job carries the claims of its process, within the minute that River gives it.
 const carryFor = 50 * time.Second
@@ -48,7 +56,7 @@ const (
 // claimLoop claims where no job does: until River has started, and where it brings none. So losing a job costs jobAwaited, and
 // nothing is left undone.
 func (e *Engine) claimLoop(ctx context.Context) {
-	alone := func() bool { return !e.claims.carried.Load() }
+	alone := func() bool { return !e.carried() }
 	for {
 		if !alone() {
 			if !pause(ctx, e.turn, time.Second) {
@@ -100,30 +108,63 @@ func (e *Engine) jobMayCome() bool {
 	return time.Since(e.sent) < jobAwaited
 }
 
-// carry is what a job does: it claims what this process hears of for as long as carryFor, and has another job follow if there
-// was anything to do. Where another job carries already it leaves that a bell.
+// carry is what a job does for as long as carryFor: it claims what this process hears of, starts the calls of that and of what
+// posts and timers have leased, and has another job follow if there was anything to do. Where another job carries already it
+// leaves that a bell.
 func (e *Engine) carry(ctx context.Context) {
-	if e.claims.carried.Swap(true) {
+	j := &carrier{make(chan []*pg.Lease), make(chan struct{})}
+	if !e.claims.job.CompareAndSwap(nil, j) {
 		knock(e.bell)
 		return
 	}
+	var starts sync.WaitGroup
+	claimed, took := false, false
+	starts.Go(func() { took = e.startHanded(j) })
 	defer func() {
-		e.claims.carried.Store(false)
-		if e.claims.active.Load() && ctx.Err() == nil {
+		e.claims.job.Store(nil)
+		close(j.over)
+		starts.Wait()
+		if (claimed || took) && ctx.Err() == nil {
 			e.sendForJob()
 		}
 		knock(e.turn)
 	}()
-	e.claims.active.Store(false)
 	knock(e.turn)
 	end := time.Now().Add(carryFor)
 	early := func() bool { return time.Now().Before(end) }
 	for early() {
 		if e.claimAll(ctx, early) {
-			e.claims.active.Store(true)
+			claimed = true
 		}
 		if !e.awaitWork(ctx) {
 			return
+		}
+	}
+}
+
+// hand leaves the start of flights that are counted to the job that is at work. Where there is none, or it ends meanwhile, they
+// wait for no other.
+func (e *Engine) hand(calls context.Context, leases []*pg.Lease) {
+	if j := e.claims.job.Load(); j != nil {
+		select {
+		case j.handed <- leases:
+			return
+		case <-j.over:
+		}
+	}
+	e.sendForJob()
+	e.start(calls, leases)
+}
+
+// startHanded starts what others have leased until the job is over, and says whether there was any.
+func (e *Engine) startHanded(j *carrier) (any bool) {
+	for {
+		select {
+		case leases := <-j.handed:
+			any = true
+			e.start(e.calls, leases)
+		case <-j.over:
+			return any
 		}
 	}
 }
@@ -163,9 +204,7 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	room = e.book()
 	leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
 	e.Metrics.Claimed(time.Since(began))
-	for _, l := range leases {
-		e.launch(e.calls, l)
-	}
+	e.launch(e.calls, leases)
 	e.booked(leases, err)
 	e.doubt(err)
 	if err != nil && ctx.Err() == nil {
@@ -201,16 +240,24 @@ func (e *Engine) awaitWork(ctx context.Context) bool {
 	return true
 }
 
-// launch starts a flight for a lease that is durable.
-func (e *Engine) launch(calls context.Context, l *pg.Lease) {
-	e.take(l)
-	if l.Phase == outbox.PhaseDispatching && !l.Resume {
-		e.began(l)
+// launch starts a flight for each of leases that are durable.
+func (e *Engine) launch(calls context.Context, leases []*pg.Lease) {
+	e.take(leases)
+	e.start(calls, leases)
+}
+
+// start is launch for flights that are counted.
+func (e *Engine) start(calls context.Context, leases []*pg.Lease) {
+	for _, l := range leases {
+		if l.Phase == outbox.PhaseDispatching && !l.Resume {
+			e.began(l)
+		}
+		go func() {
+			defer e.flights.Done()
+			defer e.give(l)
+			e.fly(calls, l)
+		}()
 	}
-	e.flights.Go(func() {
-		defer e.give(l)
-		e.fly(calls, l)
-	})
 }
 
 // fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands

@@ -247,14 +247,17 @@ func (e *Engine) free() pg.Room {
 	}
 }
 
-// take and give count a flight in and out.
-func (e *Engine) take(l *pg.Lease) {
+// take counts flights in, and give one out.
+func (e *Engine) take(leases []*pg.Lease) {
+	e.flights.Add(len(leases))
 	e.mu.Lock()
-	e.flying++
-	if l.SenderID == 0 {
-		e.byType[l.Dispatcher.ID]++
+	defer e.mu.Unlock()
+	e.flying += len(leases)
+	for _, l := range leases {
+		if l.SenderID == 0 {
+			e.byType[l.Dispatcher.ID]++
+		}
 	}
-	e.mu.Unlock()
 }
 
 func (e *Engine) give(l *pg.Lease) {

@@ -135,7 +135,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 // ringJobs has jobs claim what is about to be ready: one in this process, unless it has one, and, inserted in the commit that
 // makes it ready, one in another, if any of them has to hear of it.
 func (e *Engine) ringJobs(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
-	if !e.claims.carried.Load() {
+	if !e.carried() {
 		e.sendForJob()
 	}
 	bell := e.doorbell.Load()
@@ -208,7 +208,7 @@ func add[T river.JobArgs](w *river.Workers, run func(context.Context, T) error) 
 func (e *Engine) dispatchJob(ctx context.Context) {
 	e.ringLater()
 	for range 20 {
-		if !e.claims.carried.Load() || e.room().Total > 0 || !pause(ctx, nil, 50*time.Millisecond) {
+		if !e.carried() || e.room().Total > 0 || !pause(ctx, nil, 50*time.Millisecond) {
 			break
 		}
 	}

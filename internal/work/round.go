@@ -35,9 +35,7 @@ func (e *Engine) Round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, l := range leases {
-			e.launch(ctx, l)
-		}
+		e.launch(ctx, leases)
 		e.flights.Wait()
 		hooks, err := e.DeliverOnce(ctx)
 		if err != nil || ctx.Err() != nil {

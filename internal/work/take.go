@@ -80,7 +80,7 @@ func (e *Engine) waits(dispatcher int32) bool {
 
 // Taking, Seat, Rise, Fly and Doubt are pg.Taker.
 func (e *Engine) Taking() (pg.Node, bool) {
-	return *e.node.Load(), e.claims.carried.Load() && e.trusted() && !e.stopping.Load() && !e.draining.Load()
+	return *e.node.Load(), e.carried() && e.trusted() && !e.stopping.Load() && !e.draining.Load()
 }
 
 // Seat keeps a place. Whoever gets none waits for a claim, and those who come after it wait as well.
@@ -112,15 +112,7 @@ func (e *Engine) Rise(d *pg.Dispatcher) {
 	e.flights.Done()
 }
 
-func (e *Engine) Fly(l *pg.Lease) {
-	e.claims.active.Store(true)
-	e.began(l)
-	go func() {
-		defer e.flights.Done()
-		defer e.give(l)
-		e.fly(e.calls, l)
-	}()
-}
+func (e *Engine) Fly(taken []*pg.Lease) { e.hand(e.calls, taken) }
 
 // Doubt gives up what may have been leased by a commit that nobody knows the end of, as soon as that has one.
 func (e *Engine) Doubt(d *pg.Doubtful) {

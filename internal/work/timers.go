@@ -56,8 +56,9 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 	if err != nil {
 		return w, err
 	}
-	for _, l := range w.Leases {
-		e.launch(calls, l)
+	if len(w.Leases) > 0 {
+		e.take(w.Leases)
+		e.hand(calls, w.Leases)
 	}
 	if len(w.Polls) > 0 {
 		e.flights.Go(func() { e.include(calls, w.Polls) })
