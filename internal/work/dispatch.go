@@ -38,7 +38,7 @@ type claims struct {
 // carrier is a job of River's that carries the claims of its process.
 type carrier struct {
 	handed chan []*pg.Lease // by posts and timers; it starts their calls
-	over   chan struct{}    // closed when it starts none any more
+	over   chan struct{}    // closed when it ends
 }
 
 // carried says whether a job carries the claims of this process.
@@ -108,10 +108,10 @@ func (e *Engine) jobMayCome() bool {
 	return time.Since(e.sent) < jobAwaited
 }
 
-// carry is what a job does for as long as carryFor: it claims what this process hears of, starts the calls of that and of what
+// carry is what a job does for d: it claims what this process hears of, starts the calls of that and of what
 // posts and timers have leased, and has another job follow if there was anything to do. Where another job carries already it
 // leaves that a bell.
-func (e *Engine) carry(ctx context.Context) {
+func (e *Engine) carry(ctx context.Context, d time.Duration) {
 	j := &carrier{make(chan []*pg.Lease), make(chan struct{})}
 	if !e.claims.job.CompareAndSwap(nil, j) {
 		knock(e.bell)
@@ -130,7 +130,7 @@ func (e *Engine) carry(ctx context.Context) {
 		knock(e.turn)
 	}()
 	knock(e.turn)
-	end := time.Now().Add(carryFor)
+	end := time.Now().Add(d)
 	early := func() bool { return time.Now().Before(end) }
 	for early() {
 		if e.claimAll(ctx, early) {

@@ -3,7 +3,9 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ func newCell(t *testing.T) *cell {
 	c.by = pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "mint", c.fake.URL()
+	d.Retry.Initial = outbox.Duration(100 * time.Millisecond)
 	if _, err := s.PutDispatcher(t.Context(), c.by, d, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -51,20 +54,22 @@ func newCell(t *testing.T) *cell {
 // post posts three transactions to each of ten queues, in one commit.
 func (c *cell) post(round string) {
 	c.t.Helper()
+	if err := c.posted(round); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cell) posted(round string) error {
 	var all []*pg.Submission
 	for i := range 30 {
 		uid := fmt.Sprintf("%s-%d", round, i)
 		all = append(all, &pg.Submission{ContextID: c.by.Context, Queue: fmt.Sprintf("%s-%d", round, i%10), Type: "mint", UID: uid, Hash: []byte(uid), Data: json.RawMessage(`{}`)})
 	}
 	out, err := c.Store.Ingest(c.t.Context(), all, false)
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	for _, a := range out {
-		if a.Err != nil {
-			c.t.Fatal(a.Err)
-		}
+		err = errors.Join(err, a.Err)
 	}
+	return err
 }
 
 // states counts the transactions by their state.
@@ -127,32 +132,123 @@ func TestADispatchJobCarriesTheClaims(t *testing.T) {
 	}
 }
 
-// What a post leases is called by the job that is at work, or, where that ends meanwhile, by whoever posted.
-func TestWhatPostsLeaseIsCalledByTheJob(t *testing.T) {
+// What posts and timers lease is called by the job that is at work, or, where that ends meanwhile, by whoever leased it.
+func TestWhatOthersLeaseIsCalledByTheJob(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), newCell(t)
 	e.Store.Take(e.Engine)
-	for _, ends := range []bool{false, true} {
+	e.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "posts-0"}, remotetest.Fail(503, "not yet"), remotetest.Done("ok"))
+	atWork := func() *carrier {
 		j := &carrier{make(chan []*pg.Lease), make(chan struct{})}
 		e.claims.job.Store(j)
-		posted := make(chan struct{})
-		go func() { defer close(posted); e.post(fmt.Sprint("ends-", ends)) }()
-		if ends {
-			e.eventually("10 DISPATCHING, 30 DONE, 20 WAITING")
-			close(j.over)
-			e.eventually("60 DONE")
-		} else {
-			leases := <-j.handed
-			if got := e.states(); got != "10 DISPATCHING, 20 WAITING" || len(leases) != 10 || len(e.fake.Calls(remotetest.Match{})) > 0 {
-				t.Fatalf("%s, %d leases, %d calls, before the job had them", got, len(leases), len(e.fake.Calls(remotetest.Match{})))
-			}
-			e.start(ctx, leases)
-			e.eventually("30 DONE")
+		return j
+	}
+	handed := func(j *carrier) []*pg.Lease {
+		t.Helper()
+		select {
+		case leases := <-j.handed:
+			return leases
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the job was handed nothing: %s", e.states())
+			return nil
 		}
-		<-posted
+	}
+
+	j := atWork()
+	posted := make(chan error, 1)
+	go func() { posted <- e.posted("posts") }()
+	leases := handed(j)
+	if got, calls := e.states(), e.fake.Calls(remotetest.Match{}); got != "10 DISPATCHING, 20 WAITING" || len(leases) != 10 || len(calls) > 0 {
+		t.Fatalf("%s, %d leases, %d calls, before the job had them", got, len(leases), len(calls))
+	}
+	e.start(ctx, leases)
+	e.eventually("27 DONE, 1 RETRY, 2 WAITING")
+	timers, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { e.timerLoop(timers, ctx); close(over) }()
+	if leases = handed(j); len(leases) != 1 || leases[0].Phase != outbox.PhaseDelay {
+		t.Fatalf("%d leases, %+v", len(leases), leases[0])
+	}
+	e.start(ctx, leases)
+	e.eventually("30 DONE")
+	stop()
+	<-over
+	if err := <-posted; err != nil {
+		t.Fatal(err)
+	}
+
+	j = atWork()
+	go func() { posted <- e.posted("ends") }()
+	e.eventually("10 DISPATCHING, 30 DONE, 20 WAITING")
+	close(j.over)
+	e.eventually("60 DONE")
+	if err := <-posted; err != nil {
+		t.Fatal(err)
 	}
 	e.flights.Wait()
 	if e.flying != 0 || len(e.byType) > 0 {
 		t.Errorf("%d in flight, %v", e.flying, e.byType)
 	}
+}
+
+// A job follows one that had anything to do, and is sent for by what finds none.
+func TestAJobFollowsWhereThereWasWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		posts bool // take their queues
+		do    func(*cell)
+		jobs  int
+	}{
+		"idle":       {false, func(e *cell) { e.worked(func() {}) }, 0},
+		"it claims":  {false, func(e *cell) { e.worked(func() { e.post("a"); e.eventually("30 DONE") }) }, 1},
+		"posts hand": {true, func(e *cell) { e.worked(func() { e.post("a"); e.eventually("30 DONE") }) }, 1},
+		"posts find none": {true, func(e *cell) {
+			e.claims.job.Store(&carrier{make(chan []*pg.Lease), closed})
+			e.post("a")
+			e.eventually("30 DONE")
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newCell(t)
+			bell, err := InsertOnlyDoorbell(e.Store.Pool(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.ownBell.Store(bell)
+			e.Store.Doorbell = nil // of the posts
+			if c.posts {
+				e.Store.Take(e.Engine)
+			}
+			c.do(e)
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) { // its insert is not waited for
+				var jobs int
+				if err := e.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river.river_job WHERE kind = 'dispatch'`).Scan(&jobs); err != nil {
+					t.Fatal(err)
+				}
+				e.mu.Lock()
+				over := !e.sending
+				e.mu.Unlock()
+				if jobs == c.jobs && over {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%d jobs follow, want %d", jobs, c.jobs)
+				}
+			}
+		})
+	}
+}
+
+// closed is the end of a job.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// worked has a job at work while do runs, and waits for its end.
+func (c *cell) worked(do func()) {
+	c.t.Helper()
+	over := make(chan struct{})
+	go func() { c.carry(c.t.Context(), 2*time.Second); close(over) }()
+	<-c.turn
+	do()
+	<-over
 }

@@ -212,7 +212,7 @@ func (e *Engine) dispatchJob(ctx context.Context) {
 			break
 		}
 	}
-	e.carry(ctx)
+	e.carry(ctx, carryFor)
 }
 
 // Doorbell has a process claim, through River.

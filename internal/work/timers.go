@@ -40,7 +40,7 @@ func (e *Engine) timerLoop(ctx, calls context.Context) {
 	}
 }
 
-// TimersOnce handles what is due now: it launches flights for delays that ended and outcomes to ask about,
+// TimersOnce handles what is due now: it has flights start for delays that ended and outcomes to ask about,
 // and polls the inclusion of submitted transactions, many hashes a call.
 func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 	if e.Store.Rippling() {
