@@ -94,12 +94,17 @@ func (b *Bench) oldDays(ctx context.Context) error {
 	return nil
 }
 
-// changeDays makes a day ahead and drops one that has ended, a while after a run has begun.
+// changeDays makes a day ahead a while after a run has begun, and drops one that has ended a while after that: a process leaves an hour
+// between them.
 func (b *Bench) changeDays(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	wait := func(d time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	if wait(b.Length / 2); ctx.Err() != nil {
 		return nil
-	case <-time.After(b.Length / 2):
 	}
 	pool, err := pg.Connect(ctx, b.url, 2) // with the settings of a process
 	if err != nil {
@@ -113,6 +118,9 @@ func (b *Bench) changeDays(ctx context.Context) error {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	if _, err := pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4)); err != nil {
 		return err
+	}
+	if wait(b.Length); ctx.Err() != nil {
+		return nil
 	}
 	dropped, err := store.Retain(ctx, time.Since(today.AddDate(0, 0, 1-oldDays)))
 	if err == nil && dropped != 1 { // it gave way to those who write
