@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,15 +47,7 @@ func TestTheCommittedClientIsWhatIsGenerated(t *testing.T) {
 // serve is the real API over a real database.
 func serve(t *testing.T) *client.Client {
 	t.Helper()
-	pool, err := pg.Connect(t.Context(), pgtest.New(t).URL, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := pgtest.New(t).Store(t, 4)
 	server := httptest.NewServer(httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s), Auth: "none", Version: "test"}).Handler())
 	t.Cleanup(server.Close)
 	return client.New(server.URL + "/")

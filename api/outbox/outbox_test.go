@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -25,15 +24,7 @@ func shop(t *testing.T) (*pgxpool.Pool, *pg.Store) {
 	t.Helper()
 	t.Parallel()
 	db := pgtest.New(t)
-	pool, err := pg.Connect(t.Context(), db.URL, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := db.Store(t, 4)
 	d := vocabulary.DefaultDispatcher()
 	d.Type, d.WorkerURL = "PAY", "noop:"
 	if _, err := s.PutDispatcher(t.Context(), pg.By{Context: s.Context("default").ID}, d, 0); err != nil {

@@ -38,7 +38,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 	}
 	each := 5 * rounds
 	db := pgtest.New(t)
-	s := open(t, db)
+	s := db.Store(t, 6)
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	_, err := s.Pool().Exec(t.Context(), sqlWorkerTables)
 	must(t, err)

@@ -3,7 +3,6 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ var dispatches = remotetest.Match{Op: remotetest.OpDispatch}
 func TestKillNineInTheMiddle(t *testing.T) {
 	const queues, depth, senders = 50, 20, 8
 	db := pgtest.New(t)
-	s := open(t, db)
+	s := db.Store(t, 6)
 	fake := remotetest.NewFake(t)
 	fake.IncludeAll(true)
 	fake.Fencing(true)
@@ -53,16 +52,6 @@ func TestKillNineInTheMiddle(t *testing.T) {
 	}
 	ended(t, s, by.Context, ids, 2*time.Minute)
 	checkCalls(t, fake, queues, depth)
-}
-
-func open(t *testing.T, db *pgtest.DB) *pg.Store {
-	t.Helper()
-	pool, err := pg.Connect(t.Context(), db.URL, 6)
-	must(t, err)
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	must(t, err)
-	return s
 }
 
 func must(t *testing.T, err error) {

@@ -75,7 +75,7 @@ func TestKillTheLeader(t *testing.T) {
 		}
 	}
 	db := pgtest.New(t)
-	s := open(t, db)
+	s := db.Store(t, 6)
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	fake := remotetest.NewFake(t)
 	fake.Script(dispatches, remotetest.Done("ok").Slow(2*time.Millisecond))

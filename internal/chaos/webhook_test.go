@@ -21,7 +21,7 @@ import (
 func TestKillWhoDelivers(t *testing.T) {
 	const queues, depth = 100, 4
 	db := pgtest.New(t)
-	s := open(t, db)
+	s := db.Store(t, 6)
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", remote.NoopURL

@@ -36,15 +36,7 @@ func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
 	db := pgtest.New(t)
-	pool, err := pg.Connect(t.Context(), db.URL, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := db.Store(t, 8)
 	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: "none", Version: "test"}
 	for _, f := range change {
 		f(&c)

@@ -32,15 +32,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	pool, err := pg.Connect(t.Context(), db.URL, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := db.Store(t, 8)
 	w := &world{t: t, s: s, ctx: t.Context(), id: s.Context("default").ID}
 	w.by = pg.By{Context: w.id, Actor: "test", Via: "test", Reason: "because"}
 	w.at(time.Now().UTC().Truncate(time.Microsecond))

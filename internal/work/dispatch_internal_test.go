@@ -29,7 +29,7 @@ type cell struct {
 func newCell(t *testing.T) *cell {
 	t.Helper()
 	c := &cell{t: t, db: pgtest.New(t), fake: remotetest.NewFake(t)}
-	s := open(t, c.db)
+	s := c.db.Store(t, 10)
 	c.by = pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "mint", c.fake.URL()

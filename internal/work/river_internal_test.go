@@ -2,11 +2,9 @@ package work
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -28,7 +26,7 @@ func TestWhatReadsWholeTablesIsDoneOnceAtATime(t *testing.T) {
 func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), pgtest.New(t)
-	e := New(Config{Store: open(t, db)})
+	e := New(Config{Store: db.Store(t, 10)})
 	for _, c := range []struct {
 		queues int
 		runs   time.Duration
@@ -42,19 +40,4 @@ func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 			t.Errorf("after %s, with %d queues: %t, %v", c.runs, c.queues, calm, err)
 		}
 	}
-}
-
-// open is a store on a database of a test.
-func open(t *testing.T, db *pgtest.DB) *pg.Store {
-	t.Helper()
-	pool, err := pg.Connect(t.Context(), db.URL, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

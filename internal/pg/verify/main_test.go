@@ -2,7 +2,6 @@ package verify_test
 
 import (
 	"encoding/json"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -19,11 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // opened makes an empty database with a store over it, and says who changes something in it.
 func opened(t *testing.T) (*pg.Store, pg.By) {
 	t.Helper()
-	pool, err := pg.Connect(t.Context(), pgtest.New(t).URL, 4)
-	ok(t, err)
-	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
-	ok(t, err)
+	s := pgtest.New(t).Store(t, 4)
 	return s, pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
 }
 
