@@ -177,6 +177,9 @@ BEGIN
                 EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL)', t || '_' || to_char(d, 'YYYYMMDD'), t);
                 EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (%L) TO (%L)',
                     t, t || '_' || to_char(d, 'YYYYMMDD'), d, d + 1);
+                IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'postern_app') THEN -- which reads what is of today by its name (00039)
+                    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON postern.%I TO postern_app', t || '_' || to_char(d, 'YYYYMMDD'));
+                END IF;
                 n := n + 1;
             END IF;
         END LOOP;

@@ -66,9 +66,8 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
             'submitted_at', postern.rfc3339(o.submitted_at), 'retried_at', postern.rfc3339(o.retried_at),
             'done_at', postern.rfc3339(o.done_at), 'next_at', NULL, 'suspended', false, 'staged', false,
             'redrive_of', t.redrive_of, 'redriven_by', NULL, 'moved_from', t.moved_from, 'callback', t.callback, 'depends_on', to_jsonb(ARRAY(
-                SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch) FROM postern.dependency d
-                JOIN postern.task e ON (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day)
-                WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) ORDER BY d.on_queue, d.on_seq)), 'tags', coalesce(t.tags, '{}'),
+                SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_epoch) FROM (SELECT * FROM postern.dependency d
+                WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)), 'tags', coalesce(t.tags, '{}'),
             'error', CASE WHEN coalesce(o.error_class, o.error_code, o.error) IS NOT NULL
                 THEN jsonb_build_object('class', o.error_class, 'code', coalesce(o.error_code, ''), 'message', coalesce(o.error, '')) END,
             'from', o.was, 'event', 'transaction.' || $4, 'at', postern.rfc3339($5))

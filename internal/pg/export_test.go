@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // Constraints is the map of errors.go, by the name of a constraint.
 func Constraints() map[string]fault.Kind { return constraints }
 
-// Rehearse is what connections of parts practise, Reads what those that post do besides.
-var Rehearse, Reads = rehearse, reads
+// Rehearse is what connections of parts practise.
+var Rehearse = rehearse
+
+// Reads is what those that post practise besides, as of now.
+func Reads() map[string][]any { return reads(outbox.DayOf(time.Now())) }
 
 // HoldCommits makes every transaction of s call hold between its writes and its commit, with the process
 // id of its session; an error rolls it back. nil ends it.
@@ -108,3 +112,9 @@ func NewestSQL(id int64) map[string][]any {
 		updateText(tail, tail):              {id, 1, 0},
 	}
 }
+
+// TransactionsSQL is the read of transactions by their places; OfDay is a statement with the partitions of one day.
+var (
+	TransactionsSQL = transactionsSQL
+	OfDay           = ofDay
+)

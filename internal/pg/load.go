@@ -50,7 +50,7 @@ func (l *loader) queue(b *pgx.Batch) {
 			marked = append(marked, q.ID)
 		}
 	}
-	nextTasks(b, wanted, to, l.tasks.add)
+	l.s.nextTasks(b, wanted, to, l.tasks.add)
 	if len(nameless) > 0 {
 		b.Queue(`SELECT context_id, name, queue_id FROM postern.queue_name WHERE queue_id = ANY ($1)`, nameless).Query(func(rows pgx.Rows) error {
 			var k nameKey

@@ -230,7 +230,9 @@ func (m *model) check(rt *rapid.T) {
 	}
 	found, err := verify.Violations(m.ctx, m.s.Pool())
 	m.ok(err)
-	if len(found) > 0 {
+	_, differ, err := ofTheirDays(m.ctx, m.s.Pool())
+	m.ok(err)
+	if found = append(found, differ...); len(found) > 0 {
 		rt.Fatalf("%s", strings.Join(found, "\n"))
 	}
 }

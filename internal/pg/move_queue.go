@@ -240,7 +240,7 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at) SELECT $3, $4, kind, reason, actor, at FROM postern.mark
 		WHERE (queue_id, seq) = ($1, $2) AND kind IN ('held', 'suspended', 'watched')`, both[:4]...)
 	b.Queue(`UPDATE postern.dependency SET queue_id = $3, seq = $4, day = $5 WHERE (queue_id, seq) = ($1, $2)`, both...)
-	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5 WHERE (on_queue, on_seq) = ($1, $2)`, both...)
+	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5, on_epoch = $6 WHERE (on_queue, on_seq) = ($1, $2)`, append(both, task.ID.Epoch)...)
 	if task.UID != "" {
 		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
 	}

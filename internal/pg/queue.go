@@ -223,7 +223,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
-	nextTasks(b, []stretch{{q.ID, q.first(), q.first(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
+	s.nextTasks(b, []stretch{{q.ID, q.first(), q.first(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}

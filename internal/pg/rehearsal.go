@@ -73,17 +73,28 @@ func together(parts []Part) (all Part) {
 	return all
 }
 
-// rehearsed are the texts of the statements of each combination of parts.
-var rehearsed = map[Part]func() []string{
-	Posts:         sync.OnceValue(func() []string { return texts(Posts) }),
-	Works:         sync.OnceValue(func() []string { return texts(Works) }),
-	Posts | Works: sync.OnceValue(func() []string { return texts(Posts | Works) }),
+// rehearsals are the texts of the statements of each combination of parts on a day, which some of them name.
+var rehearsals struct {
+	sync.Mutex
+	day outbox.Day
+	of  map[Part][]string
 }
 
-func texts(p Part) []string {
-	list, err := rehearse(p)
-	if err != nil {
-		slog.Error("statements are planned by whoever meets them first", "error", err)
+// rehearsed are the texts of the statements of p on a day.
+func rehearsed(p Part, day outbox.Day) []string {
+	r := &rehearsals
+	r.Lock()
+	defer r.Unlock()
+	if r.day != day {
+		r.day, r.of = day, map[Part][]string{}
+	}
+	list, known := r.of[p]
+	if !known {
+		var err error
+		if list, err = rehearse(p); err != nil {
+			slog.Error("statements are planned by whoever meets them first", "error", err)
+		}
+		r.of[p] = list
 	}
 	return list
 }
@@ -97,7 +108,8 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	for _, sql := range rehearsed[p]() {
+	day := outbox.DayOf(time.Now())
+	for _, sql := range rehearsed(p, day) {
 		d, err := c.Prepare(ctx, sql, sql)
 		if err == nil && len(d.ParamOIDs) > 0 {
 			plan := fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s(NULL%s)", d.Name, strings.Repeat(", NULL", len(d.ParamOIDs)-1))
@@ -110,7 +122,7 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	if p&Posts == 0 {
 		return nil
 	}
-	for sql, args := range reads {
+	for sql, args := range reads(day) {
 		rows, err := c.Query(ctx, sql, args...)
 		if err == nil {
 			rows.Close()
@@ -123,12 +135,14 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are what whoever posted asks until it has ended, with arguments that find nothing. They are run, so that pgx has prepared
-// them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was is not closed.
-var reads = map[string][]any{
-	unendedSQL:      {0, 0, time.Time{}, 0, 0},
-	endedSQL:        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
-	transactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
+// reads are what whoever posted asks on a day until it has ended, with arguments that find nothing. They are run, so that pgx has
+// prepared them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was is not closed.
+func reads(day outbox.Day) map[string][]any {
+	return map[string][]any{
+		ofDay(unendedSQL, day):      {0, 0, time.Time{}, 0, 0},
+		ofDay(endedSQL, day):        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
+		ofDay(transactionsSQL, day): {0, []int64{}, []int64{}, []time.Time{}},
+	}
 }
 
 // unlessRefused is err, or nil where PostgreSQL refused a statement and the connection can still be used.

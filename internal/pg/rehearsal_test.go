@@ -67,7 +67,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	if len(prepared) < 20 || len(planned) != len(prepared) {
 		t.Fatalf("%d of %d statements are planned, of some forty", len(planned), len(prepared))
 	}
-	for sql := range pg.Reads {
+	for sql := range pg.Reads() {
 		if !slices.Contains(met("true"+times+"> 0"), sql) {
 			t.Errorf("is not planned: %s", sql)
 		}
@@ -106,7 +106,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 		w.settleAll(w.claim(n, everything()))
 	}
 	for _, sql := range met("NOT " + rehearsed + times + fmt.Sprint(">= ", days)) {
-		if _, known := pg.Reads[sql]; known {
+		if _, known := pg.Reads()[sql]; known {
 			continue
 		}
 		t.Errorf("is planned by whoever meets it first: %s", sql)

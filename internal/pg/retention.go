@@ -54,8 +54,8 @@ func (s *Store) RetainAll(ctx context.Context) error {
 	return known(err)
 }
 
-// A day is gone through in chunks, each a short statement, with rests as long as they took: its keys retainAtOnce at a
-// time, since they are deleted, and what it has five times as many. retainMost is how many may not have ended.
+// A day is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took. retainMost is how many may
+// not have ended.
 const retainAtOnce, retainMost = 2000, 10000
 
 // dropDay drops one day, or says what holds it.
@@ -90,20 +90,19 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 // there will be no others; those that end meanwhile are noticed when it is dropped.
 func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
 	queues, seqs = []int64{}, []int64{}
-	const atOnce = 5 * retainAtOnce
-	for queue, seq, n := int64(-1), int64(0), atOnce; n == atOnce && len(queues) <= retainMost; {
+	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce && len(queues) <= retainMost; {
 		began := time.Now()
 		var q, p []int64
 		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
 					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) OFFSET 0) AS ended
 				FROM postern.task t WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) ORDER BY t.queue_id, t.seq LIMIT $4)
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
-				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, atOnce).Scan(&n, &queue, &seq, &q, &p)
+				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq, &q, &p)
 		if err != nil {
 			return nil, nil, known(err)
 		}
 		queues, seqs = append(queues, q...), append(seqs, p...)
-		if n == atOnce {
+		if n == retainAtOnce {
 			if err := rest(ctx, time.Since(began)); err != nil {
 				return nil, nil, err
 			}

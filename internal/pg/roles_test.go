@@ -221,11 +221,13 @@ func TestTheServiceNeedsNoRightsOfAnOwner(t *testing.T) {
 	shows(t, c, `SELECT uid FROM postern.transactions WHERE state = 'DONE'`, "a", "b", "staged", "u-other", "u-shop")
 	denied(t, c, "42501", `CREATE TABLE postern.mine (n int)`, `DROP TABLE postern.mark`, `TRUNCATE postern.mark`, `ALTER TABLE postern.task DISABLE ROW LEVEL SECURITY`,
 		`CREATE POLICY x ON postern.task USING (true)`)
+	w.exec(`ALTER DEFAULT PRIVILEGES IN SCHEMA postern REVOKE ALL ON TABLES FROM postern_app`) // as where somebody else made the roles
 	var day string
 	w.must(c.QueryRow(w.ctx, `SELECT postern.ensure_days('2000-01-01', '2000-01-01')::text`).Scan(&day))
 	if day != "4" {
 		t.Errorf("made %s partitions, want 4", day)
 	}
+	shows(t, c, `SELECT string_agg(p, ' ') FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p WHERE has_table_privilege('postern.task_20000101', p)`, "SELECT INSERT UPDATE DELETE")
 	// its plans carry no filter
 	rows, err := c.Query(w.ctx, `EXPLAIN SELECT FROM postern.task WHERE (queue_id, seq, day) = (1, 1, '2026-01-01')`)
 	w.must(err)

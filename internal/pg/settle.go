@@ -179,7 +179,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		ids = st.deps.queues(ids...)
 	}
 	t.lockQueues(b, ids, st.queues)
-	nextTasks(b, behind, to, st.read.add)
+	st.s.nextTasks(b, behind, to, st.read.add)
 	if len(on) > 0 { // in a lazy run the row cannot tell that a position has ended; an end is refused by its key
 		b.Queue(`SELECT o.queue_id, o.seq FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 			JOIN postern.outcome o USING (queue_id, seq, day)`, on, onSeqs, onDays).Query(func(rows pgx.Rows) error {
@@ -221,7 +221,7 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(q.Tail, id.Seq+readAhead), id.Day}), max(to, q.TailDay)
 		}
 	}
-	nextTasks(b, behind, to, func(t *Task) {
+	st.s.nextTasks(b, behind, to, func(t *Task) {
 		st.read.add(t)
 		st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t
 	})

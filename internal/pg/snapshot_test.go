@@ -175,12 +175,17 @@ func difference(want, got string) string {
 	return b.String()
 }
 
-// holdsTrue fails the test where an invariant of the database does not.
+// holdsTrue fails the test where an invariant of the database does not, or a transaction looks different from its day.
 func holdsTrue(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
 	t.Helper()
 	found, err := verify.Violations(ctx, pool)
 	ok(t, err)
 	for _, f := range found {
 		t.Error(f)
+	}
+	_, differ, err := ofTheirDays(ctx, pool)
+	ok(t, err)
+	for _, d := range differ {
+		t.Error(d)
 	}
 }

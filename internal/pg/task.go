@@ -80,7 +80,7 @@ var nextTasksSQL = forRows(func(one bool) string {
 	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
 })
 
-func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
+func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
 	if len(list) == 0 {
 		return
 	}
@@ -88,7 +88,11 @@ func nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(*Task)) {
 	for i, n := range list {
 		queues[i], seqs[i], lasts[i], from = n.queue, n.seq, n.last, min(from, n.from)
 	}
-	b.Queue(nextTasksSQL.of(len(list)), argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
+	sql := nextTasksSQL.of(len(list))
+	if s.today(from, to) {
+		sql = ofDay(sql, to)
+	}
+	b.Queue(sql, argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanTask(rows)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,8 @@ const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epo
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
 	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
-	ARRAY(SELECT postern.public_id(e.queue_id, e.seq, e.day, e.epoch)::text FROM postern.dependency d CROSS JOIN LATERAL (SELECT * FROM postern.task e
-		WHERE (e.queue_id, e.seq, e.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) e WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) ORDER BY d.on_queue, d.on_seq)`
+	ARRAY(SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_epoch)::text FROM (SELECT * FROM postern.dependency d
+		WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)`
 
 // txOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
 // planner orders well, and it would read the whole view (seen).
@@ -87,34 +88,44 @@ var transactionsSQL = transactionSelect + `, v.data, v.result
 // Transactions reads several transactions of a context by id, with their bodies, in one statement. What
 // does not exist is missing from the map; what was moved to another queue is there under both its ids.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
-	return transactions(ctx, s.db(ctx), contextID, ids)
+	return s.transactions(ctx, s.db(ctx), contextID, ids)
 }
 
-func transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+func (s *Store) transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+	out, rest := make(map[outbox.ID]*Transaction, len(ids)), ids
+	err := s.ofDays(transactionsSQL, ids, func(sql string) (bool, error) {
+		err := readTransactions(ctx, db, sql, contextID, rest, out)
+		rest = slices.DeleteFunc(slices.Clone(ids), func(id outbox.ID) bool { return out[id] != nil })
+		return len(rest) == 0, err
+	})
+	if err != nil || len(rest) == 0 {
+		return out, known(err)
+	}
+	return out, follow(ctx, db, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+		return s.transactions(ctx, db, contextID, ids)
+	})
+}
+
+// readTransactions adds what sql finds of ids.
+func readTransactions(ctx context.Context, db querier, sql string, contextID int32, ids []outbox.ID, found map[outbox.ID]*Transaction) error {
 	var queues, seqs []int64
 	var days []time.Time
 	for _, id := range ids {
 		queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 	}
-	rows, err := db.Query(ctx, transactionsSQL, contextID, queues, seqs, days)
+	rows, err := db.Query(ctx, sql, contextID, queues, seqs, days)
 	if err != nil {
-		return nil, known(err)
+		return err
 	}
 	defer rows.Close()
-	out := map[outbox.ID]*Transaction{}
 	for rows.Next() {
 		t, err := scanTransaction(rows, true)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out[t.ID] = t
+		found[t.ID] = t
 	}
-	if err := rows.Err(); err != nil || len(out) == len(ids) {
-		return out, known(err)
-	}
-	return out, follow(ctx, db, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
-		return transactions(ctx, db, contextID, ids)
-	})
+	return rows.Err()
 }
 
 // Transaction returns one transaction with its body, or NotFound.

@@ -49,7 +49,9 @@ const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id,
 // Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
 // may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
-	err = s.db(ctx).QueryRow(ctx, unendedSQL, id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
+	err = s.ofDays(unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
+		return true, s.db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
+	})
 	return open, known(err)
 }
 
@@ -60,20 +62,23 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 	for _, id := range ids {
 		c.add(id.Queue, id.Seq, id.Day.Time(), id.Epoch)
 	}
-	rows, err := s.pool.Query(ctx, endedSQL, c.args()...)
-	if err != nil {
-		return nil, nil, known(err)
-	}
 	ended = map[outbox.ID]bool{}
-	var id outbox.ID
-	var moved bool
-	_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &moved}, func() error {
-		if moved {
-			elsewhere = append(elsewhere, id)
-		} else {
-			ended[id] = true
+	err = s.ofDays(endedSQL, ids, func(sql string) (bool, error) {
+		rows, err := s.pool.Query(ctx, sql, c.args()...)
+		if err != nil {
+			return false, err
 		}
-		return nil
+		var id outbox.ID
+		var moved bool
+		_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &moved}, func() error {
+			if moved {
+				elsewhere = append(elsewhere, id)
+			} else {
+				ended[id] = true
+			}
+			return nil
+		})
+		return true, err
 	})
 	return ended, elsewhere, known(err)
 }

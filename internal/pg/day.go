@@ -1,0 +1,110 @@
+package pg
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/migrations"
+)
+
+// What is read all the time is mostly of today, and by then it says so by the names of the partitions: a statement that names the
+// tables that are divided by days takes a lock on each day that is kept whenever it runs, and its plan has all of them, which
+// each connection makes anew when a day is added or dropped. By their names it is 1 of 6 days' work with 5 days, and 1 of 35 with 34,
+// and no other day is its business.
+//
+// Only today's are called so: that partition exists as long as anything of it does. Of a day that retention may have dropped, what
+// has survived lies elsewhere, and the tables themselves are asked.
+
+// dated are the texts of today.
+var dated struct {
+	sync.Mutex
+	day   outbox.Day
+	texts map[string]string
+}
+
+var byDay = regexp.MustCompile(`\bpostern\.(task|outcome|attempt)\b`)
+
+// today says whether all of what is asked for is of this day. A clock that is wrong by less than what is kept does no harm, since
+// partitions are made ahead.
+func (s *Store) today(from, to outbox.Day) bool {
+	now := time.Now()
+	if t := s.now(); t != nil {
+		now = *t
+	}
+	return from == to && from == outbox.DayOf(now)
+}
+
+// ofDays reads with sql what has ids: first the partitions of today where all are of it, which may be enough, as read says. Somebody
+// may make up an id of a day that nobody has made yet, as no process has run for long: then the tables say that it is not there.
+func (s *Store) ofDays(sql string, ids []outbox.ID, read func(sql string) (enough bool, err error)) error {
+	var from, to outbox.Day
+	for i, id := range ids {
+		if i == 0 {
+			from = id.Day
+		}
+		from, to = min(from, id.Day), max(to, id.Day)
+	}
+	if s.today(from, to) {
+		if enough, err := read(ofDay(sql, to)); err == nil && enough || err != nil && sqlState(err) != "42P01" {
+			return err
+		}
+	}
+	_, err := read(sql)
+	return err
+}
+
+// ofDay is sql with the partitions of a day that is today.
+func ofDay(sql string, day outbox.Day) string {
+	dated.Lock()
+	defer dated.Unlock()
+	if dated.day != day {
+		dated.day, dated.texts = day, map[string]string{}
+	}
+	text, known := dated.texts[sql]
+	if !known {
+		text = strings.Replace(sql, "FROM postern.tx x", "FROM ("+txOfDay()+") x", 1)
+		text = byDay.ReplaceAllString(text, "postern.${1}_"+day.Time().Format("20060102"))
+		dated.texts[sql] = text
+	}
+	return text
+}
+
+// txOfDay is the view tx for whoever reads single rows of one day. It leaves out what stands in a queue that began to be worked on
+// before that day and has not ended, since whether that is in flight may be said by an end of the day before. Names are looked for row
+// by row: of a single row PostgreSQL would rather read all of them, where statistics say that they are few.
+var txOfDay = sync.OnceValue(func() string {
+	const names = `LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id AND n.context_id = t.context_id`
+	text, err := viewText("tx")
+	if err == nil && !strings.Contains(text, names) {
+		err = errors.New("the view tx finds names in another way")
+	}
+	if err != nil {
+		panic(err) // before anything is served
+	}
+	return strings.Replace(text, names, "LEFT JOIN LATERAL (SELECT x.name FROM postern.queue_name x WHERE x.queue_id = t.queue_id OFFSET 0) n ON true", 1) +
+		" AND (q.head_day = t.day) IS NOT FALSE"
+})
+
+// viewText is the query of a view as the newest migration has it that makes it.
+func viewText(view string) (text string, err error) {
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	for _, f := range files { // in the order of their names
+		sql, err := fs.ReadFile(migrations.FS, f)
+		if err != nil {
+			return "", err
+		}
+		if _, query, has := strings.Cut(string(sql), "CREATE VIEW postern."+view+" AS\n"); has {
+			text, _, _ = strings.Cut(query, ";")
+		}
+	}
+	if text == "" && err == nil {
+		err = fmt.Errorf("no migration makes a view postern.%s", view)
+	}
+	return text, err
+}
