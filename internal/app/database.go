@@ -93,6 +93,9 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	if err := pg.CheckMigrations(ctx, pool); err != nil {
 		return nil, err
 	}
-	pg.Fill(ctx, pool, parts...)
-	return pg.Open(ctx, pool, log)
+	store, err := pg.Open(ctx, pool, log) // which makes the days that statements name
+	if err == nil {
+		pg.Fill(ctx, pool, parts...)
+	}
+	return store, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -135,14 +136,18 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are what whoever posted asks on a day until it has ended, with arguments that find nothing. They are run, so that pgx has
+// reads are what whoever posted asks until it has ended, on its day and on the next, with arguments that find nothing. They are run, so that pgx has
 // prepared them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was is not closed.
 func reads(day outbox.Day) map[string][]any {
-	return map[string][]any{
-		ofDay(unendedSQL, day):      {0, 0, time.Time{}, 0, 0},
-		ofDay(endedSQL, day):        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
-		ofDay(transactionsSQL, day): {0, []int64{}, []int64{}, []time.Time{}},
+	all := map[string][]any{
+		unendedSQL:      {0, 0, time.Time{}, 0, 0},
+		endedSQL:        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
+		transactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
 	}
+	for sql, args := range maps.Clone(all) {
+		all[ofDay(sql, day)] = args
+	}
+	return all
 }
 
 // unlessRefused is err, or nil where PostgreSQL refused a statement and the connection can still be used.

@@ -96,6 +96,12 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
 		w.settleAll(c.flown)
 		w.s.Take(nil)
+		var deep []string // more than is read ahead
+		for k := range 20 {
+			deep = append(deep, uid(fmt.Sprint("deep ", k, " ")))
+		}
+		w.post("deep", "T", deep...)
+		w.settleAll(w.claim(n, everything()))
 		id := w.post("one", "T", uid("j"))[0]
 		_, err = w.s.Open(w.ctx, w.id, id)
 		w.must(err)

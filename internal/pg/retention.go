@@ -112,7 +112,8 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 }
 
 // forgetKeys deletes what else says that the transactions of a day were which ended before a time: uids, dependencies and
-// redrives. One that ends while the chunks go by holds the day, and keeps its own, as those that are awaited do.
+// redrives. Who waited for one of them knows of its end, unless a ripple is still to tell: what else it waits for is left, and an end
+// that nobody can read any more does not hold it. One that ends while the chunks go by holds the day, and keeps its own, as those that are awaited do.
 func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
@@ -123,6 +124,8 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 				ORDER BY t.queue_id, t.seq LIMIT $4),
 			d AS (DELETE FROM postern.idempotency i USING c WHERE (i.context_id, i.key, i.queue_id, i.seq) = (c.context_id, c.uid, c.queue_id, c.seq)),
 			e AS (DELETE FROM postern.dependency d USING c WHERE (d.queue_id, d.seq) = (c.queue_id, c.seq)),
+			g AS (DELETE FROM postern.dependency d USING c WHERE (d.on_queue, d.on_seq) = (c.queue_id, c.seq)
+				AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq) OFFSET 0)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
 			day, queue, seq, retainAtOnce, before, queues, seqs).Scan(&n, &queue, &seq)
@@ -173,6 +176,8 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))
 			RETURNING o.queue_id, o.seq),
 		dependencies AS (DELETE FROM postern.dependency x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
+		causes AS (DELETE FROM postern.dependency x USING gone g WHERE (x.on_queue, x.on_seq) = (g.queue_id, g.seq)
+			AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (g.queue_id, g.seq) OFFSET 0)),
 		redrives AS (DELETE FROM postern.redrive x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 const aMonth = 30 * 24 * time.Hour
@@ -94,6 +95,44 @@ func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
 		t.Errorf("its uid is free again, and its queue goes on: %+v", out)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// Who depended on something whose day was dropped goes by the rest: it is not held for an end that nobody can read any more, and can
+// be redriven as it is.
+func TestADependencyOnADroppedDayHoldsNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	n := w.node("n")
+	w.post("a", "T", "cause")
+	w.work(n)
+	w.ahead(5 * 24 * time.Hour)
+	late := w.sub("c", "T", "late")
+	late.NotBefore = w.now.Add(40 * 24 * time.Hour)
+	both, gone := w.sub("b", "T", "both"), w.sub("d", "T", "gone")
+	both.DependsOn, gone.DependsOn = []string{"cause", "late"}, []string{"cause"}
+	w.ingest(w.s, late, both, gone)
+	_, err := w.s.Cancel(w.ctx, w.by, w.uid("gone"))
+	w.must(err)
+	w.ahead(28 * 24 * time.Hour)
+	if left := w.retain(); left != 0 {
+		t.Errorf("%d days are left, held by %q", left, w.heldBy())
+	}
+	if _, err := w.s.Redrive(w.ctx, w.by, w.uid("gone"), pg.Redrive{}); err != nil {
+		t.Errorf("redriven: %v", err)
+	}
+	if x := w.byUID("both"); x.State != outbox.WAITING || len(x.DependsOn) != 1 {
+		t.Errorf("%s, depends on %v", x.State, x.DependsOn)
+	}
+	w.ahead(15 * 24 * time.Hour)
+	n = w.node("n")
+	_, err = w.s.Wake(w.ctx, n, 10, 10)
+	w.must(err)
+	w.work(n)
+	w.work(n)
+	if x := w.byUID("both"); x.State != outbox.DONE {
+		t.Errorf("%s: waits for an end that is gone", x.State)
+	}
 }
 
 // A day of which something ended late waits, and so do the days behind it; report.retention says why.

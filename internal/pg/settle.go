@@ -168,7 +168,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 			st.next[placeOf(id)] = l.ahead[0]
 		case a.Step.Then == sequencer.ThenEnd && l.tail > id.Seq:
 			// a clock that is not the database's bounds the day; what it misses is looked for below
-			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now())+1)
+			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now()))
 		case a.Step.Then == sequencer.ThenEnd: // the last, as far as it is known
 		default:
 			on, onSeqs, onDays = append(on, id.Queue), append(onSeqs, id.Seq), append(onDays, id.Day.Time())
