@@ -13,13 +13,11 @@ import (
 	"github.com/postern-dev/postern/migrations"
 )
 
-// What is read all the time is mostly of today, and by then it says so by the names of the partitions: a statement that names the
-// tables that are divided by days takes a lock on each day that is kept whenever it runs, and its plan has all of them, which
-// each connection makes anew when a day is added or dropped. By their names it is 1 of 6 days' work with 5 days, and 1 of 35 with 34,
-// and no other day is its business.
+// What is read all the time is mostly of today, and is then read from today's partitions by their names: a statement that names the
+// tables that are divided by days takes a lock on each day that is kept whenever it runs, and its plan has all of them, which each
+// connection makes anew when a day is made or dropped.
 //
-// Only today's are called so: that partition exists as long as anything of it does. Of a day that retention may have dropped, what
-// has survived lies elsewhere, and the tables themselves are asked.
+// Other days are asked of the tables: what has survived of one that retention has dropped lies elsewhere.
 
 // dated are the texts of today.
 var dated struct {
@@ -28,6 +26,7 @@ var dated struct {
 	texts map[string]string
 }
 
+// byDay finds the names of the tables that are divided by days, as far as statements of today read them.
 var byDay = regexp.MustCompile(`\bpostern\.(task|outcome|attempt)\b`)
 
 // today says whether all of what is asked for is of this day. A clock that is wrong by less than what is kept does no harm, since

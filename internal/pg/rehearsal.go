@@ -136,8 +136,9 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are what whoever posted asks until it has ended, on its day and on the next, with arguments that find nothing. They are run, so that pgx has
-// prepared them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was is not closed.
+// reads are what whoever posted asks until it has ended, on its day and on the next, with arguments that find nothing. They are run,
+// so that pgx has prepared them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was
+// is not closed.
 func reads(day outbox.Day) map[string][]any {
 	all := map[string][]any{
 		unendedSQL:      {0, 0, time.Time{}, 0, 0},
