@@ -56,12 +56,13 @@ func Shown(database string) string {
 // Masked is a database URL without its password, for logs.
 func Masked(database string) string { return mask(Shown(database)) }
 
-// connections is the size of the pool where the URL does not say pool_max_conns.
-const connections = 20
+// connections is the size of the pool for each part of a process where the URL does not say pool_max_conns. They are open all the time:
+// under load serve uses up to seven at once, and work eight.
+const connections = 10
 
 // connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable.
 func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
-	conns := int32(connections)
+	conns := int32(connections * max(1, len(parts)))
 	if strings.Contains(database, "pool_max_conns") {
 		conns = 0
 	}
@@ -95,7 +96,7 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	}
 	store, err := pg.Open(ctx, pool, log) // which makes the days that statements name
 	if err == nil {
-		pg.Fill(ctx, pool, parts...)
+		pg.Fill(ctx, pool)
 	}
 	return store, err
 }

@@ -31,29 +31,19 @@ const (
 	Works                  // claims and settles
 )
 
-// open is how many connections a process of these parts uses at the same time when it begins to be busy.
-func (p Part) open() (n int32) {
-	if p&Posts != 0 {
-		n += 6 // two flights of ingests, and who looks for what ended, and reads it
-	}
-	if p&Works != 0 {
-		n += 8 // a claim, two flights of settlements, what looks around, and River's start
-	}
-	return n
-}
-
-// openWithin bounds what a connection takes to practise, and a process to open its first ones.
+// openWithin bounds what a connection takes to practise, and a process to open its own.
 const openWithin = 10 * time.Second
 
-// Fill opens the connections that a process of parts begins with, and returns when they have practised: those that are opened when
-// there is work already take their time from it, and its first claim waited for one for 50 to 70 ms. What more is needed later is
-// opened then. What the database refuses is met by whoever needs it.
-func Fill(ctx context.Context, pool *pgxpool.Pool, parts ...Part) {
+// Fill opens all connections that the pool may have, and returns when they have practised. Whoever finds none that rests opens one, and
+// waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile: in the first seconds of a load each burst met
+// that. What the database refuses is met by whoever needs it.
+func Fill(ctx context.Context, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	var opened sync.WaitGroup
-	held := make(chan *pgxpool.Conn, pool.Config().MaxConns)
-	for range min(together(parts).open(), pool.Config().MaxConns) {
+	most := pool.Config().MaxConns
+	held := make(chan *pgxpool.Conn, most)
+	for range most {
 		opened.Go(func() {
 			if c, err := pool.Acquire(ctx); err == nil {
 				held <- c
@@ -65,13 +55,6 @@ func Fill(ctx context.Context, pool *pgxpool.Pool, parts ...Part) {
 	for c := range held {
 		c.Release()
 	}
-}
-
-func together(parts []Part) (all Part) {
-	for _, p := range parts {
-		all |= p
-	}
-	return all
 }
 
 // rehearsals are the texts of the statements of each combination of parts on a day, which some of them name.

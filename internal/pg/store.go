@@ -96,7 +96,10 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 			}
 		}
 	}
-	part := together(parts)
+	var part Part
+	for _, p := range parts {
+		part |= p
+	}
 	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
 		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
 	}
