@@ -81,22 +81,33 @@ func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.P
 
 // open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
 // connect, and migrations_differ (run `postern migrate up`).
-func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (_ *pg.Store, err error) {
+func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*pg.Store, error) {
+	if err := fit(ctx, database, log); err != nil {
+		return nil, err
+	}
 	pool, err := connect(ctx, database, parts...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			pool.Close()
-		}
-	}()
-	if err := pg.CheckMigrations(ctx, pool); err != nil {
+	store, err := pg.Open(ctx, pool, log)
+	if err != nil {
+		pool.Close()
 		return nil, err
 	}
-	store, err := pg.Open(ctx, pool, log) // which makes the days that statements name
-	if err == nil {
-		pg.Fill(ctx, pool)
+	pg.Fill(ctx, pool)
+	return store, nil
+}
+
+// fit checks that a database fits this program, and makes the days that statements name, before any connection practises those.
+func fit(ctx context.Context, database string, log *slog.Logger) error {
+	pool, err := connect(ctx, database)
+	if err != nil {
+		return err
 	}
-	return store, err
+	defer pool.Close()
+	if err := pg.CheckMigrations(ctx, pool); err != nil {
+		return err
+	}
+	_, err = pg.Open(ctx, pool, log)
+	return err
 }

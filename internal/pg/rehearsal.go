@@ -31,10 +31,10 @@ const (
 	Works                  // claims and settles
 )
 
-// openWithin bounds what a connection takes to practise, and a process to open its own.
+// openWithin bounds what a connection takes to open, and to practise, and a process to open its own.
 const openWithin = 10 * time.Second
 
-// Fill opens all connections that the pool may have, and returns when they have practised. Whoever finds none that rests opens one, and
+// Fill returns when all connections that the pool may have are open, and have practised. Whoever finds none that rests opens one, and
 // waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile: in the first seconds of a load each burst met
 // that. What the database refuses is met by whoever needs it.
 func Fill(ctx context.Context, pool *pgxpool.Pool) {

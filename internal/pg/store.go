@@ -103,6 +103,12 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
 		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
 	}
+	if part != 0 && cfg.MinConns == 0 { // those that end, by their age or with the server, are opened anew before anybody needs them
+		cfg.MinConns = cfg.MaxConns
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 { // Close waits for what is being opened
+		cfg.ConnConfig.ConnectTimeout = openWithin
+	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
 		return part.practise(ctx, c)
