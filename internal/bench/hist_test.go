@@ -8,6 +8,20 @@ import (
 	"time"
 )
 
+func TestWhatStoodStillIsTheLongestTimeWithoutAnything(t *testing.T) {
+	start := time.Now()
+	o := &schedule{start: start, rate: 1000, times: map[string]*histogram{}, at: map[string][]time.Time{}}
+	for i, ms := range []time.Duration{40, 3, 5, 4, 47} { // not as they come; the last was meant 43 ms ago
+		o.add("post", i, start.Add(ms*time.Millisecond))
+	}
+	if h := o.between("post"); h.n != 5 || h.max != 35*time.Millisecond {
+		t.Errorf("of %d times the longest without anything is %s, want 35 ms of five", h.n, h.max)
+	}
+	if o.between("call") != nil {
+		t.Error("what never happened stood still")
+	}
+}
+
 func TestAHistogramKeepsQuantilesOfAnyDuration(t *testing.T) {
 	for i := range 64 * 57 {
 		if u := upper(i); bucket(u) != i || bucket(u+1) != i+1 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,10 +29,12 @@ type schedule struct {
 	visible     int                         // one post in so many is watched until its first transaction is DONE; 0: none
 	before      func(context.Context) error // what the tables hold
 	beside      func(context.Context) error // what happens meanwhile; posts go on until it is over, and n is how many there were
+	gaps        map[string]string           // names for the times between those of a name
 
 	mu     sync.Mutex
 	start  time.Time
 	times  map[string]*histogram
+	at     map[string][]time.Time // when, of each of times
 	called map[int]time.Time
 }
 
@@ -46,6 +49,23 @@ func (o *schedule) add(name string, i int, at time.Time) {
 		o.times[name] = &histogram{}
 	}
 	o.times[name].add(at.Sub(o.meant(i)))
+	o.at[name] = append(o.at[name], at)
+}
+
+// between are the times for which nothing of a name happened, from the beginning to the last time that it did. In the longest of them
+// all stood still, while whoever waits longest may be alone with that. It is nil where nothing has happened.
+func (o *schedule) between(name string) *histogram {
+	at := o.at[name]
+	if len(at) == 0 {
+		return nil
+	}
+	slices.SortFunc(at, time.Time.Compare)
+	h, last := &histogram{}, o.start
+	for _, t := range at {
+		h.add(t.Sub(last))
+		last = t
+	}
+	return h
 }
 
 // wasCalled is told by the worker. Only the first call of a transaction counts, and none of those that
@@ -63,7 +83,7 @@ func (o *schedule) wasCalled(i int, at time.Time) {
 
 // run posts as planned, and returns when the last one is answered, and those that visible asks for are seen to be DONE.
 func (o *schedule) run(ctx context.Context) error {
-	o.times, o.called = map[string]*histogram{}, map[int]time.Time{}
+	o.times, o.at, o.called = map[string]*histogram{}, map[string][]time.Time{}, map[int]time.Time{}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -266,6 +286,9 @@ func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *t
 		if err := b.recorded(ctx, s, o); err != nil {
 			return err
 		}
+		for name, of := range o.gaps {
+			t.times[name] = o.between(of)
+		}
 		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: o.n + o.queues, ended: o.n + o.queues, queues: o.queues, timed: b.local}); err != nil {
 			return err
 		}
@@ -367,5 +390,9 @@ func (b *Bench) toldTimes(name string, run int, t *trial) {
 		return
 	}
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
-	b.Progress(fmt.Sprintf("%s: run %d of %d: POST to %s p50 %.2f ms, p99 %.2f ms, at most %.2f ms", name, run+1, b.Runs, until, ms(h.quantile(0.5)), ms(h.quantile(0.99)), ms(h.max)))
+	text := fmt.Sprintf("%s: run %d of %d: POST to %s p50 %.2f ms, p99 %.2f ms, at most %.2f ms", name, run+1, b.Runs, until, ms(h.quantile(0.5)), ms(h.quantile(0.99)), ms(h.max))
+	if gaps := t.times["between_ends"]; gaps != nil {
+		text += fmt.Sprintf("; none ended for %.2f ms at most", ms(gaps.max))
+	}
+	b.Progress(text)
 }

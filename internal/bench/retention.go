@@ -15,6 +15,9 @@ var retentions = []struct {
 	day  bool
 }{{"retention", true}, {"retention-at-rest", false}}
 
+// standstills are the times in which nothing was answered, nothing ended, and none of those watched was seen to have ended.
+var standstills = map[string]string{"between_answers": "post", "between_ends": "post_to_done", "between_seen": "post_to_visible"}
+
 // Days that lie there before a run of retention, how many transactions a second it wants at most, how many of them a post has, and
 // how long a run is: what a day has is gone through at leisure before it is dropped.
 const (
@@ -35,7 +38,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	roles := []string{RoleWork, RoleServe}
 	queues := max(b.Queues/b.Connections/retainBatch, 1) * b.Connections * retainBatch
 	like := func(o *schedule) *schedule {
-		o.connections, o.queues, o.batch, o.local = b.Connections, queues, retainBatch, true
+		o.connections, o.queues, o.batch, o.local, o.gaps = b.Connections, queues, retainBatch, true, standstills
 		o.n = max(o.n/retainBatch, 1) * retainBatch
 		return o
 	}
@@ -71,7 +74,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	rest := trials[len(trials)-1]
 	for j, way := range retentions {
 		r := b.summary(way.name, "postern", trials[j])
-		r.timed(trials[j], "post_to_visible", "post")
+		r.timed(trials[j], "post_to_visible", "post", "between_answers", "between_ends", "between_seen")
 		r.Settings["transactions_per_s"], r.Settings["rows_per_day"] = round(rate), b.rowsPerDay()
 		if way.day {
 			r.compare("longest_to_at_rest", trials[j], rest, longest)
