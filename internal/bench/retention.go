@@ -9,11 +9,16 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is.
+// retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is, with API and sequencer
+// in processes of their own, or in one. Each is compared with the one behind it where none is.
 var retentions = []struct {
-	name string
-	day  bool
-}{{"retention", true}, {"retention-at-rest", false}}
+	name  string
+	day   bool
+	roles []string
+}{
+	{"retention", true, []string{RoleWork, RoleServe}}, {"retention-at-rest", false, []string{RoleWork, RoleServe}},
+	{"retention-one-process", true, []string{RoleBoth}}, {"retention-one-process-at-rest", false, []string{RoleBoth}},
+}
 
 // standstills are the times in which nothing was answered, nothing ended, and none of those watched was seen to have ended.
 var standstills = map[string]string{"between_answers": "post", "between_ends": "post_to_done", "between_seen": "post_to_visible"}
@@ -35,14 +40,13 @@ func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 // while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what the
 // same processes can carry, which is measured first.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
-	roles := []string{RoleWork, RoleServe}
 	queues := max(b.Queues/b.Connections/retainBatch, 1) * b.Connections * retainBatch
 	like := func(o *schedule) *schedule {
 		o.connections, o.queues, o.batch, o.local, o.gaps = b.Connections, queues, retainBatch, true, standstills
 		o.n = max(o.n/retainBatch, 1) * retainBatch
 		return o
 	}
-	full, err := b.latency(ctx, like(&schedule{rate: 1e6, n: b.Queues * b.Depth}), roles...)
+	full, err := b.latency(ctx, like(&schedule{rate: 1e6, n: b.Queues * b.Depth}), retentions[0].roles...)
 	if err != nil {
 		return nil, fmt.Errorf("the capacity: %w", err)
 	}
@@ -61,7 +65,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 			if retentions[j].day {
 				o.beside = other.changeDays
 			}
-			t, err := other.latency(ctx, o, roles...)
+			t, err := other.latency(ctx, o, retentions[j].roles...)
 			drop()
 			if err != nil {
 				return nil, fmt.Errorf("%s, run %d of %d: %w", name, i+1, b.Runs, err)
@@ -71,13 +75,12 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 		}
 	}
 	longest := func(t *trial) float64 { return t.times["post_to_visible"].max.Seconds() }
-	rest := trials[len(trials)-1]
 	for j, way := range retentions {
 		r := b.summary(way.name, "postern", trials[j])
 		r.timed(trials[j], "post_to_visible", "post", "between_answers", "between_ends", "between_seen")
 		r.Settings["transactions_per_s"], r.Settings["rows_per_day"] = round(rate), b.rowsPerDay()
 		if way.day {
-			r.compare("longest_to_at_rest", trials[j], rest, longest)
+			r.compare("longest_to_at_rest", trials[j], trials[j+1], longest)
 		}
 		all = append(all, r)
 	}
