@@ -212,6 +212,28 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	}
 }
 
+// What the server ends is opened anew, all of it, before it is needed: once anybody has asked for one.
+func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	const most = 4
+	pool, err := pg.Connect(t.Context(), d.URL+"&pool_health_check_period=100ms", most, pg.Posts, pg.Works)
+	ok(t, err)
+	defer pool.Close()
+	pg.Fill(t.Context(), pool)
+	_, err = d.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	ok(t, err)
+	ok(t, pool.Ping(t.Context()))
+	for until := time.Now().Add(20 * time.Second); pool.Stat().IdleConns() < most; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d of %d connections are open again", pool.Stat().IdleConns(), most)
+		}
+	}
+	if n := pool.Stat().NewConnsCount(); n != 2*most {
+		t.Errorf("%d connections were opened, want %d twice", n, most)
+	}
+}
+
 // A database without our tables, and one that says nothing, are met as they would be without anything to practise.
 func TestConnectionsThatCannotPractise(t *testing.T) {
 	t.Parallel()
