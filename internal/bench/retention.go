@@ -37,8 +37,8 @@ const (
 func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
 // retention measures what transactions wait for while a day is made and one is dropped beside them, and
-// while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what the
-// same processes can carry, which is measured first.
+// while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what two
+// processes can carry, which is measured first.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	queues := max(b.Queues/b.Connections/retainBatch, 1) * b.Connections * retainBatch
 	like := func(o *schedule) *schedule {
