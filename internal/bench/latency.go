@@ -29,7 +29,7 @@ type schedule struct {
 	visible     int                         // one post in so many is watched until its first transaction is DONE; 0: none
 	before      func(context.Context) error // what the tables hold
 	beside      func(context.Context) error // what happens meanwhile; posts go on until it is over, and n is how many there were
-	gaps        map[string]string           // of which times how long nothing came between them counts too, by the name that has in the result
+	gaps        map[string]string           // name in the result -> name in times: for how long nothing came between two of those
 
 	mu     sync.Mutex
 	start  time.Time
