@@ -16,9 +16,14 @@ type queueMissing struct{ subs []*Submission }
 func (e *queueMissing) Error() string { return "a queue row is missing" }
 
 // names remembers which queue has which name, of as many as a process is likely to work with at a time. A
-// name never changes its id, but its queue may be reaped.
+// name never changes its id, but its queue may be reaped. Whoever is asked for is kept for as long as half of namesKept others take to
+// come: to look for one to give up, each time that one comes, took a claim of many queues longer than to read their names.
 type names struct {
-	mu   sync.Mutex
+	mu         sync.Mutex
+	young, old nameTable
+}
+
+type nameTable struct {
 	ids  map[nameKey]int64
 	keys map[int64]nameKey
 }
@@ -29,39 +34,55 @@ const namesKept = 1 << 17
 func (n *names) add(k nameKey, id int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.keys) >= namesKept {
-		for id, k := range n.keys { // any
-			delete(n.keys, id)
-			delete(n.ids, k)
-			break
-		}
+	n.keep(k, id)
+}
+
+// keep is add for whoever holds n.mu.
+func (n *names) keep(k nameKey, id int64) {
+	if n.young.keys == nil || len(n.young.keys) >= namesKept/2 {
+		n.young, n.old = nameTable{map[nameKey]int64{}, map[int64]nameKey{}}, n.young
 	}
-	n.ids[k], n.keys[id] = id, k
+	n.young.ids[k], n.young.keys[id] = id, k
 }
 
 func (n *names) id(k nameKey) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.ids[k]
+	id, known := n.young.ids[k]
+	if !known {
+		if id, known = n.old.ids[k]; known {
+			n.keep(k, id)
+		}
+	}
+	return id
 }
 
 func (n *names) key(id int64) (nameKey, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k, ok := n.keys[id]
-	return k, ok
+	k, known := n.young.keys[id]
+	if !known {
+		if k, known = n.old.keys[id]; known {
+			n.keep(k, id)
+		}
+	}
+	return k, known
+}
+
+func (n *names) forget(id int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, t := range []nameTable{n.young, n.old} {
+		delete(t.ids, t.keys[id])
+		delete(t.keys, id)
+	}
 }
 
 // queueID returns the id of a queue's name, or 0 if this process has not met it yet.
 func (s *Store) queueID(context int32, name string) int64 { return s.names.id(nameKey{context, name}) }
 
 // forgetQueue drops an id from the cache, so that ensureQueues looks at its rows again.
-func (s *Store) forgetQueue(id int64) {
-	s.names.mu.Lock()
-	defer s.names.mu.Unlock()
-	delete(s.names.ids, s.names.keys[id])
-	delete(s.names.keys, id)
-}
+func (s *Store) forgetQueue(id int64) { s.names.forget(id) }
 
 // ensureQueues makes the name and the row of every queue that this process has not met yet, in a
 // transaction of its own, so that the transaction that hands out positions locks nothing but queue rows.

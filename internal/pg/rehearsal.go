@@ -158,7 +158,7 @@ func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
-	r.s = &Store{conf: newConf(), names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
+	r.s = &Store{conf: newConf()}
 	r.s.conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
 	r.s.conf.shared.Store(int32(1), true)
@@ -263,7 +263,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 
 // claim looks for work and takes n.
 func (r *rehearsal) claim(n int) error {
-	r.s.names = names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}} // of what others posted they are not known
+	r.s.names = names{} // of what others posted they are not known
 	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*queueRow{}}
 	l := &openLane{id: 1, kind: "dispatcher"}
 	c.findLanes(r.b)

@@ -142,7 +142,7 @@ func standbyDoubt(c *pgx.Conn) *atomic.Bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, failAtOnce: failAtOnce, conf: newConf(), log: log, names: names{ids: map[nameKey]int64{}, keys: map[int64]nameKey{}}}
+	s := &Store{pool: pool, failAtOnce: failAtOnce, conf: newConf(), log: log}
 	s.executions = NewIngester(s)
 	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
 		return nil, known(err)
