@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // window is how long a stretch is of which snapshot tells the rate.
@@ -180,6 +183,11 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 		return nil, err
 	}
 	defer w.conn.Close()
+	looks, err := pg.Connect(ctx, b.url, 1) // by the index, whatever the tables were like when they were analyzed
+	if err != nil {
+		return nil, err
+	}
+	defer looks.Close()
 	prefix, posted, turns := b.name(), 0, strings.HasSuffix(shape, inTurns)
 	var queues []int64
 	round := func() error {
@@ -205,7 +213,7 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 			}
 		}
 		posted += depth
-		return b.settled(ctx, queues, posted-depth, keys*depth)
+		return settled(ctx, looks, queues, posted-depth, keys*depth)
 	}
 	if err := round(); err != nil { // makes the queues
 		return nil, err
@@ -256,20 +264,20 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 // settled waits until n transactions behind a position have ended. It looks at outcomes alone, which are
 // never changed, so that looking costs the same however long the transaction is held; and at all of many queues
 // only when a part of them has ended, so that looking is not what is measured.
-func (b *Bench) settled(ctx context.Context, queues []int64, after, n int) error {
+func settled(ctx context.Context, looks *pgxpool.Pool, queues []int64, after, n int) error {
 	if part := (len(queues) + 99) / 100; part > 10 {
 		var few []int64
 		for i := 0; i < len(queues); i += part {
 			few = append(few, queues[i])
 		}
-		if err := b.settled(ctx, few, after, n/len(queues)*len(few)); err != nil {
+		if err := settled(ctx, looks, few, after, n/len(queues)*len(few)); err != nil {
 			return err
 		}
 	}
 	for start, wait := time.Now(), 2*time.Millisecond; ; {
 		began := time.Now()
 		var ended int
-		if err := b.pool.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint FROM unnest($1::bigint[]) q,
+		if err := looks.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint FROM unnest($1::bigint[]) q,
 				LATERAL (SELECT count(*) AS n FROM postern.outcome o WHERE o.queue_id = q AND o.seq > $2
 					AND o.day BETWEEN (now() AT TIME ZONE 'UTC')::date - 1 AND (now() AT TIME ZONE 'UTC')::date) o`, queues, after).Scan(&ended); err != nil {
 			return err
@@ -280,7 +288,7 @@ func (b *Bench) settled(ctx context.Context, queues []int64, after, n int) error
 		case time.Since(start) > stuck:
 			return fmt.Errorf("%d of %d of a round ended within %s", ended, n, stuck)
 		}
-		wait = max(wait, 10*time.Since(began), 5*time.Millisecond)
+		wait = min(max(wait, 10*time.Since(began), 5*time.Millisecond), window/20)
 		if ended > 0 {
 			wait = min(wait, max(5*time.Millisecond, time.Duration(float64(time.Since(start))/float64(ended)*float64(n-ended)/2)))
 		}
