@@ -235,7 +235,7 @@ func (a *App) Close() {
 	defer cancel()
 	a.traces.Close(last)
 	if a.store != nil {
-		a.store.Pool().Close()
+		a.store.Close()
 	}
 }
 

@@ -60,6 +60,9 @@ func Masked(database string) string { return mask(Shown(database)) }
 // under load serve uses up to seven at once, and work eight.
 const connections = 10
 
+// lookConnections is the size of the pool for what a process looks for all the time; one is enough, unless a look takes long.
+const lookConnections = 2
+
 // connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable.
 func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
 	conns := int32(connections * max(1, len(parts)))
@@ -94,6 +97,12 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		pool.Close()
 		return nil, err
 	}
+	looks, err := pg.Connect(ctx, database, lookConnections)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	store.LookThrough(looks)
 	pg.Fill(ctx, pool)
 	return store, nil
 }

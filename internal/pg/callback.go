@@ -75,7 +75,7 @@ const releaseAtOnce = 1000
 
 // ReleaseCallbacks lets go what is queued behind nothing, of up to 1,000 queues, and returns how many it were.
 func (s *Store) ReleaseCallbacks(ctx context.Context) (int64, error) {
-	rows, err := s.pool.Query(ctx, `SELECT DISTINCT x.queue_id FROM postern.delivery x
+	rows, err := s.looks.Query(ctx, `SELECT DISTINCT x.queue_id FROM postern.delivery x
 		WHERE x.subscription_id = -1 AND x.state = 'queued'
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = -1 AND y.queue_id = x.queue_id AND y.state = 'pending' AND y.url = x.url)
 		LIMIT $1`, releaseAtOnce)

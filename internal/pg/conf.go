@@ -167,7 +167,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 		heard, err = scanListeners(rows, at)
 		return err
 	})
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := s.looks.SendBatch(ctx, b).Close(); err != nil {
 		return known(err)
 	}
 	s.conf.put(v)

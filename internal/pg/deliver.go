@@ -19,7 +19,7 @@ const disableAfter = 5 * 24 * time.Hour
 
 // Busy lists the lines on which something is to be done: events to number, deliveries that are due.
 func (s *Store) Busy(ctx context.Context) ([]int32, error) {
-	rows, err := s.pool.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
+	rows, err := s.looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
 		WHERE s.removed_at IS NULL AND (EXISTS (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id OFFSET 0)
 			OR s.kind = 'webhook' AND s.enabled AND EXISTS (SELECT FROM postern.delivery d
 				WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()) OFFSET 0))

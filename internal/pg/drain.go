@@ -107,7 +107,7 @@ func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out 
 // staged lists queues with staged rows, those after from first; unordered rows are of the queue "". It goes by indexes,
 // however small the table was when it was last analyzed, as all our connections do (Connect).
 func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err error) {
-	rows, err := s.pool.Query(ctx, `WITH RECURSIVE q (queue, context_id) AS (
+	rows, err := s.looks.Query(ctx, `WITH RECURSIVE q (queue, context_id) AS (
 			(SELECT o.queue, o.context_id FROM postern.outbox o WHERE (o.queue, o.context_id) > ($1, $2)
 				ORDER BY o.queue, o.context_id LIMIT 1)
 			UNION ALL

@@ -34,7 +34,7 @@ const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(
 
 // ProcessorsDue lists the processors that have something to do now, and says how many have batches that have not ended.
 func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int, err error) {
-	rows, err := s.db(ctx).Query(ctx, dueSQL, s.now())
+	rows, err := s.looks.Query(ctx, dueSQL, s.now())
 	if err != nil {
 		return nil, 0, known(err)
 	}

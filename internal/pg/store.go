@@ -22,9 +22,10 @@ import (
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
-	conf *conf
-	log  *slog.Logger
+	pool  *pgxpool.Pool
+	looks *pgxpool.Pool // pool, unless LookThrough has said otherwise
+	conf  *conf
+	log   *slog.Logger
 
 	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it, which begin
 	// hands out; nil for none. It is called at most once per transaction, before its commit.
@@ -76,7 +77,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	if conns > 0 {
-		cfg.MaxConns = conns
+		cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, min(conns, cfg.MinConns), min(conns, cfg.MinIdleConns)
 	}
 	for name, value := range map[string]string{
 		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
@@ -142,7 +143,7 @@ func standbyDoubt(c *pgx.Conn) *atomic.Bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, failAtOnce: failAtOnce, conf: newConf(), log: log}
+	s := &Store{pool: pool, looks: pool, failAtOnce: failAtOnce, conf: newConf(), log: log}
 	s.executions = NewIngester(s)
 	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
 		return nil, known(err)
@@ -155,6 +156,17 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 
 // Pool is the pool under the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// LookThrough has what a process looks for all the time (deliveries, staged rows, the configuration, processors) go through a pool of its own, of
+// a connection or two. Behind a day that is made or dropped, each connection plans anew what it is asked next, and whoever waits for its
+// end waits for that: through the large pool, each of these looks in each connection. To be called before anything runs.
+func (s *Store) LookThrough(pool *pgxpool.Pool) { s.looks = pool }
+
+// Close closes the pools, for whoever has no use for them without the store.
+func (s *Store) Close() {
+	s.pool.Close()
+	s.looks.Close()
+}
 
 // OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of what other
 // processes ended nor of what several joint moves did. f must not wait.

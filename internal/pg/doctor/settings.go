@@ -98,11 +98,11 @@ func connections(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	switch {
 	case used*10 > most*9:
 		f.State = Bad
-	case used*10 > most*7, most < 50: // each serve and each work opens 10
+	case used*10 > most*7, most < 50: // each serve and each work opens 10, and up to 2 more
 		f.State = Warn
 	}
 	if f.State != OK {
-		f.Remedy = "ALTER SYSTEM SET max_connections and restart, fewer processes, or less pool_max_conns in DATABASE_URL (10 for serve, 10 for work, unless said)"
+		f.Remedy = "ALTER SYSTEM SET max_connections and restart, fewer processes, or less pool_max_conns in DATABASE_URL (10 for serve, 10 for work, unless said, and up to 2 more for each process)"
 	}
 	return []Finding{f}, nil
 }
