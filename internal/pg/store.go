@@ -76,7 +76,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	if conns > 0 {
+	if conns > 0 { // also fewer than the pool_min_conns of the URL
 		cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, min(conns, cfg.MinConns), min(conns, cfg.MinIdleConns)
 	}
 	for name, value := range map[string]string{
@@ -157,8 +157,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 // Pool is the pool under the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// LookThrough has what a process looks for all the time (deliveries, staged rows, the configuration, processors) go through a pool of its own, of
-// a connection or two. Behind a day that is made or dropped, each connection plans anew what it is asked next, and whoever waits for its
+// LookThrough has what a process looks for all the time (deliveries, callbacks, staged rows, processors, the configuration) go through a pool
+// of its own, of a connection or two. Behind a day that is made or dropped, each connection plans anew what it is asked next, and whoever waits for its
 // end waits for that: through the large pool, each of these looks in each connection. To be called before anything runs.
 func (s *Store) LookThrough(pool *pgxpool.Pool) { s.looks = pool }
 
