@@ -89,6 +89,15 @@ type stretch struct {
 	took time.Duration
 }
 
+// tell says how a stretch went.
+func (b *Bench) tell(shape string, s stretch) {
+	when := "nothing held yet"
+	if s.end > 0 {
+		when = fmt.Sprintf("held for %s of %s", s.end.Round(time.Second), b.Hold)
+	}
+	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second, %s", shape, float64(s.n)/s.took.Seconds(), when))
+}
+
 // windows puts stretches together by when their middle was, from zero on. What is free is a window as well, the
 // last one before: a process that has just begun is not what the others are compared with.
 func windows(list []stretch) (free float64, points []Point) {
@@ -226,6 +235,7 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 	release := func() {}
 	defer func() { release() }()
 	start := time.Now()
+	told := start
 	begin := start.Add(b.Free)
 	for held := false; time.Since(begin) < b.Hold; {
 		if !held && time.Now().After(begin) {
@@ -244,6 +254,10 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 			end = min(end, 0)
 		}
 		list = append(list, stretch{end, keys * depth, time.Since(began)})
+		if time.Since(told) > window {
+			b.tell(shape, list[len(list)-1])
+			told = time.Now()
+		}
 	}
 	t := &trial{n: keys * (posted - depth), took: time.Since(start)}
 	if t.cost, err = m.stop(ctx); err != nil {
@@ -357,6 +371,7 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 					end = min(end-length, 0)
 				}
 				list = append(list, stretch{end, n - before, time.Since(began)})
+				b.tell(bySenders, list[len(list)-1])
 				before = n
 			}
 			return nil
