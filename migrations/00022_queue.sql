@@ -114,6 +114,7 @@ CREATE TABLE postern.ready (
     prio     smallint NOT NULL,
     since    timestamptz NOT NULL,
     queue_id bigint NOT NULL,
+    era      int NOT NULL DEFAULT 0, -- of the queue, or an earlier one: from there on its row is looked for
     CONSTRAINT one_place_in_a_lane PRIMARY KEY (lane, prio, since, queue_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 

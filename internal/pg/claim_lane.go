@@ -174,9 +174,9 @@ func (c *claim) findLanes(b *pgx.Batch) {
 // the locked row, since another claim may have taken and given back the queue after our snapshot: its
 // entered_at has risen then.
 var candidatesSQL = ` FROM ` + newestQueue(false, `(SELECT * FROM (
-		(SELECT r.prio, r.since, r.queue_id FROM postern.ready r WHERE r.lane = $1 AND r.prio = 0 AND r.since >= $4 ORDER BY r.since LIMIT $2)
+		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r WHERE r.lane = $1 AND r.prio = 0 AND r.since >= $4 ORDER BY r.since LIMIT $2)
 		UNION ALL
-		(SELECT r.prio, r.since, r.queue_id FROM postern.ready r WHERE r.lane = $1 AND r.prio = 1 AND r.since >= $5 ORDER BY r.since LIMIT $2)) r
+		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r WHERE r.lane = $1 AND r.prio = 1 AND r.since >= $5 ORDER BY r.since LIMIT $2)) r
 		ORDER BY r.prio, r.since LIMIT $2) n`, `
 	AND q.node_id IS NULL AND q.prio = n.prio AND q.entered_at = n.since
 	AND CASE WHEN $3 THEN q.phase NOT IN ('IDLE', 'READY', 'HELD') ELSE q.phase = 'READY' AND q.lane = $1 AND NOT q.paused END`, "SKIP LOCKED") + `

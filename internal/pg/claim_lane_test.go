@@ -111,8 +111,8 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 			t.Errorf("%s\n%s", sql, plan)
 		}
 	}
-	blocks := func(sql string, arg any) (n int) {
-		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, arg)
+	blocks := func(sql string, args ...any) (n int) {
+		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, args...)
 		w.must(err)
 		defer rows.Close()
 		for rows.Next() {
@@ -126,8 +126,8 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		return n
 	}
 	all := blocks(`SELECT FROM postern.queue q WHERE q.queue_id = ANY ($1) FOR UPDATE`, []int64{id})
-	for sql, arg := range map[string]any{pg.LockSQL: []int64{id}, pg.LockOneSQL: id} {
-		if newest := blocks(sql, arg); newest > all/2 || newest > 8 {
+	for sql, args := range map[string][]any{pg.LockSQL: {[]int64{id}, []int32{0}}, pg.LockOneSQL: {id, 0}} {
+		if newest := blocks(sql, args...); newest > all/2 || newest > 8 {
 			t.Errorf("%d blocks to lock the newest version, %d to read them all: %s", newest, all, sql)
 		}
 	}

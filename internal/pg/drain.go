@@ -239,7 +239,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	} else {
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
 	}
-	lockQueues(b, lock, ids, locked)
+	lockQueues(b, lock, ids, s.names.eras(ids), locked)
 	if unordered {
 		b.Queue(stagedSelect+`WHERE o.queue IS NULL ORDER BY o.context_id, o.stage_id LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
 	}

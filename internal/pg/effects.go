@@ -106,6 +106,7 @@ type readyKey struct {
 	Prio  int16
 	Since time.Time
 	Queue int64
+	Era   int32 // of the queue's row, or an earlier one
 }
 
 type senderFree struct {
@@ -261,21 +262,27 @@ func (e *effects) sortedGates() []gate {
 const gateUntil = `$2::timestamptz + interval '1 s' * least(30, power(2, least(gate_failures, 5)))`
 
 func (e *effects) writeWaits(b *pgx.Batch) {
-	queueReady := func(sql string, keys []readyKey) {
-		if len(keys) == 0 {
-			return
-		}
-		lanes, prios, since, ids := make([]int32, 0), make([]int16, 0), make([]time.Time, 0), make([]int64, 0)
+	var lanes, eras []int32
+	var prios []int16
+	var since []time.Time
+	var ids []int64
+	columns := func(keys []readyKey) {
+		lanes, prios, since, ids, eras = nil, nil, nil, nil, nil
 		for _, k := range keys {
-			lanes, prios, since, ids = append(lanes, k.Lane), append(prios, k.Prio), append(since, k.Since), append(ids, k.Queue)
+			lanes, prios, since, ids, eras = append(lanes, k.Lane), append(prios, k.Prio), append(since, k.Since), append(ids, k.Queue), append(eras, k.Era)
 		}
-		b.Queue(sql, lanes, prios, since, ids)
 	}
-	const keys = `ROWS FROM (unnest($1::int[]), unnest($2::smallint[]), unnest($3::timestamptz[]), unnest($4::bigint[])) n(lane, prio, since, queue_id)`
-	// an array of one stands for its element, so that the table is not read in the order of lanes: see updateText
-	queueReady(`DELETE FROM postern.ready r USING `+keys+`
-		WHERE r.lane = ANY (ARRAY[n.lane]) AND (r.prio, r.since, r.queue_id) = (n.prio, n.since, n.queue_id)`, e.readyDel)
-	queueReady(`INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT n.lane, n.prio, n.since, n.queue_id FROM `+keys, e.readyAdd)
+	const keys = `unnest($1::int[]), unnest($2::smallint[]), unnest($3::timestamptz[]), unnest($4::bigint[])`
+	if columns(e.readyDel); len(ids) > 0 {
+		// an array of one stands for its element, so that the table is not read in the order of lanes: see updateText
+		b.Queue(`DELETE FROM postern.ready r USING ROWS FROM (`+keys+`) n(lane, prio, since, queue_id)
+			WHERE r.lane = ANY (ARRAY[n.lane]) AND (r.prio, r.since, r.queue_id) = (n.prio, n.since, n.queue_id)`, lanes, prios, since, ids)
+	}
+	if columns(e.readyAdd); len(ids) > 0 {
+		b.Queue(`INSERT INTO postern.ready (lane, prio, since, queue_id, era)
+			SELECT n.lane, n.prio, n.since, n.queue_id, n.era FROM ROWS FROM (`+keys+`, unnest($5::int[])) n(lane, prio, since, queue_id, era)`,
+			lanes, prios, since, ids, eras)
+	}
 	if len(e.timerDel) > 0 {
 		b.Queue(`DELETE FROM postern.timer WHERE queue_id = ANY ($1)`, e.timerDel)
 	}

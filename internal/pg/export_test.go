@@ -103,10 +103,10 @@ func (s *Store) AnsweredAgo(d time.Duration) {
 func NewestSQL(id int64) map[string][]any {
 	ids, tail := []int64{id}, uint64(1|1<<slices.IndexFunc(stored, func(c queueColumn) bool { return c.name == "tail_seq" }))
 	return map[string][]any{
-		LockSQL:                             {ids},
-		LockOneSQL:                          {id},
-		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}},
-		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil},
+		LockSQL:                             {ids, []int32{0}},
+		LockOneSQL:                          {id, 0},
+		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}, []int32{0}},
+		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil, 0},
 		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
 		updateText(tail, 0):                 {ids, []int64{1}, []int32{0}},
 		updateText(tail, tail):              {id, 1, 0},

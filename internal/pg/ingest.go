@@ -202,7 +202,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 		ids = in.deps.queues(ids)
 	}
 	b := &pgx.Batch{}
-	t.lockQueues(b, ids, in.queues)
+	lockQueues(b, lockWaiting, ids, in.s.names.eras(ids[:own]), in.queues)
 	if in.deps != nil {
 		in.deps.look(b)
 	}
@@ -230,6 +230,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
+	in.s.names.saw(in.queues)
 	var gone error
 	for _, id := range ids[:own] {
 		if in.queues[id] == nil { // reaped meanwhile

@@ -183,6 +183,53 @@ func TestPositionsAndFencesGoOnAfterAReapAlsoForAProcessThatRemembersTheQueue(t 
 	}
 }
 
+// What a process remembers of where the row of a queue stands is of the row before the reap, and its era a later one.
+func TestAQueueThatWasReapedIsFoundByAProcessThatRemembersALaterEra(t *testing.T) {
+	t.Parallel()
+	for how, put := range map[string]func(*world, *pg.Store, string){
+		"posted": func(w *world, s *pg.Store, uid string) {
+			out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", uid)}, false)
+			w.must(err)
+			w.must(out[0].Err)
+		},
+		"staged": func(w *world, s *pg.Store, uid string) {
+			w.must(w.submit(w.s.Pool(), "q", "T", uid))
+			if out := w.drainAll(s); out.Rows != 1 {
+				w.t.Errorf("%d rows of %s were drained", out.Rows, uid)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.dispatcher("T", nil)
+			warm := w.other().s
+			put(w, warm, "a")
+			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.queue SET era = era + 3`)
+			w.must(err)
+			put(w, warm, "b") // sees the era
+			n := w.node("n")
+			if got := fmt.Sprint(w.work(n)); got != "[a b]" {
+				t.Errorf("worked off %s", got)
+			}
+			if reaped, err := w.s.Reap(w.ctx, w.now.Add(time.Hour), 100); err != nil || reaped != 1 {
+				t.Fatalf("%d reaped, %v", reaped, err)
+			}
+			put(w, w.s, "c")
+			var era, seq int
+			w.scan(`SELECT era FROM postern.queue`, &era)
+			put(w, warm, "d")
+			if w.scan(`SELECT tail_seq FROM postern.queue`, &seq); era != 0 || seq != 4 {
+				t.Errorf("in era %d after the reap, and the last of four is at %d", era, seq)
+			}
+			if got := fmt.Sprint(w.work(n)); got != "[c d]" {
+				t.Errorf("worked off %s", got)
+			}
+			holdsTrue(t, w.ctx, w.s.Pool())
+		})
+	}
+}
+
 func TestABatchMayNeedMoreNewLanesThanATransactionIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

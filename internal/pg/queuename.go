@@ -24,8 +24,15 @@ type names struct {
 }
 
 type nameTable struct {
-	ids  map[nameKey]int64
-	keys map[int64]nameKey
+	byName map[nameKey]*namedQueue
+	byID   map[int64]*namedQueue
+}
+
+// namedQueue is a queue of which the name is known.
+type namedQueue struct {
+	nameKey
+	id  int64
+	era int32 // the last one in which its row was seen; begins anew if the queue was reaped
 }
 
 // namesKept bounds what names take to some 20 MiB, and thrice that between two collections.
@@ -34,47 +41,76 @@ const namesKept = 1 << 17
 func (n *names) add(k nameKey, id int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.keep(k, id)
+	n.keep(&namedQueue{nameKey: k, id: id})
 }
 
 // keep is add for whoever holds n.mu.
-func (n *names) keep(k nameKey, id int64) {
-	if n.young.keys == nil || len(n.young.keys) >= namesKept/2 {
-		n.young, n.old = nameTable{map[nameKey]int64{}, map[int64]nameKey{}}, n.young
+func (n *names) keep(q *namedQueue) {
+	if n.young.byID == nil || len(n.young.byID) >= namesKept/2 {
+		n.young, n.old = nameTable{map[nameKey]*namedQueue{}, map[int64]*namedQueue{}}, n.young
 	}
-	n.young.ids[k], n.young.keys[id] = id, k
+	n.young.byName[q.nameKey], n.young.byID[q.id] = q, q
 }
 
 func (n *names) id(k nameKey) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	id, known := n.young.ids[k]
-	if !known {
-		if id, known = n.old.ids[k]; known {
-			n.keep(k, id)
+	q := n.young.byName[k]
+	if q == nil {
+		if q = n.old.byName[k]; q == nil {
+			return 0
 		}
+		n.keep(q)
 	}
-	return id
+	return q.id
 }
 
 func (n *names) key(id int64) (nameKey, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k, known := n.young.keys[id]
-	if !known {
-		if k, known = n.old.keys[id]; known {
-			n.keep(k, id)
+	q := n.young.byID[id]
+	if q == nil {
+		if q = n.old.byID[id]; q == nil {
+			return nameKey{}, false
+		}
+		n.keep(q)
+	}
+	return q.nameKey, true
+}
+
+// eras returns where the rows of queues are looked for from on. Whoever finds none there forgets the queue, and looks again: it may
+// have been reaped, and stand in era 0.
+func (n *names) eras(ids []int64) map[int64]int32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	eras := make(map[int64]int32, len(ids))
+	for _, id := range ids {
+		if q := n.young.byID[id]; q != nil {
+			eras[id] = q.era
 		}
 	}
-	return k, known
+	return eras
+}
+
+// saw keeps the eras of rows.
+func (n *names) saw(rows map[int64]*queueRow) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, row := range rows {
+		if q := n.young.byID[id]; q != nil {
+			q.era = row.Era
+		}
+	}
 }
 
 func (n *names) forget(id int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, t := range []nameTable{n.young, n.old} {
-		delete(t.ids, t.keys[id])
-		delete(t.keys, id)
+		if q := t.byID[id]; q != nil {
+			delete(t.byName, q.nameKey)
+			delete(t.byID, id)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func TestNamesKeepWhatIsAskedFor(t *testing.T) {
 	if _, known := n.key(10); known {
 		t.Fatal("a name that nobody asked for while all others came is still known")
 	}
-	if kept := len(n.young.keys) + len(n.old.keys); kept > namesKept {
+	if kept := len(n.young.byID) + len(n.old.byID); kept > namesKept {
 		t.Fatalf("%d names are kept, of at most %d", kept, namesKept)
 	}
 	n.forget(asked)

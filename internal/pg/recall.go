@@ -17,7 +17,7 @@ import (
 //
 // A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
 var guardSQL = forRows(func(one bool) string {
-	rows := given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int")
+	rows := given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int", "era int")
 	if !one {
 		rows = "(SELECT * FROM " + rows + " ORDER BY queue_id) n"
 	}
@@ -66,13 +66,13 @@ func (q *queueRow) simple() bool {
 func (st *settlement) recall(b *pgx.Batch) {
 	n := len(st.answers)
 	ids, fences, curs, lanes, prios := make([]int64, n), make([]int64, n), make([]int64, n), make([]int32, n), make([]int16, n)
-	tails, senders := make([]*int64, n), make([]*int32, n)
+	tails, senders, eras := make([]*int64, n), make([]*int32, n), make([]int32, n)
 	for i, a := range st.answers {
 		l := a.Lease
 		q, before := *l.row, *l.row
 		q.before = &before
 		st.queues[q.ID] = &q
-		ids[i], fences[i], curs[i], lanes[i], prios[i] = q.ID, q.Fence, q.Cur, q.Lane, q.Prio
+		ids[i], fences[i], curs[i], lanes[i], prios[i], eras[i] = q.ID, q.Fence, q.Cur, q.Lane, q.Prio, q.Era
 		if before.Sender != 0 {
 			senders[i] = &before.Sender
 		}
@@ -88,5 +88,5 @@ func (st *settlement) recall(b *pgx.Batch) {
 	if now := st.s.now(); now != nil {
 		st.e.now = *now
 	}
-	b.Queue(guardSQL.of(n), argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders))
+	b.Queue(guardSQL.of(n), argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders), argument(eras))
 }

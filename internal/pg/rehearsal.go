@@ -235,7 +235,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 		in.subs, in.out = append(in.subs, &sub), append(in.out, Accepted{})
 		q.MaxDepth, q.before.MaxDepth = 10, 10
 	}
-	lockQueues(r.b, lockWaiting, ids, map[int64]*queueRow{})
+	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*queueRow{})
 	if len(uids) > 0 {
 		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
 	}
@@ -318,7 +318,7 @@ func (r *rehearsal) settle(n int, follows bool) error {
 		a.Result.Done = json.RawMessage(`{}`)
 		answers, ids = append(answers, a), append(ids, q.ID)
 	}
-	lockQueues(r.b, lockWaiting, ids, map[int64]*queueRow{}) // where memory was wrong
+	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*queueRow{}) // where memory was wrong
 	st := newSettlement(r.s, answers)
 	st.recall(r.b)
 	for i, a := range answers {

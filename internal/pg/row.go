@@ -224,9 +224,10 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 // updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The
 // argument behind them is the era of each row as it was read. Eras only rise, so the key leads to the versions since then alone.
 //
-// Two comparisons stand for one, since of columns that are equal PostgreSQL could read the whole table in their order and compare
-// each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for one after
-// the other.
+// An array of one stands for its element, since of columns that are equal PostgreSQL could read the whole table in their order and
+// compare each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for one
+// after the other. Two comparisons, of at least and at most, would do the same, but behind them the era is no part of the way: each
+// version of the row that lies in a page of the key would be compared with it.
 func updateText(changed, values uint64) string {
 	var sets, args, names []string
 	n := 0
@@ -250,7 +251,7 @@ func updateText(changed, values uint64) string {
 	if len(args) == 0 {
 		return fmt.Sprintf("%s WHERE q.queue_id = $1::bigint AND q.era >= $%d::int", set, n+1)
 	}
-	return fmt.Sprintf("%s FROM ROWS FROM (%s, unnest($%d::int[])) n(%s, era) WHERE q.queue_id >= n.queue_id AND q.queue_id <= n.queue_id AND q.era >= n.era",
+	return fmt.Sprintf("%s FROM ROWS FROM (%s, unnest($%d::int[])) n(%s, era) WHERE q.queue_id = ANY (ARRAY[n.queue_id]) AND q.era >= n.era",
 		set, strings.Join(args, ", "), n+1, strings.Join(names, ", "))
 }
 
@@ -278,23 +279,19 @@ var (
 
 func lockingQueues(list, skip string) rowwise {
 	return forRows(func(one bool) string {
-		rows := given(one, 1, "queue_id bigint")
-		if !one {
-			rows = "(SELECT DISTINCT queue_id FROM " + rows + " ORDER BY queue_id) n"
-		}
-		return "SELECT " + list + " FROM " + newestQueue(one, rows, "", skip)
+		return "SELECT " + list + " FROM " + newestQueue(one, given(one, 1, "queue_id bigint", "era int"), "", skip)
 	})
 }
 
-// newestQueue locks the row q of the queue n.queue_id, one of rows after the other. While some session holds an old
-// snapshot, the key leads to every version of the row that does not share a page with the one before, each with a
-// look at its page; PostgreSQL keeps them in the order of their eras and pages, and new versions go to new ones. So the key
-// is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on
-// the order: it only says how soon it is found. Two comparisons stand for one, since of one that is equal PostgreSQL knows
-// that there is nothing to order.
+// newestQueue locks the row q of the queue n.queue_id, one of rows after the other; its era is n.era, or a later one. While
+// some session holds an old snapshot, the key leads to every version of the row that does not share a page with the one before,
+// each with a look at its page; PostgreSQL keeps them in the order of their eras and pages, and new versions go to new ones. So the
+// key is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on the
+// order: it only says how soon it is found. What is read of a page of the key is all that the condition allows, some three hundred
+// versions, before the first of them is looked at: hence the era.
 func newestQueue(one bool, rows, and, skip string) string {
-	newest := `postern.queue q WHERE q.queue_id <= n.queue_id AND q.queue_id >= n.queue_id` + and + `
-		ORDER BY q.queue_id DESC LIMIT 1 FOR UPDATE OF q ` + skip
+	newest := `postern.queue q WHERE q.queue_id = n.queue_id AND q.era >= n.era` + and + `
+		ORDER BY q.era DESC LIMIT 1 FOR UPDATE OF q ` + skip
 	if one {
 		return rows + ` CROSS JOIN ` + newest
 	}
@@ -303,14 +300,22 @@ func newestQueue(one bool, rows, and, skip string) string {
 
 // lockQueues locks the queues of ids and returns those that exist. It waits for whoever holds one.
 func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
-	lockQueues(b, lockWaiting, ids, into)
+	lockQueues(b, lockWaiting, ids, nil, into)
 }
 
-func lockQueues(b *pgx.Batch, how rowwise, ids []int64, into map[int64]*queueRow) {
+// lockQueues does so however: waiting or not. Of a queue that stands in eras, the row is known to be of that one or of a later one.
+func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, into map[int64]*queueRow) {
 	if len(ids) == 0 {
 		return
 	}
-	b.Queue(how.of(len(ids)), argument(ids)).Query(func(rows pgx.Rows) error { return scanQueues(rows, into) })
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	from := make([]int32, len(ids))
+	for i, id := range ids {
+		from[i] = eras[id]
+	}
+	b.Queue(how.of(len(ids)), argument(ids), argument(from)).Query(func(rows pgx.Rows) error { return scanQueues(rows, into) })
 }
 
 func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {

@@ -17,7 +17,7 @@ func (e *effects) enter(q *queueRow, p outbox.Phase) {
 
 // key is the place of a queue in its lane, or in resume if its transaction is in flight.
 func (e *effects) key(q *queueRow) readyKey {
-	k := readyKey{Lane: q.Lane, Prio: q.Prio, Since: q.EnteredAt, Queue: q.ID}
+	k := readyKey{Lane: q.Lane, Prio: q.Prio, Since: q.EnteredAt, Queue: q.ID, Era: q.Era}
 	if q.Phase.InFlight() {
 		k.Lane = e.s.conf.resume
 	}

@@ -56,7 +56,7 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 		}
 		rows := map[int64]*queueRow{}
 		b = &pgx.Batch{}
-		lockQueues(b, lockSkipping, ids, rows)
+		lockQueues(b, lockSkipping, ids, nil, rows)
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *
 	}
 	rows = map[int64]*queueRow{}
 	b = &pgx.Batch{}
-	lockQueues(b, lockSkipping, ids, rows)
+	lockQueues(b, lockSkipping, ids, nil, rows)
 	// what a lock showed decides: a timer that was moved meanwhile is not due
 	b.Queue(`SELECT queue_id FROM postern.timer WHERE queue_id = ANY ($1) AND due_at <= $2`, ids, e.now).Query(func(r pgx.Rows) (err error) {
 		ids, err = pgx.CollectRows(r, pgx.RowTo[int64])

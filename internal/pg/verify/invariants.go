@@ -117,6 +117,8 @@ var core = []Invariant{
 		WHERE q.node_id IS NOT NULL OR (r.lane, r.prio, r.since) IS DISTINCT FROM (
 			CASE WHEN q.phase = 'READY' AND NOT q.paused THEN q.lane
 				WHEN q.phase = 'DISPATCHING' THEN (SELECT lane_id FROM postern.lane WHERE kind = 'resume') END, q.prio, q.entered_at)
+		UNION ALL SELECT 'queue ' || r.queue_id || ' stands in lane ' || r.lane || ' under an era that its row has not reached'
+		FROM postern.ready r JOIN postern.queue q USING (queue_id) WHERE r.era > q.era
 		UNION ALL SELECT 'queue ' || q.queue_id || ' both stands in the lane resume and waits to ask'
 		FROM postern.queue q JOIN postern.timer t USING (queue_id) JOIN postern.ready r USING (queue_id) WHERE q.phase = 'DISPATCHING'
 		UNION ALL SELECT 'queue ' || queue_id || ' is ' || phase || ' from ' || head_seq || ' to ' || tail_seq

@@ -48,6 +48,7 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 		{"I12", "a ready row was lost", `DELETE FROM postern.ready WHERE queue_id = ` + lone},
 		{"I12", "a timer was lost", `DELETE FROM postern.timer WHERE queue_id = ` + waiting},
 		{"I12", "a ready row under an old key", `UPDATE postern.ready SET since = since - interval '1 s' WHERE queue_id = ` + lone},
+		{"I12", "a ready row where no claim looks for its queue", `UPDATE postern.ready SET era = 1000 WHERE queue_id = ` + lone},
 		{"I12", "a ready row of a queue that is owned", `INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
 		{"I12", "a paused queue that stands in its lane", `UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
 		{"I12", "an owner was taken and nothing given", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying},
