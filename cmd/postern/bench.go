@@ -79,6 +79,7 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.IntVar(&c.Behind, "behind", c.Behind, "backlog: so many wait at once; 0: leave that out")
 	f.DurationVar(&c.Hold, "hold", c.Hold, "snapshot: how long it is held")
 	f.DurationVar(&c.Free, "free", c.Free, "snapshot: how long before it is held")
+	f.BoolVar(&c.Control, "control", c.Control, "snapshot: hold nothing, to see what the same time does to the rate by itself")
 	f.StringSliceVar(&c.Shapes, "shapes", c.Shapes, "snapshot: queues x depth of a round, or senders")
 	f.Float64Var(&c.Rate, "rate", c.Rate, "idle-latency: posts a second")
 	f.IntVar(&c.Samples, "samples", c.Samples, "idle-latency: posts")

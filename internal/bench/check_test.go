@@ -219,3 +219,22 @@ func TestWhatEndsIsCountedInTheWindowOfItsMiddle(t *testing.T) {
 		t.Errorf("free %g, held %v; want 50 and %v", free, points, want)
 	}
 }
+
+func TestAControlHoldsNothing(t *testing.T) {
+	b := open(t)
+	if err := b.makePlain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, b.Control = range []bool{false, true} {
+		release, err := b.hold(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held bool
+		err = b.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database
+			WHERE d.datname = current_database() AND relation = 'postern_bench.plain'::regclass AND mode = 'RowExclusiveLock')`).Scan(&held)
+		if release(); err != nil || held == b.Control {
+			t.Errorf("control %t: held %t, %v", b.Control, held, err)
+		}
+	}
+}

@@ -23,6 +23,7 @@ type Sizes struct {
 	Behind      int           // backlog: how many wait at once, in the level that is full of waiting ones
 	Hold        time.Duration // snapshot: how long it is held
 	Free        time.Duration // snapshot: how long before it is held
+	Control     bool          // snapshot: nothing is held
 	Shapes      []string      // snapshot
 	Rate        float64       // idle-latency: posts a second
 	Samples     int           // idle-latency: posts
