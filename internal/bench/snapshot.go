@@ -93,16 +93,20 @@ type stretch struct {
 	took time.Duration
 }
 
-// tell says how a stretch went.
-func (b *Bench) tell(shape string, s stretch) {
+// tell says how some stretches went.
+func (b *Bench) tell(shape string, list []stretch) {
+	n, took, end := 0, time.Duration(0), time.Duration(0)
+	for _, s := range list {
+		n, took, end = n+s.n, took+s.took, s.end
+	}
 	when := "nothing held yet"
-	if s.end > 0 {
-		when = fmt.Sprintf("held for %s of %s", s.end.Round(time.Second), b.Hold)
+	if end > 0 {
+		when = fmt.Sprintf("held for %s of %s", end.Round(time.Second), b.Hold)
 		if b.Control {
-			when = fmt.Sprintf("%s of %s, nothing held", s.end.Round(time.Second), b.Hold)
+			when = fmt.Sprintf("%s of %s, nothing held", end.Round(time.Second), b.Hold)
 		}
 	}
-	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second, %s", shape, float64(s.n)/s.took.Seconds(), when))
+	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second, %s", shape, float64(n)/took.Seconds(), when))
 }
 
 // windows puts stretches together by when their middle was, from zero on. What is free is a window as well, the
@@ -242,6 +246,7 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 		return nil, err
 	}
 	var list []stretch
+	since := 0 // the first that was not told
 	release := func() {}
 	defer func() { release() }()
 	start := time.Now()
@@ -265,8 +270,8 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 		}
 		list = append(list, stretch{end, keys * depth, time.Since(began)})
 		if time.Since(told) > window {
-			b.tell(shape, list[len(list)-1])
-			told = time.Now()
+			b.tell(shape, list[since:])
+			told, since = time.Now(), len(list)
 		}
 	}
 	t := &trial{n: keys * (posted - depth), took: time.Since(start)}
@@ -381,7 +386,7 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 					end = min(end-length, 0)
 				}
 				list = append(list, stretch{end, n - before, time.Since(began)})
-				b.tell(bySenders, list[len(list)-1])
+				b.tell(bySenders, list[len(list)-1:])
 				before = n
 			}
 			return nil
