@@ -74,9 +74,35 @@ func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1d"}) {
 		t.Fatal(got)
 	}
-	w.s.FromFronts(false)
+	lookBack := func(whole, aside bool) {
+		t.Helper()
+		if got, err := w.s.LookedBack(w.ctx, whole); err != nil || got != aside {
+			t.Fatalf("looks aside: %t, %v", got, err)
+		}
+	}
+	lookBack(false, true)
 	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1early"}) {
+		t.Errorf("nearby: %v", got)
+	}
+	ago := func(queue string) { // what is posted has waited for two minutes in a lane that claims have read on in
+		w.post(queue, "T", "1"+queue)
+		for _, sql := range []string{`UPDATE postern.queue q SET entered_at = entered_at - interval '2 minutes'`, `UPDATE postern.ready q SET since = since - interval '2 minutes'`} {
+			_, err := w.s.Pool().Exec(w.ctx, sql+` WHERE queue_id = (SELECT queue_id FROM postern.queue_name WHERE name = $1)`, queue)
+			w.must(err)
+		}
+	}
+	ago("e")
+	lookBack(false, true)
+	if got := taken(w.claim(n, everything())); len(got) > 0 {
+		t.Errorf("two minutes before a front, and looked for one: %v", got)
+	}
+	lookBack(true, false) // so few are read in no time
+	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1e"}) {
 		t.Errorf("from the beginning: %v", got)
+	}
+	ago("f")
+	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1f"}) {
+		t.Errorf("from the beginning, by a claim: %v", got)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
 }

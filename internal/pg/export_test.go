@@ -63,16 +63,27 @@ const PlaceSQL = placeSQL
 // Distrust makes the next settlements read the rows.
 func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }
 
-// LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they found it, for an hour or no more.
+// LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they found it, or no more.
+// LookedBack has LookBack look, from the beginning or nearby, and says whether claims leave that to it now.
 var LockSQL, LockOneSQL = lockingQueues("q.queue_id", "").many, lockingQueues("q.queue_id", "").one
 
 func (s *Store) FromFronts(on bool) {
 	s.fronts.mu.Lock()
 	defer s.fronts.mu.Unlock()
-	s.fronts.next = time.Now()
-	if on {
-		s.fronts.next = s.fronts.next.Add(time.Hour)
+	s.fronts.aside, s.fronts.next = on, time.Now()
+}
+
+func (s *Store) LookedBack(ctx context.Context, whole bool) (aside bool, err error) {
+	s.fronts.mu.Lock()
+	s.fronts.nearby, s.fronts.all = time.Now(), time.Now()
+	if !whole {
+		s.fronts.all = time.Now().Add(time.Hour)
 	}
+	s.fronts.mu.Unlock()
+	err = s.LookBack(ctx)
+	s.fronts.mu.Lock()
+	defer s.fronts.mu.Unlock()
+	return s.fronts.aside, err
 }
 
 // RollHour rolls up one hour at a pace of one's own; Unhurried is the one that it has, Fitting the sizes of its slices.

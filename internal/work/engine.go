@@ -129,6 +129,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	var beats sync.WaitGroup
 	beats.Go(func() { e.heartbeat(beating) })
 	background(e.claimLoop)
+	background(func(ctx context.Context) {
+		for pause(ctx, nil, time.Second) {
+			if err := e.Store.LookBack(ctx); err != nil && ctx.Err() == nil {
+				e.Log.Warn("look for what became ready long ago", "error", err)
+			}
+		}
+	})
 	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background(e.deliverLoop)
 	background(func(ctx context.Context) {
