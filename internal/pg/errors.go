@@ -3,11 +3,14 @@ package pg
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -182,7 +185,8 @@ func sentence(e *pgconn.PgError) string {
 	return e.ConstraintName
 }
 
-// known turns an error of the driver into a fault where one is meant, and leaves the rest alone.
+// known turns an error of the driver into a fault where one is meant, and leaves the rest alone. It is for what has
+// changed nothing: see commitUnknown and written for what may have.
 func known(err error) error {
 	if err == nil {
 		return nil
@@ -193,8 +197,7 @@ func known(err error) error {
 	}
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
-		var op *net.OpError
-		if errors.As(err, &op) || pgconn.Timeout(err) && !errors.Is(err, context.Canceled) {
+		if lost(err) {
 			return unavailable(err)
 		}
 		return err
@@ -208,10 +211,67 @@ func known(err error) error {
 		return fault.New(fault.Retry, "disk_full", "the database has no disk space left").After(10 * time.Second).Because(err)
 	case e.Code == "55P03", e.Code == "57014":
 		return fault.New(fault.Retry, "overloaded", "the database did not get to this in time").After(time.Second).Because(err)
-	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), e.Code == "25006":
+	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), e.Code == "25006",
+		fatal(e):
 		return unavailable(err)
 	}
 	return err
+}
+
+// fatal says whether the server ended the session with an error. Its Severity is in the language of the server.
+func fatal(e *pgconn.PgError) bool {
+	return e.SeverityUnlocalized == "FATAL" || e.SeverityUnlocalized == "PANIC"
+}
+
+// refused says whether the server refused what was sent, and stays to be asked: then it has changed nothing.
+func refused(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && !fatal(e)
+}
+
+// lost says whether err comes from a connection that broke, or was not there, and not from what was asked.
+func lost(err error) bool {
+	var op net.Error
+	var number syscall.Errno
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &op), errors.As(err, &number), errors.As(err, &connect), pgconn.Timeout(err):
+		return true
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// broken is known for what was done on conn and not committed. Where conn has ended by that, nothing was done, even if
+// no list knows the error.
+func broken(conn *pgxpool.Conn, err error) error {
+	err = known(err)
+	if err != nil && fault.KindOf(err) == fault.Internal && conn.Conn().IsClosed() && !errors.Is(err, context.Canceled) && !unprepared(err) {
+		return unavailable(err)
+	}
+	return err
+}
+
+// written makes "commit_unknown" of the error of a statement that is a transaction of its own, unless the server has
+// refused it, it was never sent, or the caller has ended it.
+func written(err error) error {
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil, refused(err), pgconn.SafeToRetry(err), errors.As(err, &connect), errors.Is(err, context.Canceled):
+		return err
+	case fault.KindOf(err) != fault.Internal:
+		return err
+	}
+	return commitUnknown(err)
+}
+
+// commitUnknown says that something was committed or was not, and that a repetition under its key tells.
+func commitUnknown(err error) error {
+	return fault.New(fault.Retry, "commit_unknown",
+		"the database did not say whether this was committed: send it again with the same Idempotency-Key").
+		After(time.Second).Because(err)
 }
 
 func unavailable(err error) error {

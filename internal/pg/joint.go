@@ -110,7 +110,7 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 			}
 		}
 	}
-	return known(err)
+	return broken(j.conn, err)
 }
 
 // lack says whether err asks for what needs another connection, or may take long: one that holds locks waits for neither.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,10 +90,8 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		}
 	}
 	cfg.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
-		if n.Severity == "WARNING" && strings.Contains(n.Message, "synchronous replication") {
-			if f, ok := c.CustomData()["doubt"].(*atomic.Bool); ok {
-				f.Store(true)
-			}
+		if doubt, ok := c.CustomData()["doubt"].(*atomic.Pointer[pgconn.Notice]); ok && warns(n) {
+			doubt.Store(n)
 		}
 	}
 	var part Part
@@ -111,7 +108,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		cfg.ConnConfig.ConnectTimeout = openWithin
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		c.PgConn().CustomData()["doubt"] = new(atomic.Bool)
+		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
 		return part.practise(ctx, c)
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
@@ -133,11 +130,19 @@ func seen(conn net.Conn) wire.State {
 	return wire.Unknown
 }
 
-func standbyDoubt(c *pgx.Conn) *atomic.Bool {
-	if f, ok := c.PgConn().CustomData()["doubt"].(*atomic.Bool); ok {
+// standbyDoubt returns where the connection keeps the last warning that its server sent.
+func standbyDoubt(c *pgx.Conn) *atomic.Pointer[pgconn.Notice] {
+	if f, ok := c.PgConn().CustomData()["doubt"].(*atomic.Pointer[pgconn.Notice]); ok {
 		return f
 	}
-	return new(atomic.Bool)
+	return new(atomic.Pointer[pgconn.Notice])
+}
+
+// warns says whether a notice may be the one that a commit has not waited for its standby. Its text and its Severity
+// are in the language of the server, so that only its class tells: warnings of that class with a commit are all taken
+// for it.
+func warns(n *pgconn.Notice) bool {
+	return n.SeverityUnlocalized == "WARNING" && (n.Code == "01000" || n.Code == "57P01")
 }
 
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads

@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/postern-dev/postern/internal/fault"
 )
 
 // txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
@@ -106,6 +104,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 	}
 	t := &txn{conn: conn, s: s}
 	defer func() {
+		err = broken(conn, err)
 		if unprepared(err) {
 			conn.Conn().Close(context.WithoutCancel(ctx))
 		} else if t.began && !t.done {
@@ -117,7 +116,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 		}
 		conn.Release()
 	}()
-	return known(fn(t))
+	return fn(t)
 }
 
 // send runs the batch inside the transaction. The callbacks of its queries have run when it returns.
@@ -134,7 +133,8 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 
 // commit runs the batch and commits. Its context cannot be cancelled by a client that leaves: the
 // driver would turn that into a cancel request, and a cancelled wait for a standby reports success
-// although no standby has the commit. Such a warning, and a connection lost meanwhile, is
+// although no standby has the commit. Only an error that leaves the session alive refuses the commit: such a warning, a
+// connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
 // "commit_unknown".
 func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	if t.joint != nil {
@@ -152,7 +152,7 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 		b = &pgx.Batch{}
 	}
 	doubt := standbyDoubt(t.conn.Conn())
-	doubt.Store(false)
+	doubt.Store(nil)
 	var tag pgconn.CommandTag
 	sent := b.Len()
 	var err error
@@ -163,25 +163,26 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 		tag = pgconn.NewCommandTag("COMMIT")
 		err = t.conn.SendBatch(ctx, b).Close()
 	}
-	var pgErr *pgconn.PgError
+	warning := doubt.Load()
 	switch {
-	case err == nil && tag.String() == "COMMIT" && !doubt.Load():
+	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true
 		return fmt.Errorf("transaction of %d statements was rolled back", sent)
-	case err == nil, !errors.As(err, &pgErr):
-		t.done = true
-		t.conn.Conn().Close(ctx)
-		return fault.New(fault.Retry, "commit_unknown",
-			"the connection to the database broke while this was being committed: send it again with the same Idempotency-Key").Because(err)
+	case refused(err):
+		return err
+	case err == nil && warning != nil:
+		err = (*pgconn.PgError)(warning)
 	}
-	return err
+	t.done = true
+	t.conn.Conn().Close(ctx)
+	return commitUnknown(err)
 }
 
 // exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
-// decisions in it, it can simply be repeated.
+// decisions in it, it can simply be repeated. Where its answer is lost it is "commit_unknown".
 func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if j := jointOf(ctx); j != nil {
 		err = j.run(ctx, func(t *txn) error {
@@ -193,7 +194,7 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 	hold := s.beforeCommit
 	if hold == nil {
 		tag, err = s.pool.Exec(ctx, sql, args...)
-		return tag, known(err)
+		return tag, known(written(err))
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if tag, err = tx.Exec(ctx, sql, args...); err != nil {
