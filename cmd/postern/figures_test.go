@@ -69,7 +69,7 @@ func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 			t.Errorf("%s: %v", m[0], err)
 		}
 	}
-	rows := regexp.MustCompile("(?m)^\\| (`[^|]*) \\|[^|]*\\| `").FindAllStringSubmatch(page, -1)
+	rows := regexp.MustCompile("(?m)^\\| (`[^|]*) \\|[^|]*\\|[^|]*\\| \\[").FindAllStringSubmatch(page, -1)
 	if len(rows) < 12 {
 		t.Fatalf("the page tells of %d scenarios", len(rows))
 	}
@@ -79,7 +79,7 @@ func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 			t.Errorf("%s: %v", r[1], err)
 		}
 	}
-	for _, m := range regexp.MustCompile(`\]\((plots/[^)]+)\)`).FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`\]\(((?:plots|journal)/[^)]+)\)`).FindAllStringSubmatch(page, -1) {
 		if _, err := os.Stat("../../docs/" + m[1]); err != nil {
 			t.Error(err)
 		}
