@@ -32,6 +32,12 @@ test-kills: ## a leader and its listener that die 1,000 times at random points e
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LEADER_KILLS=1000 POSTERN_CHAOS=10 $(GO) test ./internal/work ./internal/chaos \
 		-run 'TestAListenerThatDiesAnywhere|TestKillTheLeader|TestBatchesSurviveKills' -p 1 -count=1 -timeout 120m -v
 
+.PHONY: chaos
+chaos: ## break everything for a minute, then check every promise by logs and rows: ARGS="-seconds 60 -seed 1 -faults terminate,crash"
+	$(GO) build -o bin/postern ./cmd/postern
+	cd test/chaos && $(GO) build -o ../../bin/chaos .
+	bin/chaos $(ARGS)
+
 .PHONY: test-large
 test-large: ## the reports at ten million transactions: writes sql/report/large.md (some 12 GB and a quarter of an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v

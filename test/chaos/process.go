@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is one process of Postern that is started again whenever it ends.
+type process struct {
+	name, bin string
+	args, env []string
+	dir       string
+	proxy     *proxy
+	api       string // "" of a process without one
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	over  bool
+	exits map[int]int
+	ended chan struct{}
+}
+
+func (p *process) start() {
+	p.exits, p.ended = map[int]int{}, make(chan struct{})
+	go func() {
+		defer close(p.ended)
+		for {
+			p.mu.Lock()
+			if p.over {
+				p.mu.Unlock()
+				return
+			}
+			log, err := os.OpenFile(filepath.Join(p.dir, p.name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				panic(err)
+			}
+			p.cmd = exec.Command(p.bin, p.args...)
+			p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.env, log, log
+			err = p.cmd.Start()
+			cmd := p.cmd
+			p.mu.Unlock()
+			if err == nil {
+				cmd.Wait()
+				p.mu.Lock()
+				p.exits[cmd.ProcessState.ExitCode()]++
+				p.mu.Unlock()
+			}
+			log.Close()
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+}
+
+// signal sends s to the process if it runs.
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil && p.cmd.Process != nil && p.cmd.ProcessState == nil {
+		p.cmd.Process.Signal(s)
+	}
+}
+
+// end stops the process for good.
+func (p *process) end() {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	p.signal(syscall.SIGCONT)
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(20 * time.Second):
+		p.signal(syscall.SIGKILL)
+		<-p.ended
+	}
+}
+
+// await waits until the API answers.
+func (p *process) await(d time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if r, err := http.Get(p.api + "/readyz"); err == nil {
+			r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s is not ready after %s: see %s/%s.log", p.name, d, p.dir, p.name)
+}
