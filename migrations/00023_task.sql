@@ -85,6 +85,7 @@ CREATE TABLE postern.attempt (
     class        text,
     code         text,
     error        text,
+    nothing_done boolean,                    -- true: the call certainly had no effect, so another sender may send its token
     started_at   timestamptz,
     answered_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_row_per_attempt_and_step PRIMARY KEY (queue_id, seq, day, attempt, fence, step)

@@ -32,9 +32,15 @@ type Answer struct {
 	Message   string        // a sentence for people, at most 1 KiB
 	After     time.Duration // least delay before the next try, 0 if none was named
 	Until     time.Time     // class blocked: not before this moment, zero if none was named
+	Unsent    bool          // certain: not one byte of the call was written to the wire
+	Told      bool          // the worker itself says this class, in a body of the contract
 	StartedAt time.Time
 	Elapsed   time.Duration
 }
+
+// NothingDone says whether it is certain that this call had no effect: it was not written, or the worker itself says
+// that nothing was done. What stands between may have answered anything else.
+func (a Answer) NothingDone() bool { return a.Unsent || a.Told && a.Class == ClassBlocked }
 
 // StatusState is what a worker knows of a hash or token (S2.7), or why we do not know it.
 type StatusState string

@@ -148,7 +148,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 			if !c.room.Takes(d.Type) {
 				continue
 			}
-			if l.poolOf != 0 && l.kind != "exclusive" && l.free == 0 {
+			if l.needs() && l.kind != "exclusive" && l.free == 0 {
 				c.left = true
 				continue
 			}
@@ -227,15 +227,15 @@ func (c *claim) lock(ctx context.Context) error {
 func (c *claim) lockSenders(ctx context.Context) error {
 	pools, pins := map[int32]int{}, map[int32]bool{}
 	for _, l := range c.lanes {
-		if l.poolOf == 0 {
-			continue
-		}
 		for _, q := range c.candidates[l.id] {
-			if q.Pin != 0 {
+			switch {
+			case l.kind == "resume": // it has its sender
+			case q.Pin != 0:
 				pins[q.Pin] = true
-			} else if q.Pool != 0 {
+			case l.poolOf == 0:
+			case q.Pool != 0:
 				pools[q.Pool]++
-			} else {
+			default:
 				pools[l.poolOf]++
 			}
 		}
@@ -298,7 +298,7 @@ func (c *claim) match() (left bool) {
 				continue
 			case l.kind == "exclusive" && (!c.held[l.id] || taken[-l.id]):
 				continue
-			case l.poolOf != 0:
+			case l.poolOf != 0, p.q.Pin != 0:
 				if p.sender = c.sender(p.q, l, taken); p.sender == nil {
 					left = true
 					continue

@@ -41,7 +41,7 @@ WITH RECURSIVE l(lane, upto) AS (
 )
 SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
 	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
-	CASE WHEN d.pool_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
+	CASE WHEN d.pool_id IS NULL AND n.sender_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
 		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id AND NOT s.draining ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
 			AND s.removed_at IS NULL AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($1::timestamptz, clock_timestamp()))
 			AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused) LIMIT $2) f) END,
@@ -52,6 +52,10 @@ WHERE (f.high IS NOT NULL OR f.low IS NOT NULL) AND n.holder IS NULL AND (n.kind
 	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
 	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
 LIMIT 1000`
+
+// needs says whether what stands in the lane goes out by a sender: all of a type with a pool, and what is pinned to one
+// (S2.9), also where its type has no pool any more.
+func (l *openLane) needs() bool { return l.poolOf != 0 || l.sender != 0 }
 
 // findLanes adds the look for the lanes with work to b.
 func (c *claim) findLanes(b *pgx.Batch) {

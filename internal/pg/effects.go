@@ -69,6 +69,7 @@ type attemptRow struct {
 	Fee, Nonce, Hash   string
 	Data               json.RawMessage
 	Class, Code, Error string
+	NothingDone        bool
 	StartedAt          time.Time
 	At                 time.Time // of the answer; zero = now
 }

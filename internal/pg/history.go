@@ -33,7 +33,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			}
 			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, nullable(a.Sender), nullable(a.Node), nullable(a.Fee),
 				nullable(a.Nonce), nullable(a.Hash), raw(a.Data), nullable(a.Class), nullable(a.Code), nullable(a.Error),
-				nullable(a.StartedAt), at)
+				nullable(a.NothingDone), nullable(a.StartedAt), at)
 		}
 		attemptInsert.queue(b, c)
 	}
@@ -95,7 +95,7 @@ var (
 	// the same answer recorded twice (a resend after a lost commit) is one attempt
 	attemptInsert = insertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
-		"code text", "error text", "started_at timestamptz", "answered_at timestamptz")
+		"code text", "error text", "nothing_done boolean", "started_at timestamptz", "answered_at timestamptz")
 	lostInsert = `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, node_id, fee, class, code, error, started_at, answered_at)
 		SELECT n.queue_id, n.seq, t.day, n.attempt, n.fence, 'unknown', n.sender_id, n.node_id, n.fee, 'ambiguous', n.code, n.error, n.started_at, $13
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::date[]), unnest($5::int[]), unnest($6::bigint[]),

@@ -54,6 +54,9 @@ type Attempt struct {
 	Class      outbox.Class    `json:"class,omitempty"`
 	Code       string          `json:"code,omitempty"`
 	Error      string          `json:"error,omitempty"`
+
+	NothingDone bool `json:"-"` // it is certain that this call had no effect
+
 	StartedAt  *time.Time      `json:"started_at,omitempty"`
 	AnsweredAt time.Time       `json:"answered_at"`
 }
@@ -79,8 +82,10 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		Phase: l.Phase, Attempt: l.Attempt, Retries: l.Retries, MaxRetries: maxRetries, Fee: l.Fee, FirstFee: l.Fee,
 		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, Resent: l.Resent, PinnedSender: l.Task.SenderID != 0,
 		BlamesSender: l.Blames, SenderGone: l.SenderID == 0 && l.Dispatcher.PoolID != 0,
+		Called: l.Resent,
 	}
-	for _, a := range l.Earlier {
+	for _, a := range l.Earlier { // which is read of what is pinned, too
+		f.Called = f.Called || a.Attempt == l.Attempt && !a.NothingDone
 		if a.Hash != "" && f.LastHash == "" {
 			f.LastHash = a.Hash
 		}

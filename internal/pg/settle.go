@@ -417,6 +417,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 		st.e.enter(q, step.Phase)
 	}
 	q.at(l.Task)
+	q.pin(l.Task, step, q.Sender)
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
 	n.Resent = step.Attempt == l.Attempt
@@ -470,19 +471,28 @@ func (st *settlement) back(q *queueRow, a *Answer) error {
 	if step.Attempt != q.Attempt { // row 17: what follows has a fee of its own
 		q.Fee = step.Fee
 	}
+	q.pin(l.Task, step, sender)
 	q.Attempt, q.Retries = step.Attempt, step.Retries
-	if step.PinSender {
-		q.Pin = sender
-	}
 	task := *l.Task
 	task.Held = st.suspended[placeOf(l.ID())]
 	return st.e.rest(q, &task, false)
 }
 
+// pin keeps who alone may send the transaction (S2.9). The pin is there for a token: the next attempt has another one.
+func (q *queueRow) pin(t *Task, step sequencer.Step, sender int32) {
+	if step.Attempt != q.Attempt {
+		q.Pin = t.SenderID
+	}
+	if step.PinSender {
+		q.Pin = sender
+	}
+}
+
 func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 	l := a.Lease
 	row := &attemptRow{ID: l.ID(), Attempt: l.Attempt, Fence: l.Fence, Step: step, Sender: l.SenderID, Fee: l.Fee, Nonce: a.Result.Nonce,
-		Hash: a.Result.Hash, Data: a.Result.Data, Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message, StartedAt: a.StartedAt}
+		Hash: a.Result.Hash, Data: a.Result.Data, Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message,
+		NothingDone: a.Step.NothingDone, StartedAt: a.StartedAt}
 	if q := st.queues[l.ID().Queue]; q != nil && step != "late" {
 		row.Node = q.Node
 	}

@@ -16,8 +16,8 @@ func classify(p reply, now time.Time) outbox.Answer {
 		return unanswered(p)
 	}
 	if p.status >= 300 && p.status < 400 {
-		return outbox.Answer{Class: outbox.ClassRetry, Code: "redirect",
-			Message: fmt.Sprintf("the worker answered HTTP %d, a redirect: redirects are not followed, so give its final URL", p.status)}
+		// The call was written, and a redirect is also what follows an effect (303 See Other).
+		return outbox.Answer{Class: outbox.ClassAmbiguous, Code: "redirect", Message: redirected("worker", p.status)}
 	}
 	r, readable := readResult(p.body)
 	a := outbox.Answer{Result: r.result, Code: r.err.code, Message: r.err.message}
@@ -34,6 +34,7 @@ func classify(p reply, now time.Time) outbox.Answer {
 		}
 	}
 	a.Class = classOf(p, r, readable)
+	a.Told = told(p, r)
 
 	switch a.Class {
 	case "":
@@ -52,9 +53,21 @@ func classify(p reply, now time.Time) outbox.Answer {
 	return a
 }
 
+// told says whether an answer is a body of the contract, so that its class is the worker's own word: under any status
+// an error with a class; of a 2xx, an object with the keys hash, done and error, or with done. A gateway in front of
+// the worker writes neither.
+func told(p reply, r txnResult) bool {
+	return r.err.class != "" || ok2xx(p.status) && (r.keys || r.result.Done != nil)
+}
+
+// redirected says in words that there is a redirect.
+func redirected(whom string, status int) string {
+	return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL", whom, status)
+}
+
 // unanswered sorts a call to which there was no answer. Nothing sent means that nothing happened.
 func unanswered(p reply) outbox.Answer {
-	a := outbox.Answer{Class: outbox.ClassBlocked, Code: p.code, Message: p.message}
+	a := outbox.Answer{Class: outbox.ClassBlocked, Code: p.code, Message: p.message, Unsent: !p.sent}
 	switch {
 	case p.refused:
 		a.Class = outbox.ClassRetry

@@ -14,6 +14,7 @@ import (
 type txnResult struct {
 	result outbox.Result
 	err    workerError
+	keys   bool   // it has the keys hash, done and error, whatever their values
 	reason string // why it is not readable
 }
 
@@ -56,6 +57,7 @@ func readResult(body []byte) (r txnResult, readable bool) {
 	if err := json.Unmarshal(body, &raw); err != nil {
 		return txnResult{reason: clipMessage(err.Error())}, false
 	}
+	r.keys = raw.Hash != nil && raw.Done != nil && raw.Error != nil
 	if isSet(raw.Error) && string(raw.Error) != `""` {
 		if raw.Error[0] != '{' {
 			return txnResult{reason: "error is neither an object nor null"}, false

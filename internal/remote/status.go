@@ -33,6 +33,8 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 		return outbox.Status{State: outbox.StatusUnsupported, Message: fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)}, true
 	case p.status == 0:
 		return unreachable("%s", p.message), false
+	case p.status >= 300 && p.status < 400:
+		return unreachable("%s", redirected("worker", p.status)), true
 	case !ok2xx(p.status):
 		return unreachable("the worker answered HTTP %d to a question for the status", p.status), true
 	case p.unread != "":

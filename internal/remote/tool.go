@@ -101,7 +101,7 @@ func (p reply) trouble(whom string, most int) string {
 	case p.status == 0:
 		return strings.ReplaceAll(p.message, "the worker", "the "+whom)
 	case p.status >= 300 && p.status < 400:
-		return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL", whom, p.status)
+		return redirected(whom, p.status)
 	case !ok2xx(p.status) || p.unread == "":
 		return fmt.Sprintf("the %s answered HTTP %d: want 200", whom, p.status)
 	case p.unread == "answer_too_large":

@@ -8,7 +8,8 @@ import (
 //
 //   - accepted: REVISION, polled from now on; its timer wakes it after poll_every (ThenWait);
 //   - done: DONE (ThenEnd);
-//   - the worker is away: WAITING again, no retry consumed (ThenBack);
+//   - the worker is away: WAITING again, no retry consumed (ThenBack), pinned to its sender unless it is certain
+//     that nothing was done;
 //   - rejected: UNRESOLVED (ThenEnd);
 //   - failed: RETRY and in delay (ThenWait), or FAILED when the retries are used up (ThenEnd);
 //   - nobody knows: DISPATCHING still (ThenAsk); the first question goes out at once.
@@ -16,13 +17,18 @@ import (
 // chance in [0, 1) spreads the delay.
 func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) Step {
 	r := begin(f, d, chance)
-	r.after = a.After
+	r.after, r.untouched = a.After, a.NothingDone()
+	if a.Class == outbox.ClassRetry && f.Called && !a.Told {
+		// It tells of this call alone. An earlier one of the same token may have had an effect, and the next attempt has
+		// another token: the worker is asked first.
+		a.Class, r.askIn = outbox.ClassAmbiguous, a.After
+	}
 	event := eventOf(a)
 	if event == DispatchTimeout {
 		// A worker that always breaks off, and then has not seen the token, would be called in a tight
 		// loop: from the second call of the same attempt on, the question waits.
 		if f.Resent {
-			r.askIn = patience(f.Since - a.Elapsed)
+			r.askIn = max(r.askIn, patience(f.Since-a.Elapsed))
 		}
 	}
 	r.on(event)
@@ -39,6 +45,7 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 	case event == DispatchTimeout:
 		r.because(outbox.ClassAmbiguous, a.Code, "the worker's answer has neither hash, done nor error")
 	}
+	r.step.NothingDone = r.untouched
 	r.step.Hash = a.Result.Hash
 	if r.step.GateWorker {
 		r.step.Until = a.Until

@@ -10,12 +10,13 @@ import (
 // run is one decision while it is made: the facts, and the step so far.
 type run struct {
 	Flight
-	settings outbox.Dispatcher
-	earlier  []outbox.Status // what was heard of earlier hashes and tokens
-	after    time.Duration   // least delay that the worker named
-	askIn    time.Duration   // for ask_status
-	chance   float64
-	step     Step
+	settings  outbox.Dispatcher
+	earlier   []outbox.Status // what was heard of earlier hashes and tokens
+	after     time.Duration   // least delay that the worker named
+	askIn     time.Duration   // for ask_status
+	chance    float64
+	untouched bool // certain: the call that is decided about had no effect
+	step      Step
 }
 
 // begin makes a run whose step changes nothing yet.
@@ -137,12 +138,19 @@ func doneBySQL(*run) {}
 
 func (r *run) then(t Then, delay time.Duration) { r.step.Then, r.step.Delay = t, delay }
 
-// standInLane gives the queue back. The sender is released too, unless only the same one may take the
-// transaction again (S2.9): because the client asked for it, or because what an earlier attempt left
-// behind lies under its nonce; but a pool that blocks senders takes another all the same.
+// standInLane gives the queue back. The sender is free for other transactions; whether another may take this one
+// is what PinSender says (S2.9). Only the same one may
+//
+//   - if the client asked for it;
+//   - if it was called for this token, now or before, unless it is certain that nothing was done: a token is
+//     recognised by the worker that has seen it, which another sender's need not be;
+//   - if what an earlier attempt left behind lies under its nonce; but a pool that blocks senders takes another
+//     for the next attempt all the same (S1.13), since that has another token.
 func (r *run) standInLane() {
 	r.then(ThenBack, 0)
-	r.step.PinSender = !r.SenderGone && (r.PinnedSender || !r.BlamesSender && (r.EarlierOpen || r.LastHash != ""))
+	token := r.step.Attempt == r.Attempt && (r.Called || !r.untouched)
+	nonce := !r.BlamesSender && (r.EarlierOpen || r.LastHash != "")
+	r.step.PinSender = !r.SenderGone && (r.PinnedSender || token || nonce)
 	r.step.FreeSender = !r.step.PinSender
 }
 

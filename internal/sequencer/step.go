@@ -19,7 +19,8 @@ type Flight struct {
 	LastHash     string        // hash of the last accepted attempt, "" if none
 	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
 	PinnedSender bool          // the client asked for this sender
-	Resent       bool          // this attempt was sent before, and the worker never saw it
+	Called       bool          // this attempt went out before, and may have had an effect: its token is this sender's
+	Resent       bool          // this attempt was sent before under this lease, and the worker never saw it
 	SenderGone   bool          // its sender was given back during the delay (row 17)
 	BlamesSender bool          // its pool blocks a sender after a failure, and takes another (S1.13)
 }
@@ -46,10 +47,11 @@ type Step struct {
 	Fee         string        // of the attempt that follows, or of this one
 	Delay       time.Duration // before the timer, for ThenWait and ThenAsk
 	Answered    bool          // the attempt ended here: keep a row of it unless the outcome does
+	NothingDone bool          // certain: the call that this step is about had no effect
 	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
 	Hook        outbox.Hook   // to be delivered after the end, "" for none
 	FreeSender  bool          // the sender is released
-	PinSender   bool          // row 5: only the same sender may take it again
+	PinSender   bool          // row 5: only the same sender may take it again (S2.9)
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
 	GateWorker  bool          // row 5: leave the worker alone for its backoff
