@@ -278,9 +278,12 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 	return rows.Err()
 }
 
-// match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another.
+// match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another. The lane whose
+// first candidate waits longest comes first: what is pinned to a sender (S2.9) competes for it with all that any sender
+// of its pool may take.
 func (c *claim) match() (left bool) {
 	taken := map[int32]bool{}
+	slices.SortStableFunc(c.lanes, func(a, b *openLane) int { return c.waits(a).Compare(c.waits(b)) })
 	for round := 0; len(c.picks) < c.room.Total; round++ {
 		more := false
 		for _, l := range c.lanes {
@@ -316,6 +319,14 @@ func (c *claim) match() (left bool) {
 		}
 	}
 	return true
+}
+
+// waits is since when the first candidate of a lane stands there.
+func (c *claim) waits(l *openLane) (since time.Time) {
+	if list := c.candidates[l.id]; len(list) > 0 {
+		since = list[0].EnteredAt
+	}
+	return since
 }
 
 func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSender {

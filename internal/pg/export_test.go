@@ -119,6 +119,7 @@ func NewestSQL(id int64) map[string][]any {
 		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}, []int32{0}},
 		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil, 0},
 		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
+		"SELECT q.queue_id" + exclusiveSQL:  {1, 100, false, time.Time{}, time.Time{}, nil},
 		updateText(tail, 0):                 {ids, []int64{1}, []int32{0}},
 		updateText(tail, tail):              {id, 1, 0},
 	}

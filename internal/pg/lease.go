@@ -42,23 +42,23 @@ type Lease struct {
 
 // Attempt is one earlier dispatch or its end, as recorded.
 type Attempt struct {
-	Attempt    int             `json:"attempt"`
-	Step       string          `json:"step"`
-	Fence      int64           `json:"fence"`
-	Sender     string          `json:"sender,omitempty"`
-	Node       string          `json:"node,omitempty"`
-	Fee        string          `json:"fee,omitempty"`
-	Nonce      string          `json:"nonce,omitempty"`
-	Hash       string          `json:"hash,omitempty"`
-	Data       json.RawMessage `json:"-"`
-	Class      outbox.Class    `json:"class,omitempty"`
-	Code       string          `json:"code,omitempty"`
-	Error      string          `json:"error,omitempty"`
+	Attempt int             `json:"attempt"`
+	Step    string          `json:"step"`
+	Fence   int64           `json:"fence"`
+	Sender  string          `json:"sender,omitempty"`
+	Node    string          `json:"node,omitempty"`
+	Fee     string          `json:"fee,omitempty"`
+	Nonce   string          `json:"nonce,omitempty"`
+	Hash    string          `json:"hash,omitempty"`
+	Data    json.RawMessage `json:"-"`
+	Class   outbox.Class    `json:"class,omitempty"`
+	Code    string          `json:"code,omitempty"`
+	Error   string          `json:"error,omitempty"`
 
 	NothingDone bool `json:"-"` // it is certain that this call had no effect
 
-	StartedAt  *time.Time      `json:"started_at,omitempty"`
-	AnsweredAt time.Time       `json:"answered_at"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	AnsweredAt time.Time  `json:"answered_at"`
 }
 
 // ID names the transaction.

@@ -138,13 +138,13 @@ func (x *explain) ready() error {
 				return err
 			}
 		}
-		if x.d.PoolID != 0 {
+		if x.d.PoolID != 0 || x.q.Pin != 0 {
 			if err := x.senders(); err != nil {
 				return err
 			}
 		}
 	}
-	if len(x.blockers) == first && x.live > 0 && x.d.PoolID == 0 {
+	if len(x.blockers) == first && x.live > 0 && x.d.PoolID == 0 && x.q.Pin == 0 {
 		if err := x.slots(); err != nil {
 			return err
 		}

@@ -126,15 +126,26 @@ func (f *senderFacts) levers() []Lever {
 	return []Lever{{"POST", f.object() + "/unblock", "admin"}}
 }
 
-// pinned explains the one sender that may take the head.
+// pinned explains the one sender that may take the head: the client named it, or it was called for this attempt, or an
+// earlier one lies under its nonce (S2.9). Where only the sender is in the way, cancel and redrive make another token.
 func (x *explain) pinned(f senderFacts) {
 	b := Blocker{Object: f.object(), Since: x.since}
+	only := "only " + f.account + " may take it"
+	if x.head.SenderID == 0 {
+		only = fmt.Sprintf("only %s may send attempt %d, since it was called for it and nobody knows that nothing was done", f.account, x.q.Attempt)
+		if x.q.Attempt > 1 {
+			only = fmt.Sprintf("only %s may send attempt %d, since it was called for this transaction before", f.account, x.q.Attempt)
+		}
+	}
 	switch why := f.blocked(); {
 	case why != "":
-		b.Kind, b.Detail, b.Levers = f.kind(), fmt.Sprintf("only %s may take it, and %s", f.account, why), f.levers()
+		b.Kind, b.Detail, b.Levers = f.kind(), only+", and "+why, f.levers()
+		if x.head.SenderID == 0 {
+			b.Levers = append(b.Levers, x.lever(x.head.ID, "cancel", "executor"))
+		}
 		x.unblocks(&b, f)
 	case f.bound:
-		b.Kind, b.Detail = "pinned_sender_busy", fmt.Sprintf("only %s may take it, and it serves %s", f.account, serves(f.queue))
+		b.Kind, b.Detail = "pinned_sender_busy", only+", and it serves "+serves(f.queue)
 		if f.since != nil {
 			b.Since = *f.since
 		}

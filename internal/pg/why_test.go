@@ -19,7 +19,7 @@ func hashed() outbox.Answer {
 }
 
 func lost() outbox.Answer {
-	return outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused", Message: "refused"}
+	return outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused", Message: "refused", Unsent: true}
 }
 
 func nobodyKnows() outbox.Answer {

@@ -1,0 +1,363 @@
+package pg_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Beside lost, after which nothing was done: what a worker says itself, and what may stand before one that did it.
+func saysBlocked() outbox.Answer {
+	return outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Message: "not now", Told: true}
+}
+
+func gatewaySays503() outbox.Answer {
+	return outbox.Answer{Class: outbox.ClassBlocked, Code: "http_503", Message: "the worker answered HTTP 503"}
+}
+
+// twoSenders is a world with a pool of acct-1, which takes the first claim, and acct-2; each has a worker of its own, so
+// that one that is away closes no gate of the type.
+func twoSenders(t *testing.T) (*world, pg.Node) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	for _, a := range []string{"acct-1", "acct-2"} {
+		_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "p", WorkerURL: "http://127.0.0.1:9/" + a}, 0)
+		w.must(err)
+	}
+	return w, w.node("n")
+}
+
+// reached ends the backoff of all senders, as time does.
+func (w *world) reached() {
+	w.t.Helper()
+	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.sender SET blocked_until = NULL, block_reason = '' WHERE block_reason = 'worker_unreachable'`)
+	w.must(err)
+}
+
+func by(leases []*pg.Lease) (list []string) {
+	for _, l := range leases {
+		list = append(list, l.Task.UID+" by "+l.Account)
+	}
+	return list
+}
+
+// Which sender may take a transaction after what its calls were answered: acct-1 is called first each time.
+func TestWhoeverWasCalledForATokenSendsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []outbox.Answer
+		any     bool
+	}{
+		"nothing was written":                         {[]outbox.Answer{lost()}, true},
+		"the worker says that nothing was done":       {[]outbox.Answer{saysBlocked()}, true},
+		"both":                                        {[]outbox.Answer{saysBlocked(), lost()}, true},
+		"a 503 without a body":                        {[]outbox.Answer{gatewaySays503()}, false},
+		"a 503, then a refused connection":            {[]outbox.Answer{gatewaySays503(), lost()}, false},
+		"a 503, then the worker's own word":           {[]outbox.Answer{gatewaySays503(), saysBlocked(), lost()}, false},
+		"no answer, then a refused connection":        {[]outbox.Answer{nobodyKnows(), lost()}, false},
+		"a refused connection, then a 503, and again": {[]outbox.Answer{lost(), gatewaySays503(), lost()}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, n := twoSenders(t)
+			w.post("q", "S", "a")
+			l := w.claim(n, everything())[0]
+			account := l.Account
+			for _, a := range c.answers {
+				if l == nil {
+					w.reached()
+					_, err := w.s.PauseSender(w.ctx, w.by, theOther(account), true)
+					w.must(err)
+					l = w.claim(n, everything())[0]
+					_, err = w.s.PauseSender(w.ctx, w.by, theOther(account), false)
+					w.must(err)
+				}
+				called := w.answer(l, a)
+				if a.Class == outbox.ClassAmbiguous { // the worker is asked, and never saw the token: it is sent again
+					called.Step = sequencer.Asked(l.Flight(2), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
+					called.Unclear = &a
+				}
+				l = w.settle(called)[0].Next
+			}
+			w.reached()
+			_, err := w.s.PauseSender(w.ctx, w.by, account, true)
+			w.must(err)
+			got, want := by(w.claim(n, everything())), []string(nil)
+			if c.any {
+				want = []string{"a by " + theOther(account)}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("got %v, want %v", got, want)
+			}
+			if !c.any {
+				_, err = w.s.PauseSender(w.ctx, w.by, account, false)
+				w.must(err)
+				if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+					t.Fatal(got)
+				}
+			}
+			holdsTrue(t, w.ctx, w.s.Pool())
+		})
+	}
+}
+
+func theOther(account string) string {
+	if account == "acct-1" {
+		return "acct-2"
+	}
+	return "acct-1"
+}
+
+// pinnedTo has acct-1 called for the head of queue q, which comes back so that nobody knows whether it had an effect.
+func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
+	w.t.Helper()
+	id = w.post("q", "S", "a")[0]
+	l := w.claim(n, everything())[0]
+	w.settle(w.answer(l, gatewaySays503()))
+	w.reached()
+	return id, l.Account
+}
+
+// The sender is free for others while what is pinned to it waits, and what is pinned keeps nobody from the other sender.
+func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
+	w, n := twoSenders(t)
+	id, account := w.pinnedTo(n)
+	_, err := w.s.PauseSender(w.ctx, w.by, account, true)
+	w.must(err)
+	w.post("r", "S", "b", "b2")
+	got := w.claim(n, everything())
+	if !slices.Equal(by(got), []string{"b by " + theOther(account)}) {
+		t.Fatal(by(got))
+	}
+	_, err = w.s.PauseSender(w.ctx, w.by, account, false)
+	w.must(err)
+	w.settle(w.answer(w.claim(n, everything())[0], gatewaySays503())) // called again, and pinned still
+	w.lever(w.s.PauseQueue(w.ctx, w.by, "q", true))
+	w.reached()
+	w.ingest(w.s, w.pinned("s", "mine", account))
+	if got := w.claim(n, everything()); !slices.Equal(by(got), []string{"mine by " + account}) { // free for others
+		t.Fatal(by(got))
+	}
+	w.lever(w.s.PauseQueue(w.ctx, w.by, "q", false))
+	w.settle(w.answer(got[0], done()))
+	if got := w.claim(n, everything()); len(got) > 0 {
+		t.Fatal(by(got))
+	}
+	why, err := w.s.Why(w.ctx, w.id, id)
+	w.must(err)
+	b := why.Blockers[0]
+	if b.Kind != "pinned_sender_busy" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1, since it was called for it") ||
+		!strings.Contains(b.Detail, "it serves queue s") {
+		t.Errorf("%+v", b)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func (w *world) pinnedSub(queue, uid, account string) *pg.Submission {
+	return w.pinned(queue, uid, account)
+}
+
+// Whatever an operator does to the sender, no other takes what is pinned to it; /why says what is in the way, and the lever.
+func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		do     func(w *world, account string) error
+		goes   bool // it takes what is pinned to it all the same
+		detail string
+		lever  string
+		undo   func(w *world, account string) error
+	}{
+		"paused": {func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, true); return err }, false, "and it is paused", "/resume",
+			func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, false); return err }},
+		"drained": {func(w *world, a string) error { _, err := w.s.DrainSender(w.ctx, w.by, a); return err }, true, "", "", nil},
+		"blocked": {func(w *world, a string) error { _, err := w.s.BlockSender(w.ctx, w.by, a, pg.Forever); return err }, false,
+			"and it is blocked until somebody unblocks it", "/unblock",
+			func(w *world, a string) error { _, err := w.s.UnblockSender(w.ctx, w.by, a); return err }},
+		"removed": {func(w *world, a string) error { return w.s.RemoveSender(w.ctx, w.by, a) }, false, "and it was removed", "",
+			func(w *world, a string) error {
+				_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "p"}, 0)
+				return err
+			}},
+		"in another pool": {func(w *world, a string) error {
+			_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "q"}, 0)
+			return err
+		}, true, "", "", nil},
+		"its type has another pool": {func(w *world, _ string) error {
+			w.sender("other", "acct-9")
+			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "other" })
+			return nil
+		}, true, "", "", nil},
+		"its type needs no sender any more": {func(w *world, _ string) error { w.dispatcher("S", nil); return nil }, true, "", "", nil},
+		"its type is exclusive": {func(w *world, a string) error {
+			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			_, err := w.s.PauseSender(w.ctx, w.by, a, true)
+			return err
+		}, false, "and it is paused", "/resume",
+			func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, false); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, n := twoSenders(t)
+			id, account := w.pinnedTo(n)
+			w.must(c.do(w, account))
+			w.must(w.s.Refresh(w.ctx))
+			_, err := w.s.Relane(w.ctx)
+			w.must(err)
+			if c.goes {
+				if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+					t.Fatal(got)
+				}
+				holdsTrue(t, w.ctx, w.s.Pool())
+				return
+			}
+			if got := by(w.claim(n, everything())); len(got) > 0 {
+				t.Fatal(got)
+			}
+			why, err := w.s.Why(w.ctx, w.id, id)
+			w.must(err)
+			b := why.Blockers[0]
+			if b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1") || !strings.Contains(b.Detail, c.detail) ||
+				b.Levers[0].Path != "/senders/"+account+c.lever || !strings.HasSuffix(b.Levers[1].Path, "/cancel") {
+				t.Errorf("%+v", b)
+			}
+			w.must(c.undo(w, account))
+			if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+				t.Fatal(got)
+			}
+			holdsTrue(t, w.ctx, w.s.Pool())
+		})
+	}
+}
+
+// What was called keeps its place: elsewhere it would have another id, and so another token.
+func TestWhatWasCalledIsNotMovedToAnotherQueue(t *testing.T) {
+	for _, c := range []struct {
+		name, sender string
+		answer       outbox.Answer
+		moves        bool
+	}{
+		{"by any sender", "", gatewaySays503(), false},
+		{"by the one that the client named", "acct-1", gatewaySays503(), false},
+		{"and nothing was written", "", lost(), true},
+		{"by the one that the client named, and nothing was written", "acct-1", lost(), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, n := twoSenders(t)
+			id := w.ingest(w.s, w.pinned("q", "a", c.sender))[0].ID
+			w.settle(w.answer(w.claim(n, everything())[0], c.answer))
+			_, err := w.s.MoveTo(w.ctx, w.by, id, "elsewhere", nil)
+			if c.moves != (err == nil) || err != nil && !strings.Contains(err.Error(), "has been out before") {
+				t.Error(err)
+			}
+			holdsTrue(t, w.ctx, w.s.Pool())
+		})
+	}
+}
+
+// A node dies in its call, and the one that goes on hears that the worker never saw the token: it is the same sender's
+// still, also after a refused connection.
+func TestWhatADeadNodeCalledStaysWithItsSender(t *testing.T) {
+	w, n := twoSenders(t)
+	w.post("q", "S", "a")
+	account := w.claim(n, everything())[0].Account
+	w.later(time.Hour)
+	_, err := w.s.Bury(w.ctx)
+	w.must(err)
+	m := w.node("m")
+	_, err = w.s.Release(w.ctx)
+	w.must(err)
+	l := w.claim(m, everything())[0]
+	if !l.Resume || l.Account != account {
+		t.Fatalf("%+v", l)
+	}
+	asked := w.answer(l, done())
+	asked.Result, asked.Step = outbox.Result{}, sequencer.Asked(l.Flight(2), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
+	w.settle(w.answer(w.settle(asked)[0].Next, lost()))
+	w.reached()
+	w.lever(w.s.PauseSender(w.ctx, w.by, account, true))
+	if got := by(w.claim(m, everything())); len(got) > 0 {
+		t.Fatal(got)
+	}
+	w.lever(w.s.PauseSender(w.ctx, w.by, account, false))
+	if got := by(w.claim(m, everything())); !slices.Equal(got, []string{"a by " + account}) {
+		t.Fatal(got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// Cancel and redrive are how an operator who knows what the sender did has another one send it: under another token.
+func TestARedriveOfWhatWasPinnedHasAnotherToken(t *testing.T) {
+	w, n := twoSenders(t)
+	id, account := w.pinnedTo(n)
+	w.must(w.s.RemoveSender(w.ctx, w.by, account))
+	_, err := w.s.Cancel(w.ctx, w.by, id)
+	w.must(err)
+	_, err = w.s.Redrive(w.ctx, w.by, id, pg.Redrive{})
+	w.must(err)
+	got := w.claim(n, everything())
+	if len(got) != 1 || got[0].Account != theOther(account) || got[0].ID() == id {
+		t.Fatal(by(got))
+	}
+}
+
+// A pinned transaction competes for its sender with all that any sender of the pool may take: whoever waits longer is
+// first, so that neither starves.
+func TestWhatWaitsLongerForASenderGoesFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.sender("p", "acct-1")
+	n := w.node("n")
+	w.post("q", "S", "a")
+	l := w.claim(n, everything())[0]
+	for i, uid := range []string{"b", "c", "d"} {
+		if w.post(uid, "S", uid); i == 1 {
+			w.later(time.Second)
+			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Until: w.now}))
+			w.later(time.Second)
+		}
+	}
+	var order []string
+	for range 4 {
+		w.later(time.Minute) // the gate of the type
+		got := w.claim(n, everything())
+		if len(got) != 1 {
+			t.Fatal(by(got))
+		}
+		order = append(order, got[0].Task.UID)
+		w.settle(w.answer(got[0], done()))
+	}
+	if !slices.Equal(order, []string{"b", "c", "a", "d"}) {
+		t.Errorf("went out in the order %v", order)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+// However many wait at the front of an exclusive lane for a sender that cannot be taken, the one behind them goes out.
+func TestManyThatArePinnedDoNotHoldAnExclusiveLane(t *testing.T) {
+	w, n := twoSenders(t)
+	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+	_, err := w.s.PauseSender(w.ctx, w.by, "acct-2", true)
+	w.must(err)
+	w.must(w.s.Refresh(w.ctx))
+	for i := range 12 {
+		w.post(fmt.Sprint("q", i), "S", fmt.Sprint("x", i))
+	}
+	for range 12 { // each is called once, by the only one that can be taken
+		w.settle(w.answer(w.claim(n, everything())[0], gatewaySays503()))
+		w.reached()
+	}
+	var pins int
+	w.scan(`SELECT count(*) FROM postern.queue WHERE pin_sender_id IS NOT NULL`, &pins)
+	w.lever(w.s.PauseSender(w.ctx, w.by, "acct-1", true))
+	w.lever(w.s.PauseSender(w.ctx, w.by, "acct-2", false))
+	w.later(time.Second)
+	w.post("last", "S", "last")
+	if got := by(w.claim(n, everything())); pins != 12 || !slices.Equal(got, []string{"last by acct-2"}) {
+		t.Fatalf("%v, behind %d that are pinned", got, pins)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
