@@ -29,6 +29,15 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'DONE' FROM postern.task WHERE queue_id = ` + flying + ` AND seq = 3 ON CONFLICT DO NOTHING;
 			UPDATE postern.queue SET marks = 0 WHERE queue_id = ` + flying},
 		{"S2.4 sender", "two queues name one sender", `UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'a1') WHERE cur_seq IS NOT NULL`},
+		{"S2.9", "two senders were called for one token", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+			SELECT queue_id, seq, day, attempt, fence - 1, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
+			FROM postern.attempt WHERE queue_id = ` + waiting},
+		{"S2.9", "another sender ended what one was called for", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+			SELECT queue_id, seq, day, attempt, fence, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
+			FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 1`},
+		{"S2.9", "what one sender was called for waits for any", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+			SELECT queue_id, head_seq, head_day, 1, fence, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
+			FROM postern.queue WHERE queue_id = ` + lone},
 		{"S2.20", "an exclusive lane was let go in flight", `UPDATE postern.lane SET holder = NULL`},
 		{"S2.20", "an exclusive lane is held by a queue that is gone", `UPDATE postern.lane SET holder = 12345 WHERE kind = 'exclusive'`},
 		{"I2", "a key names nothing", `INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) VALUES (1, 'ghost', 12345, 1, '2026-01-01', '')`},
