@@ -286,9 +286,10 @@ func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 		a.Step = sequencer.Asked(f, status(outbox.StatusUnknown, outbox.StatusFailed, outbox.StatusIncluded, outbox.StatusPending, outbox.StatusUnreachable), d, 0.5)
 	default:
 		got := map[string]outbox.Answer{
-			"done": done(), "accept": {Result: outbox.Result{Hash: fmt.Sprintf("0x%d", l.Attempt)}}, "retry": {Class: outbox.ClassRetry, Code: "20203"},
+			"done": done(), "accept": {Result: outbox.Result{Hash: fmt.Sprintf("0x%d", l.Attempt)}}, "retry": {Class: outbox.ClassRetry, Code: "20203", Told: true},
 			"rejected": {Class: outbox.ClassRejected, Code: "500"}, "ambiguous": {Class: outbox.ClassAmbiguous}, "blocked": {Class: outbox.ClassBlocked},
-		}[rapid.SampledFrom([]string{"done", "done", "done", "accept", "retry", "rejected", "ambiguous", "blocked"}).Draw(rt, "answer")]
+			"refused": {Class: outbox.ClassBlocked, Unsent: true}, "429": {Class: outbox.ClassRetry, Code: "http_429"},
+		}[rapid.SampledFrom([]string{"done", "done", "done", "accept", "retry", "rejected", "ambiguous", "blocked", "refused", "429"}).Draw(rt, "answer")]
 		a.Result, a.Reachable = got.Result, got.Class != outbox.ClassBlocked
 		a.Step = sequencer.Dispatched(f, got, d, 0.5)
 	}

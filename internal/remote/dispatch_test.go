@@ -84,9 +84,9 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 		{"HTTP 408", http(408, ""), outbox.ClassRetry, "http_408"},
 		{"HTTP 425", http(425, ""), outbox.ClassRetry, "http_425"},
 		{"HTTP 429", http(429, ""), outbox.ClassRetry, "http_429"},
-		{"redirect", remotetest.Redirect("http://169.254.169.254/latest/meta-data"), outbox.ClassRetry, "redirect"},
-		{"redirect to nowhere", http(301, ""), outbox.ClassRetry, "redirect"},
-		{"redirect to what is no URL", remotetest.Redirect("http://%zz"), outbox.ClassRetry, "redirect"},
+		{"redirect", remotetest.Redirect("http://169.254.169.254/latest/meta-data"), outbox.ClassAmbiguous, "redirect"},
+		{"redirect to nowhere", http(301, ""), outbox.ClassAmbiguous, "redirect"},
+		{"redirect to what is no URL", remotetest.Redirect("http://%zz"), outbox.ClassAmbiguous, "redirect"},
 
 		{"class blocked, named", inError(200, `{"code":500,"class":"blocked"}`), outbox.ClassBlocked, "500"},
 		{"class ambiguous, named", inError(400, `{"class":"ambiguous"}`), outbox.ClassAmbiguous, "http_400"},

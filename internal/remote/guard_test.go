@@ -107,7 +107,7 @@ func TestNoCallFollowsARedirect(t *testing.T) {
 		s := httptest.NewServer(http.RedirectHandler(target.URL()+"/dispatch/SEND_CLAIM_VOTE", status))
 		defer s.Close()
 		for call, said := range all(t, remotetest.Client(t), s.URL) {
-			if call == "dispatch" && (said[0] != string(outbox.ClassRetry) || !strings.Contains(said[1], "redirects are not followed")) ||
+			if call == "dispatch" && (said[0] != string(outbox.ClassAmbiguous) || !strings.Contains(said[1], "redirects are not followed")) ||
 				call != "dispatch" && said[0] != nothing[call] {
 				t.Errorf("HTTP %d, %s: %q", status, call, said)
 			}

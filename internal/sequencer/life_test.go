@@ -33,6 +33,8 @@ func TestNoLifeLeavesTheTables(t *testing.T) {
 				nothingFollows(t, s, d)
 				return
 			}
+			f.Called = s.Attempt == f.Attempt && (f.Called || slices.Contains(s.Events, sequencer.DispatchTimeout) ||
+				slices.Contains(s.Events, sequencer.WorkerLost) && !s.NothingDone)
 			f.Attempt, f.Retries, f.Fee, f.Phase = s.Attempt, s.Retries, s.Fee, s.Phase
 			if s.KeepHash {
 				f.LastHash = s.Hash
@@ -73,6 +75,8 @@ func anyAnswer(t *rapid.T) outbox.Answer {
 		Class: rapid.SampledFrom([]outbox.Class{"", "", "retry", "retry", "blocked", "ambiguous", "rejected", "odd"}).Draw(t, "class"),
 		After: time.Duration(rapid.IntRange(0, 600).Draw(t, "after")) * time.Second,
 	}
+	a.Unsent = a.Class == outbox.ClassBlocked && rapid.Bool().Draw(t, "unsent")
+	a.Told = !a.Unsent && rapid.Bool().Draw(t, "told")
 	a.Result.Hash = rapid.SampledFrom([]string{"", "0xaa", "0xbb"}).Draw(t, "hash")
 	if rapid.IntRange(0, 4).Draw(t, "done") == 0 {
 		a.Result.Done = json.RawMessage(`true`)
@@ -144,6 +148,8 @@ func keepsItsPromises(t *rapid.T, f flight, s step) {
 	check((s.Hook == outbox.OnSuccess) == (s.State == outbox.DONE), "on-success after DONE only")
 	check((s.Hook == outbox.OnFailure) == (s.State == outbox.FAILED), "on-failure after FAILED only")
 	check(s.FreeSender == (!s.Phase.InFlight() && !s.PinSender), "the sender is free when nothing is in flight, unless pinned")
+	check(s.Then != sequencer.ThenBack || s.Attempt != f.Attempt || f.SenderGone || s.PinSender || s.NothingDone && !f.Called,
+		"a token that may have had an effect stays with its sender")
 	check(s.KeepHash == slices.Contains(s.Events, sequencer.Accepted), "a hash is kept when it was accepted")
 
 	rises := slices.Contains(s.Events, sequencer.DelayElapsed) && (s.State == outbox.DISPATCHING || s.State == outbox.WAITING)
