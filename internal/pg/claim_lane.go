@@ -88,18 +88,21 @@ func (c *claim) findLanes(b *pgx.Batch) {
 // entered_at has risen then.
 var candidatesSQL = candidates("")
 
-// exclusiveSQL is candidatesSQL for an exclusive lane, which holds what is pinned to a sender (S2.9) beside what any may
-// take: it passes over those whose sender cannot be taken now, so that they do not keep the others from their turn. That is
-// a look without locks; who takes the sender is decided where it is locked.
-var exclusiveSQL = candidates(` AND NOT EXISTS (SELECT FROM postern.queue p JOIN postern.sender s ON s.sender_id = p.pin_sender_id
+// exclusiveSQL is candidatesSQL for an exclusive lane, which holds what is pinned to a sender (S2.9) beside what any
+// may take: it passes over those whose sender cannot be taken now, so that they do not keep the others from their
+// turn. That is a look without locks; who takes the sender is decided where it is locked.
+var exclusiveSQL = candidates(` AND NOT EXISTS (SELECT FROM postern.queue p
+			JOIN postern.sender s ON s.sender_id = p.pin_sender_id
 			WHERE p.queue_id = r.queue_id AND p.era >= r.era AND (s.queue_id IS NOT NULL OR s.paused OR s.removed_at IS NOT NULL
 				OR s.blocked_until > coalesce($6::timestamptz, clock_timestamp())))`)
 
 func candidates(and string) string {
 	return ` FROM ` + newestQueue(false, `(SELECT * FROM (
-		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r WHERE r.lane = $1 AND r.prio = 0 AND r.since >= $4`+and+` ORDER BY r.since LIMIT $2)
+		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r
+			WHERE r.lane = $1 AND r.prio = 0 AND r.since >= $4`+and+` ORDER BY r.since LIMIT $2)
 		UNION ALL
-		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r WHERE r.lane = $1 AND r.prio = 1 AND r.since >= $5`+and+` ORDER BY r.since LIMIT $2)) r
+		(SELECT r.prio, r.since, r.queue_id, r.era FROM postern.ready r
+			WHERE r.lane = $1 AND r.prio = 1 AND r.since >= $5`+and+` ORDER BY r.since LIMIT $2)) r
 		ORDER BY r.prio, r.since LIMIT $2) n`, `
 	AND q.node_id IS NULL AND q.prio = n.prio AND q.entered_at = n.since
 	AND CASE WHEN $3 THEN q.phase NOT IN ('IDLE', 'READY', 'HELD') ELSE q.phase = 'READY' AND q.lane = $1 AND NOT q.paused END`, "SKIP LOCKED") + `

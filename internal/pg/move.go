@@ -185,7 +185,8 @@ func (q *queueRow) out(ctx context.Context, t *txn) (int64, error) {
 	tried := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT coalesce(t.sender_id, 0) <> $3
-			OR EXISTS (SELECT FROM postern.attempt a WHERE (a.queue_id, a.seq, a.day) = (t.queue_id, t.seq, t.day) AND a.nothing_done IS NOT TRUE)
+			OR EXISTS (SELECT FROM postern.attempt a
+				WHERE (a.queue_id, a.seq, a.day) = (t.queue_id, t.seq, t.day) AND a.nothing_done IS NOT TRUE)
 		FROM postern.task t WHERE t.queue_id = $1 AND t.seq = $2 AND t.day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
 	if err := t.send(ctx, b); err != nil || !tried && q.Attempt == 1 && q.Retries == 0 {

@@ -21,8 +21,8 @@ func gatewaySays503() outbox.Answer {
 	return outbox.Answer{Class: outbox.ClassBlocked, Code: "http_503", Message: "the worker answered HTTP 503"}
 }
 
-// twoSenders is a world with a pool of acct-1, which takes the first claim, and acct-2; each has a worker of its own, so
-// that one that is away closes no gate of the type.
+// twoSenders is a world with a pool of acct-1, which takes the first claim, and acct-2; each has a worker of its own,
+// so that one that is away closes no gate of the type.
 func twoSenders(t *testing.T) (*world, pg.Node) {
 	t.Parallel()
 	w := newWorld(t)
@@ -37,8 +37,14 @@ func twoSenders(t *testing.T) (*world, pg.Node) {
 // reached ends the backoff of all senders, as time does.
 func (w *world) reached() {
 	w.t.Helper()
-	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.sender SET blocked_until = NULL, block_reason = '' WHERE block_reason = 'worker_unreachable'`)
+	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.sender SET blocked_until = NULL, block_reason = ''
+		WHERE block_reason = 'worker_unreachable'`)
 	w.must(err)
+}
+
+// neverSaw is what follows when the worker is asked about a call, and does not know its token.
+func neverSaw(l *pg.Lease) sequencer.Step {
+	return sequencer.Asked(l.Flight(2), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
 }
 
 func by(leases []*pg.Lease) (list []string) {
@@ -79,7 +85,7 @@ func TestWhoeverWasCalledForATokenSendsIt(t *testing.T) {
 				}
 				called := w.answer(l, a)
 				if a.Class == outbox.ClassAmbiguous { // the worker is asked, and never saw the token: it is sent again
-					called.Step = sequencer.Asked(l.Flight(2), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
+					called.Step = neverSaw(l)
 					called.Unclear = &a
 				}
 				l = w.settle(called)[0].Next
@@ -123,7 +129,7 @@ func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
 	return id, l.Account
 }
 
-// The sender is free for others while what is pinned to it waits, and what is pinned keeps nobody from the other sender.
+// The sender is free for others while what is pinned to it waits, and what is pinned keeps none from the other sender.
 func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
 	w, n := twoSenders(t)
 	id, account := w.pinnedTo(n)
@@ -151,7 +157,8 @@ func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
 	why, err := w.s.Why(w.ctx, w.id, id)
 	w.must(err)
 	b := why.Blockers[0]
-	if b.Kind != "pinned_sender_busy" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1, since it was called for it") ||
+	if b.Kind != "pinned_sender_busy" ||
+		!strings.Contains(b.Detail, "only "+account+" may send attempt 1, since it was called for it") ||
 		!strings.Contains(b.Detail, "it serves queue s") {
 		t.Errorf("%+v", b)
 	}
@@ -162,7 +169,8 @@ func (w *world) pinnedSub(queue, uid, account string) *pg.Submission {
 	return w.pinned(queue, uid, account)
 }
 
-// Whatever an operator does to the sender, no other takes what is pinned to it; /why says what is in the way, and the lever.
+// Whatever an operator does to the sender, no other takes what is pinned to it; /why says what is in the way, and the
+// lever.
 func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(w *world, account string) error
@@ -219,7 +227,8 @@ func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 			why, err := w.s.Why(w.ctx, w.id, id)
 			w.must(err)
 			b := why.Blockers[0]
-			if b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1") || !strings.Contains(b.Detail, c.detail) ||
+			if b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1") ||
+				!strings.Contains(b.Detail, c.detail) ||
 				b.Levers[0].Path != "/senders/"+account+c.lever || !strings.HasSuffix(b.Levers[1].Path, "/cancel") {
 				t.Errorf("%+v", b)
 			}
@@ -274,7 +283,7 @@ func TestWhatADeadNodeCalledStaysWithItsSender(t *testing.T) {
 		t.Fatalf("%+v", l)
 	}
 	asked := w.answer(l, done())
-	asked.Result, asked.Step = outbox.Result{}, sequencer.Asked(l.Flight(2), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
+	asked.Result, asked.Step = outbox.Result{}, neverSaw(l)
 	w.settle(w.answer(w.settle(asked)[0].Next, lost()))
 	w.reached()
 	w.lever(w.s.PauseSender(w.ctx, w.by, account, true))

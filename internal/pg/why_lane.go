@@ -127,15 +127,16 @@ func (f *senderFacts) levers() []Lever {
 }
 
 // pinned explains the one sender that may take the head: the client named it, or it was called for this attempt, or an
-// earlier one lies under its nonce (S2.9). Where only the sender is in the way, cancel and redrive make another token.
+// earlier one lies under its nonce (S2.9). Of what was called, cancel is a lever too: a redrive has another token.
 func (x *explain) pinned(f senderFacts) {
 	b := Blocker{Object: f.object(), Since: x.since}
 	only := "only " + f.account + " may take it"
 	if x.head.SenderID == 0 {
-		only = fmt.Sprintf("only %s may send attempt %d, since it was called for it and nobody knows that nothing was done", f.account, x.q.Attempt)
+		since := "it was called for it, and it is not certain that nothing was done"
 		if x.q.Attempt > 1 {
-			only = fmt.Sprintf("only %s may send attempt %d, since it was called for this transaction before", f.account, x.q.Attempt)
+			since = "it was called for this transaction before"
 		}
+		only = fmt.Sprintf("only %s may send attempt %d, since %s", f.account, x.q.Attempt, since)
 	}
 	switch why := f.blocked(); {
 	case why != "":

@@ -62,7 +62,8 @@ func told(p reply, r txnResult) bool {
 
 // redirected says in words that there is a redirect.
 func redirected(whom string, status int) string {
-	return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL", whom, status)
+	return fmt.Sprintf("the %s answered HTTP %d, a redirect: redirects are not followed, so give its final URL",
+		whom, status)
 }
 
 // unanswered sorts a call to which there was no answer. Nothing sent means that nothing happened.

@@ -42,7 +42,12 @@ type signed struct {
 var own = []string{"blocked"}
 
 func newSigners(t *testing.T, seed uint64) *signers {
-	s := &signers{t: t, dice: rand.New(rand.NewPCG(seed, seed)), known: map[string]string{}, servers: map[string]*http.Server{}}
+	s := &signers{
+		t:       t,
+		dice:    rand.New(rand.NewPCG(seed, seed)),
+		known:   map[string]string{},
+		servers: map[string]*http.Server{},
+	}
 	t.Cleanup(func() {
 		for account := range s.servers {
 			s.refuse(account)
@@ -175,7 +180,8 @@ func TestATokenIsSentByOneSender(t *testing.T) {
 		_, err := h.s.PutSender(h.ctx, h.by, pg.Sender{Account: a, Pool: "p", WorkerURL: "http://" + addr[a]}, 0)
 		h.must(err)
 	}
-	_, err := h.s.PutSender(h.ctx, h.by, pg.Sender{Account: "tls", Pool: "p", WorkerURL: "https://" + s.listen("tls", "")}, 0)
+	plain := pg.Sender{Account: "tls", Pool: "p", WorkerURL: "https://" + s.listen("tls", "")}
+	_, err := h.s.PutSender(h.ctx, h.by, plain, 0)
 	h.must(err)
 	retries := 1000
 	h.dispatcher("T", func(d *outbox.Dispatcher) {
@@ -195,7 +201,8 @@ func TestATokenIsSentByOneSender(t *testing.T) {
 	var pests sync.WaitGroup
 	pests.Go(func() { // a sender that could not be reached is left alone for a second and more: not here
 		for !closed(over) {
-			_, err := h.s.Pool().Exec(h.ctx, `UPDATE postern.sender SET blocked_until = NULL, gate_failures = 0 WHERE blocked_until IS NOT NULL AND account <> 'tls'`)
+			_, err := h.s.Pool().Exec(h.ctx, `UPDATE postern.sender SET blocked_until = NULL, gate_failures = 0
+				WHERE blocked_until IS NOT NULL AND account <> 'tls'`)
 			h.check(err)
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -240,7 +247,9 @@ func TestATokenIsSentByOneSender(t *testing.T) {
 		t.Errorf("%d of %d transactions took effect", len(once), len(ids))
 	}
 	var refused, tls int
-	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FILTER (WHERE code = 'connection_refused'), count(*) FILTER (WHERE code = 'tls') FROM postern.attempt`).Scan(&refused, &tls))
+	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FILTER (WHERE code = 'connection_refused'),
+			count(*) FILTER (WHERE code = 'tls')
+		FROM postern.attempt`).Scan(&refused, &tls))
 	if t.Logf("%d calls: %v; %d refused, %d without TLS", len(s.got), answers, refused, tls); tls == 0 || len(answers) < 7 {
 		t.Error("not all that was to happen has happened")
 	}

@@ -26,18 +26,25 @@ var core = []Invariant{
 		SELECT 'sender ' || sender_id || ' serves ' || count(*) FROM postern.queue
 		WHERE sender_id IS NOT NULL GROUP BY sender_id HAVING count(*) > 1`},
 
-	{"S2.9", "a token is sent by one sender, unless it is certain that the calls of the others had no effect, and what was called waits for that one", `
+	{"S2.9", "a token is sent by one sender, but for calls that certainly had no effect, and waits for that sender", `
 		WITH called AS MATERIALIZED (
-			SELECT queue_id, seq, day, attempt, sender_id FROM postern.attempt WHERE sender_id IS NOT NULL AND nothing_done IS NOT TRUE)
-		SELECT 'attempt ' || attempt || ' of queue ' || queue_id || ' position ' || seq || ' went out by senders ' || string_agg(DISTINCT sender_id::text, ', ') FROM (
+			SELECT queue_id, seq, day, attempt, sender_id FROM postern.attempt
+			WHERE sender_id IS NOT NULL AND nothing_done IS NOT TRUE)
+		SELECT 'attempt ' || attempt || ' of queue ' || queue_id || ' position ' || seq || ' went out by senders '
+			|| string_agg(DISTINCT sender_id::text, ', ')
+		FROM (
 			SELECT * FROM called
-			UNION ALL SELECT c.queue_id, c.seq, c.day, c.attempt, o.sender_id FROM called c JOIN postern.outcome o USING (queue_id, seq, day, attempt)
+			UNION ALL SELECT c.queue_id, c.seq, c.day, c.attempt, o.sender_id
+			FROM called c JOIN postern.outcome o USING (queue_id, seq, day, attempt)
 			WHERE o.sender_id IS NOT NULL
-			UNION ALL SELECT c.queue_id, c.seq, c.day, c.attempt, q.sender_id FROM called c
-			JOIN postern.queue q ON (q.queue_id, q.cur_seq, q.attempt) = (c.queue_id, c.seq, c.attempt) WHERE q.sender_id IS NOT NULL) s
+			UNION ALL SELECT c.queue_id, c.seq, c.day, c.attempt, q.sender_id
+			FROM called c JOIN postern.queue q ON (q.queue_id, q.cur_seq, q.attempt) = (c.queue_id, c.seq, c.attempt)
+			WHERE q.sender_id IS NOT NULL) s
 		GROUP BY queue_id, seq, day, attempt HAVING count(DISTINCT sender_id) > 1
-		UNION ALL SELECT DISTINCT 'queue ' || c.queue_id || ' position ' || c.seq || ' was called by sender ' || c.sender_id || ' and waits for ' || coalesce(q.pin_sender_id::text, 'any')
-		FROM called c JOIN postern.queue q ON (q.queue_id, coalesce(q.next_seq, q.head_seq), q.attempt) = (c.queue_id, c.seq, c.attempt)
+		UNION ALL SELECT DISTINCT 'queue ' || c.queue_id || ' position ' || c.seq || ' was called by sender ' || c.sender_id
+			|| ' and waits for ' || coalesce(q.pin_sender_id::text, 'any')
+		FROM called c
+		JOIN postern.queue q ON (q.queue_id, coalesce(q.next_seq, q.head_seq), q.attempt) = (c.queue_id, c.seq, c.attempt)
 		WHERE q.phase IN ('READY', 'HELD') AND q.pin_sender_id IS DISTINCT FROM c.sender_id`},
 
 	{"S2.20", "an exclusive lane is held by the queue whose transaction of it is in flight, by no other and no longer", `
