@@ -8,7 +8,7 @@ that the contract asks for, also over its own kill -9:
 
   1. A token is executed once. It is on the disk as begun before it is executed, and its answer is on the
      disk before it is given; sent again, it gets the same answer.
-  2. A call with a lower (epoch, fence) than one seen for its queue is refused with 409 and executes nothing.
+  2. A call with a lower fence than one seen for its queue is refused with 409 and executes nothing.
   3. /status says what became of a token or a hash, and says 503 where it cannot know: never "unknown".
 """
 
@@ -66,7 +66,7 @@ class Memory:
 
     def play(self, change):
         if "line" in change:
-            self.fences[change["line"]] = tuple(change["fence"])
+            self.fences[change["line"]] = change["fence"]
         elif change.get("gone"):
             self.answers.pop(change["token"], None)
         else:
@@ -98,7 +98,7 @@ def line_of(token, queue):
 def dispatch(call):
     """Execute a call once; returns (HTTP status, answer)."""
     postern = call["postern"]
-    token, fence = postern["token"], (postern["epoch"], postern["fence"])
+    token, fence = postern["token"], postern["fence"]
     line = line_of(token, call["sender"].get("queue") or "")
     with memory.lock:
         while token in memory.running:
@@ -211,12 +211,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def check(call):
-    """Raise unless this is a call whose token, epoch and fence can be trusted to be there."""
+    """Raise unless this is a call whose token and fence can be trusted to be there."""
     postern = call["postern"]
     if not isinstance(postern["token"], str) or not postern["token"]:
         raise ValueError("postern.token is empty")
-    int(postern.get("fence", 0)), int(postern.get("epoch", 0)), call["txData"]["data"], call["sender"]["queue"]
-    postern.setdefault("fence", 0), postern.setdefault("epoch", 0)
+    int(postern.get("fence", 0)), call["txData"]["data"], call["sender"]["queue"]
+    postern.setdefault("fence", 0)
 
 
 class Server(ThreadingHTTPServer):

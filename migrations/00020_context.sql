@@ -1,5 +1,4 @@
--- Contexts (tenants) and who may do what in them, and the identity of this database. Its epoch is part of every public id and of
--- every call to a worker, so that a restored copy never speaks under the names of the lost time.
+-- Contexts (tenants) and who may do what in them, and the identity of this database.
 -- +goose Up
 -- Reports that a row breaks a rule, as PostgreSQL itself would. Rules that are functions call it.
 -- +goose StatementBegin

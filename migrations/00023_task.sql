@@ -6,7 +6,6 @@ CREATE TABLE postern.task (
     seq         bigint NOT NULL,
     day         date NOT NULL,
     context_id  int NOT NULL,
-    epoch       int NOT NULL,
     uid         text,
     actor       text NOT NULL DEFAULT '',
     type        text NOT NULL,

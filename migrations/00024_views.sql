@@ -2,14 +2,26 @@
 -- WAITING. This file says so once, for psql and for the API.
 -- +goose Up
 
+-- The microseconds of a moment since 1970, as tokens and ids have them.
+CREATE FUNCTION postern.micros(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT (extract(epoch FROM at) * 1000000)::bigint $$;
+
+-- The salt of a public id, as internal/outbox/id.go has it. A test compares them.
+-- +goose StatementBegin
+CREATE FUNCTION postern.salt(arrival timestamptz, moved_from uuid) RETURNS int LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT ((postern.micros(arrival) # CASE WHEN moved_from IS NULL THEN 0
+        ELSE ('x' || substr(moved_from::text, 6, 3) || substr(moved_from::text, 10, 3))::bit(24)::int # ('x' || right(moved_from::text, 6))::bit(24)::int END)
+        & 4194303)::int
+$$;
+-- +goose StatementEnd
+
 -- The public id, packed as internal/outbox/id.go packs it (a test compares them).
 -- +goose StatementBegin
-CREATE FUNCTION postern.public_id(queue_id bigint, seq bigint, day date, epoch int) RETURNS uuid
+CREATE FUNCTION postern.public_id(queue_id bigint, seq bigint, day date, salt int) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT (lpad(to_hex((queue_id << 20) | ((epoch >> 8)::bigint << 16) | (8::bigint << 12)
-                | ((epoch & 255)::bigint << 4) | (seq >> 36)), 16, '0')
+    SELECT (lpad(to_hex((queue_id << 20) | ((salt >> 18)::bigint << 16) | (8::bigint << 12)
+                | ((salt >> 10 & 255)::bigint << 4) | (seq >> 36)), 16, '0')
          || lpad(to_hex((2::bigint << 62) | ((day - '1970-01-01'::date)::bigint << 46)
-                | (seq & 68719476735)), 16, '0'))::uuid
+                | ((salt & 1023)::bigint << 36) | (seq & 68719476735)), 16, '0'))::uuid
 $$;
 -- +goose StatementEnd
 
@@ -32,7 +44,7 @@ CREATE FUNCTION postern.place_of(context_id int, ref text) RETURNS TABLE (queue_
     UNION ALL
     SELECT t.queue_id, t.seq, t.day FROM postern.id_place($2) p
     JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (p.queue_id, p.seq, p.day)
-    WHERE t.context_id = $1 AND postern.public_id(t.queue_id, t.seq, t.day, t.epoch)::text = lower($2)
+    WHERE t.context_id = $1 AND postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from))::text = lower($2)
 $$;
 -- +goose StatementEnd
 
@@ -44,8 +56,8 @@ $$;
 -- the one before would be looked for, in every day that is kept, for all that has ended.)
 CREATE VIEW postern.tx AS
 SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queue,
-       postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.epoch,
-       coalesce(t.uid, postern.public_id(t.queue_id, t.seq, t.day, t.epoch)::text) AS uid,
+       postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id,
+       coalesce(t.uid, postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from))::text) AS uid,
        t.actor, t.type, t.data, t.max_retries, t.tags, t.traceparent, t.redrive_of, r.new_id AS redriven_by, t.moved_from,
        CASE WHEN o.state IS NOT NULL THEN o.state
             WHEN f.flying THEN CASE q.phase WHEN 'DISPATCHING' THEN 'DISPATCHING'
@@ -124,7 +136,7 @@ JOIN postern.context c ON c.context_id = q.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = q.queue_id AND n.context_id = q.context_id
 LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
 LEFT JOIN postern.node w ON w.node_id = q.node_id
-LEFT JOIN LATERAL (SELECT t.created_at, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id FROM postern.task t
+LEFT JOIN LATERAL (SELECT t.created_at, postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id FROM postern.task t
     WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.day >= q.head_day
         AND t.seq >= CASE WHEN q.marks > 0 THEN coalesce(q.cur_seq, q.next_seq, q.head_seq) ELSE q.head_seq END
         AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
@@ -151,3 +163,5 @@ DROP VIEW postern.tx;
 DROP FUNCTION postern.place_of;
 DROP FUNCTION postern.id_place;
 DROP FUNCTION postern.public_id;
+DROP FUNCTION postern.salt;
+DROP FUNCTION postern.micros;

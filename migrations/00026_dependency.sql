@@ -7,7 +7,7 @@ CREATE TABLE postern.dependency (
     on_queue bigint NOT NULL,                -- what it waits for, watched until it ends
     on_seq   bigint NOT NULL,
     on_day   date NOT NULL,
-    on_epoch int NOT NULL,
+    on_salt  int NOT NULL,                   -- of its id
     CONSTRAINT one_row_per_dependency PRIMARY KEY (queue_id, seq, on_queue, on_seq)
 );
 CREATE INDEX dependency_by_cause ON postern.dependency (on_queue, on_seq);

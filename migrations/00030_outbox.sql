@@ -241,7 +241,7 @@ DECLARE
 BEGIN
     SELECT i.queue_id, i.seq, i.day INTO place FROM postern.idempotency i WHERE i.context_id = s.context_id AND i.key = s.uid;
     IF FOUND THEN
-        SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.callback, t.sender_id,
+        SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id, t.type, t.data, t.not_before, t.max_retries, t.tags, t.callback, t.sender_id,
             ARRAY(SELECT (d.on_queue, d.on_seq)::text FROM postern.dependency d WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) ORDER BY 1) AS depends_on,
             (SELECT n.name FROM postern.queue_name n WHERE n.queue_id = t.queue_id) AS queue
         INTO k FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (place.queue_id, place.seq, place.day);

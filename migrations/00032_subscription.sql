@@ -66,7 +66,7 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
             'submitted_at', postern.rfc3339(o.submitted_at), 'retried_at', postern.rfc3339(o.retried_at),
             'done_at', postern.rfc3339(o.done_at), 'next_at', NULL, 'suspended', false, 'staged', false,
             'redrive_of', t.redrive_of, 'redriven_by', NULL, 'moved_from', t.moved_from, 'callback', t.callback, 'depends_on', to_jsonb(ARRAY(
-                SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_epoch) FROM (SELECT * FROM postern.dependency d
+                SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_salt) FROM (SELECT * FROM postern.dependency d
                 WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)), 'tags', coalesce(t.tags, '{}'),
             'error', CASE WHEN coalesce(o.error_class, o.error_code, o.error) IS NOT NULL
                 THEN jsonb_build_object('class', o.error_class, 'code', coalesce(o.error_code, ''), 'message', coalesce(o.error, '')) END,
@@ -74,7 +74,7 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
         || CASE WHEN 'data' = ANY ($6) THEN jsonb_build_object('data', t.data) ELSE '{}' END
         || CASE WHEN 'result' = ANY ($6) THEN jsonb_build_object('result', o.result) ELSE '{}' END
     FROM postern.task t
-    CROSS JOIN LATERAL (SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS id) i
+    CROSS JOIN LATERAL (SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id) i
     JOIN postern.context c ON c.context_id = t.context_id
     LEFT JOIN postern.outcome o ON $4 <> 'accepted' AND (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
     LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id

@@ -147,7 +147,7 @@ BEGIN
     upto := greatest(upto, since + interval '1 us');
     WITH ends AS MATERIALIZED (
         SELECT o.context_id, t.type, o.state, o.retries, coalesce(o.error_class, '') AS error_class, coalesce(o.error_code, '') AS error_code, o.sender_id,
-            o.done_at, o.started_at, o.submitted_at, t.created_at, o.queue_id, o.seq, o.day, t.epoch
+            o.done_at, o.started_at, o.submitted_at, t.created_at, o.queue_id, o.seq, o.day, t.moved_from
         FROM postern.outcome o JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
         WHERE o.done_at >= since AND o.done_at < upto AND o.error_code IS DISTINCT FROM 'moved'
     ), counts AS (
@@ -170,7 +170,7 @@ BEGIN
         GROUP BY 1, 2, 3, 4
     ), failures AS (
         SELECT e.context_id, e.type, e.error_class, e.error_code, count(*) AS n, min(e.done_at) AS first_at, max(e.done_at) AS last_at,
-            (array_agg(postern.public_id(e.queue_id, e.seq, e.day, e.epoch) ORDER BY e.done_at DESC, e.queue_id, e.seq))[1] AS sample_id
+            (array_agg(postern.public_id(e.queue_id, e.seq, e.day, postern.salt(e.created_at, e.moved_from)) ORDER BY e.done_at DESC, e.queue_id, e.seq))[1] AS sample_id
         FROM ends e WHERE e.state <> 'DONE' GROUP BY 1, 2, 3, 4
     ), senders AS (
         SELECT e.context_id, e.sender_id, count(*) AS n, count(*) FILTER (WHERE e.state <> 'DONE') AS failed,
@@ -290,8 +290,8 @@ END $$;
 
 -- Every attempt that has ended, the last one of what ended included.
 CREATE VIEW report.attempts WITH (security_barrier) AS
-SELECT c.name AS context, n.name AS queue, t.seq AS position, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) AS transaction_id, x.attempt,
-    s.account AS sender, w.name AS node, x.fence, postern.public_id(t.queue_id, t.seq, t.day, t.epoch) || '.' || x.attempt AS token,
+SELECT c.name AS context, n.name AS queue, t.seq AS position, i.id AS transaction_id, x.attempt,
+    s.account AS sender, w.name AS node, x.fence, i.id || '.' || to_hex(postern.micros(t.created_at)) || '.' || x.attempt AS token,
     x.fee, x.nonce, x.hash, x.started_at, x.answered_at, x.class, x.error, x.queue_id, x.day
 FROM (SELECT a.queue_id, a.seq, a.day, a.attempt, a.sender_id, a.node_id, a.fence, a.fee, a.nonce, a.hash, a.started_at, a.answered_at, a.class, a.error
         FROM postern.attempt a
@@ -299,6 +299,7 @@ FROM (SELECT a.queue_id, a.seq, a.day, a.attempt, a.sender_id, a.node_id, a.fenc
     SELECT o.queue_id, o.seq, o.day, o.attempt, o.sender_id, o.node_id, o.fence, o.fee, o.nonce, o.hash, o.started_at, o.done_at,
         coalesce(o.error_class, lower(o.state)), o.error FROM postern.outcome o WHERE o.attempt > 0) x
 JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (x.queue_id, x.seq, x.day)
+CROSS JOIN LATERAL (SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id) i
 JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id
 LEFT JOIN postern.sender s ON s.sender_id = x.sender_id

@@ -33,15 +33,14 @@ type Result struct {
 // Info is what a call says besides its data.
 type Info struct {
 	Token          string   // names this attempt: equal only when it is sent again
-	Transaction    string   // the id: the same for all attempts
+	Transaction    string   // names the transaction, for good: its token without the attempt, the same for all attempts
 	UID            string   // the client's name of the transaction; not unique over contexts
 	Type           string   // of the transaction
 	Queue          string   // "" for unordered work
 	Account        string   // of the sender; "" for types without one
 	Attempt        int      // from 1
 	Retries        int      // so many attempts failed before
-	Epoch          int      // of the database
-	Fence          int64    // of the queue: rises with each owner
+	Fence          int64    // of the queue: rises with each owner, and never falls
 	Position       int64    // in the queue
 	Fee            string   // to offer, in digits; "" where none is known
 	Nonce          string   // of the earlier attempt, in digits
@@ -66,7 +65,7 @@ type wire struct {
 	}
 	Postern struct {
 		Token          string
-		Attempt, Epoch int
+		Attempt        int
 		Fence          int64
 		Position       int64
 		Fee, Nonce     string
@@ -81,7 +80,7 @@ type wire struct {
 func (c wire) info(typ string, h http.Header) Info {
 	in := Info{
 		Token: c.Postern.Token, UID: c.TxData.UID, Type: typ, Queue: c.Sender.Queue, Account: c.Sender.AccountID,
-		Attempt: c.Postern.Attempt, Retries: c.Sender.Retries, Epoch: c.Postern.Epoch, Fence: c.Postern.Fence, Position: c.Postern.Position,
+		Attempt: c.Postern.Attempt, Retries: c.Sender.Retries, Fence: c.Postern.Fence, Position: c.Postern.Position,
 		Fee: c.Postern.Fee, Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes, Traceparent: h.Get("Traceparent"),
 	}
 	in.PostedAt, _ = time.Parse(time.RFC3339, c.TxData.TS)
@@ -96,8 +95,8 @@ func (c wire) info(typ string, h http.Header) Info {
 	return in
 }
 
-// id is the form of a transaction's id; its first 44 bits are the number of the queue.
-var id = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+// id is what a token begins with: the id of a transaction; its first 44 bits are the number of the queue.
+var id = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.|$)`)
 
 // line names what fences are compared within, "" for nothing. The queue's name alone would not do: two
 // contexts may each have a queue of one name, and unordered work has none.

@@ -38,7 +38,7 @@ var _ Store = (*File)(nil)
 // line is one change. Line of a fence, token of an entry.
 type line struct {
 	Line  string    `json:"line,omitempty"`
-	Fence *Fence    `json:"fence,omitempty"`
+	Fence *int64    `json:"fence,omitempty"`
 	Token string    `json:"token,omitempty"`
 	Type  string    `json:"type,omitempty"`
 	Ended bool      `json:"ended,omitempty"`
@@ -126,7 +126,7 @@ func (f *File) compact() error {
 	w := bufio.NewWriter(file)
 	enc := json.NewEncoder(w)
 	for name, at := range f.memory.fences {
-		err = errors.Join(err, enc.Encode(line{Line: name, Fence: &at.Fence, At: at.at}))
+		err = errors.Join(err, enc.Encode(line{Line: name, Fence: &at.fence, At: at.at}))
 	}
 	for _, e := range f.memory.tokens {
 		l := line{Token: e.Token, Type: e.Type, At: e.At}
@@ -149,7 +149,7 @@ func (f *File) compact() error {
 }
 
 // Raise implements Store.
-func (f *File) Raise(_ context.Context, name string, fence Fence) (lower bool, err error) {
+func (f *File) Raise(_ context.Context, name string, fence int64) (lower bool, err error) {
 	now := time.Now()
 	var changed bool
 	err = f.change(func() *line {

@@ -34,7 +34,7 @@ func fill(t *testing.T, s worker.Store) {
 		second(s.Begin(t.Context(), "a.1", "T")), s.End(t.Context(), "a.1", &sent),
 		second(s.Begin(t.Context(), "b.1", "T")), s.End(t.Context(), "b.1", nil),
 		second(s.Begin(t.Context(), "c.1", "T")),
-		second(s.Raise(t.Context(), "q", worker.Fence{Epoch: 2, Fence: 3})),
+		second(s.Raise(t.Context(), "q", 3)),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -63,9 +63,9 @@ func filled(t *testing.T, s worker.Store) {
 	if e := find("c.1", ""); !e.Open || e.Type != "T" {
 		t.Errorf("an open token: %+v", e)
 	}
-	for f, want := range map[worker.Fence]bool{{Epoch: 2, Fence: 2}: true, {Epoch: 1, Fence: 9}: true, {Epoch: 2, Fence: 3}: false} {
+	for f, want := range map[int64]bool{2: true, 3: false} {
 		if lower, err := s.Raise(t.Context(), "q", f); err != nil || lower != want {
-			t.Errorf("fence %+v: lower %t, %v", f, lower, err)
+			t.Errorf("fence %d: lower %t, %v", f, lower, err)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	old := time.Now().Add(-8 * 24 * time.Hour).Format(time.RFC3339)
 	lines := fmt.Sprintf("{\"token\":\"old\",\"type\":\"T\",\"ended\":true,\"answer\":{\"hash\":\"h\",\"done\":null,\"error\":null},\"at\":%q}\n"+
-		"{\"line\":\"q\",\"fence\":{\"epoch\":1,\"fence\":5},\"at\":%q}\n{\"token\":\"young\",\"type\":\"T\",\"at\":%q}\n", old, old, time.Now().Format(time.RFC3339))
+		"{\"line\":\"q\",\"fence\":5,\"at\":%q}\n{\"token\":\"young\",\"type\":\"T\",\"at\":%q}\n", old, old, time.Now().Format(time.RFC3339))
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -197,15 +197,15 @@ func TestACallThatACrashCutOffComesAgainAndIsToldSo(t *testing.T) {
 		return sent(ctx, c)
 	})
 	call.BaseURL = serve(t, second)
-	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusUnknown {
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != outbox.StatusUnknown {
 		t.Errorf("status by token, where the hook knows nothing: %+v", st)
 	}
 	state = worker.Pending()
 	state.Hash = "h-1"
-	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusPending || st.Hash != "h-1" {
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != outbox.StatusPending || st.Hash != "h-1" {
 		t.Errorf("status by token, where the hook has found it: %+v", st)
 	}
-	if want := (worker.Question{Type: typ, Token: call.ID.Token(1)}); len(asked) != 2 || asked[0] != want {
+	if want := (worker.Question{Type: typ, Token: call.Token()}); len(asked) != 2 || asked[0] != want {
 		t.Errorf("the hook was asked %+v", asked)
 	}
 	late := call

@@ -37,7 +37,7 @@ func TestAWorkerBelievesWhatItsSecretSigned(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	heard, said := last, body
-	if st := c.Status(signed, s.URL, typ, remotetest.Call(s.URL, 1).ID.Token(1), ""); st.State != outbox.StatusIncluded {
+	if st := c.Status(signed, s.URL, typ, remotetest.Call(s.URL, 1).Token(), ""); st.State != outbox.StatusIncluded {
 		t.Errorf("%+v", st)
 	}
 	if list := c.StatusBatch(signed, s.URL, typ, []string{"h-x"}); list[0].State != outbox.StatusIncluded {

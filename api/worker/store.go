@@ -10,8 +10,8 @@ import (
 // durable as the worker is to be. One worker process uses a store at a time. It is safe for concurrent use;
 // calls for one token come one after the other.
 type Store interface {
-	// Raise keeps f for line unless a higher one is kept; lower says that one is.
-	Raise(ctx context.Context, line string, f Fence) (lower bool, err error)
+	// Raise keeps a fence for line unless a higher one is kept; lower says that one is.
+	Raise(ctx context.Context, line string, fence int64) (lower bool, err error)
 
 	// Begin keeps token as begun, unless it is kept already. It returns what was kept before: the zero
 	// Entry for a new one.
@@ -23,16 +23,6 @@ type Store interface {
 	// Find returns what is kept of a token, or if that is "", of the token whose answer has this hash. The
 	// zero Entry: nothing.
 	Find(ctx context.Context, token, hash string) (Entry, error)
-}
-
-// Fence is the pair that grows with each owner of a queue.
-type Fence struct {
-	Epoch int   `json:"epoch"`
-	Fence int64 `json:"fence"`
-}
-
-func (f Fence) less(than Fence) bool {
-	return f.Epoch < than.Epoch || f.Epoch == than.Epoch && f.Fence < than.Fence
 }
 
 // Entry is what is kept of a token.
@@ -60,28 +50,28 @@ type Memory struct {
 }
 
 type mark struct {
-	Fence
-	at time.Time
+	fence int64
+	at    time.Time
 }
 
 var _ Store = (*Memory)(nil)
 
 // Raise implements Store.
-func (m *Memory) Raise(_ context.Context, line string, f Fence) (lower bool, err error) {
+func (m *Memory) Raise(_ context.Context, line string, fence int64) (lower bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lower, _ = m.raise(line, f, time.Now())
+	lower, _ = m.raise(line, fence, time.Now())
 	return lower, nil
 }
 
-func (m *Memory) raise(line string, f Fence, at time.Time) (lower, changed bool) {
+func (m *Memory) raise(line string, fence int64, at time.Time) (lower, changed bool) {
 	m.init()
 	was, known := m.fences[line]
-	if known && f.less(was.Fence) {
+	if known && fence < was.fence {
 		return true, false
 	}
-	m.fences[line] = mark{f, at}
-	return false, !known || was.less(f)
+	m.fences[line] = mark{fence, at}
+	return false, !known || was.fence < fence
 }
 
 // Begin implements Store.

@@ -163,7 +163,7 @@ func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(
 	defer release()
 	ctx := w.hard
 	if name := in.line(); fenced && name != "" {
-		lower, err := w.store.Raise(ctx, name, Fence{in.Epoch, in.Fence})
+		lower, err := w.store.Raise(ctx, name, in.Fence)
 		if err != nil || lower {
 			return unable(err), lower, false, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/api/worker"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
@@ -76,14 +78,14 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 		return sent(ctx, c)
 	})
 	call := remotetest.Call(serve(t, w), 3)
-	call.UID, call.Attempt, call.Retries, call.Epoch, call.Fence = "mine", 2, 1, 4, 9
+	call.UID, call.Attempt, call.Retries, call.Fence = "mine", 2, 1, 9
 	call.Fee, call.Nonce, call.PreviousHashes, call.Traceparent = "110", "6", []string{"h-0"}, "00-ab"
 	a := remotetest.Client(t).Dispatch(t.Context(), call)
-	if a.Class != "" || a.Result.Hash != "h-"+call.ID.String() || a.Result.Nonce != "7" || a.Result.Fee != "100" {
+	if a.Class != "" || a.Result.Hash != "h-"+named(call) || a.Result.Nonce != "7" || a.Result.Fee != "100" {
 		t.Errorf("answer %+v", a)
 	}
-	want := worker.Info{Token: call.ID.Token(2), Transaction: call.ID.String(), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
-		Attempt: 2, Retries: 1, Epoch: 4, Fence: 9, Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
+	want := worker.Info{Token: call.Token(), Transaction: named(call), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
+		Attempt: 2, Retries: 1, Fence: 9, Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
 		PostedAt: call.PostedAt, Deadline: got.Deadline}
 	if fmt.Sprint(got.Info) != fmt.Sprint(want) || got.Data.ClaimUID != "7" || time.Until(got.Deadline) <= 0 {
 		t.Errorf("told %+v\nwant %+v", got, want)
@@ -138,7 +140,7 @@ func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
 			case tc.class == outbox.ClassBlocked && !a.Until.Equal(until):
 				t.Errorf("until %s, want %s", a.Until, until)
 			}
-			if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != tc.status {
+			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != tc.status {
 				t.Errorf("status by token: %+v, want %s", st, tc.status)
 			}
 			b := client.Dispatch(t.Context(), call)
@@ -210,7 +212,7 @@ func TestManyWithOneTokenRunOneHandlerAndAQuestionMeanwhileSaysNothing(t *testin
 		wg.Go(func() { results[i] = client.Dispatch(t.Context(), call) })
 	}
 	<-inside
-	if st := client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), ""); st.State != outbox.StatusUnreachable {
+	if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != outbox.StatusUnreachable {
 		t.Errorf("while it runs: %+v, want an answer that says nothing", st)
 	}
 	close(let)
@@ -260,14 +262,14 @@ func TestAHookRunsOnceUnlessItFails(t *testing.T) {
 	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
 	var got []int
 	for range 3 {
-		a := client.Hook(t.Context(), call, outbox.OnFailure, []byte(`{"hash":"h-1"}`), []byte(`{"code":"500"}`), call.ID.String()+".on-failure")
+		a := client.Hook(t.Context(), call, outbox.OnFailure, []byte(`{"hash":"h-1"}`), []byte(`{"code":"500"}`), call.ID.HookToken(call.PostedAt, outbox.OnFailure))
 		got = append(got, a.Status)
 		fail = false
 	}
 	if fmt.Sprint(got) != "[503 200 200]" || len(told) != 2 {
 		t.Fatalf("statuses %v after %d runs", got, len(told))
 	}
-	if e := told[1]; e.Transaction != call.ID.String() || e.Data.ClaimUID != "7" || e.Result.Hash != "h-1" || string(e.Result.Error) != `{"code":"500"}` || e.Again {
+	if e := told[1]; e.Transaction != named(call) || e.Data.ClaimUID != "7" || e.Result.Hash != "h-1" || string(e.Result.Error) != `{"code":"500"}` || e.Again {
 		t.Errorf("told %+v", e)
 	}
 	if a := client.Hook(t.Context(), call, outbox.OnSuccess, nil, nil, "x.on-success"); !a.Missing {
@@ -287,7 +289,7 @@ func saysNothing(t *testing.T, err error, why string) {
 	call, client := remotetest.Call(serve(t, w), 1), remotetest.Client(t)
 	client.Dispatch(t.Context(), call)
 	for _, st := range append(client.StatusBatch(t.Context(), call.BaseURL, typ, []string{"h-1", "h-2"}),
-		client.Status(t.Context(), call.BaseURL, typ, "", "h-1"), client.Status(t.Context(), call.BaseURL, typ, call.ID.Token(1), "")) {
+		client.Status(t.Context(), call.BaseURL, typ, "", "h-1"), client.Status(t.Context(), call.BaseURL, typ, call.Token(), "")) {
 		if st.State != outbox.StatusUnreachable {
 			t.Errorf("%+v, want unreachable", st)
 		}
@@ -388,4 +390,9 @@ func get(t *testing.T, url string, want int) string {
 		t.Errorf("%s: HTTP %d (%v), want %d", url, resp.StatusCode, err, want)
 	}
 	return string(b)
+}
+
+// named is what a worker knows the transaction of a call by: its token without the attempt.
+func named(call remote.Call) string {
+	return strings.TrimSuffix(call.Token(), "."+strconv.Itoa(call.Attempt))
 }

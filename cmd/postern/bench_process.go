@@ -86,7 +86,7 @@ func otherProcess(cmd *cobra.Command, cfg app.Config, role string) error {
 		if err != nil {
 			return err
 		}
-		h = httpapi.New(httpapi.Config{Store: store, Ingester: &bench.NoCommit{Epoch: store.Epoch()}, Log: log, Auth: "none"}).Handler()
+		h = httpapi.New(httpapi.Config{Store: store, Ingester: &bench.NoCommit{}, Log: log, Auth: "none"}).Handler()
 	case bench.RoleWorker:
 		h = new(bench.Nothing).Handler()
 	default:

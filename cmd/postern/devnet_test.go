@@ -68,7 +68,7 @@ func TestDevnetAndItsWorkerSurviveKillNine(t *testing.T) {
 	if _, err := chain.MakeBlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if st := client.Status(t.Context(), c.BaseURL, c.Type, c.ID.Token(1), ""); st.State != outbox.StatusIncluded || st.Hash != first.Result.Hash {
+	if st := client.Status(t.Context(), c.BaseURL, c.Type, c.Token(), ""); st.State != outbox.StatusIncluded || st.Hash != first.Result.Hash {
 		t.Errorf("status %+v", st)
 	}
 	postern(t, nil, "worker", "devnet", "--data", dir+"/worker", "--keys", dir+"/keys").want(t, exitBad, "another process holds it")

@@ -63,10 +63,10 @@ func (b *Bench) fill(ctx context.Context, l load) (s span, err error) {
 			return err
 		}
 		prefix, day, deepest := b.name(), time.Now().UTC().AddDate(0, 0, -l.ago), slices.Max(depths)
-		if _, err := tx.Exec(ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data)
-			SELECT queue_id, n, $1::date, $2, $3, $4, jsonb_build_object('n', n, 'to', 'B62qre3erTHfzQckNuibViWQGyyKwZseztqrjPZBv6SQF384Rg6ESAy', 'amount', '1000000')
-			FROM (SELECT queue_id, n FROM generate_series(1, $5::int) n JOIN filling ON n <= depth ORDER BY n, k) t`,
-			day, b.ctxID, b.store.Epoch(), benchType, deepest); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data)
+			SELECT queue_id, n, $1::date, $2, $3, jsonb_build_object('n', n, 'to', 'B62qre3erTHfzQckNuibViWQGyyKwZseztqrjPZBv6SQF384Rg6ESAy', 'amount', '1000000')
+			FROM (SELECT queue_id, n FROM generate_series(1, $4::int) n JOIN filling ON n <= depth ORDER BY n, k) t`,
+			day, b.ctxID, benchType, deepest); err != nil {
 			return err
 		}
 		if l.finished {

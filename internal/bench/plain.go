@@ -81,14 +81,13 @@ func (b *Bench) checkPlain(ctx context.Context, tr *traffic) (wrong []string, n 
 // NoCommit answers posts as pg.Ingester does, without storing them: what remains of a request is HTTP,
 // validation and JSON.
 type NoCommit struct {
-	Epoch int
-	last  atomic.Int64
+	last atomic.Int64
 }
 
 // Submit accepts everything and keeps nothing.
 func (i *NoCommit) Submit(context.Context, *pg.Submission) (pg.Accepted, error) {
 	now := time.Now()
-	return pg.Accepted{ID: outbox.ID{Queue: i.last.Add(1), Seq: 1, Day: outbox.DayOf(now), Epoch: i.Epoch}, At: now}, nil
+	return pg.Accepted{ID: outbox.ID{Queue: i.last.Add(1), Seq: 1, Day: outbox.DayOf(now), Salt: outbox.SaltOf(now, "")}, At: now}, nil
 }
 
 // SubmitBatch is Submit for each.

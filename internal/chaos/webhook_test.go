@@ -78,7 +78,7 @@ func TestKillWhoDelivers(t *testing.T) {
 
 	// what the rows say in their order, queue by queue, is what arrived, each the first time
 	want := map[string][]string{}
-	rows, err := s.Pool().Query(t.Context(), `SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) || '.' || e.state, n.name
+	rows, err := s.Pool().Query(t.Context(), `SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) || '.' || to_hex(postern.micros(e.at)) || '.' || e.state, n.name
 		FROM postern.task t JOIN postern.queue_name n USING (queue_id) JOIN postern.outcome o USING (queue_id, seq, day)
 		CROSS JOIN LATERAL (VALUES ('WAITING', t.created_at), (o.state, o.done_at)) e(state, at) ORDER BY e.at, t.seq`)
 	must(t, err)

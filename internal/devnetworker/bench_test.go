@@ -105,7 +105,7 @@ func (b *bench) send(c remote.Call, class outbox.Class) outbox.Answer {
 	c.BaseURL = b.url
 	a := b.client.Dispatch(b.t.Context(), c)
 	if a.Class != class {
-		b.t.Fatalf("dispatch of %s: class %q, code %q: %s; want class %q", c.ID.Token(c.Attempt), a.Class, a.Code, a.Message, class)
+		b.t.Fatalf("dispatch of %s: class %q, code %q: %s; want class %q", c.Token(), a.Class, a.Code, a.Message, class)
 	}
 	return a
 }
@@ -115,7 +115,7 @@ func (b *bench) byHash(hash string) outbox.Status {
 }
 
 func (b *bench) byToken(c remote.Call) outbox.Status {
-	return b.client.Status(b.t.Context(), b.url, "TRANSFER", c.ID.Token(c.Attempt), "")
+	return b.client.Status(b.t.Context(), b.url, "TRANSFER", c.Token(), "")
 }
 
 func (b *bench) wants(st outbox.Status, state outbox.StatusState) outbox.Status {

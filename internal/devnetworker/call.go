@@ -22,7 +22,6 @@ type call struct {
 	Postern struct {
 		Token          string
 		Attempt        int
-		Epoch          int
 		Fence          int64
 		Fee, Nonce     string
 		PreviousHashes []string `json:"previous_hashes"`
@@ -37,7 +36,7 @@ func (c call) token() string {
 	return "uid/" + c.TxData.UID + "." + strconv.Itoa(c.Sender.Retries+1)
 }
 
-// transaction is the id that the token begins with.
+// transaction names the transaction: its token without the attempt.
 func (c call) transaction() string { return transactionOf(c.token()) }
 
 func transactionOf(token string) string {
@@ -53,24 +52,12 @@ func attemptOf(token string) int {
 	return n
 }
 
-// queue names what fences are compared within: the queue that our id names, since two contexts may each
+// queue names what fences are compared within: the queue that the id in the token names, since two contexts may each
 // have a queue of the same name.
 func (c call) queue() string {
-	if id, err := outbox.ParseID(c.transaction()); err == nil {
+	text, _, _ := strings.Cut(c.token(), ".")
+	if id, err := outbox.ParseID(text); err == nil {
 		return "#" + strconv.FormatInt(id.Queue, 10)
 	}
 	return c.Sender.Queue
 }
-
-// rank is what a queue's calls are compared by: the epoch of the caller's database first, which rises when
-// one is restored, then the fence.
-type rank struct {
-	epoch int
-	fence int64
-}
-
-func (t rank) before(o rank) bool {
-	return t.epoch < o.epoch || t.epoch == o.epoch && t.fence < o.fence
-}
-
-func (c call) rank() rank { return rank{c.Postern.Epoch, c.Postern.Fence} }

@@ -20,7 +20,7 @@ const blockOrTwo = time.Second
 // dispatch executes a call, unless its token was executed before or its fence is old. Whatever it answers
 // is on the disk before.
 func (w *Worker) dispatch(ctx context.Context, c call) answer {
-	ok, err := w.memory.raise(c.queue(), c.rank())
+	ok, err := w.memory.raise(c.queue(), c.Postern.Fence)
 	if err == nil && !ok {
 		return stale("a higher fence came for this queue")
 	}
@@ -43,7 +43,7 @@ func (w *Worker) dispatch(ctx context.Context, c call) answer {
 
 // execute does a call whose turn it is.
 func (w *Worker) execute(ctx context.Context, c call) answer {
-	if w.memory.stale(c.queue(), c.rank()) {
+	if w.memory.stale(c.queue(), c.Postern.Fence) {
 		return stale("a higher fence came for this queue while the call waited")
 	}
 	before, known := w.memory.answered(c.token())

@@ -41,7 +41,6 @@ type refusal struct {
 type record struct {
 	At      time.Time      `json:"at"`
 	Queue   string         `json:"queue,omitempty"`   // its highest fence is
-	Epoch   int            `json:"epoch,omitempty"`   //
 	Fence   int64          `json:"fence,omitempty"`   //
 	Token   string         `json:"token,omitempty"`   // it gets this answer:
 	Hash    string         `json:"hash,omitempty"`    // a hash
@@ -57,7 +56,7 @@ type memory struct {
 
 	mu      sync.Mutex
 	upTo    int64
-	fences  map[string]rank      // by queue
+	fences  map[string]int64     // by queue
 	tokens  map[string]said      // by token
 	hashes  map[string]*intent   // by hash
 	intents map[string][]*intent // by transaction, oldest first, without void ones
@@ -65,7 +64,7 @@ type memory struct {
 
 // recall opens the memory in a directory.
 func recall(dir string, now time.Time) (*memory, error) {
-	m := &memory{fences: map[string]rank{}, tokens: map[string]said{}, hashes: map[string]*intent{}, intents: map[string][]*intent{}}
+	m := &memory{fences: map[string]int64{}, tokens: map[string]said{}, hashes: map[string]*intent{}, intents: map[string][]*intent{}}
 	path := filepath.Join(dir, "worker.journal")
 	err := prune(path, now.Add(-remember))
 	if err != nil {
@@ -114,9 +113,7 @@ func (m *memory) sync() error {
 // learn takes a record into the maps. The lock is held.
 func (m *memory) learn(r record) error {
 	if r.Queue != "" {
-		if t := (rank{r.Epoch, r.Fence}); m.fences[r.Queue].before(t) {
-			m.fences[r.Queue] = t
-		}
+		m.fences[r.Queue] = max(m.fences[r.Queue], r.Fence)
 	}
 	if r.Signed != nil {
 		tx, err := r.Signed.Open()
@@ -149,24 +146,24 @@ func (m *memory) learn(r record) error {
 }
 
 // raise says whether a fence is at least the highest of its queue, and remembers it.
-func (m *memory) raise(queue string, t rank) (ok bool, err error) {
+func (m *memory) raise(queue string, fence int64) (ok bool, err error) {
 	m.mu.Lock()
 	highest, known := m.fences[queue]
 	m.mu.Unlock()
-	if t.before(highest) {
+	if fence < highest {
 		return false, nil
 	}
-	if queue == "" || known && t == highest {
+	if queue == "" || known && fence == highest {
 		return true, nil
 	}
-	return true, m.note(record{Queue: queue, Epoch: t.epoch, Fence: t.fence})
+	return true, m.note(record{Queue: queue, Fence: fence})
 }
 
 // stale says whether a higher fence than this one came for the queue.
-func (m *memory) stale(queue string, t rank) bool {
+func (m *memory) stale(queue string, fence int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return t.before(m.fences[queue])
+	return fence < m.fences[queue]
 }
 
 // answered returns what a token was answered.

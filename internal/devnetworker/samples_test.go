@@ -135,7 +135,7 @@ func (b *bench) live(seq int64, s sample) (e end) {
 			a.Result.Hash = hash
 		}
 		if e.retries == most {
-			b.client.Hook(b.t.Context(), c, outbox.OnFailure, nil, nil, c.ID.String()+".on-failure")
+			b.client.Hook(b.t.Context(), c, outbox.OnFailure, nil, nil, c.ID.HookToken(c.PostedAt, outbox.OnFailure))
 			return end{outbox.FAILED, e.retries, code}
 		}
 		e.retries++

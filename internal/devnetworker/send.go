@@ -32,7 +32,7 @@ func (w *Worker) send(ctx context.Context, c call, tx devnet.Tx, key ed25519.Pri
 		a := open(err.Error())
 		return &a
 	}
-	if w.memory.stale(c.queue(), c.rank()) {
+	if w.memory.stale(c.queue(), c.Postern.Fence) {
 		w.void(attempted{signed: signed, keep: to.again != nil})
 		a := stale("a higher fence came for this queue while the call was prepared")
 		return &a

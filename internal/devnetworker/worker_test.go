@@ -227,7 +227,7 @@ func TestWhatWasGivenUpDoesNotHappen(t *testing.T) {
 	})
 	a := b.send(never, "")
 	for range 2 {
-		if h := b.client.Hook(t.Context(), never, outbox.OnFailure, nil, nil, never.ID.String()+".on-failure"); !h.OK {
+		if h := b.client.Hook(t.Context(), never, outbox.OnFailure, nil, nil, never.ID.HookToken(never.PostedAt, outbox.OnFailure)); !h.OK {
 			t.Errorf("hook %+v", h)
 		}
 	}

@@ -88,7 +88,7 @@ func (a *API) getAttempts(ctx context.Context, in *idInput) (*attemptsOutput, er
 	out := &attemptsOutput{}
 	out.Body.Items = []attemptView{}
 	for _, d := range found {
-		v := attemptView{Attempt: d.Attempt.Attempt, Sender: ptr(d.Sender), Node: ptr(d.Node), Fence: d.Fence, Token: id.Token(d.Attempt.Attempt), Fee: ptr(d.Fee),
+		v := attemptView{Attempt: d.Attempt.Attempt, Sender: ptr(d.Sender), Node: ptr(d.Node), Fence: d.Fence, Token: d.Token, Fee: ptr(d.Fee),
 			Nonce: ptr(d.Nonce), Hash: ptr(d.Hash), StartedAt: utc(d.StartedAt), AnsweredAt: utc(d.Answered), Class: ptr(string(d.Class)), Late: d.Late}
 		if d.Class != "" || d.Code != "" || d.Error != "" {
 			v.Error = &errorView{ptr(string(d.Class)), d.Code, d.Error}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
@@ -68,15 +69,16 @@ func ParseEvent(s string) (Event, bool) {
 	return "", false
 }
 
-// EventID is the id of the message about an event, the same however often it is delivered (S0.4).
-func (id ID) EventID(e Event) string {
+// EventID is the id of the message about an event that happened at a moment, the same however often it is delivered
+// (S0.4). The moment is in it, so that what a store forgot and what happened instead are never taken for one another.
+func (id ID) EventID(at time.Time, e Event) string {
 	switch e {
-	case EventResult:
+	case EventResult: // numbers that are given once
 		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
 	case EventTimeout:
 		return fmt.Sprintf("notice-%d.%s", id.Seq, e)
 	}
-	return fmt.Sprintf("%s.%s", id, e.State())
+	return id.sealed(at, string(e.State()))
 }
 
 // lineOfProcessor is what the events of a processor have instead of the id of a queue: in 44 bits, and beyond all that
@@ -85,7 +87,7 @@ const lineOfProcessor = 1 << 43
 
 // OfProcessor names what is told of a processor's batches, as an ID names a transaction in events and deliveries: the end
 // of one by its id, a timeout, of which there may be several, by its notice. Those of a processor are told in
-// order, as those of a queue are.
+// order, as those of a queue are. The numbers are longer than positions, and take the place of the salt.
 func OfProcessor(processor int32, number int64, day Day) ID {
 	return ID{Queue: lineOfProcessor + int64(processor), Seq: number, Day: day}
 }

@@ -79,8 +79,8 @@ func (s *Store) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*A
 
 // PostedBy returns the actor that posted a transaction, or NotFound. It never changes.
 func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (actor string, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, epoch, context_id) = ($1, $2, $3, $4, $5)`,
-		id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&actor)
+	err = s.db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, postern.salt(created_at, moved_from), context_id) = ($1, $2, $3, $4, $5)`,
+		id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&actor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
 	}

@@ -120,7 +120,7 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 			Result   processor.Result
 		}
 		p.must(json.Unmarshal(e.Body, &body))
-		ids[e.ID.EventID(e.Event)] = true
+		ids[e.ID.EventID(e.At, e.Event)] = true
 		if body.ID != v.ID || body.Runs != int64(i+1) || body.State != processor.TimedOut || body.Event != "batch.timeout" || body.Result != (processor.Result{Kind: processor.Timeout, Retriable: true}) {
 			t.Errorf("event %d: %s", i, e.Body)
 		}

@@ -141,7 +141,7 @@ func (s *Store) cancelWaits(ctx context.Context, by By, id outbox.ID) (LeverResu
 
 // waiting returns transactions of a queue above a position that are neither ended nor in flight.
 func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time, limit int) ([]outbox.ID, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', t.epoch FROM postern.queue q
+	rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
 		JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
 		WHERE q.queue_id = $1 AND t.seq > $2 AND t.created_at <= $3 AND t.seq IS DISTINCT FROM q.cur_seq
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
@@ -150,7 +150,7 @@ func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time
 		return nil, known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
-		return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
+		return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	})
 	return list, known(err)
 }

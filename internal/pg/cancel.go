@@ -80,7 +80,7 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held
 			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
 		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
-		WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Epoch, by.Context).Query(func(rows pgx.Rows) error {
+		WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Salt, by.Context).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			h.task = &Task{}
 			t := h.task

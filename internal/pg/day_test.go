@@ -111,7 +111,7 @@ func TestAnIDOfADayThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.later(300 * 24 * time.Hour)
-	id := outbox.ID{Queue: 1, Seq: 1, Day: outbox.DayOf(w.now), Epoch: 1}
+	id := outbox.ID{Queue: 1, Seq: 1, Day: outbox.DayOf(w.now), Salt: 1}
 	if _, err := w.s.Transaction(w.ctx, w.id, id); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}

@@ -108,13 +108,13 @@ func takeHooks(b *pgx.Batch, now time.Time, room int, add func(*Delivery)) {
 }
 
 func takeEvents(b *pgx.Batch, line int32, include []string, now time.Time, room int, add func(*Delivery)) {
-	b.Queue(takeSQL+`SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
+	b.Queue(takeSQL+`SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $5)
 		FROM taken d LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 		ORDER BY d.at, d.queue_id, d.seq, d.event`, line, now, room, deliveryLease, include).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			d := &Delivery{Line: line, Now: now}
-			if err := rows.Scan(&d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Epoch, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
+			if err := rows.Scan(&d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
 				return err
 			}
 			add(d)

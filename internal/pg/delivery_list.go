@@ -73,7 +73,7 @@ type DeliveryRow struct {
 
 // What is kept to be fetched is delivered once it has been acknowledged. What a worker has no hook for has
 // nobody to be told.
-const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
+const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
 		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
 		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at
 	FROM postern.delivery d
@@ -86,7 +86,7 @@ const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce
 
 func scanDelivery(row pgx.CollectableRow) (*DeliveryRow, error) {
 	v := &DeliveryRow{}
-	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Epoch, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
+	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Salt, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
 		&v.Attempts, &v.NextAt, &v.Error, &v.Tries, &v.CreatedAt, &v.EndedAt)
 }
 
@@ -110,7 +110,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	arg := func(v any) string { args = append(args, v); return "$" + strconv.Itoa(len(args)) }
 	where := []string{"d.context_id = $1"}
 	if id := f.Transaction; id != nil {
-		where = append(where, fmt.Sprintf("(d.queue_id, d.seq, d.day, t.epoch) = (%s, %s, %s, %s)", arg(id.Queue), arg(id.Seq), arg(id.Day.Time()), arg(id.Epoch)))
+		where = append(where, fmt.Sprintf("(d.queue_id, d.seq, d.day, postern.salt(t.created_at, t.moved_from)) = (%s, %s, %s, %s)", arg(id.Queue), arg(id.Seq), arg(id.Day.Time()), arg(id.Salt)))
 	} else {
 		where = append(where, "(d.event NOT IN ('on-success', 'on-failure') OR d.state = 'failed')", "coalesce(s.kind, '') <> 'stream'")
 	}
@@ -145,7 +145,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 // Delivery returns one delivery, or NotFound.
 func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*DeliveryRow, error) {
 	rows, err := s.db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
-		AND coalesce(t.epoch, 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, id.ID.Epoch)
+		AND coalesce(postern.salt(t.created_at, t.moved_from), 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, id.ID.Salt)
 	if err != nil {
 		return nil, known(err)
 	}

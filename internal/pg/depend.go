@@ -256,9 +256,9 @@ func (s *Store) Rippling() bool { return s.rippling.Load() }
 // those were. It is safe to run anywhere and at any time: what an earlier round did is done.
 func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 	s.rippling.Store(false)
-	rows, err := s.pool.Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', t.epoch, o.state
+	rows, err := s.pool.Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', postern.salt(t.created_at, t.moved_from), o.state
 		FROM postern.ripple r -- first, however few rows the others once had
-		CROSS JOIN LATERAL (SELECT epoch FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (r.queue_id, r.seq, r.day) LIMIT 1) t
+		CROSS JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (r.queue_id, r.seq, r.day) LIMIT 1) t
 		CROSS JOIN LATERAL (SELECT state FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (r.queue_id, r.seq, r.day) LIMIT 1) o ORDER BY r.at LIMIT 1000`)
 	if err != nil {
 		return 0, known(err)
@@ -268,7 +268,7 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 		state outbox.State
 	}
 	ends, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
-		return e, row.Scan(&e.id.Queue, &e.id.Seq, &e.id.Day, &e.id.Epoch, &e.state)
+		return e, row.Scan(&e.id.Queue, &e.id.Seq, &e.id.Day, &e.id.Salt, &e.state)
 	})
 	if err != nil {
 		return 0, known(err)

@@ -276,7 +276,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 // turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped
 // as something cancelled is.
 func (in *ingest) turnDown(ctx context.Context, t *txn, sub *Submission, why *fault.Error) error {
-	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Epoch: in.s.epoch}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
+	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Salt: outbox.SaltOf(in.e.now, "")}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
 		Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries, NotBefore: sub.NotBefore, Tags: sub.Tags, CreatedAt: in.e.now}
 	if sub.Queue == "" {
 		task.ID.Queue, in.ids = in.ids[0], in.ids[1:]

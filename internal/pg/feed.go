@@ -59,7 +59,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 	}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT newest FROM postern.subscription WHERE subscription_id = $1`, sub).QueryRow(func(row pgx.Row) error { return row.Scan(&newest) })
-	b.Queue(`SELECT d.cursor, d.at, d.event, d.queue_id, d.seq, d.day - '1970-01-01', coalesce(t.epoch, 0), coalesce(n.name, ''), coalesce(t.type, ''),
+	b.Queue(`SELECT d.cursor, d.at, d.event, d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), coalesce(n.name, ''), coalesce(t.type, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $3)
 		FROM (SELECT * FROM postern.delivery WHERE subscription_id = $1 AND subscription_id > 0 AND cursor > $2 ORDER BY cursor LIMIT $4) d
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
@@ -67,7 +67,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 		ORDER BY d.cursor`, sub, after, include, limit).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			e := &FeedEvent{}
-			if err := rows.Scan(&e.Position, &e.At, &e.Event, &e.ID.Queue, &e.ID.Seq, &e.ID.Day, &e.ID.Epoch, &e.Queue, &e.Type, &e.Body); err != nil {
+			if err := rows.Scan(&e.Position, &e.At, &e.Event, &e.ID.Queue, &e.ID.Seq, &e.ID.Day, &e.ID.Salt, &e.Queue, &e.Type, &e.Body); err != nil {
 				return err
 			}
 			list = append(list, e)

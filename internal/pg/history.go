@@ -71,7 +71,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.depends); n > 0 {
 		c := columns{n: n}
 		for _, d := range e.depends {
-			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Epoch)
+			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Salt)
 		}
 		dependencyInsert.queue(b, c)
 	}
@@ -106,9 +106,9 @@ var (
 	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
 		"at timestamptz", "next_at timestamptz")
 	markInsert       = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
-	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_epoch int")
+	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
 	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
-	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "epoch int =", "uid text", "actor text",
+	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
 	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")

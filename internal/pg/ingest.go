@@ -171,10 +171,10 @@ type keyRow struct {
 
 // knownSQL reads what the keys name already.
 var knownSQL = forRows(func(one bool) string {
-	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(t.epoch, 0)
+	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(postern.salt(t.created_at, t.moved_from), 0)
 		FROM ` + given(one, 1, "context_id int", "key text") + `
 		CROSS JOIN LATERAL (SELECT * FROM postern.idempotency i WHERE (i.context_id, i.key) = (n.context_id, n.key) LIMIT 1) i
-		LEFT JOIN LATERAL (SELECT t.epoch FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) LIMIT 1) t ON true`
+		LEFT JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) LIMIT 1) t ON true`
 })
 
 // load locks the queues, then reads what is known of the keys, then the time.
@@ -211,7 +211,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			for rows.Next() {
 				var k taskKey
 				var v keyRow
-				if err := rows.Scan(&k.context, &k.uid, &v.id.Queue, &v.id.Seq, &v.id.Day, &v.hash, &v.id.Epoch); err != nil {
+				if err := rows.Scan(&k.context, &k.uid, &v.id.Queue, &v.id.Seq, &v.id.Day, &v.hash, &v.id.Salt); err != nil {
 					return err
 				}
 				in.keys[k] = v
@@ -349,7 +349,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	}
 	day := max(outbox.DayOf(in.e.now), q.TailDay)
 	task := &Task{
-		ID:        outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: day, Epoch: s.epoch},
+		ID:        outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: day, Salt: outbox.SaltOf(in.e.now, "")},
 		ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries,
 		NotBefore: sub.NotBefore, SenderID: senderID, Tags: sub.Tags, Traceparent: sub.Traceparent, Callback: sub.Callback, CreatedAt: in.e.now,
 	}
@@ -443,7 +443,7 @@ func (in *ingest) write(b *pgx.Batch) {
 func insertTasks(b *pgx.Batch, tasks []*Task) {
 	c := columns{n: len(tasks)}
 	for _, t := range tasks {
-		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, t.ID.Epoch, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
+		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
 			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
 	}
 	taskInsert.queue(b, c)

@@ -75,9 +75,9 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 			if j, ok := d.uids[taskKey{sub.ContextID, text}]; ok {
 				r.sub = j
 			}
-			b.Queue(`SELECT i.queue_id, i.seq, i.day - '1970-01-01', t.epoch FROM postern.idempotency i JOIN postern.task t USING (queue_id, seq, day)
+			b.Queue(`SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i JOIN postern.task t USING (queue_id, seq, day)
 				WHERE (i.context_id, i.key) = ($1, $2)`, sub.ContextID, text).Query(func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&r.id.Queue, &r.id.Seq, &r.id.Day, &r.id.Epoch}, func() error {
+				_, err := pgx.ForEachRow(rows, []any{&r.id.Queue, &r.id.Seq, &r.id.Day, &r.id.Salt}, func() error {
 					r.found, r.sub = true, -1
 					return nil
 				})
@@ -186,7 +186,7 @@ func (d *dependencies) look(b *pgx.Batch) {
 			b.Queue(`SELECT coalesce(o.state, 'WAITING'), m.seq IS NOT NULL
 				FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 				LEFT JOIN LATERAL (SELECT seq FROM postern.mark WHERE (queue_id, seq, kind) = (t.queue_id, t.seq, 'watched') LIMIT 1) m ON true
-				WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5)`, r.id.Queue, r.id.Seq, r.id.Day.Time(), r.id.Epoch, d.subs[i].ContextID).
+				WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, r.id.Queue, r.id.Seq, r.id.Day.Time(), r.id.Salt, d.subs[i].ContextID).
 				Query(func(rows pgx.Rows) error {
 					_, err := pgx.ForEachRow(rows, []any{&r.state, &r.watched}, func() error { return nil })
 					return err

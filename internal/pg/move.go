@@ -91,7 +91,7 @@ type move struct {
 }
 
 // openSQL is what of a queue has not ended, with the rank in which it goes out.
-const openSQL = `SELECT t.seq, t.day, t.epoch, coalesce(p.rank, t.seq) AS rank, p.rank IS NOT NULL AS placed, coalesce(t.sender_id, 0) AS pin FROM postern.task t
+const openSQL = `SELECT t.seq, t.day, postern.salt(t.created_at, t.moved_from) AS salt, coalesce(p.rank, t.seq) AS rank, p.rank IS NOT NULL AS placed, coalesce(t.sender_id, 0) AS pin FROM postern.task t
 	LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed')
 	WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`

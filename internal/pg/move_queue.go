@@ -206,8 +206,8 @@ func (m *transfer) leaveHere(ctx context.Context, t *txn, by By, b *pgx.Batch) e
 	old := *m.task
 	q := m.there
 	m.task.ID = outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: max(outbox.DayOf(m.e.now), q.TailDay)}
-	m.task.ID.Epoch = m.e.s.epoch
 	m.task.MovedFrom = old.ID.String()
+	m.task.ID.Salt = outbox.SaltOf(m.task.CreatedAt, m.task.MovedFrom)
 	b.Queue(`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_code, error, result, done_at)
 		VALUES ($1, $2, $3, $4, 'WAITING', 'CANCELLED', '`+codeMoved+`', $5, jsonb_build_object('moved_to', $6::text), $7)`,
 		old.ID.Queue, old.ID.Seq, old.ID.Day.Time(), old.ContextID, by.Reason, m.task.ID.String(), m.e.now)
@@ -240,7 +240,7 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at) SELECT $3, $4, kind, reason, actor, at FROM postern.mark
 		WHERE (queue_id, seq) = ($1, $2) AND kind IN ('held', 'suspended', 'watched')`, both[:4]...)
 	b.Queue(`UPDATE postern.dependency SET queue_id = $3, seq = $4, day = $5 WHERE (queue_id, seq) = ($1, $2)`, both...)
-	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5, on_epoch = $6 WHERE (on_queue, on_seq) = ($1, $2)`, append(both, task.ID.Epoch)...)
+	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5, on_salt = $6 WHERE (on_queue, on_seq) = ($1, $2)`, append(both, task.ID.Salt)...)
 	if task.UID != "" {
 		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
 	}
@@ -262,7 +262,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 			queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 		}
 	}
-	rows, err := db.Query(ctx, `SELECT o.queue_id, o.seq, t.epoch, o.result->>'moved_to' FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
+	rows, err := db.Query(ctx, `SELECT o.queue_id, o.seq, postern.salt(t.created_at, t.moved_from), o.result->>'moved_to' FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 		JOIN postern.outcome o USING (queue_id, seq, day) JOIN postern.task t USING (queue_id, seq, day) WHERE o.error_code = '`+codeMoved+`'`, queues, seqs, days)
 	if err != nil {
 		return known(err)
@@ -271,10 +271,10 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 	var list []outbox.ID
 	var p place
 	var text string
-	var epoch int
-	if _, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &epoch, &text}, func() error {
+	var salt int
+	if _, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &salt, &text}, func() error {
 		id, err := outbox.ParseID(text)
-		if asked[p].Epoch != epoch {
+		if asked[p].Salt != salt {
 			return err
 		}
 		to[asked[p]] = id

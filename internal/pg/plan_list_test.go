@@ -38,8 +38,8 @@ func (w *world) crowd() {
 		`INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, 'q' || i, 1000000 + i FROM generate_series(1, 20000) i`,
 		`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, phase, lane, entered_at)
 			SELECT 1000000 + i, $1, 100, 100, $2, $2, 1, 'READY', (SELECT max(lane) FROM postern.queue), $3 FROM generate_series(1, 1000) i`,
-		`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, created_at)
-			SELECT 1000000 + i % 1000 + 1, i / 1000 + 1, CASE WHEN i < 50000 THEN $2::date - 1 ELSE $2 END, $1, 1, 'T', '{}',
+		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+			SELECT 1000000 + i % 1000 + 1, i / 1000 + 1, CASE WHEN i < 50000 THEN $2::date - 1 ELSE $2 END, $1, 'T', '{}',
 				$3::timestamptz - interval '1 s' * (100000 - i) * 0.6 FROM generate_series(0, 99999) i`,
 		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
 			SELECT t.queue_id, t.seq, t.day, $1, 'DISPATCHING', CASE WHEN t.queue_id % 100 = 0 THEN 'FAILED' ELSE 'DONE' END, t.created_at + interval '1 s'

@@ -82,8 +82,8 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 	var above place
 	for {
 		// by the key of queues that hold something, and by that of tasks in each
-		rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', t.epoch FROM postern.queue q
-			CROSS JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.epoch FROM postern.task t WHERE t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
+		rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
+			CROSS JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.created_at, t.moved_from FROM postern.task t WHERE t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
 				AND (t.queue_id, t.seq) > ($2, $3) AND t.created_at <= $4 AND t.seq IS DISTINCT FROM q.cur_seq AND ($6 = '' OR t.type = $6)
 				AND ($7 = '' OR t.sender_id = (SELECT s.sender_id FROM postern.sender s WHERE (s.context_id, s.account) = ($1, $7)))
 				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
@@ -94,7 +94,7 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 			return cancelled, false, known(err)
 		}
 		ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
-			return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
+			return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 		})
 		if err != nil {
 			return cancelled, false, known(err)

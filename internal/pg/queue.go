@@ -42,7 +42,7 @@ type Queue struct {
 // A reaped queue has no hot row: it is idle, and its name row tells the rest.
 const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0), coalesce(p.name, ''), n.when_full, n.on_failure,
 		coalesce(q.paused, false), coalesce(q.draining, false), coalesce(q.phase, 'IDLE'),
-		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(t.epoch, 0),
+		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(postern.salt(t.created_at, t.moved_from), 0),
 		CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END, t.created_at, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fence, n.last_fence),
 		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before
 			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END, n.version, n.created_at
@@ -52,7 +52,7 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 	LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
 	LEFT JOIN postern.node w ON w.node_id = q.node_id
 	LEFT JOIN LATERAL (SELECT count(*) AS settled FROM postern.outcome o WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) d ON true
-	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.epoch, t.created_at FROM postern.task t
+	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.created_at, t.moved_from FROM postern.task t
 		WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.seq >= CASE WHEN q.marks > 0 THEN coalesce(q.cur_seq, q.next_seq, q.head_seq) ELSE q.head_seq END AND t.day >= q.head_day
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT 1) t ON true
@@ -63,7 +63,7 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 	var prio int16
 	var id outbox.ID
 	err := row.Scan(&v.Name, &v.Configured, &prio, &v.MaxDepth, &v.Pool, &v.WhenFull, &v.OnFailure, &v.Paused, &v.Draining, &v.Phase,
-		&v.Depth, &id.Queue, &id.Seq, &id.Day, &id.Epoch, &v.HeadSince, &v.Oldest, &v.Sender, &v.Node, &v.Fence, &v.Attempt, &v.Retries,
+		&v.Depth, &id.Queue, &id.Seq, &id.Day, &id.Salt, &v.HeadSince, &v.Oldest, &v.Sender, &v.Node, &v.Fence, &v.Attempt, &v.Retries,
 		&v.NextAt, &v.Version, &v.CreatedAt)
 	if v.Priority = "Med"; prio == 0 {
 		v.Priority = "High"

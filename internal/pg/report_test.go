@@ -23,8 +23,8 @@ var finish = []string{
 	`INSERT INTO postern.sender (context_id, pool_id, account) SELECT $1, (SELECT max(pool_id) FROM postern.pool), 'acct-' || i FROM generate_series(1, 100) i`,
 	`INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, 'q' || i, 1000000 + i FROM generate_series(1, $3::bigint) i`,
 	`SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - 3, (now() AT TIME ZONE 'UTC')::date + 1)`,
-	`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
-		SELECT 1000001 + i % ($3::bigint), i / ($3::bigint) + 1, (at AT TIME ZONE 'UTC')::date, $1, 1, 'order-' || i, 'T' || i % 5, '{"amount": "5"}', at
+	`INSERT INTO postern.task (queue_id, seq, day, context_id, uid, type, data, created_at)
+		SELECT 1000001 + i % ($3::bigint), i / ($3::bigint) + 1, (at AT TIME ZONE 'UTC')::date, $1, 'order-' || i, 'T' || i % 5, '{"amount": "5"}', at
 		FROM generate_series(0, $2::bigint - 1) i CROSS JOIN LATERAL (SELECT now() - interval '48 hours' * (($2::bigint - i) / $2::float8) AS at) a`,
 	`INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '\x00' FROM postern.task`,
 	`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_class, error_code, error, attempt, retries, fence, sender_id, hash,

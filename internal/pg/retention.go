@@ -192,7 +192,7 @@ func (s *Store) missing(ctx context.Context, id outbox.ID) error {
 	if err := s.pool.QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
 		return known(err)
 	}
-	if id.Day < outbox.DayOf(since) && id.Epoch <= s.epoch {
+	if id.Day < outbox.DayOf(since) {
 		return fault.New(fault.NotFound, "expired", "transaction %s is of %s, which retention has dropped: everything before %s is gone", id,
 			id.Day.Time().Format(time.DateOnly), since.Format(time.DateOnly))
 	}

@@ -63,7 +63,7 @@ func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
 	if _, err := w.s.Transaction(w.ctx, w.id, ended); fault.CodeOf(err) != "expired" || !strings.Contains(err.Error(), w.now.Add(-32*24*time.Hour).Format(time.DateOnly)) {
 		t.Errorf("what was dropped: %v", err)
 	}
-	if _, err := w.s.Transaction(w.ctx, w.id, outbox.ID{Queue: 1 << 30, Seq: 1, Day: outbox.DayOf(w.now), Epoch: 1}); fault.CodeOf(err) != "not_found" {
+	if _, err := w.s.Transaction(w.ctx, w.id, outbox.ID{Queue: 1 << 30, Seq: 1, Day: outbox.DayOf(w.now), Salt: 1}); fault.CodeOf(err) != "not_found" {
 		t.Errorf("what never was: %v", err)
 	}
 	if again := w.post("q", "T", "ended")[0]; again.Seq != 2 {
@@ -164,8 +164,8 @@ func TestRetentionOfALargeDay(t *testing.T) {
 	fill := func(n, of int) {
 		t.Helper()
 		for _, sql := range []string{
-			`INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
-				SELECT 1000 + i % 7, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 1, 'u' || i, 'T', '{}', $1 FROM generate_series(1, $3::int) i`,
+			`INSERT INTO postern.task (queue_id, seq, day, context_id, uid, type, data, created_at)
+				SELECT 1000 + i % 7, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 'u' || i, 'T', '{}', $1 FROM generate_series(1, $3::int) i`,
 			`INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '' FROM postern.task
 				WHERE created_at = $1 AND context_id = $2 AND $3 > 0`,
 			`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at
@@ -205,8 +205,8 @@ func TestRetentionOfALargeDay(t *testing.T) {
 func TestWhatEndsWhileKeysAreForgottenKeepsItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, uid, type, data, created_at)
-			SELECT 1000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 1, 'u' || i, 'T', '{}', $1 FROM generate_series(1, 2001) i RETURNING *),
+	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, uid, type, data, created_at)
+			SELECT 1000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, $2, 'u' || i, 'T', '{}', $1 FROM generate_series(1, 2001) i RETURNING *),
 		key AS (INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) SELECT context_id, uid, queue_id, seq, day, '' FROM task),
 		redrive AS (INSERT INTO postern.redrive (queue_id, seq, new_id) SELECT queue_id, seq, gen_random_uuid() FROM task WHERE seq = 2001)
 		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at

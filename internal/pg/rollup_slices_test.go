@@ -18,8 +18,8 @@ const lived = `WITH moment AS (SELECT array_agg(at ORDER BY at) AS at FROM (
 	row AS (SELECT i, 1000 + (i * 7919) % 211 AS queue_id, i AS seq, moment.at[1 + (i / 3 * 11) % cardinality(moment.at)] AS came,
 			moment.at[1 + (i / 3 * 5) % cardinality(moment.at)] AS done
 		FROM generate_series(1, 400) i, moment),
-	task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, moved_from, created_at)
-		SELECT queue_id, seq, ($1::timestamptz AT TIME ZONE 'UTC')::date - (i % 10 = 4)::int, 1 + i % 3 / 2, 1, 'T' || i % 4, '{}', CASE WHEN i % 17 = 0 THEN gen_random_uuid() END,
+	task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, moved_from, created_at)
+		SELECT queue_id, seq, ($1::timestamptz AT TIME ZONE 'UTC')::date - (i % 10 = 4)::int, 1 + i % 3 / 2, 'T' || i % 4, '{}', CASE WHEN i % 17 = 0 THEN gen_random_uuid() END,
 			least(came, done) - CASE WHEN i % 10 = 4 THEN interval '20 hours' ELSE '0' END FROM row)
 	INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_class, error_code, attempt, retries, fence, sender_id, started_at, submitted_at, done_at)
 	SELECT queue_id, seq, ($1::timestamptz AT TIME ZONE 'UTC')::date - (i % 10 = 4)::int, 1 + i % 3 / 2, (ARRAY['DISPATCHING', 'DISPATCHING', 'DISPATCHING', 'DISPATCHING', 'WAITING', 'DISPATCHING'])[1 + i % 6],
@@ -31,7 +31,7 @@ const lived = `WITH moment AS (SELECT array_agg(at ORDER BY at) AS at FROM (
 
 // What an hour was, in one statement from the rows themselves; and what its roll-up says.
 const (
-	wasSQL = `WITH ends AS (SELECT o.*, t.type, t.created_at, t.epoch FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day)
+	wasSQL = `WITH ends AS (SELECT o.*, t.type, t.created_at, t.moved_from FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day)
 			WHERE date_trunc('hour', o.done_at, 'UTC') = $1 AND coalesce(o.error_code, '') <> 'moved'),
 		span AS (SELECT e.context_id, y.type, s.state, s.took, CASE WHEN s.took <= '1 ms' THEN 0 ELSE least(127, ceil(4 * log(2, extract(epoch FROM s.took) * 1000))) END AS bucket FROM ends e
 			CROSS JOIN LATERAL (VALUES (e.type), ('')) y(type)
@@ -46,7 +46,7 @@ const (
 			date_trunc('millisecond', least(power(2, b[ceil(cardinality(b) * 0.95)] / 4) * interval '1 ms', most)), most,
 			(SELECT string_agg(g || ':' || cardinality(array_positions(b, g)), ' ' ORDER BY g) FROM generate_series(0, 127) g WHERE g = ANY (b))) FROM hours
 		UNION ALL SELECT concat_ws(' ', 'failure', context_id, type, coalesce(error_class, ''), coalesce(error_code, ''), count(*), min(done_at), max(done_at),
-			(array_agg(postern.public_id(queue_id, seq, day, epoch) ORDER BY done_at DESC, queue_id, seq))[1])
+			(array_agg(postern.public_id(queue_id, seq, day, postern.salt(created_at, moved_from)) ORDER BY done_at DESC, queue_id, seq))[1])
 			FROM ends WHERE state <> 'DONE' GROUP BY context_id, type, coalesce(error_class, ''), coalesce(error_code, '')
 		UNION ALL SELECT concat_ws(' ', 'sender', context_id, sender_id, count(*), count(*) FILTER (WHERE state <> 'DONE'), sum(done_at - greatest(started_at, $1)))
 			FROM ends WHERE sender_id IS NOT NULL GROUP BY context_id, sender_id
@@ -89,8 +89,8 @@ func TestAnHourInSlicesIsThatOfOneStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, created_at)
-			SELECT 3000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 1, 'T' || i % 3, '{}', $1 + i * interval '17 s' FROM generate_series(1, 200) i RETURNING *)
+	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+			SELECT 3000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 'T' || i % 3, '{}', $1 + i * interval '17 s' FROM generate_series(1, 200) i RETURNING *)
 		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at FROM task`, hour)
 	w.must(err)
 	want := w.lines(wasSQL, hour)
@@ -190,8 +190,8 @@ func TestASliceOfAnHourReadsNoMoreThanIsInIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data, created_at)
-		SELECT 9000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 1, 'T0', '{}', $1::timestamptz + i * interval '1 ms' FROM generate_series(1, 20000) i`, hour)
+	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+		SELECT 9000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 'T0', '{}', $1::timestamptz + i * interval '1 ms' FROM generate_series(1, 20000) i`, hour)
 	w.must(err)
 	tx := w.begin(w.s.Pool())
 	read := func() (pages int) { // so far, by this session

@@ -55,7 +55,6 @@ type Store struct {
 	broken    sync.Map     // ids of queues whose head has no body
 	names     names
 	compiled  compiled // definitions of tools
-	epoch     int
 
 	failAtOnce int // dependents that an end takes along
 
@@ -150,9 +149,6 @@ func warns(n *pgconn.Notice) bool {
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
 	s := &Store{pool: pool, looks: pool, failAtOnce: failAtOnce, conf: newConf(), log: log}
 	s.executions = NewIngester(s)
-	if err := pool.QueryRow(ctx, `SELECT max(epoch) FROM postern.identity`).Scan(&s.epoch); err != nil {
-		return nil, known(err)
-	}
 	if _, err := s.EnsureDays(ctx); err != nil {
 		return nil, err
 	}
@@ -176,9 +172,6 @@ func (s *Store) Close() {
 // OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of what other
 // processes ended nor of what several joint moves did. f must not wait.
 func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
-
-// Epoch is the database's epoch, part of every id made now.
-func (s *Store) Epoch() int { return s.epoch }
 
 // EnsureDays creates the partitions of yesterday to three days ahead (each costs every statement some of its planning) and returns how many were missing.
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {

@@ -33,19 +33,23 @@ type Task struct {
 	Held bool // something holds it (S2.15); known only of what nextUnsettled read, and of what is new
 }
 
+// Token is what its worker recognises an attempt by.
+func (t *Task) Token(attempt int) string { return t.ID.Token(t.CreatedAt, attempt) }
+
 // taskSelect is the select list of a task of alias t, read by scanTask.
-const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.epoch, t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
+const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
 	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
 	coalesce(t.redrive_of::text, ''), coalesce(t.moved_from::text, ''), t.callback, t.created_at`
 
 // dests returns where the columns of taskSelect are scanned to.
 func (t *Task) dests() []any {
-	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.ContextID, &t.UID, &t.Actor, &t.Type, (*[]byte)(&t.Data),
+	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ContextID, &t.UID, &t.Actor, &t.Type, (*[]byte)(&t.Data),
 		&t.MaxRetries, &t.NotBefore, &t.SenderID, (*[]byte)(&t.Tags), &t.Traceparent, &t.RedriveOf, &t.MovedFrom, &t.Callback, &t.CreatedAt}
 }
 
-// tidy makes what stands for NULL zero again.
+// tidy makes what stands for NULL zero again, and salts the id.
 func (t *Task) tidy() {
+	t.ID.Salt = outbox.SaltOf(t.CreatedAt, t.MovedFrom)
 	if t.NotBefore.Year() <= 1 {
 		t.NotBefore = time.Time{}
 	}

@@ -57,11 +57,11 @@ type Transaction struct {
 // about what was sent, which is a timer. The view does not read timers, since they have no context.
 const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHING') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = v.queue_id) END)`
 
-const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
+const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
 	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
-	ARRAY(SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_epoch)::text FROM (SELECT * FROM postern.dependency d
+	ARRAY(SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_salt)::text FROM (SELECT * FROM postern.dependency d
 		WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)`
 
 // txOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
@@ -72,13 +72,15 @@ func txOf(alias string) string {
 
 func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
-	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ID.Epoch, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
+	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
 		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.MovedFrom, &t.Callback, &t.Suspended, &t.PlacedBefore, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}
-	return t, row.Scan(dest...)
+	err := row.Scan(dest...)
+	t.ID.Salt = outbox.SaltOf(t.ReceivedAt, t.MovedFrom)
+	return t, err
 }
 
 var transactionsSQL = transactionSelect + `, v.data, v.result
@@ -142,8 +144,8 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 
 // ByUID returns the id of the transaction that a client named uid, or NotFound.
 func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outbox.ID, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', t.epoch FROM postern.idempotency i
-		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Epoch)
+	err = s.db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i
+		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if id, err := outbox.ParseID(uid); err == nil { // without a uid of its own, its id is its uid
 			return id, nil

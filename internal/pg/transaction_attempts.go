@@ -12,6 +12,7 @@ import (
 // Dispatch is one dispatch of a transaction, as far as it has come.
 type Dispatch struct {
 	Attempt
+	Token    string
 	Answered *time.Time // nil while it is in flight
 	Late     bool       // an answer that came when somebody else had the queue: it changed nothing
 }
@@ -122,7 +123,11 @@ func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID) ([]
 	if err != nil {
 		return nil, err
 	}
-	return p.dispatches(), nil
+	list := p.dispatches()
+	for i := range list {
+		list[i].Token = p.t.ID.Token(p.t.ReceivedAt, list[i].Attempt.Attempt)
+	}
+	return list, nil
 }
 
 func (p *past) dispatches() []Dispatch {

@@ -39,18 +39,18 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 }
 
 // endedSQL says of each id whether it has ended, and whether that was by a move to another place.
-const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.epoch, coalesce(o.error_code = '` + codeMoved + `', false)
-	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, epoch)
+const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.salt, coalesce(o.error_code = '` + codeMoved + `', false)
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) n(queue_id, seq, day, salt)
 	CROSS JOIN LATERAL (SELECT o.error_code FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (n.queue_id, n.seq, n.day) OFFSET 0) o`
 
-const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, t.epoch, t.context_id) = ($1, $2, $3, $4, $5))
+const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5))
 	AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3))`
 
 // Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
 // may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
 	err = s.ofDays(unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
-		return true, s.db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Epoch, contextID).Scan(&open)
+		return true, s.db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)
 	})
 	return open, known(err)
 }
@@ -60,7 +60,7 @@ func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open b
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
 	c := columns{n: len(ids)}
 	for _, id := range ids {
-		c.add(id.Queue, id.Seq, id.Day.Time(), id.Epoch)
+		c.add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
 	}
 	ended = map[outbox.ID]bool{}
 	err = s.ofDays(endedSQL, ids, func(sql string) (bool, error) {
@@ -70,7 +70,7 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 		}
 		var id outbox.ID
 		var moved bool
-		_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Epoch, &moved}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&id.Queue, &id.Seq, &id.Day, &id.Salt, &moved}, func() error {
 			if moved {
 				elsewhere = append(elsewhere, id)
 			} else {

@@ -23,7 +23,7 @@ func TestEndsThatAreWaitedFor(t *testing.T) {
 			w.settle(a)
 		}
 	}
-	never := outbox.ID{Queue: 99999, Seq: 1, Day: ids[0].Day, Epoch: ids[0].Epoch}
+	never := outbox.ID{Queue: 99999, Seq: 1, Day: ids[0].Day, Salt: ids[0].Salt}
 	ended, elsewhere, err := w.s.Ended(w.ctx, append(slices.Clone(ids), moved, never))
 	w.must(err)
 	if len(ended) != 2 || !ended[ids[0]] || !ended[ids[1]] {

@@ -244,9 +244,9 @@ func (x *explain) overtaken(t *Transaction) error {
 	var actor, reason string
 	var n int
 	err := x.s.pool.QueryRow(x.ctx, `WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank FROM open WHERE seq = $4)
-		SELECT o.seq, o.day - '1970-01-01', o.epoch, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
+		SELECT o.seq, o.day - '1970-01-01', o.salt, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
 		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
-		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Epoch, &actor, &reason, &b.Since, &n)
+		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
 	if isNoRows(err) {
 		return nil
 	}
@@ -287,7 +287,7 @@ func (x *explain) parked() (bool, error) {
 
 // dependencies lists what a transaction waits for that is not DONE.
 func (x *explain) dependencies(id outbox.ID) error {
-	rows, err := x.s.pool.Query(x.ctx, `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.epoch, v.uid, v.state, t.created_at FROM postern.dependency d
+	rows, err := x.s.pool.Query(x.ctx, `SELECT v.queue_id, v.seq, v.day - '1970-01-01', postern.salt(v.received_at, v.moved_from), v.uid, v.state, t.created_at FROM postern.dependency d
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 		CROSS JOIN LATERAL (SELECT y.* FROM postern.tx y WHERE (y.queue_id, y.seq, y.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) v
 		WHERE (d.queue_id, d.seq) = ($1, $2) AND v.state <> 'DONE' ORDER BY v.queue_id, v.seq`, id.Queue, id.Seq)
@@ -297,7 +297,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 	var on outbox.ID
 	var uid, state string
 	var since time.Time
-	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Epoch, &uid, &state, &since}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Salt, &uid, &state, &since}, func() error {
 		x.add(Blocker{Kind: "dependency", Object: txPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
 			Levers: []Lever{{"GET", txPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
 		return nil

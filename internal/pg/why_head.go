@@ -226,7 +226,7 @@ func (x *explain) dispatching() error {
 		if alive {
 			x.moving = true
 			b := Blocker{Kind: "in_worker", Object: txPath(id), Since: x.since, Levers: abandon,
-				Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, id.Token(x.q.Attempt))}
+				Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt))}
 			if x.d != nil && x.d.Timeouts.Dispatch > 0 {
 				b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
 			}
@@ -245,7 +245,7 @@ func (x *explain) dispatching() error {
 			Next: &NextStep{*x.due, "it is asked again"}, Levers: abandon})
 	} else {
 		x.add(Blocker{Kind: "outcome_unknown", Object: txPath(id), Since: x.since,
-			Detail: fmt.Sprintf("nobody knows what came of attempt %d: the worker is asked for token %s before anything is sent again", x.q.Attempt, id.Token(x.q.Attempt)),
+			Detail: fmt.Sprintf("nobody knows what came of attempt %d: the worker is asked for token %s before anything is sent again", x.q.Attempt, x.head.Token(x.q.Attempt)),
 			Next:   &NextStep{*x.due, "the worker is asked"}, Levers: abandon})
 	}
 	x.moving = !x.needNode()
@@ -254,7 +254,7 @@ func (x *explain) dispatching() error {
 
 func (x *explain) resuming(why string, levers []Lever) {
 	x.add(Blocker{Kind: "resuming", Object: txPath(x.head.ID), Since: x.since, Levers: levers,
-		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.ID.Token(x.q.Attempt)),
+		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.Token(x.q.Attempt)),
 		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
 	x.moving = !x.needNode()
 }

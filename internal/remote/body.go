@@ -78,8 +78,6 @@ func appendSender(b []byte, c Call) []byte {
 func appendPostern(b []byte, c Call) []byte {
 	b = append(b, `,"attempt":`...)
 	b = strconv.AppendInt(b, int64(c.Attempt), 10)
-	b = append(b, `,"epoch":`...)
-	b = strconv.AppendInt(b, int64(c.Epoch), 10)
 	b = append(b, `,"fence":`...)
 	b = strconv.AppendInt(b, c.Fence, 10)
 	b = append(b, `,"position":`...)
@@ -148,7 +146,6 @@ func callHeader(c Call, token string, deadline time.Time) http.Header {
 	h := http.Header{
 		"Postern-Transaction": {c.ID.String()},
 		"Postern-Attempt":     {strconv.Itoa(c.Attempt)},
-		"Postern-Epoch":       {strconv.Itoa(c.Epoch)},
 		"Postern-Fence":       {strconv.FormatInt(c.Fence, 10)},
 		"Idempotency-Key":     {token},
 	}

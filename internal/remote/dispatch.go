@@ -15,7 +15,7 @@ func (c *Client) Dispatch(ctx context.Context, call Call) outbox.Answer {
 		timeout = defaultTimeout
 	}
 	start := c.now()
-	token := call.ID.Token(call.Attempt)
+	token := call.Token()
 	deadline := start.Add(timeout)
 	p := c.exchange(ctx, request{
 		method:  http.MethodPost,

@@ -346,15 +346,15 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 		t.Fatalf("not accepted: %+v", a)
 	}
 	got := fake.Calls(remotetest.Match{})[0]
-	token := call.ID.Token(2)
+	token := call.Token()
 	if got.Type != call.Type || got.UID != call.UID || string(got.Data) != string(call.Data) || got.State != "DISPATCHING" || got.Hash != "5Jb" ||
 		got.Account != "B62qfake" || got.SecretKey != "" || got.WorkerURL != "http://w" || got.Queue != "claim-7" || got.SenderState != "BLOCKED" || got.Retries != 1 ||
-		got.Token != token || got.Attempt != 2 || got.Epoch != 1 || got.Fence != 9 || got.Position != 3 || got.Fee != "110" || got.Nonce != "4" ||
+		got.Token != token || got.Attempt != 2 || got.Fence != 9 || got.Position != 3 || got.Fee != "110" || got.Nonce != "4" ||
 		len(got.PreviousHashes) != 2 || got.PreviousHashes[1] != "5Jb" {
 		t.Errorf("the worker saw %+v", got)
 	}
 	for name, want := range map[string]string{
-		"Postern-Transaction": call.ID.String(), "Postern-Attempt": "2", "Postern-Epoch": "1", "Postern-Fence": "9", "Idempotency-Key": token,
+		"Postern-Transaction": call.ID.String(), "Postern-Attempt": "2", "Postern-Fence": "9", "Idempotency-Key": token,
 		"Traceparent": call.Traceparent, "Content-Type": "application/json", "Postern-Deadline": got.Deadline, "User-Agent": "postern",
 	} {
 		if v := got.Header.Get(name); v != want {

@@ -34,7 +34,7 @@ func TestAHookIsDeliveredMissingOrToBeRepeated(t *testing.T) {
 			fake := remotetest.NewFake(t)
 			fake.Script(remotetest.Match{Op: remotetest.OpOnSuccess}, tc.reply)
 			call := remotetest.Call(fake.URL(), 1)
-			a := remotetest.Client(t).Hook(t.Context(), call, outbox.OnSuccess, json.RawMessage(`{"hash":"h","done":{"a":1},"data":[2]}`), nil, call.ID.String()+".on-success")
+			a := remotetest.Client(t).Hook(t.Context(), call, outbox.OnSuccess, json.RawMessage(`{"hash":"h","done":{"a":1},"data":[2]}`), nil, call.ID.HookToken(call.PostedAt, outbox.OnSuccess))
 			if a.OK != tc.ok || a.Missing != tc.missing {
 				t.Errorf("got %+v, want ok %v missing %v", a, tc.ok, tc.missing)
 			}
@@ -45,7 +45,7 @@ func TestAHookIsDeliveredMissingOrToBeRepeated(t *testing.T) {
 			if want := `{"hash":"h","done":{"a":1},"error":null,"data":[2]}`; string(got.Result) != want {
 				t.Errorf("result %s, want %s", got.Result, want)
 			}
-			if want := call.ID.String() + ".on-success"; got.Token != want || got.Header.Get("Idempotency-Key") != want {
+			if want := call.ID.HookToken(call.PostedAt, outbox.OnSuccess); got.Token != want || got.Header.Get("Idempotency-Key") != want {
 				t.Errorf("token %q, key %q, want %q", got.Token, got.Header.Get("Idempotency-Key"), want)
 			}
 		})

@@ -64,7 +64,7 @@ func (c *Client) Invoke(ctx context.Context, call Call, token string, input json
 	deadline := start.Add(timeout)
 	header := callHeader(call, token, deadline)
 	if call.ID.IsZero() {
-		for _, name := range []string{"Postern-Transaction", "Postern-Attempt", "Postern-Epoch", "Postern-Fence"} {
+		for _, name := range []string{"Postern-Transaction", "Postern-Attempt", "Postern-Fence"} {
 			delete(header, name)
 		}
 	}

@@ -102,7 +102,7 @@ func TestAToolIsToldWhatAWorkerIsTold(t *testing.T) {
 	})
 	call := remotetest.Call(url+"/below/", 1)
 	c := remotetest.Client(t)
-	c.Invoke(t.Context(), call, call.ID.Token(1), json.RawMessage(`{"a":1}`), 0)
+	c.Invoke(t.Context(), call, call.Token(), json.RawMessage(`{"a":1}`), 0)
 	call.ID = outbox.ID{}
 	c.Invoke(t.Context(), call, "a-trial", json.RawMessage(`{"a":1}`), 0)
 	h, trial := seen[0].Header, seen[1].Header

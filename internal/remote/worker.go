@@ -24,7 +24,6 @@ type Call struct {
 	SenderState     string
 	Retries         int
 	Attempt         int
-	Epoch           int
 	Fence           int64
 	Position        int64
 	Fee             string   // digits, "" before the first is known
@@ -34,6 +33,9 @@ type Call struct {
 	Sign            bool // with the key of the client (S1.10)
 	Traceparent     string
 }
+
+// Token is what the worker recognises the call by.
+func (c Call) Token() string { return c.ID.Token(c.PostedAt, c.Attempt) }
 
 // Worker is where our process ends. Client speaks HTTP, Mux answers "noop:" itself; both pass
 // remotetest.Exercise.
@@ -52,8 +54,7 @@ type Worker interface {
 	StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status
 
 	// Hook tells the worker how c ended (S2.12). result is what the transaction ended with
-	// ({hash, done, data}), errObj its error; either may be nil. token is <id>.on-success or
-	// <id>.on-failure. Deliver again later unless the answer is OK or Missing.
+	// ({hash, done, data}), errObj its error; either may be nil. token is of the id (HookToken). Deliver again later unless the answer is OK or Missing.
 	Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer
 
 	// MaxRetries asks how often the worker wants a type retried (S2.9): nil if it does not say (404).

@@ -21,9 +21,9 @@ func Client(t testing.TB) *remote.Client {
 // Call is a well-formed first dispatch of transaction seq to the worker at baseURL.
 func Call(baseURL string, seq int64) remote.Call {
 	return remote.Call{
-		BaseURL: baseURL, Type: "SEND_CLAIM_VOTE", ID: outbox.ID{Queue: 7, Seq: seq, Day: 20000, Epoch: 1},
+		BaseURL: baseURL, Type: "SEND_CLAIM_VOTE", ID: outbox.ID{Queue: 7, Seq: seq, Day: 20000},
 		Queue: "claim-7", Data: json.RawMessage(`{"claimUid":"7"}`), State: outbox.DISPATCHING,
 		PostedAt: time.Date(2026, 11, 20, 14, 2, 7, 0, time.UTC), Account: "B62qfake", SenderState: "BLOCKED",
-		Attempt: 1, Epoch: 1, Fence: 1, Position: seq, Timeout: 20 * time.Second,
+		Attempt: 1, Fence: 1, Position: seq, Timeout: 20 * time.Second,
 	}
 }

@@ -74,7 +74,7 @@ func (s suite) dedupes(t *testing.T) {
 
 func (s suite) unknown(t *testing.T) {
 	call := Call(s.url, 1)
-	if st := s.client.Status(t.Context(), s.url, call.Type, call.ID.Token(1), ""); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
+	if st := s.client.Status(t.Context(), s.url, call.Type, call.Token(), ""); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
 		t.Errorf("status of a token never sent: %+v, want unknown", st)
 	}
 	if st := s.client.Status(t.Context(), s.url, call.Type, "", "5Jnever"); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
@@ -88,7 +88,7 @@ func (s suite) known(t *testing.T) {
 	if hash == "" {
 		t.Skip("done at once: there is nothing to ask after")
 	}
-	for _, key := range []struct{ token, hash string }{{call.ID.Token(1), ""}, {"", hash}} {
+	for _, key := range []struct{ token, hash string }{{call.Token(), ""}, {"", hash}} {
 		st := s.client.Status(t.Context(), s.url, call.Type, key.token, key.hash)
 		switch st.State {
 		case outbox.StatusUnsupported:
@@ -166,7 +166,7 @@ func (s suite) fences(t *testing.T) {
 	if a.Class != outbox.ClassAmbiguous {
 		t.Errorf("a lower fence: class %s, code %s, want HTTP 409", a.Class, a.Code)
 	}
-	if st := s.client.Status(t.Context(), s.url, older.Type, older.ID.Token(1), ""); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
+	if st := s.client.Status(t.Context(), s.url, older.Type, older.Token(), ""); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
 		t.Errorf("the refused token: %+v, want unknown", st)
 	}
 	other := Call(s.url, 3)

@@ -43,7 +43,7 @@ func TestScriptsGoFromReplyToReplyAndTheLastOneStays(t *testing.T) {
 	if a := client.Dispatch(t.Context(), other); a.Class != "" {
 		t.Errorf("another transaction: %+v", a)
 	}
-	if n := fake.Executed(call.ID.Token(1)); n != 1 {
+	if n := fake.Executed(call.Token()); n != 1 {
 		t.Errorf("the token was executed %d times", n)
 	}
 	if calls := fake.Calls(remotetest.Match{UID: "a"}); len(calls) != 4 || !calls[3].Repeat || calls[2].Repeat {
@@ -60,11 +60,11 @@ func TestALostAnswerWasExecuted(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	fake.Unscript()
-	if st := client.Status(t.Context(), fake.URL(), call.Type, call.ID.Token(1), ""); st.State != outbox.StatusPending || st.Hash != "h" {
+	if st := client.Status(t.Context(), fake.URL(), call.Type, call.Token(), ""); st.State != outbox.StatusPending || st.Hash != "h" {
 		t.Errorf("status by token: %+v", st)
 	}
 	fake.Forget()
-	if st := client.Status(t.Context(), fake.URL(), call.Type, call.ID.Token(1), ""); st.State != outbox.StatusUnknown {
+	if st := client.Status(t.Context(), fake.URL(), call.Type, call.Token(), ""); st.State != outbox.StatusUnknown {
 		t.Errorf("after forgetting: %+v", st)
 	}
 }

@@ -34,7 +34,6 @@ type Seen struct {
 	SecretKey      string
 	Token          string
 	Attempt        int
-	Epoch          int
 	Fence          int64
 	Position       int64
 	Fee            string
@@ -74,7 +73,7 @@ type wire struct {
 	}
 	Postern struct {
 		Token          string
-		Attempt, Epoch int
+		Attempt        int
 		Fence          int64
 		Position       int64
 		Fee, Nonce     string
@@ -94,7 +93,7 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 		Op: op, Type: typ, UID: w.TxData.UID, Data: w.TxData.Data, State: w.TxData.State, Hash: w.TxData.Hash,
 		Account: w.Sender.AccountID, WorkerURL: w.Sender.WorkerURL, Queue: w.Sender.Queue, SenderState: w.Sender.State,
 		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey,
-		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Epoch: w.Postern.Epoch, Fence: w.Postern.Fence,
+		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Fence: w.Postern.Fence,
 		Position: w.Postern.Position, Fee: w.Postern.Fee, PreviousHashes: w.Postern.PreviousHashes, Nonce: w.Postern.Nonce,
 		Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
 	}

@@ -118,7 +118,7 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 	}{
 		{"ignores the token", at("/dispatch/", hears(func(_, p map[string]any) { p["token"] = fmt.Sprintf("%.24s%012x.1", p["token"], count.Add(1)) })),
 			"resend, resend at once, status by token, replacement", "resend", "it was executed again", "happens twice"},
-		{"accepts a lower fence", at("/dispatch/", hears(func(_, p map[string]any) { p["epoch"], p["fence"] = 1, 1 })),
+		{"accepts a lower fence", at("/dispatch/", hears(func(_, p map[string]any) { p["fence"] = 1 })),
 			"lower fence", "lower fence", "fence 4 after fence 5 of the same queue: it was accepted", "frozen"},
 		{"refuses an equal fence", at("/dispatch/", refusesEqual()),
 			"distinct hashes, other fences", "other fences", "the next transaction with the same fence is not accepted", "rightful owner"},
@@ -230,12 +230,11 @@ func refusesEqual() func(http.Handler, http.ResponseWriter, *http.Request) {
 			Sender  struct{ Queue string }
 			Postern struct {
 				Token string
-				Epoch int
 				Fence int64
 			}
 		}
 		if json.Unmarshal(b, &c) == nil && c.Postern.Token != "" && c.Sender.Queue != "" {
-			key := fmt.Sprintf("%.12s/%d/%d", c.Postern.Token, c.Postern.Epoch, c.Postern.Fence)
+			key := fmt.Sprintf("%.12s/%d", c.Postern.Token, c.Postern.Fence)
 			if !seen.same(key, strings.Split(c.Postern.Token, ".")[0]) {
 				w.WriteHeader(http.StatusConflict)
 				return

@@ -8,24 +8,23 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// fenced makes a call in a queue with an epoch and a fence.
-func (v *verifier) fenced(queue, seq int64, epoch int, fence int64) remote.Call {
+// fenced makes a call in a queue with a fence.
+func (v *verifier) fenced(queue, seq, fence int64) remote.Call {
 	c := v.callIn(queue, seq)
-	c.ID.Epoch, c.Epoch, c.Fence = epoch, epoch, fence
+	c.Fence = fence
 	return c
 }
 
 func (v *verifier) lowerFence(ctx context.Context) finding {
 	queue := v.queue()
-	if _, err := v.accept(ctx, v.fenced(queue, 1, 2, 5)); err != nil {
+	if _, err := v.accept(ctx, v.fenced(queue, 1, 5)); err != nil {
 		return failed("a call with fence 5: %s", err)
 	}
 	for _, late := range []struct {
 		what string
 		call remote.Call
 	}{
-		{"fence 4 after fence 5", v.fenced(queue, 2, 2, 4)},
-		{"epoch 1 after epoch 2", v.fenced(queue, 3, 1, 9)},
+		{"fence 4 after fence 5", v.fenced(queue, 2, 4)},
 	} {
 		a, x := v.send(ctx, late.call)
 		switch {
@@ -37,7 +36,7 @@ func (v *verifier) lowerFence(ctx context.Context) finding {
 		if !v.status {
 			continue
 		}
-		if st := v.ask(ctx, late.call.ID.Token(1), ""); st.State != outbox.StatusUnknown {
+		if st := v.ask(ctx, late.call.Token(), ""); st.State != outbox.StatusUnknown {
 			return failed("%s of the same queue was refused, but by its token %s: want unknown", late.what, says(st))
 		}
 	}
@@ -46,19 +45,18 @@ func (v *verifier) lowerFence(ctx context.Context) finding {
 
 func (v *verifier) otherFences(ctx context.Context) finding {
 	queue := v.queue()
-	first := v.fenced(queue, 1, 1, 5)
+	first := v.fenced(queue, 1, 5)
 	for _, c := range []struct {
 		what string
 		call remote.Call
 	}{
 		{"a call with fence 5", first},
 		{"the same token with the same fence", first},
-		{"the next transaction with the same fence", v.fenced(queue, 2, 1, 5)},
-		{"a higher fence", v.fenced(queue, 3, 1, 6)},
-		{"fence 1 of a higher epoch", v.fenced(queue, 4, 2, 1)},
-		{"fence 1 of another queue", v.fenced(v.queue(), 1, 1, 1)},
-		{"fence 1 of another queue of the same name", named(v.fenced(v.queue(), 1, 1, 1), first.Queue)},
-		{"fence 1 of work without a queue", named(v.fenced(v.queue(), 1, 1, 1), "")},
+		{"the next transaction with the same fence", v.fenced(queue, 2, 5)},
+		{"a higher fence", v.fenced(queue, 3, 6)},
+		{"fence 1 of another queue", v.fenced(v.queue(), 1, 1)},
+		{"fence 1 of another queue of the same name", named(v.fenced(v.queue(), 1, 1), first.Queue)},
+		{"fence 1 of work without a queue", named(v.fenced(v.queue(), 1, 1), "")},
 	} {
 		if _, err := v.accept(ctx, c.call); err != nil {
 			return failed("%s is not accepted: %s", c.what, err)

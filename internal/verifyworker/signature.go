@@ -13,7 +13,7 @@ func (v *verifier) signature(ctx context.Context) finding {
 	other := append([]byte{}, v.o.Secret...)
 	other[0] ^= 1
 	var x remote.Exchange
-	st := v.client.Status(watch(remote.Signed(ctx, other), &x), v.o.URL, v.o.Type, v.call().ID.Token(1), "")
+	st := v.client.Status(watch(remote.Signed(ctx, other), &x), v.o.URL, v.o.Type, v.call().Token(), "")
 	switch {
 	case x.Status == 0:
 		return failed("a question that is signed with another secret is not answered: %s", x.Message)

@@ -31,7 +31,7 @@ func (v *verifier) statusByToken(ctx context.Context) finding {
 	if err != nil {
 		return failed("before the question: %s", err)
 	}
-	st := v.ask(ctx, c.ID.Token(1), "")
+	st := v.ask(ctx, c.Token(), "")
 	switch {
 	case st.State == outbox.StatusUnsupported:
 		v.status = false
@@ -91,7 +91,7 @@ func (v *verifier) unknown(ctx context.Context) finding {
 	if !v.status {
 		return notOffered(noStatus)
 	}
-	if st := v.ask(ctx, v.call().ID.Token(1), ""); st.State != outbox.StatusUnknown {
+	if st := v.ask(ctx, v.call().Token(), ""); st.State != outbox.StatusUnknown {
 		return failed("a token that was never sent: %s, want unknown", says(st))
 	}
 	if st := v.ask(ctx, "", fmt.Sprintf("verify%x", v.queue())); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {

@@ -146,9 +146,9 @@ func (v *verifier) call() remote.Call { return v.callIn(v.queue(), 1) }
 func (v *verifier) callIn(queue, seq int64) remote.Call {
 	now := time.Now()
 	return remote.Call{
-		BaseURL: v.o.URL, Type: v.o.Type, ID: outbox.ID{Queue: queue, Seq: seq, Day: outbox.DayOf(now), Epoch: 1},
+		BaseURL: v.o.URL, Type: v.o.Type, ID: outbox.ID{Queue: queue, Seq: seq, Day: outbox.DayOf(now), Salt: outbox.SaltOf(now, "")},
 		Queue: fmt.Sprintf("verify-%x", queue), Data: v.o.Data, State: outbox.DISPATCHING, PostedAt: now, Account: v.o.Account,
-		SenderState: "BLOCKED", Attempt: 1, Epoch: 1, Fence: 1, Position: seq, Timeout: v.o.Timeout,
+		SenderState: "BLOCKED", Attempt: 1, Fence: 1, Position: seq, Timeout: v.o.Timeout,
 	}
 }
 

@@ -74,7 +74,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 // ask asks the worker what became of a dispatch whose end nobody saw.
 func (e *Engine) ask(ctx context.Context, l *pg.Lease) *pg.Answer {
 	started := time.Now()
-	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.ID().Token(l.Attempt), "")
+	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")
 	f := l.Flight(e.maxRetries(ctx, l))
 	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
@@ -126,7 +126,7 @@ func (e *Engine) call(l *pg.Lease) remote.Call {
 	c := remote.Call{
 		BaseURL: l.WorkerURL(), Type: l.Task.Type, ID: l.ID(), UID: l.Task.UID, Queue: l.Queue, Data: l.Data(), State: outbox.DISPATCHING,
 		PostedAt: l.Task.CreatedAt, Account: l.Account, SenderWorkerURL: l.SenderURL, SenderState: string(outbox.BLOCKED),
-		Retries: l.Retries, Attempt: l.Attempt, Epoch: e.Store.Epoch(), Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
+		Retries: l.Retries, Attempt: l.Attempt, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
 		PreviousHashes: l.Hashes(), Nonce: l.Nonce(), Timeout: time.Duration(l.Dispatcher.Timeouts.Dispatch), Traceparent: l.Task.Traceparent,
 	}
 	if len(c.PreviousHashes) > 0 {

@@ -193,9 +193,9 @@ type message struct {
 
 func (e *Engine) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receipt {
 	event := outbox.Event(d.Event)
-	id := d.ID.EventID(event)
+	id := d.ID.EventID(d.At, event)
 	if event == outbox.EventTest {
-		id = fmt.Sprintf("test.%d.%d", d.Line, d.ID.Seq)
+		id = fmt.Sprintf("test.%d.%x", d.Line, d.At.UnixMicro())
 	}
 	body, err := json.Marshal(message{event.Name(), d.At.UTC(), d.Body})
 	if err != nil || e.Webhook == nil {
@@ -218,12 +218,12 @@ func (e *Engine) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer
 	call := remote.Call{
 		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Data: data(h), State: h.State, Hash: h.Hash,
 		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
-		Attempt: h.Attempt, Epoch: e.Store.Epoch(), Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
+		Attempt: h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
 		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
 	}
 	var problem json.RawMessage
 	if h.State == outbox.FAILED {
 		problem, _ = json.Marshal(map[string]string{"class": string(h.Class), "code": h.Code, "message": h.Error})
 	}
-	return e.Worker.Hook(remote.Signed(ctx, h.Dispatcher.Secret), call, outbox.Hook(d.Event), h.Result, problem, fmt.Sprintf("%s.%s", d.ID, d.Event))
+	return e.Worker.Hook(remote.Signed(ctx, h.Dispatcher.Secret), call, outbox.Hook(d.Event), h.Result, problem, d.ID.HookToken(h.Task.CreatedAt, outbox.Hook(d.Event)))
 }

@@ -92,7 +92,7 @@ func (e *Engine) verdict(ctx context.Context, l *pg.Lease, call remote.Call) lea
 		return leader.Uncalled(err)
 	}
 	call.BaseURL, call.Timeout, call.Sign = tool.Definition.URL, tool.Definition.Timeout, tool.Definition.Sign != ""
-	reply := e.Tools.Invoke(ctx, call, call.ID.Token(call.Attempt), input, tool.Definition.MaxAnswer)
+	reply := e.Tools.Invoke(ctx, call, call.Token(), input, tool.Definition.MaxAnswer)
 	if reply.Status == http.StatusNotFound {
 		if err := e.Store.SuspectTool(ctx, tool); err != nil {
 			e.Log.Warn("have a tool looked at", "tool", ask.Tool, "error", err)

@@ -337,8 +337,8 @@ func TestNothingIsMissingFromSinceOnWhoeverDies(t *testing.T) {
 	s, err := h.s.Subscription(h.ctx, h.by.Context, "s")
 	h.must(err)
 	want := map[string]bool{}
-	rows, err := h.s.Pool().Query(h.ctx, `SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) || '.WAITING' FROM postern.task t WHERE t.created_at >= $1
-		UNION ALL SELECT postern.public_id(t.queue_id, t.seq, t.day, t.epoch) || '.' || o.state FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day) WHERE o.done_at >= $1`, *s.Since)
+	rows, err := h.s.Pool().Query(h.ctx, `SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) || '.' || to_hex(postern.micros(t.created_at)) || '.WAITING' FROM postern.task t WHERE t.created_at >= $1
+		UNION ALL SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) || '.' || to_hex(postern.micros(o.done_at)) || '.' || o.state FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day) WHERE o.done_at >= $1`, *s.Since)
 	h.must(err)
 	for rows.Next() {
 		var id string

@@ -33,8 +33,8 @@ func TestTheSchemaItselfRefuses(t *testing.T) {
 			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'RETRY' FROM postern.task WHERE uid = 'l1'`},
 		{"outcome_follows_the_machine", "an end that no rule leads to", `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
 			SELECT queue_id, seq, day, context_id, 'WAITING', 'DONE' FROM postern.task WHERE uid = 'l1'`},
-		{"one_task_per_position", "a position twice", `INSERT INTO postern.task (queue_id, seq, day, context_id, epoch, type, data)
-			SELECT queue_id, seq, day, context_id, epoch, type, data FROM postern.task WHERE uid = 'l1'`},
+		{"one_task_per_position", "a position twice", `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data)
+			SELECT queue_id, seq, day, context_id, type, data FROM postern.task WHERE uid = 'l1'`},
 		{"one_transaction_per_key", "a key twice", `INSERT INTO postern.idempotency SELECT context_id, key, queue_id, seq + 1, day, body_hash FROM postern.idempotency WHERE key = 'l1'`},
 		{"one_timer_per_queue", "two times at which a queue wants to be looked at", `INSERT INTO postern.timer SELECT queue_id, due_at + interval '1 s' FROM postern.timer`},
 
