@@ -1,13 +1,19 @@
 -- The queue row decides everything about a queue, under its lock. It has no index but its primary key,
 -- so that every update stays on its page.
 -- +goose Up
+
+-- What follows a fence: see fence in internal/pg/clock.go.
+CREATE FUNCTION postern.next_fence(fence bigint) RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+$$;
+
 CREATE SEQUENCE postern.queue_id CACHE 64;
 
 CREATE TABLE postern.queue_name (
     context_id int NOT NULL,
     name       text NOT NULL,
     queue_id   bigint NOT NULL CONSTRAINT one_name_per_queue UNIQUE,
-    -- where a reaped queue goes on: positions and fences of a name never start again
+    -- where a reaped queue goes on: positions and fences of a name never begin anew
     last_seq   bigint NOT NULL DEFAULT 0,
     last_fence bigint NOT NULL DEFAULT 0,
     last_day   date NOT NULL DEFAULT '1970-01-01',
@@ -149,3 +155,4 @@ DROP FUNCTION postern.one_row_per_queue;
 DROP FUNCTION postern.queue_keeps_its_rules;
 DROP TABLE postern.queue_name;
 DROP SEQUENCE postern.queue_id;
+DROP FUNCTION postern.next_fence;

@@ -16,7 +16,8 @@ CREATE TABLE postern.subscription (
     enabled         boolean NOT NULL DEFAULT true,
     disabled_reason text NOT NULL DEFAULT '',
     since           timestamptz,                 -- complete from then on; see fanout.go
-    newest          bigint NOT NULL DEFAULT 0,   -- the last position that was given
+    newest          bigint NOT NULL DEFAULT 0,   -- the last position that was given: position in internal/pg/clock.go
+    dropped         bigint NOT NULL DEFAULT 0,   -- the highest position that retention has dropped
     failing_since   timestamptz,                 -- nothing was delivered since, and something failed
     tests           bigint NOT NULL DEFAULT 0,
     used_at         timestamptz,                 -- a stream of the context was last open
@@ -114,18 +115,24 @@ RETURNS TABLE (cursor text, at timestamptz, event text, uid text, transaction_id
 #variable_conflict use_column
 DECLARE
     s postern.subscription := postern.pulled(feed.subscription, feed.context);
+    acked bigint;
     after bigint;
+    lost bigint;
     e record;
 BEGIN
     SELECT k.acked INTO after FROM postern.checkpoint k WHERE k.subscription_id = s.subscription_id FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    acked := after;
     FOR e IN SELECT d.cursor AS pos, d.at, d.event, d.queue_id, d.seq,
             postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, s.include) AS data
         FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > after
         ORDER BY d.cursor LIMIT least(greatest(feed.max, 0), 10000) LOOP
-        EXIT WHEN e.pos <> after + 1 OR e.data IS NULL; -- dropped by retention
+        IF e.data IS NULL THEN -- dropped by retention
+            lost := e.pos;
+            EXIT;
+        END IF;
         after := e.pos;
         cursor := format('c%s-%s', s.subscription_id, e.pos);
         at := e.at;
@@ -135,11 +142,12 @@ BEGIN
         body := e.data;
         RETURN NEXT;
     END LOOP;
-    IF cursor IS NULL AND feed.max > 0 AND EXISTS (SELECT FROM postern.subscription x WHERE x.subscription_id = s.subscription_id AND x.newest > after) THEN
-        PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('events after cursor c%s-%s have been dropped by retention: read what you need anew, then acknowledge %s',
-            s.subscription_id, after, (SELECT format('c%s-%s', s.subscription_id, coalesce(
-                (SELECT min(d.cursor) - 1 FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > after + 1), x.newest))
-                FROM postern.subscription x WHERE x.subscription_id = s.subscription_id)));
+    -- behind the events: what is dropped between is seen
+    SELECT CASE WHEN x.dropped > acked THEN x.dropped WHEN after = acked THEN lost END INTO lost
+    FROM postern.subscription x WHERE x.subscription_id = s.subscription_id;
+    IF lost IS NOT NULL AND feed.max > 0 THEN
+        PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('events after cursor c%1$s-%2$s have been dropped by retention: read what you need anew, then acknowledge c%1$s-%3$s',
+            s.subscription_id, acked, lost));
     END IF;
 END $$;
 -- +goose StatementEnd
@@ -155,8 +163,8 @@ BEGIN
         PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s is none of ours', coalesce(postern.quoted(ack.cursor), 'null')));
     ELSIF part[1]::bigint <> s.subscription_id THEN
         PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('cursor %s is of another subscription, or of one that was deleted', postern.quoted(ack.cursor)));
-    ELSIF part[2]::bigint > s.newest THEN
-        PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s lies ahead of the newest event', postern.quoted(ack.cursor)));
+    ELSIF part[2]::bigint > greatest(s.newest, postern.micros(clock_timestamp())) THEN
+        PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s lies ahead of all events', postern.quoted(ack.cursor)));
     END IF;
     UPDATE postern.checkpoint k SET acked = part[2]::bigint, acked_at = clock_timestamp()
     WHERE k.subscription_id = s.subscription_id AND k.acked < part[2]::bigint;

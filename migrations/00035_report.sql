@@ -496,6 +496,12 @@ BEGIN
     IF held IS NOT NULL THEN
         RETURN held;
     END IF;
+    -- Who reads a subscription is told how far its events are dropped. Its row is locked before the tables, in the order of those
+    -- who number and deliver.
+    CREATE TEMP TABLE told ON COMMIT DROP AS SELECT s.subscription_id, d.cursor FROM postern.subscription s
+        CROSS JOIN LATERAL (SELECT d.cursor FROM postern.delivery d WHERE d.day = of_day AND d.subscription_id = s.subscription_id AND d.subscription_id > 0
+            ORDER BY d.cursor DESC LIMIT 1) d WHERE s.removed_at IS NULL AND d.cursor > s.dropped;
+    PERFORM FROM postern.subscription s WHERE s.subscription_id IN (SELECT t.subscription_id FROM told t) ORDER BY s.subscription_id FOR NO KEY UPDATE;
     CREATE TEMP TABLE survivor ON COMMIT DROP AS SELECT s.queue_id, s.seq FROM ROWS FROM (unnest(queues), unnest(seqs)) s(queue_id, seq);
     FOR try IN REVERSE 19..0 LOOP
         BEGIN
@@ -534,6 +540,7 @@ BEGIN
         EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (MINVALUE) TO (%L)', parent, parent || '_old', of_day + 1);
         EXECUTE format('DROP TABLE postern.%I', part);
     END LOOP;
+    UPDATE postern.subscription s SET dropped = greatest(s.dropped, t.cursor) FROM told t WHERE t.subscription_id = s.subscription_id;
     UPDATE postern.retained SET since = of_day + 1, looked_at = clock_timestamp();
     RETURN NULL;
 END $$;

@@ -137,7 +137,7 @@ BEGIN
     GRANT SELECT (context_id, type, draining, removed_at) ON postern.dispatcher TO postern_submit;
     GRANT SELECT ON postern.queue_name, postern.queue, postern.idempotency, postern.task, postern.outcome, postern.dependency, postern.delivery TO postern_submit;
     GRANT SELECT (sender_id, context_id, account) ON postern.sender TO postern_submit;
-    GRANT SELECT (subscription_id, context_id, name, kind, include, newest, removed_at) ON postern.subscription TO postern_submit;
+    GRANT SELECT (subscription_id, context_id, name, kind, include, newest, dropped, removed_at) ON postern.subscription TO postern_submit;
     GRANT SELECT, UPDATE (acked, acked_at) ON postern.checkpoint TO postern_submit;
     GRANT SELECT, INSERT, DELETE ON postern.outbox TO postern_submit;
     IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again

@@ -39,7 +39,7 @@ func (a *API) feed(ctx context.Context, in *feedInput) (*feedOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
+	s, err := a.Store.Reading(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}

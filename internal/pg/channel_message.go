@@ -69,6 +69,7 @@ func (c *channelRow) facts(m *messageRow) leader.MessageFacts {
 
 // messageChange is what one transaction writes about messages.
 type messageChange struct {
+	s       *Store
 	channel int32
 	now     time.Time
 	fresh   columns
@@ -82,7 +83,7 @@ func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason str
 	was := m.state
 	m.state = step.To
 	if step.RaiseFence {
-		m.fence++
+		m.fence = w.s.fence(m.fence, w.now)
 	}
 	if step.CountRetry {
 		m.retries++
@@ -194,7 +195,7 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 	if row.capacity == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "the channel was removed")
 	}
-	w := &messageChange{channel: c.id, now: row.now}
+	w := &messageChange{s: c.s, channel: c.id, now: row.now}
 	out := make([]Sent, len(list))
 	for i, id := range ids {
 		m, exists := there[id]
@@ -230,7 +231,7 @@ func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held
 	err = c.s.run(ctx, func(t *txn) error {
 		list = nil
 		var rows []*messageRow
-		w := &messageChange{channel: c.id}
+		w := &messageChange{s: c.s, channel: c.id}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
 			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectMessages(&rows))
@@ -259,13 +260,13 @@ func hold[P any](w *messageChange, rows []*messageRow, by Node) (list []Held[P],
 			return nil, err
 		}
 		h, bad := heldOf[P](m)
-		h.Fence++
+		h.Fence = w.s.fence(m.fence, w.now) // as apply raises it
 		if bad == nil {
 			if list = append(list, h); by.ID != 0 {
 				m.node, m.epoch = &by.ID, &by.Epoch
 			}
 		} else {
-			m.state, m.err, m.fence = step.To, bad.Error(), m.fence+1
+			m.state, m.err, m.fence = step.To, bad.Error(), h.Fence
 			if step, err = leader.NextMessage(m.state, leader.MessageErr, leader.MessageFacts{}); err != nil {
 				return nil, err
 			}
@@ -293,7 +294,7 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 	return c.s.run(ctx, func(t *txn) error {
 		var rows []*messageRow
 		acked := false
-		w := &messageChange{channel: c.id}
+		w := &messageChange{s: c.s, channel: c.id}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectMessages(&rows))
 		b.Queue(`SELECT EXISTS (SELECT FROM postern.message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
@@ -339,7 +340,7 @@ func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []He
 		ids[i], fences[h.ID] = h.ID, h.Fence
 	}
 	var rows []*messageRow
-	w := &messageChange{channel: c.id}
+	w := &messageChange{s: c.s, channel: c.id}
 	load := &pgx.Batch{}
 	load.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
 		Query(collectMessages(&rows))

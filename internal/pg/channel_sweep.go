@@ -58,7 +58,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 		}
 		met := append(after, before...)
 		b = &pgx.Batch{}
-		w := &messageChange{channel: c.id, now: row.now}
+		w := &messageChange{s: c.s, channel: c.id, now: row.now}
 		for _, m := range met[:min(len(met), most)] {
 			step, err := leader.NextMessage(m.state, leader.MessageDrawn, row.facts(m))
 			if err != nil {
@@ -108,7 +108,7 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	for n := chunk; n == chunk; total += n {
 		err := c.s.run(ctx, func(t *txn) error {
 			var rows []*messageRow
-			w := &messageChange{channel: c.id}
+			w := &messageChange{s: c.s, channel: c.id}
 			b := &pgx.Batch{}
 			b.Queue(`SELECT `+messageSelect+` FROM postern.message m JOIN postern.channel c ON c.channel_id = m.channel_id
 				LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (m.node_id, m.node_epoch) AND n.dead_at IS NULL

@@ -35,7 +35,7 @@ func (s *Store) SetClock(ctx context.Context, to time.Time) (time.Time, error) {
 		if to.Before(now) {
 			return to, fault.At("/set", "set %q is over: it is %s already, and time never falls", to.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
 		}
-		return to, ahead("/set", to)
+		return to, tooFar("/set", to)
 	})
 }
 
@@ -45,11 +45,11 @@ func (s *Store) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, e
 		if d < 0 {
 			return now, fault.At("/advance", "advance %q: time never falls: want zero or more", d)
 		}
-		return now.Add(d), ahead("/advance", now.Add(d))
+		return now.Add(d), tooFar("/advance", now.Add(d))
 	})
 }
 
-func ahead(pointer string, t time.Time) error {
+func tooFar(pointer string, t time.Time) error {
 	if t.After(time.Now().AddDate(aheadMost, 0, 0)) {
 		return fault.At(pointer, "%s leads to %s: want at most %d years ahead", pointer[1:], t.Format(time.RFC3339), aheadMost)
 	}
@@ -92,6 +92,33 @@ func (s *Store) leaseNow() *time.Time {
 		return c.fixed
 	}
 	return nil
+}
+
+// fence is what follows a fence: a hybrid clock, the greater of one more and the milliseconds of a reading of now. So it
+// rises with each owner, and never falls, not even where the store goes back to an earlier time by a restore, a
+// failover or a rollback to a point in time: what is given afterwards is of a later moment than all that was given and
+// lost, unless owners changed more than a thousand times a second for as long as was lost. Who is told of a fence
+// compares it with nothing else. The servers that take over from one another must agree about the time to within
+// what a failover takes (docs/numbers.md).
+//
+// A clock that was moved for this process alone does not count, as it does not for leases: other processes, and this
+// database when the process has ended, go by a time that is behind it.
+func (s *Store) fence(before int64, now time.Time) int64 {
+	return max(before+1, s.unmoved(now).UnixMilli())
+}
+
+// position is what follows the position of an event in a subscription: such a clock too, in microseconds. So whoever
+// has read events that are lost since gets all that happened instead, and none under a cursor that it knows.
+func (s *Store) position(before int64, now time.Time) int64 {
+	return max(before+1, s.unmoved(now).UnixMicro())
+}
+
+// unmoved is a reading of now without what somebody moved this process's clock by.
+func (s *Store) unmoved(now time.Time) time.Time {
+	if c := s.clock.Load(); c != nil && c.fixed == nil {
+		return c.read.Add(now.Sub(c.at))
+	}
+	return now
 }
 
 // Now reads the time by which everything is decided.

@@ -191,7 +191,7 @@ func (p *pass) number(b *pgx.Batch) {
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
 			continue
 		}
-		sub.Newest++
+		sub.Newest = p.s.position(sub.Newest, p.now)
 		rows.add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.line, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
 		touched[n.id.Queue] = true
 	}

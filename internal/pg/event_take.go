@@ -115,7 +115,7 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		if room <= 0 {
 			most = takeMost
 		}
-		w := &messageChange{channel: l.Channel}
+		w := &messageChange{s: s, channel: l.Channel}
 		var rows, mine []*messageRow
 		b = &pgx.Batch{}
 		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)

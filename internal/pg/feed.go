@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,14 +52,14 @@ type FeedEvent struct {
 }
 
 // Feed returns up to limit events of a subscription after a position, in order, and the newest position that
-// was given. Positions are dense, and become visible in their order, since they are given under the
-// subscription's row: what is missing has been dropped by retention, and makes the cursor expired.
+// was given. Positions become visible in their order, since they are given under the subscription's row. Where
+// retention has dropped one that is higher, events may be missing, and the cursor is expired. One between the newest
+// and now is of a time that was lost: what happens next comes after it.
 func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int64, limit int) (list []*FeedEvent, newest int64, err error) {
 	if include == nil {
 		include = []string{}
 	}
 	b := &pgx.Batch{}
-	b.Queue(`SELECT newest FROM postern.subscription WHERE subscription_id = $1`, sub).QueryRow(func(row pgx.Row) error { return row.Scan(&newest) })
 	b.Queue(`SELECT d.cursor, d.at, d.event, d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), coalesce(n.name, ''), coalesce(t.type, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $3)
 		FROM (SELECT * FROM postern.delivery WHERE subscription_id = $1 AND subscription_id > 0 AND cursor > $2 ORDER BY cursor LIMIT $4) d
@@ -74,32 +75,36 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 		}
 		return rows.Err()
 	})
+	// behind the events: what is dropped between is seen
+	var dropped, most int64
+	b.Queue(`SELECT newest, dropped, greatest(newest, postern.micros(coalesce($2::timestamptz, clock_timestamp()))) FROM postern.subscription WHERE subscription_id = $1`,
+		sub, s.leaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&newest, &dropped, &most) })
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
 		return nil, 0, known(err)
 	}
-	if after > newest {
-		return nil, newest, fault.New(fault.Invalid, "bad_cursor", "cursor %q lies ahead of the newest event", Cursor{sub, after})
+	switch {
+	case after > most:
+		return nil, newest, ahead(Cursor{sub, after})
+	case after < dropped:
+		return nil, newest, expired(sub, after, dropped)
 	}
-	for i, e := range list {
-		if e.Position != after+1+int64(i) || e.Body == nil {
-			return nil, newest, s.expired(ctx, sub, after+int64(i))
-		}
-	}
-	if len(list) == 0 && after < newest {
-		return nil, newest, s.expired(ctx, sub, after)
+	if i := slices.IndexFunc(list, func(e *FeedEvent) bool { return e.Body == nil }); i == 0 {
+		return nil, newest, expired(sub, after, list[0].Position)
+	} else if i > 0 {
+		list = list[:i]
 	}
 	return list, newest, nil
 }
 
-// expired says where one whose next event has been dropped can go on.
-func (s *Store) expired(ctx context.Context, sub int32, after int64) error {
-	next := Cursor{Subscription: sub}
-	if err := s.db(ctx).QueryRow(ctx, `SELECT coalesce((SELECT min(cursor) - 1 FROM postern.delivery WHERE subscription_id = $1 AND subscription_id > 0 AND cursor > $2 + 1), newest)
-		FROM postern.subscription WHERE subscription_id = $1`, sub, after).Scan(&next.Position); err != nil {
-		return known(err)
-	}
+// expired says where one can go on between whom and a position events have been dropped.
+func expired(sub int32, after, position int64) error {
+	next := Cursor{sub, position}
 	return fault.New(fault.NotFound, "cursor_expired", "events after cursor %q have been dropped by retention: go on after %q, and read what you need anew",
 		Cursor{sub, after}, next).With("next", next.String())
+}
+
+func ahead(c Cursor) error {
+	return fault.New(fault.Invalid, "bad_cursor", "cursor %q lies ahead of all events", c)
 }
 
 // Newest returns the newest position of each subscription that still exists.
@@ -117,7 +122,7 @@ func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, erro
 
 // Ack acknowledges everything up to and with a position; going back is Rewind.
 func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (changed bool, err error) {
-	v, err := s.Subscription(ctx, contextID, name)
+	v, err := s.Reading(ctx, contextID, name)
 	if err != nil {
 		return false, err
 	}
@@ -128,8 +133,10 @@ func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (
 	if err != nil {
 		return false, err
 	}
-	if c.Position > v.Newest {
-		return false, fault.New(fault.Invalid, "bad_cursor", "cursor %q lies ahead of the newest event", fault.Clip(cursor))
+	if now, err := s.Now(ctx); err != nil {
+		return false, err
+	} else if c.Position > s.position(v.Newest-1, now) {
+		return false, ahead(c)
 	}
 	tag, err := s.exec(ctx, `UPDATE postern.checkpoint SET acked = $2, acked_at = coalesce($3::timestamptz, clock_timestamp())
 		WHERE subscription_id = $1 AND acked < $2`, v.ID, c.Position, s.now())
@@ -143,7 +150,8 @@ func (s *Store) Rewind(ctx context.Context, by By, name string, since time.Time)
 		b.Queue(`UPDATE postern.checkpoint k SET acked = o.first FROM (SELECT k.acked AS was, least(k.acked, (SELECT min(d.cursor) - 1 FROM postern.delivery d
 				WHERE d.subscription_id = $1 AND d.subscription_id > 0 AND d.at >= $2)) AS first
 				FROM postern.checkpoint k WHERE k.subscription_id = $1 FOR UPDATE) o
-			WHERE k.subscription_id = $1 RETURNING o.was - o.first`, id, since).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+			WHERE k.subscription_id = $1 
+			RETURNING (SELECT count(*) FROM postern.delivery d WHERE d.subscription_id = $1 AND d.subscription_id > 0 AND d.cursor > o.first AND d.cursor <= o.was)`, id, since).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	})
 	return n, err
 }

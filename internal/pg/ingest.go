@@ -387,7 +387,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 		}
 		return q, nil
 	}
-	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.e.now.UnixMilli(), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
+	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.s.fence(0, in.e.now), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
 		Attempt: 1, Prio: 1, EnteredAt: in.e.now}
 	in.ids = in.ids[1:]
 	in.e.inserted = append(in.e.inserted, q)

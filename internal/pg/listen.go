@@ -56,7 +56,7 @@ func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Durat
 		}
 		var c columns
 		for _, l := range list {
-			l.Fence++
+			l.Fence = s.fence(l.Fence, now)
 			c.add(l.ID, l.Fence)
 		}
 		b = &pgx.Batch{}

@@ -226,7 +226,7 @@ func (e *effects) orphan(q *queueRow, code, text string) {
 			Sender: q.Sender, Node: q.Node, Fee: q.Fee, Code: code, Text: text, StartedAt: q.EnteredAt})
 	}
 	q.Node, q.NodeEpoch = 0, 0
-	q.Fence++
+	q.Fence = e.s.fence(q.Fence, e.now)
 	e.saved = append(e.saved, q)
 	if q.Phase == outbox.PhaseDispatching {
 		q.EnteredAt = later(e.now, q.EnteredAt)

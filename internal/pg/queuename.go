@@ -169,7 +169,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		b.Queue(`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, prio, pool_id, max_depth,
 				drop_oldest, pause_on_failure, entered_at)
 			SELECT n.queue_id, n.context_id, n.last_seq + 1, n.last_seq, n.last_day, n.last_day,
-				greatest(n.last_fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), n.prio, n.pool_id, n.max_depth,
+				postern.next_fence(n.last_fence), n.prio, n.pool_id, n.max_depth,
 				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
 			CROSS JOIN LATERAL (SELECT * FROM postern.queue_name n WHERE (n.context_id, n.name) = (k.context_id, k.name) LIMIT 1) n

@@ -179,7 +179,9 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 		causes AS (DELETE FROM postern.dependency x USING gone g WHERE (x.on_queue, x.on_seq) = (g.queue_id, g.seq)
 			AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (g.queue_id, g.seq) OFFSET 0)),
 		redrives AS (DELETE FROM postern.redrive x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
-		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
+		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.subscription_id, x.cursor),
+		told AS (UPDATE postern.subscription s SET dropped = greatest(s.dropped, d.cursor)
+			FROM (SELECT subscription_id, max(cursor) AS cursor FROM deliveries WHERE subscription_id > 0 GROUP BY subscription_id) d WHERE s.subscription_id = d.subscription_id),
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
 		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)

@@ -45,7 +45,7 @@ func (e *effects) leave(q *queueRow) {
 // own makes a node the owner of a queue that has none, and fences whoever was before.
 func (e *effects) own(q *queueRow, n Node) {
 	q.Node, q.NodeEpoch = n.ID, n.Epoch
-	q.Fence++
+	q.Fence = e.s.fence(q.Fence, e.now)
 }
 
 // dispatch lets the transaction go out that is to go out next.

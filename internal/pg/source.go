@@ -105,7 +105,7 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 			ON CONFLICT (context_id, name) DO UPDATE SET kind = excluded.kind, url = excluded.url, filter = excluded.filter, map = excluded.map, relation = excluded.relation,
 				start = excluded.start, poll_every = excluded.poll_every, page_size = excluded.page_size, on_undecodable = excluded.on_undecodable,
 				max_retries = excluded.max_retries, stale_after = excluded.stale_after, channel_id = excluded.channel_id,
-				state = CASE WHEN s.removed_at IS NULL THEN s.state ELSE 'running' END, next_at = excluded.next_at, fence = s.fence + 1,
+				state = CASE WHEN s.removed_at IS NULL THEN s.state ELSE 'running' END, next_at = excluded.next_at, fence = postern.next_fence(s.fence),
 				node_id = NULL, node_epoch = NULL, lease_until = NULL, removed_at = NULL, version = s.version + 1`,
 			by.Context, v.Name, v.Kind, v.URL, jsonText(v.Filter), v.Map, v.Start, v.PollEvery, v.PageSize, v.OnUndecodable, s.now(),
 			v.MaxRetries, v.StaleAfter, lane.Name, v.Table)
@@ -140,7 +140,7 @@ func (s *Store) changeSource(ctx context.Context, by By, name, action, set strin
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.source SET fence = fence + 1, node_id = NULL, node_epoch = NULL, lease_until = NULL, version = version + 1,
+		b.Queue(`UPDATE postern.source SET fence = postern.next_fence(fence), node_id = NULL, node_epoch = NULL, lease_until = NULL, version = version + 1,
 				next_at = coalesce($3::timestamptz, clock_timestamp()), `+set+` WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`+changed[action],
 			append([]any{by.Context, name, s.now()}, args...)...).Query(func(rows pgx.Rows) error {
 			for rows.Next() {

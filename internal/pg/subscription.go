@@ -32,9 +32,11 @@ const subscriptionSQL = `SELECT s.subscription_id, s.name, s.kind, s.url, s.even
 				(SELECT min(d.cursor) FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'pending'),
 				(SELECT min(d.cursor) FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'queued')) - 1, s.newest)
 			ELSE coalesce(k.acked, 0) END,
-		(SELECT count(*) FROM (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id LIMIT 100000) f)
-			+ CASE WHEN s.kind = 'webhook' THEN (SELECT count(*) FROM (SELECT FROM postern.delivery d
-				WHERE d.subscription_id = s.subscription_id AND d.state IN ('pending', 'queued') LIMIT 100000) d) ELSE s.newest - coalesce(k.acked, 0) END,
+		CASE WHEN $4 THEN (SELECT count(*) FROM (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id LIMIT 100000) f)
+			+ CASE s.kind WHEN 'webhook' THEN (SELECT count(*) FROM (SELECT FROM postern.delivery d
+				WHERE d.subscription_id = s.subscription_id AND d.state IN ('pending', 'queued') LIMIT 100000) d)
+			WHEN 'pull' THEN (SELECT count(*) FROM (SELECT FROM postern.delivery d
+				WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > k.acked LIMIT 100000) d) ELSE 0 END ELSE 0 END,
 		s.failing_since, CASE WHEN s.secret_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.secret_until END, s.version, s.created_at
 	FROM postern.subscription s LEFT JOIN postern.checkpoint k ON k.subscription_id = s.subscription_id
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.name = $2)`
@@ -47,7 +49,7 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 
 // Subscriptions lists up to limit subscriptions of a context by name, those after a given one.
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
-	rows, err := s.db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $4 ORDER BY s.name LIMIT $5`, contextID, "", s.now(), after, limit)
+	rows, err := s.db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.now(), true, after, limit)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -57,7 +59,16 @@ func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string
 
 // Subscription returns one subscription, or NotFound.
 func (s *Store) Subscription(ctx context.Context, contextID int32, name string) (*Subscription, error) {
-	rows, err := s.db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.now())
+	return s.subscription(ctx, contextID, name, true)
+}
+
+// Reading is Subscription for whoever reads its events: what is pending is not counted.
+func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Subscription, error) {
+	return s.subscription(ctx, contextID, name, false)
+}
+
+func (s *Store) subscription(ctx context.Context, contextID int32, name string, counting bool) (*Subscription, error) {
+	rows, err := s.db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.now(), counting)
 	if err != nil {
 		return nil, known(err)
 	}

@@ -137,8 +137,7 @@ func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, aliv
 			if e.timerDel = append(e.timerDel, id); q.Phase == outbox.PhaseDelay {
 				e.timerSet[id] = e.now.Add(pollLease)
 			}
-			q.Node, q.NodeEpoch = node.ID, node.Epoch
-			q.Fence++
+			e.own(q, node)
 			e.saved = append(e.saved, q)
 			leased = append(leased, q)
 		}
