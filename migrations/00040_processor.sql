@@ -55,6 +55,25 @@ CREATE TABLE postern.batch_place (
 -- Batches are numbered over all processors of this database (S4.1).
 CREATE SEQUENCE postern.batch_id;
 
+-- Has the numbers of batches, and of what is told of them, go on from the milliseconds since 2020, unless they are ahead of them
+-- or were never used. Each process calls it when it starts, as all do behind a restore or a failover that lost something:
+-- so no number is given twice, unless more than a thousand a second were drawn since the start before. Who draws
+-- at the same moment gets a number that is still below, since it is only a few ahead of the last one.
+-- +goose StatementBegin
+CREATE FUNCTION postern.leap() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    least CONSTANT bigint := (extract(epoch FROM clock_timestamp() - timestamptz '2020-01-01 00:00:00+00') * 1000)::bigint;
+BEGIN
+    PERFORM FROM postern.identity ORDER BY epoch LIMIT 1 FOR UPDATE; -- one process after the other
+    IF (SELECT s.is_called AND s.last_value < least FROM postern.batch_id s) THEN
+        PERFORM setval('postern.batch_id', least);
+    END IF;
+    IF (SELECT s.is_called AND s.last_value < least FROM postern.batch_notice s) THEN
+        PERFORM setval('postern.batch_notice', least);
+    END IF;
+END $$;
+-- +goose StatementEnd
+
 -- Who may send batches of which shape to which processor (S4.11). What is counted of one is changed under the
 -- lock of its processor and then of its row.
 CREATE TABLE postern.batch_authorization (
@@ -266,6 +285,7 @@ DROP TABLE postern.batch;
 DROP FUNCTION postern.batch_keeps_its_rules;
 DROP TABLE postern.batch_call;
 DROP TABLE postern.batch_authorization;
+DROP FUNCTION postern.leap;
 DROP SEQUENCE postern.batch_id;
 DROP TABLE postern.batch_place;
 DROP TABLE postern.batch_line;

@@ -93,6 +93,9 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		return nil, err
 	}
 	store, err := pg.Open(ctx, pool, log)
+	if err == nil {
+		err = store.Leap(ctx)
+	}
 	if err != nil {
 		pool.Close()
 		return nil, err

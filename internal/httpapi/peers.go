@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -136,10 +137,13 @@ func (a *API) deliverBatch(ctx context.Context, in *signedCall) (*deliveredOutpu
 	if b.State == processor.Done {
 		out.Body.Done = viewResult(b.Result)
 	} else {
-		out.Body.Hash = strconv.FormatInt(b.ID, 10)
+		out.Body.Hash = hashOf(b)
 	}
 	return out, nil
 }
+
+// hashOf names a batch to the peer that sent it, for good.
+func hashOf(b *pg.Batch) string { return fmt.Sprintf("%d@%d", b.ID, b.CreatedAt.UnixMicro()) }
 
 func (a *API) arrived(ctx context.Context, in *signedCall) (*pg.Batch, error) {
 	id, err := a.believe(ctx, in, "dispatch")
@@ -216,17 +220,18 @@ func (a *API) askBatch(ctx context.Context, in *signedCall) (*askedOutput, error
 	}
 	out := &askedOutput{}
 	out.Body.State, out.Body.Hash = "unknown", q.Hash
-	id, _ := strconv.ParseInt(q.Hash, 10, 64) // what is no number is the hash of nothing
+	number, _, _ := strings.Cut(q.Hash, "@")
+	id, _ := strconv.ParseInt(number, 10, 64) // what is no number is the hash of nothing
 	b, err := a.Store.Sent(ctx, contextID, string(in.Name), string(in.Peer), id, transactionOf(q.Token))
-	if err != nil || b == nil {
+	if err != nil || b == nil || q.Token == "" && q.Hash != hashOf(b) {
 		return out, err
 	}
-	out.Body.Hash = strconv.FormatInt(b.ID, 10)
+	out.Body.Hash = hashOf(b)
 	switch {
 	case b.State != processor.Done:
 		out.Body.State = "pending"
 	case b.Result.Kind == processor.Executed: // nothing takes it out again
-		out.Body.State, out.Body.BlockHeight, out.Body.Confirmations = "included", &out.Body.Hash, math.MaxInt32
+		out.Body.State, out.Body.BlockHeight, out.Body.Confirmations = "included", ptr(strconv.FormatInt(b.ID, 10)), math.MaxInt32
 	default:
 		why, err := json.Marshal(viewResult(b.Result))
 		if err != nil {

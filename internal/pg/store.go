@@ -155,6 +155,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	return s, s.Refresh(ctx)
 }
 
+// Leap has numbers that are drawn from sequences go on from the time, so that none is given again that was given in a time that
+// this database has lost (docs/numbers.md). To be called by each process that starts, before it draws any.
+func (s *Store) Leap(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `SELECT postern.leap()`)
+	return known(err)
+}
+
 // Pool is the pool under the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 

@@ -202,7 +202,7 @@ func (s suite) hooks(t *testing.T) {
 	hash := s.dispatch(t, call).Result.Hash
 	for _, hook := range []outbox.Hook{outbox.OnSuccess, outbox.OnFailure} {
 		for range 2 {
-			a := s.client.Hook(t.Context(), call, hook, json.RawMessage(fmt.Sprintf(`{"hash":%q}`, hash)), nil, call.ID.String()+"."+string(hook))
+			a := s.client.Hook(t.Context(), call, hook, json.RawMessage(fmt.Sprintf(`{"hash":%q}`, hash)), nil, call.ID.HookToken(call.PostedAt, hook))
 			if !a.OK && !a.Missing {
 				t.Errorf("%s: HTTP %d: %s", hook, a.Status, a.Message)
 			}

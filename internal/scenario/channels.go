@@ -3,10 +3,12 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -72,9 +74,17 @@ func receive(s *story, c *command, say say) error {
 		say("nothing")
 	}
 	for _, h := range list {
-		say("%s fence=%d%s", h.ID, h.Fence, fields("retries", h.Retries, "error", h.Error))
+		say("%s fence=%d%s", h.ID, s.received(h.ID, h.Fence), fields("retries", h.Retries, "error", h.Error))
 	}
 	return err
+}
+
+// received counts the fences under which a message was received, from 1: they are times.
+func (s *story) received(id string, fence int64) int {
+	if !slices.Contains(s.fences[id], fence) {
+		s.fences[id] = append(s.fences[id], fence)
+	}
+	return slices.Index(s.fences[id], fence) + 1
 }
 
 // ack: ack CHANNEL ID fence=; nack: nack CHANNEL ID fence= [reason=]
@@ -85,14 +95,25 @@ func judge(ok bool) func(*story, *command, say) error {
 			return err
 		}
 		id := c.word()
-		fence, err := strconv.ParseInt(c.option("fence", "1"), 10, 64)
-		switch {
-		case err != nil:
+		n, err := strconv.Atoi(c.option("fence", "1"))
+		if err != nil {
 			return err
-		case ok:
-			return conduit.Ack(s.ctx, id, fence)
 		}
-		return conduit.Nack(s.ctx, id, fence, strings.ReplaceAll(c.option("reason", ""), "_", " "))
+		fence := int64(n)
+		if n > 0 && n <= len(s.fences[id]) {
+			fence = s.fences[id][n-1]
+		}
+		if ok {
+			err = conduit.Ack(s.ctx, id, fence)
+		} else {
+			err = conduit.Nack(s.ctx, id, fence, strings.ReplaceAll(c.option("reason", ""), "_", " "))
+		}
+		if err != nil {
+			f := fault.As(err)
+			f.Detail = strings.ReplaceAll(f.Detail, strconv.FormatInt(fence, 10), strconv.Itoa(n))
+			return f
+		}
+		return nil
 	}
 }
 

@@ -39,7 +39,8 @@ type story struct {
 	events  map[string]string    // ids by name
 	around  *outside
 	api     *httptest.Server
-	short   []string // id, uid, id, uid ...: how ids are shown
+	fences  map[string][]int64 // of messages, in the order in which they were received
+	short   []string           // id, uid, id, uid ...: how ids are shown
 }
 
 // Run tells the story in the file at path, in a database of its own, and fails t where it goes
@@ -96,7 +97,7 @@ func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n  
 func begin(t testing.TB) *story {
 	t.Helper()
 	db := pgtest.New(t)
-	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{}, ids: map[string]outbox.ID{}, events: map[string]string{}}
+	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{}, ids: map[string]outbox.ID{}, fences: map[string][]int64{}, events: map[string]string{}}
 	pool, err := pg.Connect(s.ctx, db.URL, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -219,8 +220,12 @@ func (s *story) id(uid string) (outbox.ID, error) {
 // ids are what shorten looks for.
 var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// shorten shows ids as uids, or as the numbers of queue and position where they have none: an id has the day in it.
+// arrivals are what tokens have between the id and the attempt.
+var arrivals = regexp.MustCompile(`(` + ids.String() + `)\.[0-9a-f]{12,14}\.`)
+
+// shorten shows tokens without the time of arrival, and ids as uids, or as the numbers of queue and position where they have none: an id has the day in it.
 func (s *story) shorten(text string) string {
+	text = arrivals.ReplaceAllString(text, "$1.")
 	return ids.ReplaceAllStringFunc(strings.NewReplacer(s.short...).Replace(text), func(found string) string {
 		id, err := outbox.ParseID(found)
 		if err != nil {

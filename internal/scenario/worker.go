@@ -91,7 +91,15 @@ func status(s *story, c *command, _ say) (err error) {
 	key := c.word()
 	if uid, attempt, ok := strings.Cut(key, "."); ok {
 		if id, known := s.ids[uid]; known {
-			key = id.String() + "." + attempt
+			t, err := s.store.Transaction(s.ctx, s.by.Context, id)
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(attempt)
+			if err != nil {
+				return err
+			}
+			key = id.Token(t.ReceivedAt, n)
 		}
 	}
 	st := outbox.Status{State: outbox.StatusState(c.word()), BlockHeight: c.option("height", ""), FailureReason: c.option("reason", ""),

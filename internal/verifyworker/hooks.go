@@ -40,7 +40,7 @@ func (v *verifier) hooks(ctx context.Context) finding {
 		if hook == outbox.OnFailure {
 			c.State, errObj = outbox.FAILED, json.RawMessage(`{"class":"retry","code":"20205","message":"not included in time"}`)
 		}
-		token := c.ID.String() + "." + string(hook)
+		token := c.ID.HookToken(c.PostedAt, hook)
 		for n := range 2 {
 			a := v.client.Hook(ctx, c, hook, result, errObj, token)
 			if a.Missing && n == 0 {
