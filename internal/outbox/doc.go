@@ -27,9 +27,9 @@
 //   - node: one running process, under an id that is fresh for each boot; epoch: its incarnation.
 //   - lease: a queue owned by a node; valid while the node's heartbeat is.
 //   - claim: the commit that leases queues that wait; a post takes its queue when it leases it to its own process.
-//   - fence: a number in the queue row that rises whenever its owner changes. A write with a stale
-//     fence changes nothing.
-//   - attempt: one dispatch of a transaction; token: <id>.<attempt>, by which a worker recognises one.
+//   - fence: a number in the queue row that rises whenever its owner changes, and never falls: a hybrid clock. A write
+//     with a stale fence changes nothing.
+//   - attempt: one dispatch of a transaction; token: <id>.<arrival>.<attempt>, by which a worker recognises one.
 //   - step: one decision of the state machine, written in one commit.
 //   - outcome: how a transaction ended. Written once, never changed.
 //   - hook: the call to a worker after the end: on-success, on-failure (S2.12).
