@@ -156,6 +156,11 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	case out != 0: // first of what waits is right behind it
 		seq, m.to.After = out, &outbox.ID{}
 	}
+	if anchor != nil {
+		if err := t.isThere(ctx, *anchor); err != nil {
+			return err
+		}
+	}
 	// lo and hi are the ranks between which it is to stand: of its anchor, and of the anchor's neighbour on that side.
 	b := &pgx.Batch{}
 	found := false
@@ -170,11 +175,27 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	case !found && anchor == nil: // it is alone
 		m.there = true
 	case !found:
-		return fault.New(fault.Conflict, "wrong_state", "transaction %s does not wait in this queue: name one that does", anchor)
+		return notWaiting(*anchor)
 	case len(m.rank) > 10000: // far below what numeric can hold
 		return fault.New(fault.Conflict, "wrong_state", "there is no room left at this place: cancel %s and post it again", m.id)
 	}
 	return nil
+}
+
+// isThere refuses an anchor of which nothing but the place is there: the id is of a time that was lost.
+func (t *txn) isThere(ctx context.Context, id outbox.ID) error {
+	there := false
+	b := &pgx.Batch{}
+	b.Queue(`SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3) AND postern.salt(t.created_at, t.moved_from) = $4)`,
+		id.Queue, id.Seq, id.Day.Time(), id.Salt).QueryRow(func(row pgx.Row) error { return row.Scan(&there) })
+	if err := t.send(ctx, b); err != nil || there {
+		return err
+	}
+	return notWaiting(id)
+}
+
+func notWaiting(id outbox.ID) error {
+	return fault.New(fault.Conflict, "wrong_state", "transaction %s does not wait in this queue: name one that does", id)
 }
 
 // out is the position that goes first whatever happens, since it is in flight or has been; 0 = none.

@@ -194,9 +194,9 @@ func (m *transfer) anchor(ctx context.Context, t *txn) (any, error) {
 	case m.to == nil:
 		return nil, nil
 	case m.to.Before != nil:
-		return m.to.Before.Seq, nil
+		return m.to.Before.Seq, t.isThere(ctx, *m.to.Before)
 	case m.to.After != nil:
-		return m.to.After.Seq, nil
+		return m.to.After.Seq, t.isThere(ctx, *m.to.After)
 	}
 	return m.there.out(ctx, t)
 }
