@@ -120,8 +120,9 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 		t.Errorf("%+v %s", a, w.lies())
 	}
 	retry(pg.RetriedOffered)
-	if got := idsOf(received(t, c, pg.Node{}, 1)); got != "b" {
-		t.Errorf("%s before b, which was offered earlier", got)
+	b := received(t, c, pg.Node{}, 1)[0]
+	if b.ID != "b" {
+		t.Errorf("%s before b, which was offered earlier", b.ID)
 	}
 	w.must(c.Ack(w.ctx, "a", a.Fence))
 	w.must(c.Ack(w.ctx, "a", a.Fence)) // its answer was lost
@@ -135,7 +136,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	w.must(c.Nack(w.ctx, "b", 1, "no luck"))
+	w.must(c.Nack(w.ctx, "b", b.Fence, "no luck"))
 	if w.lies() != "b Queued 1, d Offered 0" {
 		t.Error(w.lies())
 	}
@@ -143,10 +144,10 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	retry(pg.RetriedOffered)
 	for _, h := range received(t, c, pg.Node{}, 9) {
 		if h.ID == "b" {
-			if h.Retries != 1 || h.Error != "no luck" || h.Fence != 2 {
+			if h.Retries != 1 || h.Error != "no luck" || h.Fence <= b.Fence {
 				t.Errorf("%+v", h)
 			}
-			w.must(c.Nack(w.ctx, "b", 2, "still none"))
+			w.must(c.Nack(w.ctx, "b", h.Fence, "still none"))
 		}
 	}
 	retry(pg.RetriedDropped)
@@ -169,7 +170,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 		t.Errorf("a receiver that woke up late: %v", err)
 	}
 	sent(t, c, "a")
-	if h := received(t, c, pg.Node{}, 1)[0]; h.ID != "a" || h.Fence != 2 {
+	if h := received(t, c, pg.Node{}, 1)[0]; h.ID != "a" || h.Fence <= a.Fence {
 		t.Errorf("the next life of a: %+v", h)
 	}
 }
@@ -279,10 +280,15 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 // has to wait for that commit. What the second says, and what lies there afterwards, is as after the first.
 func TestTwoSessionsOnOneChannel(t *testing.T) {
 	t.Parallel()
-	type op = func(c *pg.Conduit[note]) string
-	send := func(ids ...string) op { return func(c *pg.Conduit[note]) string { return sent(t, c, ids...) } }
-	receive := func(c *pg.Conduit[note]) string {
+	type op = func(c *pg.Conduit[note], fence *int64) string // of the last that was received
+	send := func(ids ...string) op {
+		return func(c *pg.Conduit[note], _ *int64) string { return sent(t, c, ids...) }
+	}
+	receive := func(c *pg.Conduit[note], fence *int64) string {
 		list, err := c.Receive(t.Context(), pg.Node{}, 1)
+		for _, h := range list {
+			*fence = h.Fence
+		}
 		return fmt.Sprint(idsOf(list), err)
 	}
 	said := func(err error) string {
@@ -291,10 +297,13 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		}
 		return "ok"
 	}
-	ack := func(c *pg.Conduit[note]) string { return said(c.Ack(t.Context(), "a", 1)) }
-	nack := func(c *pg.Conduit[note]) string { return said(c.Nack(t.Context(), "a", 1, "no")) }
-	retry := func(c *pg.Conduit[note]) string { did, err := c.Retry(t.Context(), 0); return fmt.Sprint(did, err) }
-	sweep := func(c *pg.Conduit[note]) string { n, err := c.Sweep(t.Context()); return fmt.Sprint(n, err) }
+	ack := func(c *pg.Conduit[note], fence *int64) string { return said(c.Ack(t.Context(), "a", *fence)) }
+	nack := func(c *pg.Conduit[note], fence *int64) string { return said(c.Nack(t.Context(), "a", *fence, "no")) }
+	retry := func(c *pg.Conduit[note], _ *int64) string {
+		did, err := c.Retry(t.Context(), 0)
+		return fmt.Sprint(did, err)
+	}
+	sweep := func(c *pg.Conduit[note], _ *int64) string { n, err := c.Sweep(t.Context()); return fmt.Sprint(n, err) }
 	for _, p := range []struct {
 		name          string
 		capacity      int
@@ -322,15 +331,17 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.Capacity = p.capacity })
+			var fence int64
 			for _, set := range p.set {
-				set(c)
+				set(c, &fence)
 			}
+			theirs := fence
 			w.later(p.later)
 			other := w.opened(w.another(2))
 			second, waited := make(chan string, 1), false
 			var got string
 			w.s.HoldCommits(func(context.Context, uint32) error {
-				go func() { second <- p.second(other) }()
+				go func() { second <- p.second(other, &theirs) }()
 				for !waited && got == "" {
 					select {
 					case got = <-second:
@@ -341,7 +352,7 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 				}
 				return nil
 			})
-			p.first(c)
+			p.first(c, &fence)
 			w.s.HoldCommits(nil)
 			if got == "" {
 				got = <-second

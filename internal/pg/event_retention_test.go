@@ -39,7 +39,8 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	store(`"3"`, 2, 3)
 	c := w.conduit(w.s, nil)
 	sent(t, c, "a", "b")
-	w.must(c.Ack(w.ctx, received(t, c, n, 1)[0].ID, 1))
+	held := received(t, c, n, 1)[0]
+	w.must(c.Ack(w.ctx, held.ID, held.Fence))
 	are("at once", "1 Dead, 2 Queued, 3 Dead")
 	w.ahead(31 * 24 * time.Hour)
 	are("a month later", "2 Queued, 3 Dead")
