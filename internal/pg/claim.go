@@ -385,7 +385,7 @@ func (c *claim) write(b *pgx.Batch, load *loader) {
 // leases makes what was taken into leases. One that cannot be made, which takes rows that were deleted by hand,
 // is given up again.
 func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err error) {
-	var left []int64
+	var left []Fenced
 	for _, p := range c.picks {
 		l, err := load.lease(p.q, c.e.now)
 		var typ *dispatcherMissing
@@ -398,7 +398,7 @@ func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err 
 			if body := (*bodyMissing)(nil); errors.As(err, &body) {
 				c.s.leaveOut(body)
 			}
-			left = append(left, p.q.ID)
+			left = append(left, Fenced{p.q.ID, p.q.Fence})
 			continue
 		}
 		l.Resume = p.lane.kind == "resume"
@@ -406,7 +406,7 @@ func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err 
 		leases = append(leases, l)
 	}
 	if len(left) > 0 {
-		_, err := c.s.GiveUp(ctx, c.node, left)
+		_, _, err := c.s.GiveUp(ctx, c.node, left)
 		return leases, err
 	}
 	return leases, nil

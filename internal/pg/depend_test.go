@@ -161,7 +161,7 @@ func (w *world) uid(uid string) outbox.ID {
 
 // releaseAll gives up what a node holds and cannot have called.
 func releaseAll(w *world, n pg.Node) error {
-	_, err := w.s.GiveUp(w.ctx, n, nil)
+	_, err := w.s.GiveUpAll(w.ctx, n)
 	if err != nil {
 		return err
 	}

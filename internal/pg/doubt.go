@@ -12,7 +12,7 @@ import (
 type Fenced struct{ Queue, Fence int64 }
 
 // Doubtful is the error of a claim, or of a post that takes its queue, of which nobody knows whether it was committed. The
-// node may own these queues, and does not work on them: Renounce them.
+// node may own these queues, and does not work on them: GiveUp them.
 type Doubtful struct {
 	error
 	Node   Node
@@ -33,37 +33,74 @@ func doubtful(node Node, rows []*queueRow, err error) error {
 	return d
 }
 
-// Renounce gives up those of the queues that the node owns under the fence in question, like GiveUp, and returns those whose row
-// is not there: without a name a queue begins with the transaction that is in doubt, and that may still be under way, for as
-// long as a statement may take. Of the others the lock waits for it.
-func (s *Store) Renounce(ctx context.Context, d *Doubtful) (left []Fenced, err error) {
+// GiveUp takes queues from a node that has them by its row and does not work on them: it does not know whether its last commit was
+// one, or lost what a commit had leased. It returns how many those were, and those that have to be asked for again: their rows are
+// not there, as a queue without a name begins with the transaction that is in doubt, which may still be under way, or somebody
+// holds them just now.
+//
+// Why nothing is taken that was not meant: owner, epoch and fence are compared in the locked row, by nothing else, and whoever
+// leases a queue raises its fence. Position and phase are not compared: in a lazy run the row tells them late (see Settle), so
+// handBack reads them from the outcomes, behind the lock. Why it waits for no lock: who holds one may be the session of a
+// settlement that nobody waits for any more, for as long as a standby is away, and the other queues of the list go on meanwhile.
+// What that settlement has committed is seen by the next try.
+func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, left []Fenced, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		left = nil
 		var ids []int64
-		for _, h := range d.Queues {
+		for _, h := range list {
 			ids = append(ids, h.Queue)
 		}
 		rows := map[int64]*queueRow{}
 		e := newEffects(s)
 		b := &pgx.Batch{}
-		t.lockQueues(b, ids, rows)
+		lockQueues(b, lockSkipping, ids, nil, rows)
 		s.readNow(b, &e.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		var ours []*queueRow
-		for _, h := range d.Queues {
+		for _, h := range list {
 			switch q := rows[h.Queue]; {
 			case q == nil:
 				left = append(left, h)
-			case q.Node == d.Node.ID && q.NodeEpoch == d.Node.Epoch && q.Fence == h.Fence:
+			case q.Node == n.ID && q.NodeEpoch == n.Epoch && q.Fence == h.Fence:
 				ours = append(ours, q)
 			}
 		}
-		if len(ours) == 0 {
+		if total = len(ours); total == 0 {
 			return t.rollback(ctx)
 		}
 		return e.handBack(ctx, t, ours)
 	})
-	return left, err
+	return total, left, err
+}
+
+// ownedSQL reads a chunk of queue along its key: of those that the node has, queue and fence; and last, how many rows it
+// read and up to which key. There is no index on the owner: every claim and every end would have to write it.
+const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_epoch FROM postern.queue
+		WHERE queue_id > $1
+		ORDER BY queue_id
+		LIMIT $2)
+	SELECT queue_id, fence, false FROM c WHERE node_id = $3 AND node_epoch = $4
+	UNION ALL SELECT coalesce(max(queue_id), 0), count(*), true FROM c`
+
+// Owned says which queues behind a key are the node's by their rows, among the next so many, and where to go on; 0: those were
+// all. It locks nothing: what it says was so a moment ago.
+func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine []Fenced, next int64, err error) {
+	rows, err := s.looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
+	if err != nil {
+		return nil, 0, known(err)
+	}
+	var one Fenced
+	var end bool
+	_, err = pgx.ForEachRow(rows, []any{&one.Queue, &one.Fence, &end}, func() error {
+		switch {
+		case !end:
+			mine = append(mine, one)
+		case one.Fence == int64(chunk):
+			next = one.Queue
+		}
+		return nil
+	})
+	return mine, next, known(err)
 }

@@ -23,7 +23,7 @@ var late = []struct {
 		a.must(err)
 	}},
 	{"after a release and a claim", func(a *arena, _ outbox.ID) {
-		_, err := a.s.GiveUp(a.ctx, a.n1, nil)
+		_, err := a.s.GiveUpAll(a.ctx, a.n1)
 		a.must(err)
 		a.claim(a.n2, everything())
 		a.later(time.Minute)
@@ -87,9 +87,9 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 				}
 				// and the node that was cut off has nothing to give up
 				a.unchanged("give up", func() {
-					n, err := a.s.GiveUp(a.ctx, a.n1, []int64{a.lease.ID().Queue})
-					if err != nil || n != 0 {
-						t.Error(n, err)
+					n, left, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
+					if err != nil || n != 0 || len(left) > 0 {
+						t.Error(n, left, err)
 					}
 				})
 			})
@@ -206,7 +206,7 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 			var before, after string
 			var was, is int64
 			a.scan(keptSQL, &before, &was)
-			if n, err := a.s.GiveUp(a.ctx, a.n1, nil); err != nil || n != 1 {
+			if n, err := a.s.GiveUpAll(a.ctx, a.n1); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
 			if a.scan(keptSQL, &after, &is); before != after || is != was+1 {
@@ -218,7 +218,7 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 	t.Run("in the middle of a lazy run", func(t *testing.T) {
 		a := newArena(t)
 		a.flying(2, "a", "b", "c", "d")
-		if n, err := a.s.GiveUp(a.ctx, a.n1, nil); err != nil || n != 1 {
+		if n, err := a.s.GiveUpAll(a.ctx, a.n1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 		l := a.claim(a.n2, everything())
@@ -234,7 +234,7 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 	t.Parallel()
 	for code, release := range map[string]func(a *arena) (int, error){
-		"handed_back": func(a *arena) (int, error) { return a.s.GiveUp(a.ctx, a.n1, nil) },
+		"handed_back": func(a *arena) (int, error) { return a.s.GiveUpAll(a.ctx, a.n1) },
 		"node_lost": func(a *arena) (int, error) {
 			a.later(time.Minute)
 			if _, err := a.s.Beat(a.ctx, a.n2); err != nil {

@@ -195,7 +195,7 @@ func TestALateAnswerBesideTheOneThatCounts(t *testing.T) {
 	ids := w.post("q", "T", "a", "b", "c", "d")
 	n := w.node("n")
 	late := w.claim(n, everything())[0]
-	_, err := w.s.GiveUp(w.ctx, n, nil)
+	_, err := w.s.GiveUpAll(w.ctx, n)
 	w.must(err)
 	l := w.settle(w.answer(w.claim(n, everything())[0], done()))[0].Next // a is done; b is in flight
 	for _, order := range [][]int{{0, 1}, {1, 0}} {

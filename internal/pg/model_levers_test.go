@@ -245,7 +245,7 @@ func (m *model) release(rt *rapid.T) {
 
 func (m *model) giveUp(rt *rapid.T) {
 	node := m.node(rt)
-	n, err := m.s.GiveUp(m.ctx, node.Node, nil)
+	n, err := m.s.GiveUpAll(m.ctx, node.Node)
 	m.ok(err)
 	for _, q := range m.sorted() {
 		if q.owner == node && q.epoch == node.Epoch {

@@ -182,20 +182,15 @@ func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error)
 	return slices.DeleteFunc(rows, func(q *queueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
 }
 
-// GiveUp releases queues that the node itself holds and cannot go on with: it stops, or it does not know
-// whether its last commit was one. Without ids: all of them. Like Release, but it waits for locks.
-func (s *Store) GiveUp(ctx context.Context, n Node, ids []int64) (total int, err error) {
+// GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks. Whatever may
+// be given up before is named with its fence: see GiveUp.
+func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		var rows []*queueRow
 		e := newEffects(s)
 		b := &pgx.Batch{}
-		sql, args := "SELECT "+queueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2)", []any{n.ID, n.Epoch}
-		if ids != nil { // by their keys, not by a scan
-			sql, args = sql+" AND q.queue_id = ANY ($3)", append(args, ids)
-		}
-		b.Queue(sql+" ORDER BY q.queue_id FOR UPDATE", args...).Query(func(r pgx.Rows) error {
-			return collectQueues(r, &rows)
-		})
+		b.Queue("SELECT "+queueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) ORDER BY q.queue_id FOR UPDATE",
+			n.ID, n.Epoch).Query(func(r pgx.Rows) error { return collectQueues(r, &rows) })
 		s.readNow(b, &e.now)
 		if err := t.send(ctx, b); err != nil {
 			return err

@@ -95,8 +95,12 @@ var (
 		return fmt.Sprint(alive) + refusal(err)
 	}}
 	giveUp = op{name: "give up", run: func(a *arena, s *pg.Store) string {
-		n, err := s.GiveUp(a.ctx, a.n1, nil)
+		n, err := s.GiveUpAll(a.ctx, a.n1)
 		return fmt.Sprint(n) + refusal(err)
+	}}
+	handBack = op{name: "hand back what the lease says", skips: true, run: func(a *arena, s *pg.Store) string {
+		n, left, err := s.GiveUp(a.ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
+		return fmt.Sprint(n, len(left)) + refusal(err)
 	}}
 	putOff = op{name: "put off the poll", run: func(a *arena, s *pg.Store) string {
 		return refusal(s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))

@@ -33,7 +33,7 @@ func (a *arena) failing() {
 	a.stale()
 }
 
-var inHand = []op{claim, wake, release, bury, beat, giveUp, pause, ingestOne}
+var inHand = []op{claim, wake, release, bury, beat, giveUp, handBack, pause, ingestOne}
 
 var stages = []stage{
 	{"ready",
@@ -78,12 +78,13 @@ var stages = []stage{
 			a.must(err)
 		},
 		func(a *arena) []op {
-			return slices.Concat([]op{claim, wake, release, beat, giveUp, pause, hurry, ingestOne, abandon(1), cancel(2)}, a.dispatched("done", "failed", "blocked"))
+			return slices.Concat([]op{claim, wake, release, beat, giveUp, handBack, pause, hurry, ingestOne, abandon(1), cancel(2)},
+				a.dispatched("done", "failed", "blocked"))
 		}},
 	{"in the lane resume",
 		func(a *arena) {
 			a.flying(1, "a", "b", "c")
-			_, err := a.s.GiveUp(a.ctx, a.n1, nil)
+			_, err := a.s.GiveUpAll(a.ctx, a.n1)
 			a.must(err)
 		},
 		func(a *arena) []op {
@@ -254,7 +255,7 @@ var stages = []stage{
 			a.flying(0, "a", "b")
 		},
 		func(a *arena) []op {
-			return slices.Concat([]op{claim, wake, release, giveUp, pauseType, abandon(0), cancel(1)}, a.dispatched("done", "accepted", "failed", "blocked"))
+			return slices.Concat([]op{claim, wake, release, giveUp, handBack, pauseType, abandon(0), cancel(1)}, a.dispatched("done", "accepted", "failed", "blocked"))
 		}},
 	{"of an exclusive type that nobody holds",
 		func(a *arena) {

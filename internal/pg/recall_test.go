@@ -39,7 +39,7 @@ func TestAnEndByMemoryHoldsOnlyWhileNothingHasChanged(t *testing.T) {
 			}},
 		{name: "somebody else has it", posted: []string{"a"}, missed: true, fenced: true, phase: outbox.PhaseDispatching, settled: outbox.DISPATCHING,
 			change: func(w *world, n pg.Node) {
-				_, err := w.s.GiveUp(w.ctx, n, nil)
+				_, err := w.s.GiveUpAll(w.ctx, n)
 				w.must(err)
 				w.claim(w.node("m"), everything())
 			}},

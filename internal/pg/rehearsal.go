@@ -334,6 +334,8 @@ func (r *rehearsal) settle(n int, follows bool) error {
 type seated struct{}
 
 func (seated) Taking() (Node, bool)  { return Node{}, true }
+func (seated) Begin() uint64         { return 0 }
+func (seated) End(uint64)            {}
 func (seated) Seat(*Dispatcher) bool { return true }
 func (seated) Rise(*Dispatcher)      {}
 func (seated) Fly([]*Lease)          {}

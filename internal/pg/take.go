@@ -24,6 +24,10 @@ type Taker interface {
 	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of River's
 	// jobs is at work in it.
 	Taking() (Node, bool)
+	// Begin says that a commit follows which may lease queues, and End that what it leased was told to Fly or Doubt, or that
+	// it leased nothing: until then what the rows say of them is not compared with what the process holds.
+	Begin() (ticket uint64)
+	End(ticket uint64)
 	// Seat keeps a place for one call, and is followed by Rise or Fly; false: there is none.
 	Seat(*Dispatcher) bool
 	Rise(*Dispatcher)
@@ -56,6 +60,7 @@ type taking struct {
 	by    Taker // nil: nobody takes
 	node  Node
 	holds bool           // the one place among the ingests of this process
+	under uint64         // the ticket meanwhile
 	open  map[int32]bool // dispatchers
 	taken []taken
 	load  *loader
@@ -98,7 +103,7 @@ func (t *taking) look(b *pgx.Batch, subs []*Submission) {
 	if len(ids) == 0 || !t.s.takes.CompareAndSwap(false, true) {
 		return
 	}
-	t.holds = true
+	t.holds, t.under = true, t.by.Begin()
 	b.Queue(openTypesSQL, t.node.ID, t.node.Epoch, ids).Query(func(rows pgx.Rows) error {
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { t.open[id] = true; return nil })
@@ -133,6 +138,7 @@ func (t *taking) read(b *pgx.Batch, s *Store) {
 func (t *taking) end(now time.Time, err error) {
 	if t.holds {
 		t.s.takes.Store(false)
+		defer t.by.End(t.under)
 	}
 	doubt := &Doubtful{error: err, Node: t.node}
 	var leases []*Lease

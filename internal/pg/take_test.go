@@ -19,11 +19,14 @@ type crew struct {
 	away  bool
 	seats int
 	asked int
+	open  int // commits that may lease
 	flown []*pg.Lease
 	doubt *pg.Doubtful
 }
 
 func (c *crew) Taking() (pg.Node, bool) { return c.node, !c.away }
+func (c *crew) Begin() uint64           { c.open++; return uint64(c.open) }
+func (c *crew) End(uint64)              { c.open-- }
 func (c *crew) Seat(*pg.Dispatcher) bool {
 	c.asked++
 	if c.seats == 0 {
@@ -272,7 +275,7 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 
 func (w *world) renounced(d *pg.Doubtful, left ...pg.Fenced) {
 	w.t.Helper()
-	if got, err := w.s.Renounce(w.ctx, d); err != nil || !slices.Equal(got, left) {
+	if _, got, err := w.s.GiveUp(w.ctx, d.Node, d.Queues); err != nil || !slices.Equal(got, left) {
 		w.t.Errorf("left are %v, %v", got, err)
 	}
 }
@@ -301,22 +304,18 @@ func TestWhatIsInDoubtIsGivenUpOnceItIsThere(t *testing.T) {
 		w.must(w.another(1).Pool().QueryRow(w.ctx, `SELECT coalesce(max(queue_id), 0), coalesce(max(fence), 0) + 1 FROM postern.queue`).Scan(&held.Queue, &held.Fence))
 		d := &pg.Doubtful{Node: n, Queues: []pg.Fenced{held}}
 		if queue == "" {
-			if left, err := other.Renounce(w.ctx, d); err != nil || len(left) != 1 {
-				t.Errorf("of one that is not there yet: left are %v, %v", left, err)
-			}
-			close(on)
-		} else {
-			time.AfterFunc(100*time.Millisecond, func() { close(on) })
+			d.Queues[0].Queue++
 		}
+		if n, left, err := other.GiveUp(w.ctx, n, d.Queues); err != nil || n != 0 || len(left) != 1 {
+			t.Errorf("queue %q, of a commit that is under way: %d were given up, left are %v, %v", queue, n, left, err)
+		}
+		close(on)
+		w.must(<-done)
 		if queue == "" {
-			w.must(<-done)
 			d.Queues = []pg.Fenced{{Queue: c.flown[0].ID().Queue, Fence: c.flown[0].Fence}}
 		}
-		if left, err := other.Renounce(w.ctx, d); err != nil || len(left) > 0 {
-			t.Errorf("queue %q: left are %v, %v", queue, left, err)
-		}
-		if queue != "" {
-			w.must(<-done)
+		if n, left, err := other.GiveUp(w.ctx, n, d.Queues); err != nil || n != 1 || len(left) > 0 {
+			t.Errorf("queue %q: %d were given up, left are %v, %v", queue, n, left, err)
 		}
 		w.s.HoldCommits(nil)
 		if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {

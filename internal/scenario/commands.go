@@ -109,7 +109,7 @@ func leave(s *story, c *command, _ say) error {
 	}
 	n.die()
 	me := pg.Node{ID: n.id, Epoch: 1}
-	if _, err := n.store.GiveUp(s.ctx, me, nil); err != nil {
+	if _, err := n.store.GiveUpAll(s.ctx, me); err != nil {
 		return err
 	}
 	return n.store.Leave(s.ctx, me)

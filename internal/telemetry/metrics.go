@@ -46,6 +46,7 @@ type Metrics struct {
 	claim        prometheus.Histogram
 	settle       prometheus.Histogram
 	refused      prometheus.Counter
+	handedBack   prometheus.Counter
 	events       *prometheus.CounterVec
 	stale        prometheus.Counter
 	untold       prometheus.Counter
@@ -93,6 +94,8 @@ func New() *Metrics {
 		Help: "How long it took to record an answer, with the wait for others in its commit."})
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_stale_writes_refused_total",
 		Help: "Late answers that changed nothing, since another owner had the queue."})
+	m.handedBack = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_queues_handed_back_total",
+		Help: "Queues that were this process's by their rows and that it did not work on, as after a commit that nobody knew the end of."})
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_events_total",
 		Help: "Events of sources that ended, by how."}, []string{"status"})
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_stale_total",
@@ -124,7 +127,7 @@ func New() *Metrics {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.events, m.stale, m.untold, inState,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack, m.events, m.stale, m.untold, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -248,6 +251,13 @@ func (m *Metrics) Settled(d time.Duration) {
 func (m *Metrics) Refused() {
 	if m != nil {
 		m.refused.Inc()
+	}
+}
+
+// HandedBack counts queues that were a process's by their rows, and that it did not work on.
+func (m *Metrics) HandedBack(queues int) {
+	if m != nil {
+		m.handedBack.Add(float64(queues))
 	}
 }
 

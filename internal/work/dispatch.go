@@ -202,11 +202,8 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	}
 	began := time.Now()
 	room = e.book()
-	leases, more, err := e.Store.Claim(ctx, *e.node.Load(), room)
-	e.Metrics.Claimed(time.Since(began))
-	e.launch(e.calls, leases)
+	leases, more, err := e.lease(ctx, room)
 	e.booked(leases, err)
-	e.doubt(err)
 	if err != nil && ctx.Err() == nil {
 		c.failures++
 		e.Log.Warn("claim", "error", err)
@@ -219,6 +216,17 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	e.more.Store(more)
 	e.progress.Store(time.Now().UnixMilli())
 	return len(leases) > 0
+}
+
+// lease claims, and starts a flight for each lease.
+func (e *Engine) lease(ctx context.Context, room pg.Room) (leases []*pg.Lease, more bool, err error) {
+	defer e.holdings.end(e.holdings.begin())
+	began := time.Now()
+	leases, more, err = e.Store.Claim(ctx, *e.node.Load(), room)
+	e.Metrics.Claimed(time.Since(began))
+	leases = e.launch(e.calls, leases)
+	e.doubt(err)
+	return leases, more, err
 }
 
 // vacant is how long a claim waits for a bell when nothing but calls has ended: a claim found nobody that waits for their
@@ -240,10 +248,11 @@ func (e *Engine) awaitWork(ctx context.Context) bool {
 	return true
 }
 
-// launch starts a flight for each of leases that are durable.
-func (e *Engine) launch(calls context.Context, leases []*pg.Lease) {
-	e.take(leases)
-	e.start(calls, leases)
+// launch starts a flight for each of leases that are durable, and returns those.
+func (e *Engine) launch(calls context.Context, leases []*pg.Lease) []*pg.Lease {
+	held := e.take(leases)
+	e.start(calls, held)
+	return held
 }
 
 // start is launch for flights that are counted.
@@ -254,24 +263,31 @@ func (e *Engine) start(calls context.Context, leases []*pg.Lease) {
 		}
 		go func() {
 			defer e.flights.Done()
-			defer e.give(l)
-			e.fly(calls, l)
+			if e.flight(calls, l) {
+				e.lose(*e.node.Load(), fenced(l))
+			}
 		}()
 	}
 }
 
+// flight is fly, which is counted out before what it lost is handed back.
+func (e *Engine) flight(calls context.Context, l *pg.Lease) (lost bool) {
+	defer e.give(l)
+	return e.fly(calls, l)
+}
+
 // fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
-// nothing back: the queue is empty, waits, was given back, or is somebody else's.
-func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
+// nothing back: the queue is empty, waits, was given back, or is somebody else's; lost is one of which nobody knows that.
+func (e *Engine) fly(ctx context.Context, l *pg.Lease) (lost bool) {
 	done, called := 0, time.Duration(0)
 	for l != nil {
 		if !e.awaitTrust(ctx) {
-			return
+			return false
 		}
 		begun := time.Now()
 		a := e.step(ctx, l)
 		if a == nil { // cut off: the row says where it stands
-			return
+			return false
 		}
 		done, called = done+1, called+time.Since(begun)
 		over := done >= quantumTasks || called >= quantumTime
@@ -280,13 +296,13 @@ func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
 		if over {
 			done, called = 0, 0
 		}
-		out, ok := e.settle(ctx, a)
-		if !ok {
-			return
+		out, sure := e.settle(ctx, a)
+		if !sure {
+			return true
 		}
 		if out.Fenced {
 			e.Log.Warn("a late answer changed nothing: somebody else has the queue", "tx", l.ID(), "queue", l.Queue, "attempt", l.Attempt, "fence", l.Fence)
-			return
+			return false
 		}
 		e.ended(l, a)
 		if out.Next != nil && out.Next.Task != l.Task {
@@ -294,12 +310,13 @@ func (e *Engine) fly(ctx context.Context, l *pg.Lease) {
 		}
 		l = out.Next
 	}
+	return false
 }
 
 // settle records an answer. It tries as long as the node lives, since nothing else can move the queue
-// on meanwhile; a commit that nobody knows the end of is left to whoever asks the rows: the queue is
-// given up, and its next owner asks the worker before it sends anything.
-func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok bool) {
+// on meanwhile. It is sure unless nobody knows the end of a commit, or an earlier try may have been committed under this
+// very fence: then the rows are asked, the queue is handed back, and its next owner asks the worker before it sends anything.
+func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, sure bool) {
 	a.StartedAt = e.Store.Moment(a.StartedAt)
 	if a.Unclear != nil {
 		a.Unclear.StartedAt = e.Store.Moment(a.Unclear.StartedAt)
@@ -312,30 +329,14 @@ func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, ok b
 			if out.Fenced {
 				e.Metrics.Refused()
 			}
-			return out, true
+			return out, !out.Fenced || n == 1
 		}
+		e.compareSoon()
 		e.Log.Warn("settle", "tx", a.Lease.ID(), "error", err)
-		if code := fault.CodeOf(err); code == "database_unavailable" || code == "overloaded" || errors.Is(err, context.DeadlineExceeded) {
-			if pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
-				continue
-			}
+		code := fault.CodeOf(err)
+		if code != "database_unavailable" && code != "overloaded" && !errors.Is(err, context.DeadlineExceeded) ||
+			!pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
 			return out, false
-		}
-		e.giveUp(ctx, a.Lease)
-		return out, false
-	}
-}
-
-// giveUp hands a queue back that the node cannot go on with, as often as it takes.
-func (e *Engine) giveUp(ctx context.Context, l *pg.Lease) {
-	for n := 1; ; n++ {
-		_, err := e.Store.GiveUp(ctx, *e.node.Load(), []int64{l.ID().Queue})
-		if err == nil {
-			return
-		}
-		e.Log.Warn("give up a queue", "queue", l.Queue, "error", err)
-		if !pause(ctx, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
-			return
 		}
 	}
 }

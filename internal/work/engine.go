@@ -48,16 +48,18 @@ type Engine struct {
 	beat atomic.Int64 // when the last heartbeat that succeeded began, on our monotonic clock
 	born time.Time    // the zero of that clock
 
-	mu      sync.Mutex
-	flying  int
-	byType  map[int32]int   // calls in flight of dispatchers without senders
-	flights sync.WaitGroup  // every goroutine that may hold a lease, or gets one
-	seats   seats           // for what is posted in this process
-	sent    time.Time       // when a job that carries the claims was last sent for
-	sending bool            // its insert has not ended
-	calls   context.Context // of flights: it outlives that of Run by the grace
-	claims  claims
-	ticking sync.Mutex // whoever goes through the processors
+	mu       sync.Mutex
+	flying   int
+	byType   map[int32]int   // calls in flight of dispatchers without senders
+	flights  sync.WaitGroup  // every goroutine that may hold a lease, or gets one
+	holdings *holdings       // what those hold
+	loose    loose           // what may be lost
+	seats    seats           // for what is posted in this process
+	sent     time.Time       // when a job that carries the claims was last sent for
+	sending  bool            // its insert has not ended
+	calls    context.Context // of flights: it outlives that of Run by the grace
+	claims   claims
+	ticking  sync.Mutex // whoever goes through the processors
 
 	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
 	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
@@ -78,6 +80,8 @@ type Engine struct {
 	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
 	events       ledger       // what is known of them besides their rows
 	away         sync.Map     // types whose worker cannot be reached, as the log was told
+
+	compareEvery, lateAfter time.Duration // as the constants say; tests have less time
 }
 
 // New makes an engine; Run starts it.
@@ -97,6 +101,8 @@ func New(c Config) *Engine {
 	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
 		turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
+	e.holdings, e.compareEvery, e.lateAfter = newHoldings(), compareEvery, lateAfter
+	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
 	e.settler = pg.NewSettler(c.Store)
 	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringJobs // before anybody posts
 	return e
@@ -128,6 +134,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	var beats sync.WaitGroup
 	beats.Go(func() { e.heartbeat(beating) })
+	beats.Go(func() { e.compareLoop(beating) })
 	background(e.claimLoop)
 	background(func(ctx context.Context) {
 		for pause(ctx, nil, time.Second) {
@@ -188,7 +195,7 @@ func (e *Engine) land(cut func()) {
 // handBack releases what calls that were cut off left behind, and ends the node.
 func (e *Engine) handBack(ctx context.Context) {
 	n := *e.node.Load()
-	left, err := e.Store.GiveUp(ctx, n, nil)
+	left, err := e.Store.GiveUpAll(ctx, n)
 	if err == nil {
 		err = e.Store.Leave(ctx, n)
 	}
@@ -254,20 +261,31 @@ func (e *Engine) free() pg.Room {
 	}
 }
 
-// take counts flights in, and give one out.
-func (e *Engine) take(leases []*pg.Lease) {
-	e.flights.Add(len(leases))
+// take counts flights in, and give one out. A lease whose queue was handed back before it came gets no flight.
+func (e *Engine) take(leases []*pg.Lease) []*pg.Lease {
+	held, refused := e.holdings.hold(leases)
+	e.refuse(refused)
+	e.flights.Add(len(held))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.flying += len(leases)
-	for _, l := range leases {
+	e.flying += len(held)
+	for _, l := range held {
 		if l.SenderID == 0 {
 			e.byType[l.Dispatcher.ID]++
 		}
 	}
+	return held
+}
+
+// refuse says that leases came too late: their queues were handed back, and are somebody else's to call.
+func (e *Engine) refuse(leases []*pg.Lease) {
+	for _, l := range leases {
+		e.Log.Warn("a lease came after its queue had been handed back: nothing is called", "tx", l.ID(), "queue", l.Queue, "fence", l.Fence)
+	}
 }
 
 func (e *Engine) give(l *pg.Lease) {
+	e.holdings.let(l)
 	e.mu.Lock()
 	e.flying--
 	if l.SenderID == 0 {

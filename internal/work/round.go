@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -30,13 +31,11 @@ func (e *Engine) Round(ctx context.Context) error {
 			return err
 		}
 		e.flights.Wait() // what they free is free for this claim, however fast they are
-		leases, _, err := e.Store.Claim(ctx, *e.node.Load(), e.room())
-		e.doubt(err)
-		if err != nil {
+		leases, _, err := e.lease(ctx, e.room())
+		e.flights.Wait()
+		if err = errors.Join(err, e.handLooseBack(ctx)); err != nil {
 			return err
 		}
-		e.launch(ctx, leases)
-		e.flights.Wait()
 		hooks, err := e.DeliverOnce(ctx)
 		if err != nil || ctx.Err() != nil {
 			return err

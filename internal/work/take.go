@@ -2,9 +2,7 @@ package work
 
 import (
 	"errors"
-	"time"
 
-	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -78,7 +76,7 @@ func (e *Engine) waits(dispatcher int32) bool {
 	return e.more.Load() || e.seats.full || e.seats.crowded[dispatcher]
 }
 
-// Taking, Seat, Rise, Fly and Doubt are pg.Taker.
+// Taking, Begin, End, Seat, Rise, Fly and Doubt are pg.Taker.
 func (e *Engine) Taking() (pg.Node, bool) {
 	return *e.node.Load(), e.carried() && e.trusted() && !e.stopping.Load() && !e.draining.Load()
 }
@@ -112,35 +110,32 @@ func (e *Engine) Rise(d *pg.Dispatcher) {
 	e.flights.Done()
 }
 
-func (e *Engine) Fly(taken []*pg.Lease) { e.hand(e.calls, taken) }
+// Begin and End are around what may lease queues; see holdings.
+func (e *Engine) Begin() uint64     { return e.holdings.begin() }
+func (e *Engine) End(ticket uint64) { e.holdings.end(ticket) }
 
-// Doubt gives up what may have been leased by a commit that nobody knows the end of, as soon as that has one.
-func (e *Engine) Doubt(d *pg.Doubtful) {
-	e.Log.Warn("nobody knows whether queues were leased to this node: they are given up", "queues", len(d.Queues), "error", d)
-	go func() {
-		for n, end := 1, time.Now().Add(doubtFor); ; n++ {
-			left, err := e.Store.Renounce(e.calls, d)
-			switch {
-			case err != nil:
-				e.Log.Warn("give up queues", "queues", len(d.Queues), "error", err)
-			case len(left) == 0 || time.Now().After(end):
-				return
-			default:
-				d.Queues = left
-			}
-			if !pause(e.calls, nil, backoff.Doubling(n, 50*time.Millisecond, 2*time.Second)) {
-				return
-			}
-		}
-	}()
+// Fly has flights start for leases that have their places.
+func (e *Engine) Fly(taken []*pg.Lease) {
+	held, refused := e.holdings.hold(taken)
+	for _, l := range refused {
+		e.Rise(l.Dispatcher)
+	}
+	if e.refuse(refused); len(held) > 0 {
+		e.hand(e.calls, held)
+	}
 }
 
-// doubtFor is how long a transaction may be under way that nobody waits for any more.
-const doubtFor = 45 * time.Second
+// Doubt has what may have been leased by a commit that nobody knows the end of handed back, as soon as that has one.
+func (e *Engine) Doubt(d *pg.Doubtful) {
+	e.Log.Warn("nobody knows whether queues were leased to this node: they are given up", "queues", len(d.Queues), "error", d)
+	e.lose(d.Node, d.Queues...)
+}
 
-// doubt gives up what a claim may have leased that nobody knows the end of.
+// doubt is Doubt for the error of a claim, or of a round of timers. After any error the rows are looked at.
 func (e *Engine) doubt(err error) {
 	if d := (*pg.Doubtful)(nil); errors.As(err, &d) {
 		e.Doubt(d)
+	} else if err != nil {
+		e.compareSoon()
 	}
 }

@@ -51,19 +51,25 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 	if e.draining.Load() {
 		return pg.Woken{}, nil
 	}
-	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
-	e.doubt(err)
+	w, err := e.wake(ctx, calls)
 	if err != nil {
 		return w, err
-	}
-	if len(w.Leases) > 0 {
-		e.take(w.Leases)
-		e.hand(calls, w.Leases)
 	}
 	if len(w.Polls) > 0 {
 		e.flights.Go(func() { e.include(calls, w.Polls) })
 	}
 	return w, nil
+}
+
+// wake has flights start for what is due and needs one.
+func (e *Engine) wake(ctx, calls context.Context) (pg.Woken, error) {
+	defer e.holdings.end(e.holdings.begin())
+	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
+	e.doubt(err)
+	if err == nil && len(w.Leases) > 0 {
+		e.hand(calls, e.take(w.Leases))
+	}
+	return w, err
 }
 
 // include asks workers about submitted transactions, grouped by worker, type and whom they believe.

@@ -1,0 +1,89 @@
+package pg_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// A queue is handed back under the fence that was meant, by the node and the incarnation that have it, and by no other.
+func TestNothingIsHandedBackThatWasNotMeant(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	a.flying(1, "a", "b", "c")
+	meant := pg.Fenced{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}
+	again := a.n1
+	again.Epoch++
+	for name, c := range map[string]struct {
+		node pg.Node
+		list []pg.Fenced
+	}{
+		"under an older fence":        {a.n1, []pg.Fenced{{Queue: meant.Queue, Fence: meant.Fence - 1}}},
+		"under a fence to come":       {a.n1, []pg.Fenced{{Queue: meant.Queue, Fence: meant.Fence + 1}}},
+		"another queue":               {a.n1, []pg.Fenced{{Queue: meant.Queue - 1, Fence: meant.Fence}}},
+		"by another node":             {a.n2, []pg.Fenced{meant}},
+		"by another incarnation":      {again, []pg.Fenced{meant}},
+		"nothing, by the one who has": {a.n1, nil},
+	} {
+		a.unchanged(name, func() {
+			if n, _, err := a.s.GiveUp(a.ctx, c.node, c.list); err != nil || n != 0 {
+				t.Errorf("%s: %d, %v", name, n, err)
+			}
+		})
+	}
+	if n, left, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 1 || len(left) > 0 {
+		t.Fatalf("%d, left are %v, %v", n, left, err)
+	}
+	holdsTrue(t, a.ctx, a.s.Pool())
+	l := a.claim(a.n2, everything())
+	if len(l) != 1 || !l[0].Resume || l[0].ID() != a.ids[1] || l[0].Fence <= meant.Fence+1 {
+		t.Fatalf("claimed as %+v", l)
+	}
+	a.unchanged("once more", func() {
+		if n, _, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 0 {
+			t.Errorf("once more: %d, %v", n, err)
+		}
+	})
+}
+
+// What a node has by the rows is read along the key, chunk by chunk, timers and calls alike, and nothing of others.
+func TestWhatANodeOwnsIsReadByTheKey(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	var want []pg.Fenced
+	for i, q := range []string{"x", "y", "z"} {
+		a.post(q, "T", q+"1")
+		node := a.n1
+		if i == 1 {
+			node = a.n2
+		}
+		l := a.claim(node, everything())[0]
+		if i == 2 { // a delay that its node has in hand
+			a.settle(a.answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "1", After: time.Minute}))
+			a.must(a.setTimer(a.now))
+			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			l = w.Leases[0]
+		}
+		if i != 1 {
+			want = append(want, pg.Fenced{Queue: l.ID().Queue, Fence: l.Fence})
+		}
+	}
+	for _, chunk := range []int{1, 2, 1000} {
+		var got []pg.Fenced
+		for after := int64(0); ; {
+			mine, next, err := a.s.Owned(a.ctx, a.n1, after, chunk)
+			a.must(err)
+			if got = append(got, mine...); next == 0 {
+				break
+			}
+			after = next
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at a time: %v, want %v", chunk, got, want)
+		}
+	}
+}
