@@ -22,6 +22,7 @@ import (
 const (
 	nodeEnv = "POSTERN_CHAOS_DATABASE"
 	nameEnv = "POSTERN_CHAOS_NODE"
+	ttlEnv  = "POSTERN_CHAOS_TTL" // of its leases; ttl unless it is said
 )
 
 // ttl of the leases in these tests: recovery is ttl + 1 s.
@@ -58,10 +59,47 @@ func runNode(url, name string) error {
 	if err != nil {
 		return err
 	}
+	return newEngine(s, name).Run(ctx)
+}
+
+// newEngine makes a node that works on a store.
+func newEngine(s *pg.Store, name string) *work.Engine {
+	lease := ttl
+	if d, err := time.ParseDuration(os.Getenv(ttlEnv)); err == nil {
+		lease = d
+	}
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	e := work.New(work.Config{Store: s, Worker: remote.Mux{Next: client}, Webhook: client.Webhook, Fetch: client.Fetch, Tools: client, NodeName: name, TTL: ttl, Grace: 2 * time.Second,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	return e.Run(ctx)
+	return work.New(work.Config{
+		Store:    s,
+		Worker:   remote.Mux{Next: client},
+		Webhook:  client.Webhook,
+		Fetch:    client.Fetch,
+		Tools:    client,
+		NodeName: name,
+		TTL:      lease,
+		Grace:    2 * time.Second,
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+}
+
+// engine runs a node in this process until the test ends, and returns its store.
+func engine(t *testing.T, url, name string) *pg.Store {
+	t.Helper()
+	pool, err := pg.Connect(t.Context(), url, 10)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- newEngine(s, name).Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("engine %s: %v", name, err)
+		}
+	})
+	return s
 }
 
 // process is a running node.
