@@ -126,6 +126,32 @@ CREATE TABLE postern.stuck (
     lever          text
 );
 
+-- Queues that are in a state for longer than it may last, although a process works that should have moved them: due is when it
+-- should have ended, and what says what did not happen. Three minutes are left for what a healthy process does besides, which is two
+-- commits of up to 30 s each, two questions to the worker, and their repetition. Who waits for room, for a sender or for a worker that
+-- cannot be reached is not overdue: its timer is set anew. Nor is anything while no process works, or all drain.
+CREATE VIEW postern.overdue WITH (security_invoker) AS
+WITH live AS MATERIALIZED (
+    SELECT n.node_id, n.epoch, n.name, n.draining FROM postern.node n
+    WHERE n.dead_at IS NULL AND n.heartbeat_at + n.ttl > clock_timestamp())
+SELECT q.queue_id, q.context_id, q.phase, n.name AS node, s.since, s.since + d.timeout AS due,
+    format('node %s has it in hand by its row', n.name) AS what
+FROM live n
+JOIN postern.queue q ON (q.node_id, q.node_epoch) = (n.node_id, n.epoch)
+CROSS JOIN LATERAL (SELECT greatest(q.entered_at, q.not_before, (SELECT max(o.done_at) FROM postern.outcome o
+    WHERE q.marks = 0 AND o.queue_id = q.queue_id AND o.seq >= q.cur_seq AND o.day >= q.head_day)) AS since) s -- a run tells its row late
+CROSS JOIN LATERAL (SELECT coalesce(max(CASE WHEN x.v ~ '^([0-9.]+(h|m|s|ms))+$' THEN x.v::interval END), interval '10 min') AS timeout
+    FROM postern.task t
+    JOIN postern.dispatcher d ON (d.context_id, d.type) = (t.context_id, t.type)
+    CROSS JOIN LATERAL (SELECT d.settings #>> '{timeouts,dispatch}' AS v) x
+    WHERE t.queue_id = q.queue_id AND t.seq = q.cur_seq AND t.day BETWEEN q.head_day AND q.tail_day) d
+WHERE greatest(q.entered_at, q.not_before) < clock_timestamp() - interval '3 min' AND s.since + d.timeout < clock_timestamp() - interval '3 min'
+UNION ALL
+SELECT q.queue_id, q.context_id, q.phase, NULL, q.entered_at, t.due_at, 'its timer is due, and no process has looked at it'
+FROM postern.timer t
+JOIN postern.queue q ON q.queue_id = t.queue_id
+WHERE q.node_id IS NULL AND t.due_at < clock_timestamp() - interval '3 min' AND EXISTS (SELECT FROM live WHERE NOT draining);
+
 -- An hour is read slice by slice, since one long statement would keep dead versions of hot rows from being pruned: what
 -- an hour amounts to is the sum of its slices. Run twice, or late, it says the same.
 
@@ -572,6 +598,7 @@ DROP TABLE postern.retained;
 DROP FUNCTION postern.roll_up;
 DROP FUNCTION postern.roll_on;
 DROP FUNCTION postern.roll_slice;
+DROP VIEW postern.overdue;
 DROP TABLE postern.stuck;
 DROP TABLE postern.node_load;
 DROP TABLE postern.rollup_delivery;

@@ -60,7 +60,13 @@ func ownServer(t *testing.T) (devpg.Options, **devpg.Server) {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o755)) // the user that runs it for root has to pass
-	opts := devpg.Options{StateDir: dir, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN"), Log: func(line string) { t.Log(line) }}
+	opts := devpg.Options{
+		StateDir: dir,
+		BinDir:   os.Getenv("POSTERN_PG_BIN"),
+		Log:      func(line string) { t.Log(line) },
+		// Commits wait, so that most storms end one whose session has committed and not yet said so.
+		Settings: map[string]string{"commit_delay": "20000", "commit_siblings": "0"},
+	}
 	server, err := devpg.Start(t.Context(), opts)
 	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })

@@ -7,6 +7,7 @@ import (
 // Trouble is what a sample shows that should be zero, small or old only for a reason: what alerts stand on.
 type Trouble struct {
 	Forgotten      int64   // queues with work that nobody will look at (I12): always 0
+	Overdue        int64   // queues that are in a state for longer than it may last: always 0
 	Stalled        float64 // seconds that a queue has stood ready in an open lane although a sender was free
 	Nodes          int64   // that live: registered, and heard of within their TTL
 	OldestDelivery float64 // seconds since the event that is not delivered happened, of those counted
@@ -30,6 +31,7 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 			AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
 			AND NOT (paused AND phase IN ('READY', 'HELD'))
 			AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.head_seq) AND m.kind IN ('held', 'suspended')))`)
+	one(&v.Overdue, `SELECT count(*) FROM postern.overdue`)
 	// The first of each lane and priority, by its key. Lanes of types with slots are left out: there it is
 	// right to stand while all slots are taken.
 	one(&v.Stalled, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - r.since)), 0)::float8

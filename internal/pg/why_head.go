@@ -21,11 +21,58 @@ func (x *explain) explainHead() error {
 			return err
 		}
 	}
-	if err := x.explainPhase(); err != nil || !x.flying {
+	first := len(x.blockers)
+	if err := x.explainPhase(); err != nil {
+		return err
+	}
+	if err := x.punctual(first); err != nil || !x.flying {
 		return err
 	}
 	_, err := x.suspended(x.head.ID) // it holds before the head would go out again
 	return err
+}
+
+// punctual keeps what is said from the first blocker of the phase on from promising something in the past. Where the moment
+// of a step has come it is now. A head that is in its state for longer than that may last (see the view postern.overdue) does not
+// move: so it is said, by when it should have, and which lever ends that.
+func (x *explain) punctual(first int) error {
+	var due *time.Time
+	var what, node *string
+	if err := x.s.pool.QueryRow(x.ctx, `SELECT min(due), min(what), min(node) FROM postern.overdue WHERE queue_id = $1`, x.q.ID).
+		Scan(&due, &what, &node); err != nil {
+		return known(err)
+	}
+	for i := first; i < len(x.blockers); i++ {
+		b := &x.blockers[i]
+		switch past := b.Next != nil && !b.Next.At.After(x.now); {
+		case due == nil && past:
+			b.Next.At = x.now
+		case due != nil && (past || b.Kind == "in_worker"):
+			x.overdue(b, *due, *what, node)
+			return nil
+		}
+	}
+	if due != nil {
+		x.add(Blocker{Object: txPath(x.head.ID)})
+		x.overdue(&x.blockers[len(x.blockers)-1], *due, *what, node)
+	}
+	return nil
+}
+
+// overdue makes b say that the head should have moved on.
+func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) {
+	was := b.Detail
+	b.Kind, b.Since, b.Next, b.Lane, x.moving = "overdue", due, nil, nil, false
+	b.Detail = fmt.Sprintf("it should have left %s by now: %s", x.q.Phase, what)
+	if node != nil {
+		b.Detail += ", which hands back what it lost within two minutes: restart it if it does not, and the next one asks the worker first"
+	}
+	if was != "" {
+		b.Detail += " (" + was + ")"
+	}
+	if len(b.Levers) == 0 {
+		b.Levers = []Lever{x.lever(x.head.ID, "abandon", "admin")}
+	}
 }
 
 func (x *explain) explainPhase() error {

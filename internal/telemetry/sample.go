@@ -25,7 +25,7 @@ type Sample struct {
 
 // Trouble is what alerts stand on; internal/pg says what each is, in these words.
 type Trouble struct {
-	Forgotten               int64
+	Forgotten, Overdue      int64
 	Stalled                 float64
 	Nodes                   int64
 	OldestDelivery, Staged  float64
@@ -99,6 +99,7 @@ var (
 	descSenders        = describe("senders", "Senders, by pool and state.", "pool", "state")
 	descHeld           = describe("senders_held", "Senders that are paused, drained or blocked and serve no queue, by pool.", "pool")
 	descForgotten      = describe("forgotten_queues", "Queues with work that nobody will look at: 0, or a fault of ours.")
+	descOverdue        = describe("overdue_queues", "Queues that are in a state for longer than it may last, although a process works: 0, or a fault of ours.")
 	descStalled        = describe("stalled_seconds", "How long a queue has stood ready although its worker can be reached and a sender is free.")
 	descNodes          = describe("nodes", "Processes that dispatch and were heard of within their lease TTL.")
 	descOldestDelivery = describe("oldest_delivery_seconds", "Since the oldest event happened that its endpoint has not taken.")
@@ -118,7 +119,7 @@ var (
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
+	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
 }
@@ -159,6 +160,7 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	gauge(descOldestSnapshot, v.OldestSnapshot)
 	t := v.Trouble
 	gauge(descForgotten, float64(t.Forgotten))
+	gauge(descOverdue, float64(t.Overdue))
 	gauge(descStalled, t.Stalled)
 	gauge(descNodes, float64(t.Nodes))
 	gauge(descOldestDelivery, t.OldestDelivery)

@@ -87,6 +87,40 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, nil
 }
 
+// overdue names queues that are in a state for longer than it may last, with who should have moved them.
+func overdue(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT x.name, coalesce(n.name, ''), o.phase, clock_timestamp() - o.due, o.what, coalesce(o.node, '')
+		FROM postern.overdue o JOIN postern.context x USING (context_id) LEFT JOIN postern.queue_name n USING (queue_id)
+		ORDER BY o.due LIMIT 5`)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var tenant, name, phase, what, node string
+	var late time.Duration
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &phase, &late, &what, &node}, func() error {
+		f := Finding{
+			Check:  "overdue queues",
+			State:  Bad,
+			Found:  fmt.Sprintf("queue %q (context %s) should have left %s %s ago: %s", name, tenant, phase, coarse(late), what),
+			Remedy: "look at the log of the processes that work, and restart them one after the other",
+		}
+		if name == "" {
+			f.Found = fmt.Sprintf("unordered work (context %s) should have left %s %s ago: %s", tenant, phase, coarse(late), what)
+		}
+		if node != "" {
+			f.Remedy = "restart node " + node + ": it should have handed it back by itself"
+		}
+		found = append(found, f)
+		return nil
+	})
+	if err == nil && len(found) == 0 {
+		found = []Finding{{Check: "overdue queues", State: OK, Found: "each is in its state for no longer than that may last"}}
+	}
+	return found, err
+}
+
 // queues names those whose head has not moved for long, though nobody paused it and nothing is due later.
 func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `

@@ -145,6 +145,9 @@ var core = []Invariant{
 		UNION ALL SELECT 'queue ' || queue_id || ' is ' || phase || ' from ' || head_seq || ' to ' || tail_seq
 		FROM postern.queue WHERE (phase = 'IDLE') <> (head_seq > tail_seq)`},
 
+	{"I12 time", "a queue that a process works on, or should, leaves each state in the time that this may take", `
+		SELECT 'queue ' || queue_id || ' is ' || phase || ' since ' || since || ', until ' || due || ' at the most: ' || what FROM postern.overdue`},
+
 	{"I13", "every head has its body", `
 		SELECT 'queue ' || q.queue_id || ' position ' || p.seq FROM postern.queue q CROSS JOIN LATERAL (VALUES (q.head_seq), (q.cur_seq), (q.next_seq)) p (seq)
 		WHERE p.seq <= q.tail_seq AND NOT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq) = (q.queue_id, p.seq))`},

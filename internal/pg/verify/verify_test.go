@@ -59,6 +59,8 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 		{"I12", "a ready row under an old key", `UPDATE postern.ready SET since = since - interval '1 s' WHERE queue_id = ` + lone},
 		{"I12", "a ready row where no claim looks for its queue", `UPDATE postern.ready SET era = 1000 WHERE queue_id = ` + lone},
 		{"I12", "a ready row of a queue that is owned", `INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
+		{"I12 time", "a call that its node does not end", `UPDATE postern.queue SET entered_at = now() - interval '14 min' WHERE queue_id = ` + flying},
+		{"I12 time", "a timer that nobody looks at", `UPDATE postern.timer SET due_at = now() - interval '4 min' WHERE queue_id = ` + waiting},
 		{"I12", "a paused queue that stands in its lane", `UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
 		{"I12", "an owner was taken and nothing given", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying},
 		{"I12", "one in DISPATCHING both stands and waits", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying + `;
