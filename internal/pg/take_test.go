@@ -236,7 +236,7 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	c := w.takenBy(n, 3)
 	idle := func(what string, places int) {
 		t.Helper()
-		if len(c.flown) > 0 || c.doubt != nil || c.seats != places || c.asked == 0 {
+		if len(c.flown) > 0 || c.doubt != nil || c.open != 0 || c.seats != places || c.asked == 0 {
 			t.Errorf("%s: %d leases, %d places left, asked for %d, doubt %v", what, len(c.flown), c.seats, c.asked, c.doubt)
 		}
 		c.asked = 0
@@ -258,7 +258,7 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	w.unknownCommits(true)
 	_, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false)
 	w.unknownCommits(false)
-	if fault.CodeOf(err) != "commit_unknown" || c.seats != 3 || len(c.flown) > 0 {
+	if fault.CodeOf(err) != "commit_unknown" || c.open != 0 || c.seats != 3 || len(c.flown) > 0 {
 		t.Fatalf("%v, %d places left, %d leases", err, c.seats, len(c.flown))
 	}
 	if id := w.byUID("a").ID; c.doubt == nil || len(c.doubt.Queues) != 1 || c.doubt.Queues[0].Queue != id.Queue || w.state(id) != outbox.DISPATCHING {

@@ -65,7 +65,8 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	b.Kind, b.Since, b.Next, b.Lane, x.moving = "overdue", due, nil, nil, false
 	b.Detail = fmt.Sprintf("it should have left %s by now: %s", x.q.Phase, what)
 	if node != nil {
-		b.Detail += ", which hands back what it lost within two minutes: restart it if it does not, and the next one asks the worker first"
+		b.Detail += ", which hands back within two minutes what it lost: if it does not, restart it or bury it, and the next one asks the worker first"
+		b.Levers = append([]Lever{{"POST", "/nodes/" + *node + "/bury", "system admin"}}, b.Levers...)
 	}
 	if was != "" {
 		b.Detail += " (" + was + ")"

@@ -218,13 +218,13 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.exec(`UPDATE postern.queue SET entered_at = entered_at - interval '11 min'`)
 			return id
 		}},
-		{"its node lost it", "overdue", "should have left DISPATCHING by now: node n has it in hand", "", "abandon", false, func(w *world) outbox.ID {
+		{"its node lost it", "overdue", "should have left DISPATCHING by now: node n has it in hand", "", "/nodes/n/bury", false, func(w *world) outbox.ID {
 			id := w.post("q", "T", "a")[0]
 			w.claim(w.node("n"), everything())
 			w.exec(`UPDATE postern.queue SET entered_at = clock_timestamp() - interval '14 min'`)
 			return id
 		}},
-		{"its node lost its delay", "overdue", "should have left DELAY by now: node n has it in hand", "", "retry", false, func(w *world) outbox.ID {
+		{"its node lost its delay", "overdue", "should have left DELAY by now: node n has it in hand", "", "/nodes/n/bury", false, func(w *world) outbox.ID {
 			id := w.post("q", "T", "a")[0]
 			n := w.node("n")
 			w.settle(w.answer(w.claim(n, everything())[0], failed()))

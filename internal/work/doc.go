@@ -7,6 +7,8 @@
 //   - claim: whenever this process made work ready or a call ends, and once a second, leases ready queues
 //     and starts a flight for each; a job of River's does it, and a loop where there is none;
 //   - a flight per leased queue: call, decide, settle, go on with what the settle hands back;
+//   - compare: reads which queues are this node's by their rows, once a minute and after what went wrong, and hands back those that
+//     no flight has;
 //   - timers: delays that ended, outcomes to ask about, inclusion to poll;
 //   - drain: moves what applications submitted by SQL into its queues;
 //   - tick: ticks the processors whose time has come, and brings on what they execute;

@@ -32,7 +32,7 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "nodes", "stuck queues"} {
+	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "nodes", "overdue queues", "stuck queues"} {
 		if len(find(found, check)) == 0 {
 			t.Errorf("nothing is said about %s", check)
 		}
@@ -100,6 +100,30 @@ func TestWhatIsPlantedIsFoundWithItsRemedy(t *testing.T) {
 	}
 	if workers, err := doctor.Workers(t.Context(), db.URL); err != nil || len(workers) != 1 || workers[0] != (doctor.Worker{Type: "PAY", URL: "http://pay.example/"}) {
 		t.Errorf("%+v, %v", workers, err)
+	}
+}
+
+func TestAQueueThatItsNodeLostIsFoundWithItsRemedy(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, plant := range []string{
+		`INSERT INTO postern.node (name, ttl, heartbeat_at) VALUES ('n2', '1 h', clock_timestamp())`,
+		`INSERT INTO postern.queue_name (context_id, name, queue_id) VALUES (1, 'lost', 9001), (1, 'called', 9002)`,
+		`INSERT INTO postern.queue (queue_id, context_id, head_seq, cur_seq, tail_seq, head_day, tail_day, fence, phase, entered_at, node_id, node_epoch)
+			SELECT id, 1, 1, 1, 1, '2026-01-01', '2026-01-01', 1, 'DISPATCHING', clock_timestamp() - (9003 - id) * interval '9 min', n.node_id, 1
+			FROM postern.node n, unnest(ARRAY[9001, 9002]) id`,
+	} {
+		if _, err := db.Pool.Exec(t.Context(), plant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := doctor.Database(t.Context(), db.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := find(found, "overdue queues"); len(list) != 1 || list[0].State != doctor.Bad ||
+		!strings.HasPrefix(list[0].Found, `queue "lost" (context system) should have left DISPATCHING 8m0`) || !strings.Contains(list[0].Remedy, "postern bury nodes/n2") {
+		t.Errorf("%+v", list)
 	}
 }
 
