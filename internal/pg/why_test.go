@@ -212,36 +212,6 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.settle(w.answer(l[0], done()))
 			return ids[1]
 		}},
-		{"in its worker, and its answer is being recorded", "in_worker", "attempt 1", "unknown", "abandon", true, func(w *world) outbox.ID {
-			id := w.post("q", "T", "a")[0]
-			w.claim(w.node("n"), everything())
-			w.exec(`UPDATE postern.queue SET entered_at = entered_at - interval '11 min'`)
-			return id
-		}},
-		{"its node lost it", "overdue", "should have left DISPATCHING by now: node n has it in hand", "", "/nodes/n/bury", false, func(w *world) outbox.ID {
-			id := w.post("q", "T", "a")[0]
-			w.claim(w.node("n"), everything())
-			w.exec(`UPDATE postern.queue SET entered_at = clock_timestamp() - interval '14 min'`)
-			return id
-		}},
-		{"its node lost its delay", "overdue", "should have left DELAY by now: node n has it in hand", "", "/nodes/n/bury", false, func(w *world) outbox.ID {
-			id := w.post("q", "T", "a")[0]
-			n := w.node("n")
-			w.settle(w.answer(w.claim(n, everything())[0], failed()))
-			w.later(time.Minute)
-			_, err := w.s.Beat(w.ctx, n)
-			w.must(err)
-			_, err = w.s.Wake(w.ctx, n, 1, 1)
-			w.must(err)
-			w.exec(`UPDATE postern.queue SET entered_at = clock_timestamp() - interval '15 min', not_before = clock_timestamp() - interval '14 min'`)
-			return id
-		}},
-		{"nobody polls", "overdue", "no process has looked at it (accepted by its worker", "", "abandon", false, func(w *world) outbox.ID {
-			id := w.post("q", "T", "a")[0]
-			w.settle(w.answer(w.claim(w.node("n"), everything())[0], hashed()))
-			w.exec(`UPDATE postern.timer SET due_at = clock_timestamp() - interval '4 min'`)
-			return id
-		}},
 		{"behind the head, written lazily", "head_of_line,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 			ids := w.post("q", "T", "a", "b", "c")
 			w.settle(w.answer(w.claim(w.node("n"), everything())[0], done()))

@@ -202,7 +202,7 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	}
 	began := time.Now()
 	room = e.book()
-	leases, more, err := e.lease(ctx, room)
+	leases, more, err := e.lease(ctx, e.calls, room)
 	e.booked(leases, err)
 	if err != nil && ctx.Err() == nil {
 		c.failures++
@@ -219,12 +219,12 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 }
 
 // lease claims, and starts a flight for each lease.
-func (e *Engine) lease(ctx context.Context, room pg.Room) (leases []*pg.Lease, more bool, err error) {
+func (e *Engine) lease(ctx, calls context.Context, room pg.Room) (leases []*pg.Lease, more bool, err error) {
 	defer e.holdings.end(e.holdings.begin())
 	began := time.Now()
 	leases, more, err = e.Store.Claim(ctx, *e.node.Load(), room)
 	e.Metrics.Claimed(time.Since(began))
-	leases = e.launch(e.calls, leases)
+	leases = e.launch(calls, leases)
 	e.doubt(err)
 	return leases, more, err
 }

@@ -31,7 +31,7 @@ func (e *Engine) Round(ctx context.Context) error {
 			return err
 		}
 		e.flights.Wait() // what they free is free for this claim, however fast they are
-		leases, _, err := e.lease(ctx, e.room())
+		leases, _, err := e.lease(ctx, ctx, e.room())
 		e.flights.Wait()
 		if err = errors.Join(err, e.handLooseBack(ctx)); err != nil {
 			return err
