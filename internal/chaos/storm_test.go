@@ -17,10 +17,10 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// TestStormsLeaveNoQueueStanding ends all sessions of the database again and again while three processes work, one of which takes
-// what is posted in it, and restarts the server. Leases live for longer than the test, so that no burial helps: what a
-// process lost it has to find itself. Afterwards everything ends, once, in order, and a call is made again only after its worker
-// was asked.
+// TestStormsLeaveNoQueueStanding ends all sessions of the database again and again while three processes work, one
+// of which takes what is posted in it, and restarts the server. Leases live for longer than the test, so that no
+// burial helps: what a process lost it has to find itself. Afterwards everything ends, once, in order, and a call
+// is made again only after its worker was asked.
 func TestStormsLeaveNoQueueStanding(t *testing.T) {
 	const storms, restarts, queues = 20, 5, 40
 	opts, server := ownServer(t)
@@ -120,7 +120,15 @@ func (l *load) begin(n int) {
 
 func (l *load) post(queue, uid string) {
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		out, err := l.s.Ingest(l.t.Context(), []*pg.Submission{{ContextID: l.by.Context, Queue: queue, Type: "T", UID: uid, Hash: []byte(uid), Data: []byte(`{}`)}}, false)
+		sub := &pg.Submission{
+			ContextID: l.by.Context,
+			Queue:     queue,
+			Type:      "T",
+			UID:       uid,
+			Hash:      []byte(uid),
+			Data:      []byte(`{}`),
+		}
+		out, err := l.s.Ingest(l.t.Context(), []*pg.Submission{sub}, false)
 		if err == nil && out[0].Err == nil {
 			l.mu.Lock()
 			l.ids[uid] = out[0].ID
@@ -160,7 +168,8 @@ func (l *load) storm() {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := pgx.Connect(ctx, l.url)
 		if err == nil {
-			_, err = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+			_, err = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
 			_ = conn.Close(context.WithoutCancel(ctx))
 		}
 		if err == nil {
@@ -182,7 +191,11 @@ func (l *load) ended(within time.Duration) {
 			return
 		}
 		if time.Now().After(end) {
-			rows, _ := l.s.Pool().Query(l.t.Context(), `SELECT format('lane %s since %s era %s', r.lane, r.since, r.era) FROM postern.ready r UNION ALL SELECT format('timer %s due %s', queue_id, due_at) FROM postern.timer UNION ALL SELECT format('node %s dead %s draining %s beat %s', name, dead_at, draining, heartbeat_at) FROM postern.node UNION ALL SELECT format('%s %s cur %s fence %s node %s since %s', queue_id, phase, cur_seq, fence, node_id, entered_at) FROM postern.queue WHERE phase <> 'IDLE'`)
+			rows, _ := l.s.Pool().Query(l.t.Context(), `
+				SELECT format('%s %s cur %s fence %s node %s since %s', queue_id, phase, cur_seq, fence, node_id, entered_at)
+				FROM postern.queue
+				WHERE phase <> 'IDLE'
+				UNION ALL SELECT format('timer of %s at %s', queue_id, due_at) FROM postern.timer`)
 			lines, _ := pgx.CollectRows(rows, pgx.RowTo[string])
 			l.t.Fatalf("%d stand: %v, %q", open, err, lines)
 		}
@@ -193,7 +206,8 @@ func (l *load) ended(within time.Duration) {
 func (l *load) check() {
 	l.t.Helper()
 	var tasks, good int
-	must(l.t, l.s.Pool().QueryRow(l.t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'DONE') FROM postern.transactions`).Scan(&tasks, &good))
+	must(l.t, l.s.Pool().QueryRow(l.t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'DONE')
+		FROM postern.transactions`).Scan(&tasks, &good))
 	if tasks != len(l.ids) || good != tasks {
 		l.t.Errorf("%d were acknowledged, %d are there, %d are DONE", len(l.ids), tasks, good)
 	}

@@ -11,8 +11,8 @@ import (
 // Fenced is a queue under a fence.
 type Fenced struct{ Queue, Fence int64 }
 
-// Doubtful is the error of a claim, or of a post that takes its queue, of which nobody knows whether it was committed. The
-// node may own these queues, and does not work on them: GiveUp them.
+// Doubtful is the error of a claim, or of a post that takes its queue, of which nobody knows whether it was
+// committed. The node may own these queues, and does not work on them: GiveUp them.
 type Doubtful struct {
 	error
 	Node   Node
@@ -33,16 +33,16 @@ func doubtful(node Node, rows []*queueRow, err error) error {
 	return d
 }
 
-// GiveUp takes queues from a node that has them by its row and does not work on them: it does not know whether its last commit was
-// one, or lost what a commit had leased. It returns how many those were, and those that have to be asked for again: their rows are
-// not there, as a queue without a name begins with the transaction that is in doubt, which may still be under way, or somebody
-// holds them just now.
+// GiveUp takes queues from a node that has them by its row and does not work on them: it does not know whether its
+// last commit was one, or lost what a commit had leased. It returns how many those were, and those that have to be
+// asked for again: their rows are not there, as a queue without a name begins with the transaction that is in
+// doubt, which may still be under way, or somebody holds them just now.
 //
-// Why nothing is taken that was not meant: owner, epoch and fence are compared in the locked row, by nothing else, and whoever
-// leases a queue raises its fence. Position and phase are not compared: in a lazy run the row tells them late (see Settle), so
-// handBack reads them from the outcomes, behind the lock. Why it waits for no lock: who holds one may be the session of a
-// settlement that nobody waits for any more, for as long as a standby is away, and the other queues of the list go on meanwhile.
-// What that settlement has committed is seen by the next try.
+// Why nothing is taken that was not meant: owner, epoch and fence are compared in the locked row, by nothing else,
+// and whoever leases a queue raises its fence. Position and phase are not compared: in a lazy run the row tells
+// them late (see Settle), so handBack reads them from the outcomes, behind the lock. Why it waits for no lock: who
+// holds one may be the session of a settlement that nobody waits for any more, for as long as a standby is away,
+// and the other queues of the list go on meanwhile. What that settlement has committed is seen by the next try.
 func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, left []Fenced, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		left = nil
@@ -75,8 +75,9 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 	return total, left, err
 }
 
-// ownedSQL reads a chunk of queue along its key: of those that the node has, queue and fence; and last, how many rows it
-// read and up to which key. There is no index on the owner: every claim and every end would have to write it.
+// ownedSQL reads a chunk of queue along its key: of those that the node has, queue and fence; and last, how many
+// rows it read and up to which key. There is no index on the owner: every claim and every end would have to write
+// it.
 const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_epoch FROM postern.queue
 		WHERE queue_id > $1
 		ORDER BY queue_id
@@ -84,8 +85,8 @@ const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_
 	SELECT queue_id, fence, false FROM c WHERE node_id = $3 AND node_epoch = $4
 	UNION ALL SELECT coalesce(max(queue_id), 0), count(*), true FROM c`
 
-// Owned says which queues behind a key are the node's by their rows, among the next so many, and where to go on; 0: those were
-// all. It locks nothing: what it says was so a moment ago.
+// Owned says which queues behind a key are the node's by their rows, among the next so many, and where to go on; 0:
+// those were all. It locks nothing: what it says was so a moment ago.
 func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine []Fenced, next int64, err error) {
 	rows, err := s.looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// A queue is handed back under the fence that was meant, by the node and the incarnation that have it, and by no other.
+// A queue is handed back under the fence that was meant, by the node and the incarnation that have it, and by no
+// other.
 func TestNothingIsHandedBackThatWasNotMeant(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)

@@ -182,8 +182,8 @@ func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error)
 	return slices.DeleteFunc(rows, func(q *queueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
 }
 
-// GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks. Whatever may
-// be given up before is named with its fence: see GiveUp.
+// GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks.
+// What is given up before that is named with its fence: see GiveUp.
 func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		var rows []*queueRow

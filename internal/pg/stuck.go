@@ -38,7 +38,8 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id FROM postern.overdue LIMIT $2)
 		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
 			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-			WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 AND q.queue_id NOT IN (SELECT queue_id FROM o)
+			WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1
+				AND q.queue_id NOT IN (SELECT queue_id FROM o)
 			ORDER BY q.entered_at LIMIT $2)
 		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
 		Query(func(rows pgx.Rows) (err error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// How often a node compares what its rows say is its own with what it holds: soon after a commit whose end nobody knows and
-// after a connection that broke, and once a minute besides. A walk takes about a microsecond for each queue of the table; where
-// that is much, soon is later, so that walks take no more than a fiftieth of the time.
+// How often a node compares what its rows say is its own with what it holds: soon after a commit whose end nobody
+// knows and after a connection that broke, and once a minute besides. A walk takes about a microsecond for each
+// queue of the table; where that is much, soon is later, so that walks take no more than a fiftieth of the time.
 const (
 	compareEvery = time.Minute
 	walkRest     = time.Second
@@ -19,8 +19,9 @@ const (
 	handBackMost = 500 // in one SQL transaction
 )
 
-// lateAfter is how long a commit may be under way that leases queues. That of a claim or a round of timers is given up after 30 s, that of
-// a post gathers for flightTime of internal/pg at most, a minute, and then has its own 30 s; and each may begin again.
+// lateAfter is how long a commit may be under way that leases queues. That of a claim or a round of timers is given
+// up after 30 s, that of a post gathers for flightTime of internal/pg at most, a minute, and then has its own 30 s;
+// and each may begin again.
 const lateAfter = 3 * time.Minute
 
 // sight is when a queue was seen that is ours by its row and that no flight has.
@@ -30,7 +31,8 @@ type sight struct {
 	at     time.Time
 }
 
-// loose are the queues that may be lost: seen once, and looked at again until they are held, handed back, or somebody else's.
+// loose are the queues that may be lost: seen once, and looked at again until they are held, handed back, or
+// somebody else's.
 type loose struct {
 	mu   sync.Mutex
 	list map[pg.Fenced]sight
@@ -38,8 +40,8 @@ type loose struct {
 	bell chan struct{}
 }
 
-// lose has queues handed back that the node may own and does not work on: nobody knows what became of a commit. They need no
-// second look.
+// lose has queues handed back that the node may own and does not work on: nobody knows what became of a commit.
+// They need no second look.
 func (e *Engine) lose(n pg.Node, list ...pg.Fenced) {
 	e.loose.mu.Lock()
 	for _, f := range list {
@@ -50,8 +52,8 @@ func (e *Engine) lose(n pg.Node, list ...pg.Fenced) {
 	knock(e.loose.bell)
 }
 
-// compareLoop looks for queues that are this node's by their rows, and that it does not know of, and hands them back. It runs until the
-// last flight has ended, also while the node is drained or stops.
+// compareLoop looks for queues that are this node's by their rows, and that it does not know of, and hands them
+// back. It runs until the last flight has ended, also while the node is drained or stops.
 func (e *Engine) compareLoop(ctx context.Context) {
 	var walked time.Time // the end of the last walk
 	var rest time.Duration
@@ -135,9 +137,10 @@ func (e *Engine) walk(ctx context.Context) error {
 	}
 }
 
-// handLooseBack hands back what was seen and is not held, once no commit can bring its lease any more. The statement looks at the rows
-// again, behind their locks: what has another fence or another owner by now is nobody's to hand back. What it left is looked at
-// again, for as long as a transaction may be under way; after that a walk finds it.
+// handLooseBack hands back what was seen and is not held, once no commit can bring its lease any more. The
+// statement looks at the rows again, behind their locks: what has another fence or another owner by now is nobody's
+// to hand back. What it left is looked at again, for as long as a transaction may be under way; after that a walk
+// finds it.
 func (e *Engine) handLooseBack(ctx context.Context) error {
 	late := func(s sight) bool { return time.Since(s.at) > e.lateAfter }
 	e.loose.mu.Lock()

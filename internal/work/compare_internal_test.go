@@ -49,8 +49,8 @@ func (c *cell) owned() (list []pg.Fenced) {
 	return list
 }
 
-// A queue that is the node's by its row, and that the process does not know of, goes on: one that was to be called, and a delay. What is
-// in a call stays, however long that takes. Drained, too.
+// A queue that is the node's by its row, and that the process does not know of, goes on: one that was to be called,
+// and a delay. What is in a call stays, however long that takes. Drained, too.
 func TestQueuesThatANodeDoesNotKnowOfGoOn(t *testing.T) {
 	t.Parallel()
 	for _, drained := range []bool{false, true} {
@@ -115,7 +115,8 @@ func (c *cell) dispatched() map[string]int {
 	return n
 }
 
-// A lease that is on its way is not handed back, for as long as its commit may be under way; after that it is, and comes too late.
+// A lease that is on its way is not handed back, for as long as its commit may be under way; after that it is, and
+// comes too late.
 func TestALeaseThatIsOnItsWayIsLeftToIt(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {

@@ -16,9 +16,9 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// TestNothingIsHandedBackWhileCommitsWait has all commits of two nodes wait for a standby that is away, for 20 s under load, while both
-// compare what they hold with their rows all the time. When it is over everything goes on: nothing was handed back, and no
-// token called twice.
+// TestNothingIsHandedBackWhileCommitsWait has all commits of two nodes wait for a standby that is away, for 20 s
+// under load, while both compare what they hold with their rows all the time. When it is over everything goes on:
+// nothing was handed back, and no token called twice.
 func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -7,24 +7,25 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// holdings says which queues the process works on, each under its fence, so that they can be compared with what the rows say is
-// its own. A queue under a fence is held from when a lease of it is counted until its flight has ended; what a settlement
-// hands back to the flight has the same fence, and is the same holding. It is guarded by a mutex of its own, which is taken where
-// a flight begins or ends and nowhere in between.
+// holdings says which queues the process works on, each under its fence, so that they can be compared with what the
+// rows say is its own. A queue under a fence is held from when a lease of it is counted until its flight has ended;
+// what a settlement hands back to the flight has the same fence, and is the same holding. It is guarded by a mutex
+// of its own, which is taken where a flight begins or ends and nowhere in between.
 //
-// Why nothing that is held is ever handed back, and nothing that was handed back is ever called: hold and condemn exclude each
-// other. Under the mutex a lease is either held first, and then condemn leaves it out, or condemned first, and then hold refuses
-// it, before any call. A pair of queue and fence is leased once, since each lease raises the fence; so what was refused cannot
-// come back, and what has ended cannot begin again. No time is part of this: it holds of a process that stood still for hours,
-// too, before it read the answer of its claim.
+// Why nothing that is held is ever handed back, and nothing that was handed back is ever called: hold and condemn
+// exclude each other. Under the mutex a lease is either held first, and then condemn leaves it out, or condemned
+// first, and then hold refuses it, before any call. A pair of queue and fence is leased once, since each lease
+// raises the fence; so what was refused cannot come back, and what has ended cannot begin again. No time is part of
+// this: it holds of a process that stood still for hours, too, before it read the answer of its claim.
 //
-// Why everything that was lost is found: a row that says for good that a queue is ours is read by the next walk over the table.
-// If a flight has it, it is not lost. Otherwise whatever leased it had begun before the row could be read, so its ticket is
-// no younger than the youngest that there was then; and each ticket ends when what it leased is counted. Once all of those
-// tickets have ended and it is still not held, no flight will ever have it. A ticket that does not end, since its commit is waited for on
-// a connection that answers nothing, is waited for no longer than lateAfter: what it leased is condemned, and its leases are
-// refused should they come. Until then nothing is handed back that a healthy commit is about to bring, as its worker would
-// have to be asked about a call that was never made.
+// Why everything that was lost is found: a row that says for good that a queue is ours is read by the next walk
+// over the table. If a flight has it, it is not lost. Otherwise whatever leased it had begun before the row could
+// be read, so its ticket is no younger than the youngest that there was then; and each ticket ends when what it
+// leased is counted. Once all of those tickets have ended and it is still not held, no flight will ever have it. A
+// ticket that does not end, since its commit is waited for on a connection that answers nothing, is waited for no
+// longer than lateAfter: what it leased is condemned, and its leases are refused should they come. Until then
+// nothing is handed back that a healthy commit is about to bring, as its worker would have to be asked about a call
+// that was never made.
 type holdings struct {
 	mu   sync.Mutex
 	held map[pg.Fenced]struct{}
@@ -48,8 +49,8 @@ func (h *holdings) begin() uint64 {
 	return h.last
 }
 
-// end takes it back: what was leased is held. It forgets what was handed back before the oldest ticket that is left, of which
-// no lease can come any more.
+// end takes it back: what was leased is held. It forgets what was handed back before the oldest ticket that is
+// left, of which no lease can come any more.
 func (h *holdings) end(ticket uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +95,8 @@ func (h *holdings) let(l *pg.Lease) {
 	h.mu.Unlock()
 }
 
-// unheld returns those of rows that nobody holds, and the ticket that has to end before they are lost. The rows were read before.
+// unheld returns those of rows that nobody holds, and the ticket that has to end before they are lost. The rows
+// were read before.
 func (h *holdings) unheld(rows []pg.Fenced) (loose []pg.Fenced, ticket uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +108,8 @@ func (h *holdings) unheld(rows []pg.Fenced) (loose []pg.Fenced, ticket uint64) {
 	return loose, h.last
 }
 
-// condemn says of what is loose whether it is held after all, whether a ticket may still bring its lease, or, where neither is so
-// or it was late, that it is to be handed back now: then no lease of it is held any more.
+// condemn says of what is loose whether it is held after all, whether a ticket may still bring its lease, or, where
+// neither is so or it was late, that it is to be handed back now: then no lease of it is held any more.
 func (h *holdings) condemn(loose map[pg.Fenced]sight, late func(sight) bool) (list []pg.Fenced) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,9 +6,10 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// seats says which part of the room for calls posts may take. A claim that is under way has booked half of what was free
-// before, or all where somebody is known to wait; and there are none where somebody may wait who was there first, so that a stream of
-// posts does not overtake what claims would find. It is guarded by the mutex of its engine.
+// seats says which part of the room for calls posts may take. A claim that is under way has booked half of what was
+// free before, or all where somebody is known to wait; and there are none where somebody may wait who was there
+// first, so that a stream of posts does not overtake what claims would find. It is guarded by the mutex of its
+// engine.
 type seats struct {
 	booked  booking        // by a claim; of nothing if none is under way
 	full    bool           // others may wait for room of any kind
@@ -48,8 +49,8 @@ func (e *Engine) book() pg.Room {
 	return room
 }
 
-// booked ends the booking of a claim, whose leases have been launched. Where they fill it, or nobody knows, it may have left
-// somebody behind.
+// booked ends the booking of a claim, whose leases have been launched. Where they fill it, or nobody knows, it may
+// have left somebody behind.
 func (e *Engine) booked(leases []*pg.Lease, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

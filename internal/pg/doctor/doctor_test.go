@@ -122,7 +122,7 @@ func TestAQueueThatItsNodeLostIsFoundWithItsRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list := find(found, "overdue queues"); len(list) != 1 || list[0].State != doctor.Bad ||
-		!strings.HasPrefix(list[0].Found, `queue "lost" (context system) should have left DISPATCHING 8m0`) || !strings.Contains(list[0].Remedy, "postern bury nodes/n2") {
+		!strings.HasPrefix(list[0].Found, `queue "lost" (context system) should have left DISPATCHING 8m`) || !strings.Contains(list[0].Remedy, "postern bury nodes/n2") {
 		t.Errorf("%+v", list)
 	}
 }

@@ -110,7 +110,7 @@ func overdue(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 			f.Found = fmt.Sprintf("unordered work (context %s) should have left %s %s ago: %s", tenant, phase, coarse(late), what)
 		}
 		if node != "" {
-			f.Remedy = "restart node " + node + ", or: postern bury nodes/" + node + " --reason ...; it should have handed it back by itself"
+			f.Remedy = "it should have handed it back by itself: restart it, or postern bury nodes/" + node + " --reason ..."
 		}
 		found = append(found, f)
 		return nil
