@@ -106,8 +106,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}
-		a.server = &http.Server{Handler: a.api.Handler(), ReadHeaderTimeout: time.Duration(httpapi.DefaultLimits.HeadersRead) * time.Second, MaxHeaderBytes: httpapi.DefaultLimits.Headers,
-			IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		a.server = a.api.Server()
 	}
 	return a, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -56,6 +57,7 @@ type API struct {
 	keys    cache[pg.UsedKey]
 	actors  cache[principal]
 	issuers issuers
+	leaving atomic.Bool
 	drained atomic.Bool
 }
 
@@ -85,7 +87,7 @@ func New(c Config) *API {
 	if c.Limits.Requests > 0 {
 		a.paces = newPace(c.Limits.Requests)
 	}
-	a.router.Use(a.measure, a.identify, a.recover, a.guard, a.authenticate, a.readBody)
+	a.router.Use(a.identify, a.measure, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
 	a.huma = humachi.New(a.router, a.document())
@@ -98,13 +100,32 @@ func New(c Config) *API {
 // Handler serves requests.
 func (a *API) Handler() http.Handler { return a.router }
 
-// Drain is the beginning of the end: /readyz fails, new posts are answered 503 draining, and who waits
-// gets the present state at once. Everything else still works.
-func (a *API) Drain() {
-	if !a.drained.Swap(true) {
+// Server is an HTTP server of the API, with the limits of what net/http reads by itself.
+func (a *API) Server() *http.Server {
+	return &http.Server{
+		Handler:                      a.router,
+		ReadHeaderTimeout:            seconds(a.Limits.HeadersRead),
+		MaxHeaderBytes:               a.Limits.Headers,
+		IdleTimeout:                  time.Minute,
+		DisableGeneralOptionsHandler: true, // it reads a body for as long as one comes
+		ErrorLog:                     slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// Leave is the beginning of the end, for those who are to find another process: /readyz fails, who waits gets the present
+// state at once, streams end and say when to come back, and each answer closes its connection. Everything else still works,
+// posts included.
+func (a *API) Leave() {
+	if !a.leaving.Swap(true) {
 		a.waits.close()
 		a.news.close()
 	}
+}
+
+// Drain is Leave, and new posts are answered 503 draining from now on.
+func (a *API) Drain() {
+	a.Leave()
+	a.drained.Store(true)
 }
 
 // routes is the whole surface on one screen.

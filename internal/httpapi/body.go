@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/strict"
@@ -16,7 +15,7 @@ import (
 
 const batchPath = "/transactions:batch"
 
-// readBody reads the whole body within its limits, checks its media type, and passes it on only if it is
+// readBody reads the whole body within its limits (timed says until when), checks its media type, and passes it on only if it is
 // JSON that we accept. Newline-delimited items of a batch are checked one by one, later.
 func (a *API) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,17 +27,18 @@ func (a *API) readBody(next http.Handler) http.Handler {
 		if r.URL.Path == batchPath {
 			limit, name = a.Limits.Batch, "batch"
 		}
-		conn := http.NewResponseController(w)
-		_ = conn.SetReadDeadline(time.Now().Add(time.Duration(a.Limits.BodyRead) * time.Second))
-		body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-		_ = conn.SetReadDeadline(time.Time{}) // else a long wait would end with it
+		var body []byte
+		var err error
+		large := r.ContentLength > limit // then it is not read at all
+		if !large {
+			body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
+		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fault.New(fault.Retry, "body_timeout", "the body did not arrive within %d s", a.Limits.BodyRead)
 		case err != nil:
 			err = fault.New(fault.Invalid, "malformed_json", "the body broke off")
-		case int64(len(body)) > limit:
-			w.Header().Set("Connection", "close")
+		case large, int64(len(body)) > limit:
 			err = fault.New(fault.Invalid, "too_large", "the %s has more than %d bytes, the limit of a %s body", name, limit, name)
 		case len(body) > 0:
 			err = a.checkBody(r, body)

@@ -153,6 +153,7 @@ func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*rec
 			length = 0
 		} else {
 			defer back()
+			scopeOf(ctx).timed.wait(length)
 			out.Applied = "wait=" + itoa(int(length/time.Second))
 		}
 	}
@@ -172,6 +173,8 @@ func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*rec
 		select {
 		case <-ctx.Done():
 			return out, nil
+		case <-a.news.end: // one more look
+			until = time.Time{}
 		case <-time.After(receiveEvery):
 		}
 	}

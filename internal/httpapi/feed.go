@@ -55,6 +55,7 @@ func (a *API) feed(ctx context.Context, in *feedInput) (*feedOutput, error) {
 	if err == nil && len(list) == 0 && length > 0 {
 		if back, ok := a.news.take(); ok {
 			defer back()
+			scopeOf(ctx).timed.wait(length)
 			a.news.after(ctx, s.ID, at.Position, length)
 			out.Applied = "wait=" + itoa(int(length/time.Second))
 			list, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)

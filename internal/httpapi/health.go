@@ -47,7 +47,7 @@ func (a *API) readyz(ctx context.Context, _ *struct{}) (*readyzOutput, error) {
 			out.Body.Checks = append(out.Body.Checks, Check{Name: r.Name, OK: r.Detail == "", Detail: r.Detail})
 		}
 	}
-	serving := Check{Name: "serving", OK: !a.drained.Load()}
+	serving := Check{Name: "serving", OK: !a.leaving.Load()}
 	if !serving.OK {
 		serving.Detail = "shutting down"
 	}

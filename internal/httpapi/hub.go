@@ -66,6 +66,7 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 		return nil, false
 	}
 	defer func() { <-h.slots }()
+	scopeOf(ctx).timed.wait(s.length)
 	w := &waiter{id: id, context: contextID(ctx), end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
 	h.waiting[id] = append(h.waiting[id], w)
@@ -258,6 +259,7 @@ func (h *hub) often(ctx context.Context, d time.Duration, done func() bool) {
 		return
 	}
 	defer func() { <-h.slots }()
+	scopeOf(ctx).timed.wait(d)
 	over := time.NewTimer(d)
 	defer over.Stop()
 	tick := time.NewTicker(pollEvery)

@@ -42,7 +42,9 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 		f(&c)
 	}
 	d := &door{t: t, api: httpapi.New(c), store: s, id: s.Context("default").ID}
-	server := httptest.NewServer(d.api.Handler())
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = d.api.Server()
+	server.Start()
 	t.Cleanup(server.Close)
 	d.url = server.URL
 	return d

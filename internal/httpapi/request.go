@@ -31,6 +31,7 @@ type scope struct {
 	query url.Values            // of the request
 
 	reason string // of the query
+	timed  *timed // its answer
 }
 
 type scopeKey struct{}
@@ -57,15 +58,20 @@ func contextID(ctx context.Context) int32 { return scopeOf(ctx).Context.ID }
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// identify gives the request an id.
+// identify gives the request an id, and its times.
 func (a *API) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &scope{query: r.URL.Query()}
+		ctx, giveUp := context.WithCancel(context.WithValue(r.Context(), scopeKey{}, s))
+		defer giveUp()
+		r = r.WithContext(ctx)
 		if id, err := uuid.NewV7(); err == nil {
 			s.RequestID = id.String()
 		}
 		w.Header().Set("Postern-Request-Id", s.RequestID)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, s)))
+		s.timed = a.time(w, r, s, giveUp)
+		defer s.timed.end()
+		next.ServeHTTP(s.timed, r)
 	})
 }
 

@@ -80,6 +80,7 @@ func (a *API) invokeTool(ctx context.Context, in *invokeInput) (*invokeOutput, e
 		}
 		return nil, f
 	}
+	scopeOf(ctx).timed.wait(v.Timeout)
 	p := a.Tools.Invoke(ctx, remote.Call{BaseURL: v.URL, Timeout: v.Timeout, Sign: v.Definition.Sign != ""}, "trial."+uuid.NewString(), in.Body.Input, v.MaxAnswer)
 	verdict := v.Judge(p)
 	if verdict.Class != leader.Successful {

@@ -1,0 +1,174 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// timed is the writer of one answer, which holds its request to its times: the body arrives within Limits.BodyRead, the
+// answer begins within Limits.Answer (what the request itself asks to wait comes on top), and the client reads it within
+// Limits.Taken; a stream sets that anew with each event. It stands outside of all that could refuse a request, so what
+// net/http reads of a body after the answer ends in time, too.
+//
+// What is answered while the body is still on its way closes the connection: nothing is read for what is refused. Once the
+// process is about to go, every answer does.
+type timed struct {
+	http.ResponseWriter
+	api    *API
+	conn   *http.ResponseController
+	about  *scope
+	change bool               // the request is to change something
+	head   bool               // its answer has no body
+	body   *arriving          // nil: it has none
+	giveUp context.CancelFunc // ends the context of the request
+	timer  *time.Timer
+
+	mu    sync.Mutex
+	begun bool // the handler answers, or has returned
+	over  bool // the handler was too late: the client has been told so
+}
+
+// arriving is a body that knows whether all of it has arrived.
+type arriving struct {
+	io.ReadCloser
+	whole bool
+}
+
+// Read notes the end.
+func (b *arriving) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.whole = b.whole || err == io.EOF //nolint:errorlint // readers return it as it is
+	return n, err
+}
+
+// linger is how long after a refusal the rest of a body is read and dropped. A client that sends all of it before it
+// reads gets the answer so, and no reset.
+const linger = time.Second
+
+// time begins the times of a request, and has its body tell when it has arrived.
+func (a *API) time(w http.ResponseWriter, r *http.Request, s *scope, giveUp context.CancelFunc) *timed {
+	t := &timed{
+		ResponseWriter: w,
+		api:            a,
+		conn:           http.NewResponseController(w),
+		about:          s,
+		change:         r.Method != http.MethodGet && r.Method != http.MethodHead,
+		head:           r.Method == http.MethodHead,
+		giveUp:         giveUp,
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		t.body = &arriving{ReadCloser: r.Body}
+		r.Body = t.body
+		_ = t.conn.SetReadDeadline(time.Now().Add(seconds(a.Limits.BodyRead))) // net/http takes it back when all has arrived
+	}
+	t.timer = time.AfterFunc(seconds(a.Limits.Answer), t.late)
+	return t
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// Unwrap lets http.ResponseController reach the connection.
+func (t *timed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// WriteHeader begins the answer, unless it comes too late.
+func (t *timed) WriteHeader(status int) {
+	if t.begin() {
+		t.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write writes a part of the answer. What comes too late is dropped: http.ErrHandlerTimeout.
+func (t *timed) Write(p []byte) (int, error) {
+	if !t.begin() {
+		return 0, http.ErrHandlerTimeout
+	}
+	return t.ResponseWriter.Write(p)
+}
+
+// begin says whether the handler may answer, and sets what holds for an answer when it does so first.
+func (t *timed) begin() bool {
+	t.mu.Lock()
+	first, over := !t.begun, t.over
+	t.begun = true
+	t.mu.Unlock()
+	if !first || over {
+		return !over
+	}
+	t.timer.Stop()
+	unread := t.body != nil && !t.body.whole
+	if unread || t.api.leaving.Load() {
+		t.Header().Set("Connection", "close")
+	}
+	if unread {
+		_ = t.conn.SetReadDeadline(time.Now().Add(linger))
+	}
+	_ = t.conn.SetWriteDeadline(time.Now().Add(seconds(t.api.Limits.Taken)))
+	return true
+}
+
+// wait gives the request d more, for which it asked itself.
+func (t *timed) wait(d time.Duration) {
+	if t != nil && t.timer.Stop() { // else it answers already
+		t.timer.Reset(d + seconds(t.api.Limits.Answer))
+	}
+}
+
+// end says that the handler has returned. net/http goes on with the connection behind it, so late must have ended, or
+// not begin any more.
+func (t *timed) end() {
+	t.timer.Stop()
+	t.mu.Lock()
+	t.begun = true
+	t.mu.Unlock()
+}
+
+// late answers in the place of a handler that has not, takes its connection, and ends its context. The handler may be in
+// a commit, which nothing ends: nobody knows then what becomes of it.
+func (t *timed) late() {
+	t.mu.Lock()
+	if t.begun {
+		t.mu.Unlock()
+		return
+	}
+	t.over = true
+	conn, _, err := t.conn.Hijack()
+	t.mu.Unlock()
+	t.giveUp()
+	if err != nil { // there is no connection, as in a test
+		return
+	}
+	defer conn.Close()
+	err = fault.New(fault.Retry, "overloaded", "this was not answered within %d s", t.api.Limits.Answer)
+	if t.change {
+		err = fault.New(fault.Retry, "commit_unknown", "this was not answered within %d s, and may have been done, or be done yet: "+
+			"send it again with the same Idempotency-Key", t.api.Limits.Answer)
+	}
+	t.api.Log.Warn("a request was not answered in time", "request", t.about.RequestID, "code", fault.CodeOf(err))
+	p := describe(fault.As(err), t.about.RequestID)
+	body, _ := json.Marshal(p)
+	head := p.GetHeaders()
+	head.Set("Content-Type", "application/problem+json")
+	head.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	head.Set("Postern-Request-Id", t.about.RequestID)
+	answer := http.Response{
+		StatusCode:    p.Status,
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        head,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		Close:         true,
+	}
+	if t.head {
+		answer.Request = &http.Request{Method: http.MethodHead}
+	}
+	_ = conn.SetDeadline(time.Now().Add(linger))
+	_ = answer.Write(conn)
+}
