@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		if strings.HasPrefix(name, "PG") || name == "DATABASE_URL" || strings.HasPrefix(name, "POSTERN_") &&
-			name != "POSTERN_TEST_DATABASE_URL" && name != "POSTERN_PG_BIN" {
+			!strings.HasPrefix(name, "POSTERN_TEST_") && name != "POSTERN_PG_BIN" {
 			os.Unsetenv(name)
 		}
 	}

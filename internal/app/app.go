@@ -195,12 +195,13 @@ func (a *App) Run(ctx context.Context) error {
 	case first = <-worked:
 		workEnded = true
 	case first = <-served:
+		served <- first // leave sees it, too
 	}
 	a.ready.Store(false)
-	if a.api != nil {
-		a.api.Drain()
-	}
 	stopWork()
+	if a.api != nil {
+		a.leave(ctx, served)
+	}
 	if !workEnded {
 		if err := <-worked; !errors.Is(err, context.Canceled) { // asked to stop before it had begun
 			first = errors.Join(first, err)
@@ -214,6 +215,26 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	}
 	return first
+}
+
+// leave lets those who send requests find another process, for the drain delay: all is still answered, posts included, which
+// stay for others. Then no more posts are taken. What the API reads of the configuration stays fresh, although this process
+// dispatches no more.
+func (a *App) leave(ctx context.Context, served chan error) {
+	defer a.api.Drain()
+	a.api.Leave()
+	if a.cfg.DrainDelay == 0 {
+		return
+	}
+	a.log.Info("answering until others are asked", "delay", a.cfg.DrainDelay)
+	serving, over := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.DrainDelay)
+	defer over()
+	go a.store.KeepFresh(serving)
+	select {
+	case <-serving.Done():
+	case err := <-served: // there is no port any more
+		served <- err
+	}
 }
 
 // Close lets go of what New took. It may be called twice, and after Run.

@@ -30,6 +30,8 @@ type Config struct {
 
 	Rate Rate `env:"POSTERN_RATE" envDefault:"off" group:"http" help:"requests a second that one key may make of this process, or off"`
 
+	DrainDelay time.Duration `env:"POSTERN_DRAIN_DELAY" envDefault:"0s" group:"http" help:"how long everything is still answered when stopping, after readiness has dropped"`
+
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
 
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
@@ -88,6 +90,8 @@ func (c *Config) Validate() error {
 		return invalid("concurrency", c.Concurrency, "want 1 to 100000")
 	case c.LeaseTTL < time.Second || c.LeaseTTL > 10*time.Minute:
 		return invalid("lease-ttl", c.LeaseTTL, "want 1s to 10m")
+	case c.DrainDelay < 0 || c.DrainDelay > 10*time.Minute:
+		return invalid("drain-delay", c.DrainDelay, "want 0s to 10m: longer than proxies take to see that it is not ready")
 	case c.ShutdownGrace < 0:
 		return invalid("shutdown-grace", c.ShutdownGrace, "want 0s or more")
 	}

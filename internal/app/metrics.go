@@ -32,8 +32,15 @@ func (a *App) measure(version string) (err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/", a.metrics.Handler(a.log))
 	a.probes(mux, version)
-	a.metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
-		IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	a.metricsServer = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second, // also of a body, which nothing here has
+		WriteTimeout:      time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
 	a.store.Count, a.store.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {

@@ -193,3 +193,96 @@ func TestARefusalClosesInsteadOfReadingOn(t *testing.T) {
 		t.Errorf("%s %v %s", res.Status, res.Header, body)
 	}
 }
+
+// open counts the connections of the door's server that have not been closed.
+func (d *door) open() (n int) {
+	d.conns.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// A client that does not read its answers loses its connection.
+func TestWhoDoesNotReadIsCutOff(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Taken = 1 })
+	r := d.dial(t, "GET /livez HTTP/1.1")
+	r.answer(t)
+	if d.open() != 1 {
+		t.Fatalf("%d connections are open", d.open())
+	}
+	_ = r.SetWriteDeadline(time.Now().Add(patience))
+	for range 200 { // more than the buffers of both sides take
+		if _, err := io.WriteString(r, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			break
+		}
+	}
+	within(t, "it has lost its connection", func() bool { return d.open() == 0 })
+}
+
+// What waits, because it asks for that, and streams have times of their own.
+func TestWaitsAndStreamsOutlastTheTimesOfOthers(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Answer, c.Limits.Taken, c.Limits.BodyRead = 4, 1, 1 })
+	d.dispatcher("pay")
+	events, _ := d.listen("/transactions:stream", "")
+	began := time.Now()
+	tx := d.want(201, "POST", "/transactions?wait=6s", `{"type": "pay", "queue": "q"}`)
+	if tx.header.Get("Preference-Applied") != "wait=6" || time.Since(began) < 6*time.Second {
+		t.Errorf("it waited %s: %v", time.Since(began), tx.header)
+	}
+	d.want(200, "GET", "/transactions/"+tx.str("id")+"?wait=6s", "")
+	d.want(201, "PUT", "/channels/between", `{"kind": "integrity", "capacity": 1}`)
+	d.want(204, "POST", "/channels/between/receive?wait=6s", "")
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q"}`)
+	d.number()
+	for range 2 {
+		if e := d.next(events); e[1] != "WAITING" {
+			t.Errorf("%v", e)
+		}
+	}
+}
+
+// holdCommits makes each commit that changes a queue take so long.
+func (d *door) holdCommits(seconds int) {
+	d.t.Helper()
+	_, err := d.store.Pool().Exec(d.t.Context(), fmt.Sprintf(`CREATE OR REPLACE FUNCTION public.hold() RETURNS trigger
+		LANGUAGE plpgsql
+		AS $$ BEGIN PERFORM pg_sleep(%d); RETURN NULL; END $$`, seconds))
+	if err == nil && seconds > 0 {
+		_, err = d.store.Pool().Exec(d.t.Context(), `CREATE CONSTRAINT TRIGGER hold
+			AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION public.hold()`)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// A post whose commit does not answer in time is answered: nobody knows. So are those that were gathered behind it. Repeated
+// under its key, it is the same transaction.
+func TestAPostWhoseCommitIsHeldIsUnknown(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Answer = 4 })
+	d.dispatcher("pay")
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q"}`)
+	d.holdCommits(12)
+	var posts sync.WaitGroup
+	post := func(key string) answer {
+		return d.call("POST", "/transactions", `{"type": "pay", "queue": "q"}`, "Idempotency-Key: "+key)
+	}
+	for n := range 20 {
+		posts.Go(func() {
+			a := post(fmt.Sprint("k", n))
+			if a.status != 503 || a.str("code") != "commit_unknown" || a.body["retryable"] != true || a.header.Get("Retry-After") == "" ||
+				!strings.Contains(a.str("detail"), "same Idempotency-Key") || a.header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%d %s", a.status, a.raw)
+			}
+		})
+	}
+	posts.Wait()
+	d.want(200, "GET", "/queues/q", "")
+	d.holdCommits(0)
+	for n := range 20 {
+		key := fmt.Sprint("k", n)
+		within(t, "the post is there under its key", func() bool { return post(key).status == 200 })
+	}
+	if q := d.want(200, "GET", "/queues/q", ""); q.body["depth"] != 21.0 {
+		t.Errorf("posted 21 times, the queue holds %v", q.body["depth"])
+	}
+}

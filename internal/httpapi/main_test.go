@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/httpapi"
@@ -24,6 +26,7 @@ type door struct {
 	store  *pg.Store
 	url    string
 	id     int32
+	conns  sync.Map // of its server, that are open
 }
 
 func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
@@ -44,6 +47,11 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	d := &door{t: t, api: httpapi.New(c), store: s, id: s.Context("default").ID}
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = d.api.Server()
+	server.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		if d.conns.Store(c, s); s == http.StateClosed || s == http.StateHijacked {
+			d.conns.Delete(c)
+		}
+	}
 	server.Start()
 	t.Cleanup(server.Close)
 	d.url = server.URL

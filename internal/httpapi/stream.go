@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -23,6 +24,8 @@ const (
 	streamComment = 15 * time.Second
 	// streamWrite is how long a client may take to read what is written.
 	streamWrite = 30 * time.Second
+	// comeBack is how long a client waits, at least, before it comes back to a stream whose process stops.
+	comeBack = time.Second
 )
 
 type streamInput struct {
@@ -66,9 +69,10 @@ func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInpu
 	}
 	if now, err := a.now(ctx); err != nil {
 		return nil, err
-	} else if wait := s.Since.Sub(now); wait > 0 {
+	} else if wait := min(s.Since.Sub(now), 5*time.Second); wait > 0 {
+		scopeOf(ctx).timed.wait(wait)
 		select {
-		case <-time.After(min(wait, 5*time.Second)):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -78,7 +82,8 @@ func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInpu
 	})
 }
 
-// stream answers with events from a cursor on, in order, until the client leaves or this process stops.
+// stream answers with events from a cursor on, in order, until the client leaves or this process stops, which says when to
+// come back.
 func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes func(*pg.FeedEvent) bool) (*huma.StreamResponse, error) {
 	at := pg.Cursor{Subscription: s.ID, Position: s.Newest}
 	var first []*pg.FeedEvent
@@ -92,8 +97,11 @@ func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes
 		}
 	}
 	back, ok := a.news.take()
+	if !ok && a.leaving.Load() { // it gets what there is, and is told to come back
+		back, ok = func() {}, true
+	}
 	if !ok {
-		return nil, fault.New(fault.Retry, "too_many_streams", "this process has as many streams open as it may, or is shutting down").After(2 * time.Second)
+		return nil, fault.New(fault.Retry, "too_many_streams", "this process has as many streams open as it may").After(2 * time.Second)
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer back()
@@ -130,6 +138,9 @@ func (a *API) follow(ctx context.Context, s *pg.Subscription, at pg.Cursor, list
 		}
 		if len(list) < streamPage {
 			if !a.news.after(ctx, s.ID, at.Position, streamComment-time.Since(said)) {
+				if ctx.Err() == nil {
+					_ = out.goodbye(at.String())
+				}
 				return
 			}
 			if time.Since(said) >= streamComment {
@@ -174,6 +185,17 @@ func (s *sse) event(id string, e *pg.FeedEvent) error {
 func (s *sse) comment(text string) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	if _, err := fmt.Fprintf(s.w, ": %s\n\n", text); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// goodbye ends a stream whose process is about to stop. It has no data, so no client takes it for an event; retry says when
+// to come back, to each client another time, and id after which event, also to one that has not seen any.
+func (s *sse) goodbye(id string) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	back := comeBack + rand.N(comeBack)
+	if _, err := fmt.Fprintf(s.w, "retry: %d\nid: %s\n\n", back.Milliseconds(), id); err != nil {
 		return err
 	}
 	return s.flush()

@@ -205,6 +205,7 @@ func (d *door) listen(path, last string) (events <-chan [3]string, hangUp func()
 		defer close(out)
 		defer res.Body.Close()
 		var e [3]string
+		data := false
 		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 			switch key, value, _ := strings.Cut(lines.Text(), ": "); key {
 			case "id":
@@ -212,15 +213,15 @@ func (d *door) listen(path, last string) (events <-chan [3]string, hangUp func()
 			case "event":
 				e[1] = value
 			case "data":
-				var data struct{ UID string }
-				if json.Unmarshal([]byte(value), &data) == nil {
-					e[2] = data.UID
+				var tx struct{ UID string }
+				if data = true; json.Unmarshal([]byte(value), &tx) == nil {
+					e[2] = tx.UID
 				}
-			case "":
-				if e[0] != "" {
+			case "": // as clients do: an id is kept, and what has no data is no event
+				if data {
 					out <- e
 				}
-				e = [3]string{}
+				data, e[1], e[2] = false, "", ""
 			}
 		}
 	}()

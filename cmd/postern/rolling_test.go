@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+// balancer is a small reverse proxy before several servers. It asks each for /readyz all the time, and heeds what it heard
+// two seconds ago, as those do that ask rarely or have to tell others. It repeats nothing.
+type balancer struct {
+	servers []*server
+	next    atomic.Int64
+}
+
+type server struct {
+	url   string
+	proxy *httputil.ReverseProxy
+	used  atomic.Bool // it is sent requests
+}
+
+// learns is how long a balancer takes to heed what it has heard.
+const learns = 2 * time.Second
+
+func newBalancer(ctx context.Context, urls ...string) *balancer {
+	b := &balancer{}
+	for _, at := range urls {
+		to, _ := url.Parse(at)
+		s := &server{url: at, proxy: httputil.NewSingleHostReverseProxy(to)}
+		s.proxy.Transport = &http.Transport{MaxIdleConnsPerHost: 64}
+		s.proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "balancer: "+at+": "+err.Error(), http.StatusBadGateway)
+		}
+		b.servers = append(b.servers, s)
+		go s.watch(ctx)
+	}
+	return b
+}
+
+func (s *server) watch(ctx context.Context) {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for ctx.Err() == nil {
+		res, err := client.Get(s.url + "/readyz")
+		ready := err == nil && res.StatusCode == http.StatusOK
+		if err == nil {
+			res.Body.Close()
+		}
+		time.AfterFunc(learns, func() { s.used.Store(ready) })
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for range b.servers {
+		if s := b.servers[int(b.next.Add(1))%len(b.servers)]; s.used.Load() {
+			s.proxy.ServeHTTP(w, r)
+			return
+		}
+	}
+	http.Error(w, "balancer: no server is ready", http.StatusBadGateway)
+}
+
+// Two processes are restarted in turn, under 200 posts a second through a balancer that learns of readiness two seconds late:
+// each post is accepted, and is there once. POSTERN_TEST_RESTARTS says how often; `make test` takes two.
+func TestRestartsInTurnLoseNoPost(t *testing.T) {
+	t.Parallel()
+	restarts, err := strconv.Atoi(os.Getenv("POSTERN_TEST_RESTARTS"))
+	if err != nil {
+		restarts = 2
+	}
+	db := pgtest.New(t)
+	env := append(database(db.URL), "POSTERN_AUTH=none", "POSTERN_METRICS_LISTEN=off", "POSTERN_DRAIN_DELAY=5s")
+	urls, processes := make([]string, 2), make([]*process, 2)
+	begin := func(i int) {
+		processes[i] = start(t, env, "serve", "--listen", strings.TrimPrefix(urls[i], "http://"))
+		await(t, processes[i], urls[i])
+	}
+	for i := range urls {
+		urls[i] = "http://" + freeAddress(t)
+		begin(i)
+	}
+	ctx, over := context.WithCancel(t.Context())
+	defer over()
+	b := newBalancer(ctx, urls...)
+	front := httptest.NewServer(b)
+	defer front.Close()
+	call(t, http.MethodPut, urls[0]+"/dispatchers/THING", `{"worker_url": "noop:"}`, 201, nil)
+	used := func(s *server) {
+		for end := time.Now().Add(time.Minute); !s.used.Load(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the balancer does not use %s", s.url)
+			}
+		}
+	}
+	for _, s := range b.servers {
+		used(s)
+	}
+
+	load := &load{url: front.URL}
+	stop := load.begin(200)
+	for range restarts {
+		for i, s := range b.servers {
+			processes[i].signal(syscall.SIGTERM)
+			if code := processes[i].wait(); code != 0 {
+				t.Errorf("asked to stop, it ended with %d", code)
+			}
+			begin(i)
+			for end := time.Now().Add(learns); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+			used(s)
+		}
+	}
+	stop()
+	var rows, keys int
+	if err := db.Pool.QueryRow(t.Context(), `SELECT count(*), count(DISTINCT uid) FROM postern.task`).Scan(&rows, &keys); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d posts, %d refused, %d rows, %d keys", load.sent.Load(), load.refused.Load(), rows, keys)
+	if load.refused.Load() > 0 {
+		t.Errorf("%d of %d posts were refused, the first: %v", load.refused.Load(), load.sent.Load(), load.first)
+	}
+	if n := int(load.sent.Load()); n < 200 || rows != n || keys != n {
+		t.Errorf("of %d posts there are %d, under %d keys", n, rows, keys)
+	}
+}
+
+// load posts, each under a key of its own and none twice.
+type load struct {
+	url           string
+	sent, refused atomic.Int64
+	once          sync.Once
+	first         string // what was refused first
+}
+
+// begin posts so often a second until stop is called, which waits for the last answers.
+func (l *load) begin(rate int) (stop func()) {
+	end := make(chan struct{})
+	var posts sync.WaitGroup
+	posts.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(rate))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				n := l.sent.Add(1)
+				posts.Go(func() { l.post(n) })
+			case <-end:
+				return
+			}
+		}
+	})
+	return func() { close(end); posts.Wait() }
+}
+
+func (l *load) post(n int64) {
+	body := fmt.Sprintf(`{"queue": "q%d", "type": "THING", "uid": "u%d"}`, n%50, n)
+	res, err := http.Post(l.url+"/transactions", "application/json", strings.NewReader(body))
+	said := fmt.Sprint(err)
+	if err == nil {
+		defer res.Body.Close()
+		b, _ := io.ReadAll(res.Body)
+		var tx struct{ UID string }
+		if json.Unmarshal(b, &tx) == nil && res.StatusCode == http.StatusCreated && tx.UID == fmt.Sprint("u", n) {
+			return
+		}
+		said = res.Status + ": " + string(b)
+	}
+	l.refused.Add(1)
+	l.once.Do(func() { l.first = said })
+}
