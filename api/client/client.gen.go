@@ -1661,6 +1661,7 @@ type LeverView struct {
 
 // Limits defines model for Limits.
 type Limits struct {
+	AnswerInSeconds  int64 `json:"answer_in_seconds"`
 	BatchBytes       int64 `json:"batch_bytes"`
 	BatchItems       int64 `json:"batch_items"`
 	BodyBytes        int64 `json:"body_bytes"`
@@ -1675,6 +1676,7 @@ type Limits struct {
 	RequestsASecond  int64 `json:"requests_a_second"`
 	Streams          int64 `json:"streams"`
 	Tags             int64 `json:"tags"`
+	TakenInSeconds   int64 `json:"taken_in_seconds"`
 	TicksASecond     int64 `json:"ticks_a_second"`
 	WaitSeconds      int64 `json:"wait_seconds"`
 	Waits            int64 `json:"waits"`

@@ -155,6 +155,26 @@ func TestContainersAreStartedAsTheProgramWants(t *testing.T) {
 	}
 }
 
+// goes returns how long a container sleeps before it is told to stop, and how long it answers all afterwards. What has a port
+// of the API does both: the first for those who are told of endpoints, the second for those who ask /readyz, which
+// have the time to do so.
+func goes(t *testing.T, name string, c *corev1.Container, api bool) (sleep, delay time.Duration) {
+	t.Helper()
+	if !api {
+		return 0, 0
+	}
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
+		t.Errorf("%s is told to stop while it is still sent requests: its preStop does not sleep", name)
+	} else {
+		sleep = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	}
+	delay, err := time.ParseDuration(env(c, "POSTERN_DRAIN_DELAY"))
+	if asks := time.Duration(c.ReadinessProbe.PeriodSeconds) * time.Second; err != nil || delay <= asks {
+		t.Errorf("%s answers for %s after readiness has dropped (%v), and is asked for it every %s", name, delay, err, asks)
+	}
+	return sleep, delay
+}
+
 func TestPortsProbesAndGraceAgree(t *testing.T) {
 	m := read(t)
 	for name, d := range m.deployments {
@@ -176,8 +196,13 @@ func TestPortsProbesAndGraceAgree(t *testing.T) {
 			}
 		}
 		grace, err := time.ParseDuration(env(c, "POSTERN_SHUTDOWN_GRACE"))
-		if err != nil || time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second <= grace+5*time.Second {
-			t.Errorf("%s is killed after %d s, while its calls may take %s", name, *pod.TerminationGracePeriodSeconds, grace)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		sleep, delay := goes(t, name, c, ports["http"] != "")
+		killed := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+		if killed <= sleep+delay+grace+5*time.Second {
+			t.Errorf("%s is killed after %s, while it sleeps %s, answers for %s and may take %s for what is open", name, killed, sleep, delay, grace)
 		}
 		if *d.Spec.Replicas < 2 {
 			t.Errorf("%s has one replica: nothing remains while it is moved", name)
