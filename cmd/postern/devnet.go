@@ -125,7 +125,7 @@ func serveDevnet(ctx context.Context, cmd *cobra.Command, address string, handle
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
 	ran, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		defer stop()

@@ -211,6 +211,7 @@ func (a *App) Run(ctx context.Context) error {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownGrace)
 		defer cancel()
 		if err := a.server.Shutdown(last); err != nil {
+			a.api.GiveUp()
 			a.server.Close()
 		}
 	}

@@ -3,6 +3,7 @@ package app_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -159,5 +160,46 @@ func TestAProbeWithABodyThatDoesNotComeIsCutOff(t *testing.T) {
 				t.Errorf("the connection is still open: %v", err)
 			}
 		})
+	}
+}
+
+// A post whose commit is still under way when the grace is over is answered, too: nobody knows.
+func TestAPostThatOutlastsTheGraceIsUnknown(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	a, stop, ended := running(t, db.URL, app.Role{Serve: true}, map[string]string{"POSTERN_SHUTDOWN_GRACE": "1s"})
+	send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`)
+	send(t, http.MethodPost, a.URL()+"/transactions", `{"type": "THING", "queue": "q"}`)
+	for _, sql := range []string{
+		`CREATE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(15); RETURN NULL; END $$`,
+		`CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.hold()`,
+	} {
+		if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers := make(chan string, 1)
+	go func() {
+		res, err := http.Post(a.URL()+"/transactions", "application/json", strings.NewReader(`{"type": "THING", "queue": "q", "uid": "held"}`))
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		answers <- fmt.Sprint(res.Status, string(body), err)
+	}()
+	for held := false; !held; time.Sleep(20 * time.Millisecond) {
+		if err := db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(&held); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if said := <-answers; !strings.HasPrefix(said, "503 ") || !strings.Contains(said, `"commit_unknown"`) || !strings.Contains(said, `"retryable":true`) {
+		t.Error(said)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

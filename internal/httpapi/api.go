@@ -59,6 +59,8 @@ type API struct {
 	issuers issuers
 	leaving atomic.Bool
 	drained atomic.Bool
+
+	requests requests
 }
 
 var settings sync.Once
@@ -83,6 +85,7 @@ func New(c Config) *API {
 	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
+	a.requests.open = map[*timed]struct{}{}
 	a.ticks = newPace(c.Limits.Ticks)
 	if c.Limits.Requests > 0 {
 		a.paces = newPace(c.Limits.Requests)

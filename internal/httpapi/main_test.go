@@ -26,7 +26,7 @@ type door struct {
 	store  *pg.Store
 	url    string
 	id     int32
-	conns  sync.Map // of its server, that are open
+	conns  *sync.Map // of its server, that are open
 }
 
 func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
@@ -44,7 +44,7 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	for _, f := range change {
 		f(&c)
 	}
-	d := &door{t: t, api: httpapi.New(c), store: s, id: s.Context("default").ID}
+	d := &door{t: t, api: httpapi.New(c), store: s, id: s.Context("default").ID, conns: &sync.Map{}}
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = d.api.Server()
 	server.Config.ConnState = func(c net.Conn, s http.ConnState) {

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -38,13 +42,15 @@ type timed struct {
 // arriving is a body that knows whether all of it has arrived.
 type arriving struct {
 	io.ReadCloser
-	whole bool
+	whole atomic.Bool
 }
 
 // Read notes the end.
 func (b *arriving) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.whole = b.whole || err == io.EOF //nolint:errorlint // readers return it as it is
+	if err == io.EOF { //nolint:errorlint // readers return it as it is
+		b.whole.Store(true)
+	}
 	return n, err
 }
 
@@ -68,9 +74,31 @@ func (a *API) time(w http.ResponseWriter, r *http.Request, s *scope, giveUp cont
 		r.Body = t.body
 		_ = t.conn.SetReadDeadline(time.Now().Add(seconds(a.Limits.BodyRead))) // net/http takes it back when all has arrived
 	}
-	t.timer = time.AfterFunc(seconds(a.Limits.Answer), t.late)
+	t.timer = time.AfterFunc(seconds(a.Limits.Answer), func() { t.late(fmt.Sprintf("this was not answered within %d s", a.Limits.Answer)) })
+	a.requests.mu.Lock()
+	a.requests.open[t] = struct{}{}
+	a.requests.mu.Unlock()
 	return t
 }
+
+// requests are those whose handlers have not returned.
+type requests struct {
+	mu   sync.Mutex
+	open map[*timed]struct{}
+}
+
+// GiveUp answers all requests that are still open, since the process ends: what may have been done is unknown, not cut off.
+func (a *API) GiveUp() {
+	a.requests.mu.Lock()
+	open := slices.Collect(maps.Keys(a.requests.open))
+	a.requests.mu.Unlock()
+	for _, t := range open {
+		t.late("this process stops before it was answered")
+	}
+}
+
+// arrived says whether there is no more of the request to come.
+func (t *timed) arrived() bool { return t.body == nil || t.body.whole.Load() }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
@@ -102,7 +130,7 @@ func (t *timed) begin() bool {
 		return !over
 	}
 	t.timer.Stop()
-	unread := t.body != nil && !t.body.whole
+	unread := !t.arrived()
 	if unread || t.api.leaving.Load() {
 		t.Header().Set("Connection", "close")
 	}
@@ -124,16 +152,20 @@ func (t *timed) wait(d time.Duration) {
 // not begin any more.
 func (t *timed) end() {
 	t.timer.Stop()
+	t.api.requests.mu.Lock()
+	delete(t.api.requests.open, t)
+	t.api.requests.mu.Unlock()
 	t.mu.Lock()
 	t.begun = true
 	t.mu.Unlock()
 }
 
-// late answers in the place of a handler that has not, takes its connection, and ends its context. The handler may be in
-// a commit, which nothing ends: nobody knows then what becomes of it.
-func (t *timed) late() {
+// late answers in the place of a handler that has not, and says why, takes its connection, and ends its context. The handler
+// may be in a commit, which nothing ends: nobody knows then what becomes of it. A body that is still on its way has a deadline
+// of its own, and nothing has been done for it.
+func (t *timed) late(why string) {
 	t.mu.Lock()
-	if t.begun {
+	if t.begun || t.over || !t.arrived() {
 		t.mu.Unlock()
 		return
 	}
@@ -145,10 +177,9 @@ func (t *timed) late() {
 		return
 	}
 	defer conn.Close()
-	err = fault.New(fault.Retry, "overloaded", "this was not answered within %d s", t.api.Limits.Answer)
+	err = fault.New(fault.Retry, "overloaded", "%s: send it again", why)
 	if t.change {
-		err = fault.New(fault.Retry, "commit_unknown", "this was not answered within %d s, and may have been done, or be done yet: "+
-			"send it again with the same Idempotency-Key", t.api.Limits.Answer)
+		err = fault.New(fault.Retry, "commit_unknown", "%s, and may have been done, or be done yet: send it again with the same Idempotency-Key", why)
 	}
 	t.api.Log.Warn("a request was not answered in time", "request", t.about.RequestID, "code", fault.CodeOf(err))
 	p := describe(fault.As(err), t.about.RequestID)
