@@ -1,0 +1,234 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/chaos/proxy"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+// goesOnWithin bounds how long nothing may be answered or dispatched behind a black hole. The promise is 5 s; a test on a
+// busy machine gives more, and tells the figure.
+const goesOnWithin = 15 * time.Second
+
+// holeQueues is into how many queues the load of these tests goes, holeEvery how often it posts.
+const (
+	holeQueues = 20
+	holeEvery  = 40 * time.Millisecond
+)
+
+// site is an installation whose processes reach the database through proxies of their own, under load.
+type site struct {
+	t     *testing.T
+	db    *pgtest.DB
+	store *pg.Store
+	fake  *remotetest.Fake
+	apis  []string // of the processes that serve
+
+	mu       sync.Mutex
+	answered []time.Time // when a post was answered that began then or later
+	posted   int
+	load     sync.WaitGroup
+	stopLoad context.CancelFunc
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	db := pgtest.New(t)
+	s := &site{t: t, db: db, store: db.Store(t, 4), fake: remotetest.NewFake(t)}
+	s.fake.Fencing(true)
+	s.fake.Script(dispatches, remotetest.Done(map[string]any{"ok": true}))
+	by := pg.By{Context: s.store.Context("default").ID, Actor: "test", Via: "test"}
+	d := outbox.DefaultDispatcher()
+	d.Type, d.WorkerURL = "T", s.fake.URL()
+	_, err := s.store.PutDispatcher(t.Context(), by, d, 0)
+	must(t, err)
+	return s
+}
+
+// process starts a process of the installation behind a proxy of its own, which it returns. It ends with the test.
+func (s *site) process(role app.Role) *proxy.Proxy {
+	s.t.Helper()
+	p := proxy.New(s.t, s.db.URL)
+	role.Version = "test"
+	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": p.URL(s.db.URL), "POSTERN_LISTEN": "127.0.0.1:0",
+		"POSTERN_METRICS_LISTEN": "127.0.0.1:0", "POSTERN_SHUTDOWN_GRACE": "2s"}, Defaults: app.DevDefaults})
+	must(s.t, err)
+	a, err := app.New(s.t.Context(), c, role, slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	must(s.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	s.t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	if role.Serve {
+		s.apis = append(s.apis, a.URL())
+	}
+	return p
+}
+
+// begin posts evenly until rest is called, each post again and again until it is answered.
+func (s *site) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stopLoad = stop
+	s.t.Cleanup(stop)
+	s.load.Go(func() {
+		tick := time.NewTicker(holeEvery)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			s.posted++
+			s.load.Go(func() { s.post(n) })
+		}
+	})
+}
+
+// post posts one transaction until it is known to be stored.
+func (s *site) post(n int) {
+	client := http.Client{Timeout: 40 * time.Second}
+	for try := 0; try < 100; try++ {
+		began := time.Now()
+		body := fmt.Sprintf(`{"type": "T", "queue": "q%d", "uid": "u%d", "data": {}}`, n%holeQueues, n)
+		req, err := http.NewRequest(http.MethodPost, s.apis[(n+try)%len(s.apis)]+"/transactions", bytes.NewReader([]byte(body)))
+		if err != nil {
+			panic(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", fmt.Sprintf("k%d", n))
+		res, err := client.Do(req)
+		if err == nil {
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode < 300 {
+				s.mu.Lock()
+				s.answered = append(s.answered, time.Now())
+				s.mu.Unlock()
+				return
+			}
+			if !strings.Contains(string(text), `"retryable":true`) {
+				s.t.Errorf("post %d: after %s %d %s", n, time.Since(began), res.StatusCode, text)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.t.Errorf("post %d was never stored", n)
+}
+
+// stillness returns the longest time after from in which nothing was answered, and nothing dispatched.
+func (s *site) stillness(from time.Time) (answers, calls time.Duration) {
+	s.mu.Lock()
+	ends := append([]time.Time(nil), s.answered...)
+	s.mu.Unlock()
+	var begun []time.Time
+	for _, c := range s.fake.Calls(dispatches) {
+		begun = append(begun, c.At)
+	}
+	return longest(ends, from, time.Now()), longest(begun, from, time.Now())
+}
+
+func longest(list []time.Time, from, to time.Time) (most time.Duration) {
+	for _, at := range append(list, to) {
+		if at.After(from) {
+			most = max(most, at.Sub(from))
+			from = at
+		}
+	}
+	return most
+}
+
+// settled ends the load, waits until all that was posted has ended, and checks that nothing was lost or doubled.
+func (s *site) settled() {
+	s.t.Helper()
+	s.stopLoad()
+	s.load.Wait()
+	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		var ended, standing int
+		must(s.t, s.store.Pool().QueryRow(s.t.Context(), `SELECT (SELECT count(*) FROM postern.outcome), (SELECT count(*) FROM postern.queue WHERE phase <> 'IDLE')`).Scan(&ended, &standing))
+		if ended == s.posted && standing == 0 {
+			break
+		}
+		if time.Since(begun) > 90*time.Second {
+			s.t.Fatalf("%d of %d have ended, %d queues stand", ended, s.posted, standing)
+		}
+	}
+	tokens := map[string]bool{}
+	for _, c := range s.fake.Calls(dispatches) {
+		tokens[c.Token] = true
+	}
+	if len(tokens) != s.posted {
+		s.t.Errorf("%d tokens were called for %d transactions", len(tokens), s.posted)
+	}
+	for token := range tokens {
+		if n := s.fake.Executed(token); n != 1 {
+			s.t.Errorf("%s was executed %d times", token, n)
+		}
+	}
+}
+
+// Established connections whose answers never come, while new ones pass, hold up neither answers nor dispatch, wherever
+// they are; nothing is lost or doubled by it, and nothing is cancelled.
+func TestABlackHoleHoldsUpNothing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		roles []app.Role
+		hits  []int // which of the processes
+		do    func(*proxy.Proxy)
+	}{
+		{"serve", []app.Role{{Serve: true}, {Work: true}}, []int{0}, func(p *proxy.Proxy) { p.Swallow(proxy.BothWays) }},
+		{"work", []app.Role{{Serve: true}, {Work: true}}, []int{1}, func(p *proxy.Proxy) { p.Swallow(proxy.BothWays) }},
+		{"both", []app.Role{{Serve: true, Work: true}}, []int{0}, func(p *proxy.Proxy) { p.Swallow(proxy.BothWays) }},
+		{"every node", []app.Role{{Serve: true}, {Serve: true}, {Work: true}, {Work: true}}, []int{0, 1, 2, 3}, func(p *proxy.Proxy) { p.Swallow(proxy.BothWays) }},
+		{"answers only", []app.Role{{Serve: true, Work: true}}, []int{0}, func(p *proxy.Proxy) { p.Swallow(proxy.ToClient) }},
+		{"questions only", []app.Role{{Serve: true, Work: true}}, []int{0}, func(p *proxy.Proxy) { p.Swallow(proxy.ToServer) }},
+		{"one in three", []app.Role{{Serve: true, Work: true}}, []int{0}, func(p *proxy.Proxy) { p.SwallowSome(proxy.BothWays, 3) }},
+		{"frozen for ten seconds", []app.Role{{Serve: true, Work: true}}, []int{0}, func(p *proxy.Proxy) {
+			p.Hold()
+			time.AfterFunc(10*time.Second, p.Release)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t)
+			var all []*proxy.Proxy
+			for _, role := range c.roles {
+				all = append(all, s.process(role))
+			}
+			s.begin()
+			time.Sleep(3 * time.Second)
+			hit := time.Now()
+			for _, i := range c.hits {
+				c.do(all[i])
+			}
+			time.Sleep(20 * time.Second)
+			answers, calls := s.stillness(hit)
+			t.Logf("no answer for %s, no call for %s", answers.Round(10*time.Millisecond), calls.Round(10*time.Millisecond))
+			if answers > goesOnWithin || calls > goesOnWithin {
+				t.Errorf("no answer for %s, no call for %s", answers, calls)
+			}
+			s.settled()
+			for _, p := range all {
+				if n := p.Cancels(); n > 0 {
+					t.Errorf("%d cancel requests were sent", n)
+				}
+			}
+		})
+	}
+}
