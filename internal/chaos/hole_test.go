@@ -71,7 +71,13 @@ func (s *site) process(role app.Role) *proxy.Proxy {
 	must(s.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	go func() {
+		err := a.Run(ctx)
+		if ctx.Err() == nil {
+			s.t.Errorf("a process has ended: %v", err)
+		}
+		ended <- err
+	}()
 	s.t.Cleanup(func() {
 		stop()
 		<-ended
@@ -105,9 +111,10 @@ func (s *site) begin() {
 // post posts one transaction until it is known to be stored.
 func (s *site) post(n int) {
 	client := http.Client{Timeout: 40 * time.Second}
+	last := ""
 	for try := 0; try < 100; try++ {
 		began := time.Now()
-		body := fmt.Sprintf(`{"type": "T", "queue": "q%d", "uid": "u%d", "data": {}}`, n%holeQueues, n)
+		body := fmt.Sprintf(`{"type": "T", "queue": "q%d", "data": {}}`, n%holeQueues)
 		req, err := http.NewRequest(http.MethodPost, s.apis[(n+try)%len(s.apis)]+"/transactions", bytes.NewReader([]byte(body)))
 		if err != nil {
 			panic(err)
@@ -124,13 +131,17 @@ func (s *site) post(n int) {
 				s.mu.Unlock()
 				return
 			}
-			if !strings.Contains(string(text), `"retryable":true`) {
+			last = string(text)
+			if !strings.Contains(last, `"retryable":true`) {
 				s.t.Errorf("post %d: after %s %d %s", n, time.Since(began), res.StatusCode, text)
+				return
 			}
+		} else {
+			last = err.Error()
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	s.t.Errorf("post %d was never stored", n)
+	s.t.Errorf("post %d was never stored: %s", n, last)
 }
 
 // stillness returns the longest time after from in which nothing was answered, and nothing dispatched.

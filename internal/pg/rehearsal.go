@@ -31,8 +31,12 @@ const (
 	Works                  // claims and settles
 )
 
-// openWithin bounds what a connection takes to open, and to practise, and a process to open its own.
-const openWithin = 10 * time.Second
+// openWithin bounds what a connection takes to open, and to practise, and a process to open its own. A connection that has practised for
+// practiseFor is used without the rest: where the server is slow, or opens many at once, it is wanted.
+const (
+	openWithin  = 10 * time.Second
+	practiseFor = 2 * time.Second
+)
 
 // Fill returns when all connections that the pool may have are open, and have practised. Whoever finds none that rests opens one, and
 // waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile: in the first seconds of a load each burst met
@@ -92,8 +96,11 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	day := outbox.DayOf(time.Now())
+	began, day := time.Now(), outbox.DayOf(time.Now())
 	for _, sql := range rehearsed(p, day) {
+		if time.Since(began) > practiseFor {
+			return nil
+		}
 		d, err := c.Prepare(ctx, sql, sql)
 		if err == nil && len(d.ParamOIDs) > 0 {
 			plan := fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s(NULL%s)", d.Name, strings.Repeat(", NULL", len(d.ParamOIDs)-1))
@@ -107,6 +114,9 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 		return nil
 	}
 	for sql, args := range reads(day) {
+		if time.Since(began) > practiseFor {
+			return nil
+		}
 		rows, err := c.Query(ctx, sql, args...)
 		if err == nil {
 			rows.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/wire"
 )
@@ -69,6 +70,11 @@ type Store struct {
 // whole table). No setting keeps an EXISTS that is part of an expression from being hashed, for which its table is read whole if statistics say
 // that it is small: those of statements that look for a few rows have an OFFSET 0. Besides, UTC, no JIT, and a doubt flag for commits whose standby was not waited for. What a process does all the time
 // is said by parts: connections are made ready for that.
+//
+// No wait is without an end: the package watch closes connections that the server does not answer on, and asks those that rest once a
+// second. What the server keeps of a connection that is dead to us ends soon, too, so that the rows are free which it has locked: a
+// transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is not asked for
+// a minute belongs to nobody.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -82,7 +88,9 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off",
 		"enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
 		"max_parallel_workers_per_gather": "0",
-		"lock_timeout":                    "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
+		"lock_timeout":                    "5s", "statement_timeout": "30s",
+		"idle_in_transaction_session_timeout": "4s", "idle_session_timeout": "1min",
+		"tcp_user_timeout": "4s", "tcp_keepalives_idle": "2", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
 	} {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
 			cfg.ConnConfig.RuntimeParams[name] = value
@@ -111,9 +119,14 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		return part.practise(ctx, c)
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
-		return p.IdleDuration > 30*time.Second || seen(p.Conn.PgConn().Conn()) != wire.Quiet
+		return seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
-	return pgxpool.NewWithConfig(ctx, cfg)
+	watched := watch.Configure(cfg.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err == nil {
+		watched.Rests(pool)
+	}
+	return pool, err
 }
 
 // seen says what has become of a connection of the pool, under TLS if there is any.

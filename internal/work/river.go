@@ -176,7 +176,7 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	c.FetchPollInterval = 5 * time.Second // where no notification came; whoever a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
-	client, err := river.NewClient(riverpgxv5.New(pool), c)
+	client, err := river.NewClient(driver{riverpgxv5.New(pool), pool}, c)
 	if err != nil {
 		return nil, fmt.Errorf("River: %w", err)
 	}
@@ -244,22 +244,31 @@ const doorbellEvery = 10 * time.Millisecond
 // Ring inserts a dispatch job into what begin hands out, or, where this process inserted one a moment ago, has one
 // inserted after that moment.
 func (d *Doorbell) Ring(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if wait := doorbellEvery - time.Since(d.last); wait > 0 {
-		if !d.armed {
-			d.armed = true
-			time.AfterFunc(wait, d.insert)
-		}
+	if !d.rings() {
 		return nil
 	}
-	d.last = time.Now()
 	tx, err := begin(ctx)
 	if err != nil {
 		return err
 	}
 	_, err = d.client.InsertManyFastTx(ctx, tx, d.job)
 	return err
+}
+
+// rings says whether a job is to be inserted now; if not, one is inserted soon. It waits for no statement of others.
+func (d *Doorbell) rings() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wait := doorbellEvery - time.Since(d.last)
+	if wait > 0 {
+		if !d.armed {
+			d.armed = true
+			time.AfterFunc(wait, d.insert)
+		}
+		return false
+	}
+	d.last = time.Now()
+	return true
 }
 
 // insert inserts a dispatch job in a transaction of its own.

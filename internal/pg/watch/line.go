@@ -1,0 +1,141 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/wire"
+)
+
+// line is the socket of one connection. pgx reads and writes on it, under TLS if there is any; the watch sees how long
+// it has waited, and may close it at any time.
+type line struct {
+	net.Conn
+	moves   atomic.Uint64 // what has begun or ended on it
+	busy    atomic.Int32  // reads and writes that are under way
+	listens atomic.Bool   // its read waits for a notification, not for an answer
+	ended   atomic.Pointer[error]
+	onClose func()
+	done    func(error) // its opening has ended; nil: it is not watched
+
+	backend atomic.Pointer[string] // the server's session; nil: it is being opened
+	limit   atomic.Int64           // how long it may wait where nothing is known of it
+
+	seen wait // the watch's own
+}
+
+// wait is how long nothing has moved on a line, as the watch sees it.
+type wait struct {
+	moves uint64
+	since time.Time // zero: it waits for nothing
+	known time.Time // when the server was last known to work on it, or since
+	dead  time.Time // when it is closed unless something moves; zero: nothing speaks for that
+
+	rested  uint64 // moves, when it was last looked at whether it rests
+	resting bool
+}
+
+// errSilent ends a wait on a connection that the server does not answer on.
+var errSilent = errors.New("the server does not answer on this connection")
+
+// Read and Write pass on, and say that they do.
+func (l *line) Read(b []byte) (int, error) {
+	l.moves.Add(1)
+	l.busy.Add(1)
+	n, err := l.Conn.Read(b)
+	l.busy.Add(-1)
+	l.moves.Add(1)
+	return n, l.why(err)
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	l.moves.Add(1)
+	l.busy.Add(1)
+	n, err := l.Conn.Write(b)
+	l.busy.Add(-1)
+	l.moves.Add(1)
+	return n, l.why(err)
+}
+
+// why is why the line was closed, where it was.
+func (l *line) why(err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := l.ended.Load(); ended != nil {
+		return &net.OpError{Op: "read", Net: l.Conn.RemoteAddr().Network(), Addr: l.Conn.RemoteAddr(), Err: *ended}
+	}
+	return err
+}
+
+// reset closes the line at once. What has not arrived at the server never does, and what may still come is not waited for.
+func (l *line) reset(why error) {
+	if l.ended.CompareAndSwap(nil, &why) {
+		if tcp, ok := l.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = l.Close()
+	}
+}
+
+// Close closes the line, and takes it from the watch.
+func (l *line) Close() error {
+	l.onClose()
+	return l.Conn.Close()
+}
+
+// RemoteAddr names no address that can be dialled: pgx would send a cancel request there whenever a wait is ended.
+func (l *line) RemoteAddr() net.Addr { return nowhere{l.Conn.RemoteAddr()} }
+
+// nowhere is the address of a server to which no cancel request is sent.
+type nowhere struct{ net.Addr }
+
+const noCancel = "no cancel requests"
+
+func (nowhere) Network() string { return noCancel }
+
+// SyscallConn is for those who look at the socket.
+func (l *line) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := l.Conn.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// talking says whether something has come that nobody has read: then it is we who are slow.
+func (l *line) talking() bool {
+	raw, err := l.SyscallConn()
+	return err == nil && wire.Look(raw) == wire.Talking
+}
+
+// lineOf returns the line under a connection, under TLS if there is any; nil: the connection is not watched.
+func lineOf(c *pgconn.PgConn) *line {
+	conn := c.Conn()
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	l, _ := conn.(*line)
+	return l
+}
+
+// ender ends waits whose context ends: it closes the socket. A wait for a notification has asked for nothing, and is
+// ended by a deadline.
+type ender struct{ conn *pgconn.PgConn }
+
+func (e ender) HandleCancel(context.Context) {
+	l := lineOf(e.conn)
+	if l == nil || l.listens.Load() {
+		_ = e.conn.Conn().SetDeadline(time.Now())
+		return
+	}
+	l.reset(os.ErrDeadlineExceeded)
+}
+
+func (e ender) HandleUnwatchAfterCancel() { _ = e.conn.Conn().SetDeadline(time.Time{}) }

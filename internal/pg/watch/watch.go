@@ -1,0 +1,354 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	lookEvery   = 250 * time.Millisecond // at all lines
+	askEvery    = time.Second            // those that rest
+	suspectFrom = time.Second            // how long a line waits until the server is asked after it
+	againAfter  = 2 * time.Second        // and again, while the server works on it
+	alarmFor    = 5 * time.Second        // after a line was closed others are suspected sooner, by
+	alarmFrom   = 250 * time.Millisecond // how long they wait
+	graceLeast  = 250 * time.Millisecond // for an answer that the server has given, and as long as the question after it took
+	probeWithin = 4 * time.Second        // a connection that asks after others
+	limitMargin = 5 * time.Second        // a wait of which nothing is known, beyond the server's own timeout
+	limitMost   = 10 * time.Minute       // where the server has none
+)
+
+// Watch watches the connections of one configuration. It works while there are any.
+type Watch struct {
+	cfg  *pgx.ConnConfig
+	dial pgconn.DialFunc
+	open opening
+
+	mu      sync.Mutex
+	lines   map[*line]bool
+	running bool
+	pool    *pgxpool.Pool
+
+	answers chan answer
+	probes  int // that are under way
+	probed  time.Time
+	asked   time.Time // those that rest
+	alarmed time.Time // a line was closed
+}
+
+// answer is what a connection that was opened to ask after others was told.
+type answer struct {
+	began time.Time
+	works map[string]bool // sessions that the server works on
+	err   error
+}
+
+// Configure has what is connected with cfg be watched. It takes over the dialling, and what is done after a connect and
+// when a context ends.
+func Configure(cfg *pgx.ConnConfig) *Watch {
+	w := &Watch{dial: cfg.DialFunc, lines: map[*line]bool{}, answers: make(chan answer, 8)}
+	w.open.slots = make(chan struct{}, openAtOnce)
+	w.cfg = cfg.Copy()
+	cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler { return ender{c} }
+	w.cfg.BuildContextWatcherHandler = cfg.BuildContextWatcherHandler
+	w.cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		l, err := w.connect(ctx, network, address, func() {})
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+	w.cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	cfg.DialFunc = w.opened
+	if cfg.Tracer == nil {
+		cfg.Tracer = acquiring{}
+	}
+	cfg.AfterConnect = w.identify
+	return w
+}
+
+// Rests has the connections that rest in a pool be asked.
+func (w *Watch) Rests(pool *pgxpool.Pool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pool = pool
+}
+
+// errCancel is what pgx gets instead of a connection for a cancel request.
+var errCancel = errors.New("no cancel request is sent: it would end a commit's wait for its standby")
+
+// connect dials, unless it is asked to dial for a cancel request.
+func (w *Watch) connect(ctx context.Context, network, address string, onClose func()) (*line, error) {
+	if network == noCancel {
+		return nil, errCancel
+	}
+	conn, err := w.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &line{Conn: conn, onClose: onClose}, nil
+}
+
+// errOpening is the failure of a connection that was closed while it was being opened.
+var errOpening = errors.New("the server did not take a connection")
+
+// opened dials a line that is watched.
+func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, error) {
+	if network == noCancel {
+		return nil, errCancel
+	}
+	done, err := w.open.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var l *line
+	l, err = w.connect(ctx, network, address, func() {
+		done(errOpening) // unless it was opened before
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.lines, l)
+	})
+	if err != nil {
+		done(err)
+		return nil, err
+	}
+	l.limit.Store(int64(limitMost))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines[l] = true
+	l.done = done
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+	return l, nil
+}
+
+// identify asks a new connection which session of the server it is, by its number and its beginning, and for how long a
+// statement may run.
+func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
+	l := lineOf(c)
+	if l == nil || l.done == nil {
+		return nil
+	}
+	results, err := c.Exec(ctx, `SELECT pid || '/' || extract(epoch FROM backend_start), extract(epoch FROM current_setting('statement_timeout')::interval)::bigint
+		FROM pg_stat_get_activity(pg_backend_pid())`).ReadAll()
+	if err != nil {
+		return err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return fmt.Errorf("the server does not know its own session")
+	}
+	row := results[0].Rows[0]
+	session := string(row[0])
+	var seconds int64
+	if _, err := fmt.Sscan(string(row[1]), &seconds); err == nil && seconds > 0 {
+		l.limit.Store(int64(time.Duration(seconds)*time.Second + limitMargin))
+	}
+	l.backend.Store(&session)
+	l.done(nil)
+	return nil
+}
+
+// run looks at all lines until there are none.
+func (w *Watch) run() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case a := <-w.answers:
+			w.probes--
+			if a.err == nil {
+				w.judge(a, time.Now())
+			}
+			continue
+		case <-tick.C:
+		}
+		lines, goesOn := w.all()
+		if !goesOn {
+			return
+		}
+		w.look(lines, time.Now())
+	}
+}
+
+// look looks at all lines once, and asks where that is due. Where one was closed, more are dead: all that rest are asked at
+// once, and what waits is suspected sooner.
+func (w *Watch) look(lines []*line, now time.Time) {
+	patience := suspectFrom
+	if now.Sub(w.alarmed) < alarmFor {
+		patience = alarmFrom
+	}
+	suspicious := false
+	for _, l := range lines {
+		switch l.look(now, patience) {
+		case suspected:
+			suspicious = true
+		case closed:
+			w.alarmed, w.asked = now, time.Time{}
+		}
+	}
+	if suspicious && now.Sub(w.probed) >= patience {
+		w.probed = now
+		w.probes++
+		go w.probe(now)
+	}
+	if now.Sub(w.asked) >= askEvery {
+		w.asked = now
+		w.askResting(lines)
+	}
+}
+
+// all lists the lines; false: there are none, and the watch rests.
+func (w *Watch) all() ([]*line, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.lines) == 0 && w.probes == 0 {
+		w.running = false
+		return nil, false
+	}
+	list := make([]*line, 0, len(w.lines))
+	for l := range w.lines {
+		list = append(list, l)
+	}
+	return list, true
+}
+
+// verdict is what a look at a line says.
+type verdict int
+
+const (
+	trusted   verdict = iota
+	suspected         // the server is to be asked after it
+	closed
+)
+
+// look notes how long a line has waited, and closes it where that is due.
+func (l *line) look(now time.Time, patience time.Duration) verdict {
+	v := &l.seen
+	moves := l.moves.Load()
+	if l.busy.Load() == 0 || l.listens.Load() {
+		v.since, v.dead = time.Time{}, time.Time{}
+		return trusted
+	}
+	if v.since.IsZero() || v.moves != moves {
+		v.moves, v.since, v.known, v.dead = moves, now, now, time.Time{}
+		return trusted
+	}
+	due := !v.dead.IsZero() && now.After(v.dead) || now.Sub(v.known) > time.Duration(l.limit.Load())
+	switch {
+	case due && l.talking():
+		v.known, v.dead = now, time.Time{}
+	case due:
+		l.reset(errSilent)
+		return closed
+	case v.dead.IsZero() && now.Sub(v.since) >= patience && (v.known.Equal(v.since) || now.Sub(v.known) >= againAfter):
+		return suspected
+	}
+	return trusted
+}
+
+// judge applies an answer of the server to those that waited when it was asked. What answers a later question first does
+// not answer this one any more; a moment is left for what is on its way.
+func (w *Watch) judge(a answer, now time.Time) {
+	lines, _ := w.all()
+	for _, l := range lines {
+		v := &l.seen
+		if v.since.IsZero() || v.since.After(a.began) || v.moves != l.moves.Load() {
+			continue
+		}
+		if session := l.backend.Load(); session != nil && a.works[*session] {
+			v.known, v.dead = now, time.Time{}
+		} else if v.dead.IsZero() {
+			v.dead = now.Add(max(graceLeast, now.Sub(a.began)))
+		}
+	}
+}
+
+// probe asks the server, on a new connection, on which of our sessions it works. It does not work on one that waits for
+// us.
+func (w *Watch) probe(began time.Time) {
+	a := answer{began: began, works: map[string]bool{}}
+	defer func() { w.answers <- a }()
+	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+	defer cancel()
+	c, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
+	if err != nil {
+		a.err = err
+		return
+	}
+	defer func() { _ = c.Close(ctx) }()
+	rows, err := c.Query(ctx, `SELECT pid || '/' || extract(epoch FROM backend_start) FROM pg_stat_activity
+		WHERE usename = session_user
+			AND state NOT LIKE 'idle%'
+			AND wait_event_type IS DISTINCT FROM 'Client'`)
+	if err != nil {
+		a.err = err
+		return
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, session := range list {
+		a.works[session] = true
+	}
+	a.err = err
+}
+
+// askResting asks the connections of the pool that have rested since the last time. What does not answer is found out by
+// its wait.
+func (w *Watch) askResting(lines []*line) {
+	w.mu.Lock()
+	pool := w.pool
+	w.mu.Unlock()
+	if pool == nil {
+		return
+	}
+	for _, l := range lines {
+		moves := l.moves.Load()
+		l.seen.resting = l.seen.rested == moves && l.busy.Load() == 0
+		l.seen.rested = moves
+	}
+	for _, c := range pool.AcquireAllIdle(context.Background()) {
+		if l := lineOf(c.Conn().PgConn()); l == nil || !l.seen.resting {
+			c.Release()
+			continue
+		}
+		go func() {
+			_ = c.Ping(context.Background())
+			c.Release()
+		}()
+	}
+}
+
+// Notification waits for a notification, and asks each second whether the server is still there. ctx may end the wait, and
+// the connection can be used on.
+func Notification(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
+	for {
+		n, err := listen(ctx, c)
+		if err == nil || ctx.Err() != nil || !pgconn.Timeout(err) {
+			return n, err
+		}
+		if err := c.Ping(context.WithoutCancel(ctx)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func listen(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
+	if l := lineOf(c.PgConn()); l != nil {
+		l.listens.Store(true)
+		defer l.listens.Store(false)
+	}
+	soon, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	return c.WaitForNotification(soon)
+}
