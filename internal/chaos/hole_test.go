@@ -59,8 +59,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// process starts a process of the installation behind a proxy of its own, which it returns. It ends with the test.
-func (s *site) process(role app.Role) *proxy.Proxy {
+// process starts a process of the installation behind a proxy of its own. It ends with the test.
+func (s *site) process(role app.Role) (*proxy.Proxy, *app.App) {
 	s.t.Helper()
 	p := proxy.New(s.t, s.db.URL)
 	role.Version = "test"
@@ -85,7 +85,7 @@ func (s *site) process(role app.Role) *proxy.Proxy {
 	if role.Serve {
 		s.apis = append(s.apis, a.URL())
 	}
-	return p
+	return p, a
 }
 
 // begin posts evenly until rest is called, each post again and again until it is answered.
@@ -220,7 +220,8 @@ func TestABlackHoleHoldsUpNothing(t *testing.T) {
 			s := newSite(t)
 			var all []*proxy.Proxy
 			for _, role := range c.roles {
-				all = append(all, s.process(role))
+				p, _ := s.process(role)
+				all = append(all, p)
 			}
 			s.begin()
 			time.Sleep(3 * time.Second)
@@ -228,18 +229,72 @@ func TestABlackHoleHoldsUpNothing(t *testing.T) {
 			for _, i := range c.hits {
 				c.do(all[i])
 			}
-			time.Sleep(20 * time.Second)
-			answers, calls := s.stillness(hit)
-			t.Logf("no answer for %s, no call for %s", answers.Round(10*time.Millisecond), calls.Round(10*time.Millisecond))
-			if answers > goesOnWithin || calls > goesOnWithin {
-				t.Errorf("no answer for %s, no call for %s", answers, calls)
-			}
+			s.goesOn(hit)
 			s.settled()
 			for _, p := range all {
-				if n := p.Cancels(); n > 0 {
-					t.Errorf("%d cancel requests were sent", n)
-				}
+				cancelsNothing(t, p)
 			}
 		})
 	}
+}
+
+// goesOn watches whether answers and calls go on after from.
+func (s *site) goesOn(from time.Time) {
+	s.t.Helper()
+	time.Sleep(goesOnWithin + time.Second)
+	answers, calls := s.stillness(from)
+	s.t.Logf("no answer for %s, no call for %s", answers.Round(10*time.Millisecond), calls.Round(10*time.Millisecond))
+	if answers > goesOnWithin || calls > goesOnWithin {
+		s.t.Errorf("they stood still for longer than %s", goesOnWithin)
+	}
+}
+
+func cancelsNothing(t *testing.T, p *proxy.Proxy) {
+	t.Helper()
+	if n := p.Cancels(); n > 0 {
+		t.Errorf("%d cancel requests were sent", n)
+	}
+}
+
+// Where new connections hang too, everything goes on soon after they can be opened again. The process lives meanwhile, and
+// is not ready.
+func TestEverythingGoesOnWhenConnectionsCanBeOpenedAgain(t *testing.T) {
+	s := newSite(t)
+	p, _ := s.process(app.Role{Serve: true, Work: true})
+	s.begin()
+	time.Sleep(3 * time.Second)
+	p.Mute()
+	p.Swallow(proxy.BothWays)
+	time.Sleep(10 * time.Second)
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		res, err := http.Get(s.apis[0] + path)
+		must(t, err)
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s answers %d, want %d", path, res.StatusCode, want)
+		}
+	}
+	p.Release()
+	s.goesOn(time.Now())
+	s.settled()
+	cancelsNothing(t, p)
+}
+
+// A database that answers slowly loses no connections for that.
+func TestASlowDatabaseKeepsItsConnections(t *testing.T) {
+	s := newSite(t)
+	p, a := s.process(app.Role{Serve: true, Work: true})
+	s.begin()
+	time.Sleep(3 * time.Second)
+	before := a.Store().Pool().Stat().NewConnsCount()
+	p.Delay(3 * time.Second)
+	time.Sleep(20 * time.Second)
+	lost := a.Store().Pool().Stat().NewConnsCount() - before
+	p.Delay(0)
+	t.Logf("%d of %d connections were opened anew", lost, a.Store().Pool().Config().MaxConns)
+	if lost > 4 {
+		t.Errorf("a slow database lost %d connections", lost)
+	}
+	s.settled()
+	cancelsNothing(t, p)
 }

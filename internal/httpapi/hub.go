@@ -186,7 +186,7 @@ func (h *hub) run() {
 
 // look finds out which of ends are over, and what others are now.
 func (h *hub) look(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	var err error
 	if len(ends) > 0 {
@@ -221,7 +221,7 @@ func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction)
 		}
 	}
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	for of, all := range ended {
 		for some := range slices.Chunk(all, readAtOnce) {

@@ -105,7 +105,7 @@ func (n *news) run() {
 }
 
 func (n *news) look(subs []int32, asked map[int32]bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	newest, err := n.store.Newest(ctx, subs)
 	if err != nil {

@@ -15,30 +15,66 @@ type Readiness struct{ Name, Detail string }
 // readyWithin is how quickly a database answers that can be worked with; readyFor how long that holds.
 const readyWithin, readyFor = time.Second, 5 * time.Second
 
-// answered is what the database was when it answered last.
+// answered is what the database was when it answered last, and the question that it has not answered yet.
 type answered struct {
 	sync.Mutex
-	at   time.Time
-	list []Readiness
+	at     time.Time
+	list   []Readiness
+	asking *question
+}
+
+// question is one that the database is asked for all who want to know meanwhile.
+type question struct {
+	done chan struct{}
+	err  error // set when it is done
 }
 
 // Ready looks at what the database must be: it has answered within a second, in the last five, and takes writes, has the
 // migrations of this program, and lets nobody believe in what a crash can take back. Further migrations do no harm: while
 // a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
-// is no reason to be asked for less.)
+// is no reason to be asked for less.) One question is asked at a time, and is not ended by those who stop waiting for it:
+// each end would cost a connection, just when the database is slow.
 func (s *Store) Ready(ctx context.Context) []Readiness {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	last := &s.answered
+	last.Lock()
+	q := last.asking
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		last.asking = q
+		go s.ask(context.WithoutCancel(ctx), q)
+	}
+	last.Unlock()
+	late := false
+	timer := time.NewTimer(readyWithin)
+	defer timer.Stop()
+	select {
+	case <-q.done:
+	case <-timer.C:
+		late = true
+	case <-ctx.Done():
+		late = true
+	}
+	last.Lock()
+	defer last.Unlock()
+	if !late && q.err != nil || late && time.Since(last.at) > readyFor {
+		return []Readiness{{"database", "the database does not answer"}}
+	}
+	return last.list
+}
+
+// ask asks one question.
+func (s *Store) ask(ctx context.Context, q *question) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
 	list, err := s.readiness(ctx)
 	last := &s.answered
 	last.Lock()
 	defer last.Unlock()
-	if err == nil {
+	if q.err = err; err == nil {
 		last.at, last.list = time.Now(), list
-	} else if ctx.Err() != context.DeadlineExceeded || time.Since(last.at) > readyFor {
-		return []Readiness{{"database", "the database does not answer"}}
 	}
-	return last.list
+	last.asking = nil
+	close(q.done)
 }
 
 func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {

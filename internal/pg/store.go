@@ -62,6 +62,11 @@ type Store struct {
 	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
 }
 
+// AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. Whoever waits with a
+// deadline of its own gives no less, unless the answer is of no use then: the end of a context closes the connection, and a slow database
+// would lose all that it has. What is dead is found sooner, by the watch.
+const AnswerWithin = 40 * time.Second
+
 // Connect opens a pool for url with the settings that our statements want: nested loops over indexes (an
 // array of keys is estimated at a thousand rows and would be hashed against all queues; a table, or the
 // partition of a day, that was empty when its plan was made would be read whole for each key until
@@ -110,9 +115,6 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	}
 	if part != 0 && cfg.MinConns == 0 { // those that end, by their age or with the server, are opened anew before anybody needs them
 		cfg.MinConns = cfg.MaxConns
-	}
-	if cfg.ConnConfig.ConnectTimeout == 0 { // Close waits for what is being opened
-		cfg.ConnConfig.ConnectTimeout = openWithin
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])

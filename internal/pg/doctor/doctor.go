@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/watch"
 )
 
 // State says how a finding is.
@@ -53,6 +54,7 @@ func Database(ctx context.Context, url string, migrated bool) ([]Finding, error)
 	}
 	// Settings are those that the database gives to anybody: nothing is asked for at the start.
 	cfg.RuntimeParams = map[string]string{"application_name": "postern doctor"}
+	watch.Configure(cfg)
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database does not answer").Because(err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/watch"
 )
 
 // recent is how long a transaction may be open before it is named.
@@ -185,7 +187,7 @@ type Worker struct{ Type, URL string }
 
 // Workers lists the workers of all dispatchers, for whoever wants to call them.
 func Workers(ctx context.Context, url string) ([]Worker, error) {
-	c, err := pgx.Connect(ctx, url)
+	c, err := watch.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}

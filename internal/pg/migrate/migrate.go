@@ -18,6 +18,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/migrations"
 )
 
@@ -93,6 +94,7 @@ func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
 	if progress != nil {
 		opts = append(opts, goose.WithVerbose(true), goose.WithSlog(slog.New(progressHandler{progress})))
 	}
+	watch.Configure(cfg) // a step may take as long as it likes while the server works on it
 	db := stdlib.OpenDB(*cfg)
 	p, err := goose.NewProvider(goose.DialectCustom, db, migrations.FS, opts...)
 	if err != nil {

@@ -25,7 +25,7 @@ type line struct {
 	onClose func()
 	done    func(error) // its opening has ended; nil: it is not watched
 
-	backend atomic.Pointer[string] // the server's session; nil: it is being opened
+	session atomic.Pointer[string] // the server's, "" if it cannot be told; nil: it is being opened
 	limit   atomic.Int64           // how long it may wait where nothing is known of it
 
 	seen wait // the watch's own

@@ -3,11 +3,11 @@ package watch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"net"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,6 +23,7 @@ const (
 	alarmFor    = 5 * time.Second        // after a line was closed others are suspected sooner, by
 	alarmFrom   = 250 * time.Millisecond // how long they wait
 	graceLeast  = 250 * time.Millisecond // for an answer that the server has given, and as long as the question after it took
+	openWithin  = 10 * time.Second       // a connection, where the URL does not say it
 	probeWithin = 4 * time.Second        // a connection that asks after others
 	limitMargin = 5 * time.Second        // a wait of which nothing is known, beyond the server's own timeout
 	limitMost   = 10 * time.Minute       // where the server has none
@@ -56,6 +57,9 @@ type answer struct {
 // Configure has what is connected with cfg be watched. It takes over the dialling, and what is done after a connect and
 // when a context ends.
 func Configure(cfg *pgx.ConnConfig) *Watch {
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = openWithin
+	}
 	w := &Watch{dial: cfg.DialFunc, lines: map[*line]bool{}, answers: make(chan answer, 8)}
 	w.open.slots = make(chan struct{}, openAtOnce)
 	w.cfg = cfg.Copy()
@@ -75,6 +79,16 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	}
 	cfg.AfterConnect = w.identify
 	return w
+}
+
+// Connect opens one connection that is watched.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	Configure(cfg)
+	return pgx.ConnectConfig(ctx, cfg)
 }
 
 // Rests has the connections that rest in a pool be asked.
@@ -135,27 +149,31 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 }
 
 // identify asks a new connection which session of the server it is, by its number and its beginning, and for how long a
-// statement may run.
+// statement may run. Behind a pooler it may be another with each statement, and has no name: then the server cannot be
+// asked after it.
 func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 	l := lineOf(c)
 	if l == nil || l.done == nil {
 		return nil
 	}
-	results, err := c.Exec(ctx, `SELECT pid || '/' || extract(epoch FROM backend_start), extract(epoch FROM current_setting('statement_timeout')::interval)::bigint
+	results, err := c.Exec(ctx, `SELECT pid, pid || '/' || extract(epoch FROM backend_start),
+			extract(epoch FROM current_setting('statement_timeout')::interval)::bigint
 		FROM pg_stat_get_activity(pg_backend_pid())`).ReadAll()
 	if err != nil {
 		return err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return fmt.Errorf("the server does not know its own session")
+		return errors.New("the server does not know its own session")
 	}
 	row := results[0].Rows[0]
-	session := string(row[0])
-	var seconds int64
-	if _, err := fmt.Sscan(string(row[1]), &seconds); err == nil && seconds > 0 {
+	session := ""
+	if string(row[0]) == strconv.FormatUint(uint64(c.PID()), 10) {
+		session = string(row[1])
+	}
+	if seconds, err := strconv.Atoi(string(row[2])); err == nil && seconds > 0 {
 		l.limit.Store(int64(time.Duration(seconds)*time.Second + limitMargin))
 	}
-	l.backend.Store(&session)
+	l.session.Store(&session)
 	l.done(nil)
 	return nil
 }
@@ -267,9 +285,11 @@ func (w *Watch) judge(a answer, now time.Time) {
 		if v.since.IsZero() || v.since.After(a.began) || v.moves != l.moves.Load() {
 			continue
 		}
-		if session := l.backend.Load(); session != nil && a.works[*session] {
+		switch session := l.session.Load(); {
+		case session != nil && *session == "":
+		case session != nil && a.works[*session]:
 			v.known, v.dead = now, time.Time{}
-		} else if v.dead.IsZero() {
+		case v.dead.IsZero():
 			v.dead = now.Add(max(graceLeast, now.Sub(a.began)))
 		}
 	}

@@ -1,0 +1,304 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/chaos/proxy"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/watch"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// soon is how long a test waits for what should take a few seconds.
+const soon = 25 * time.Second
+
+// through opens a pool that reaches a database through a proxy.
+func through(t *testing.T, conns int32) (*pgtest.DB, *proxy.Proxy, *pgxpool.Pool) {
+	t.Helper()
+	db := pgtest.New(t)
+	p := proxy.New(t, db.URL)
+	pool, err := pg.Connect(t.Context(), p.URL(db.URL), conns)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	return db, p, pool
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill has a pool open all of its connections.
+func fill(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	pg.Fill(t.Context(), pool)
+	if n := pool.Stat().TotalConns(); n != pool.Config().MaxConns {
+		t.Fatalf("%d connections are open", n)
+	}
+}
+
+// until waits for what should come soon.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", soon, what)
+		}
+	}
+}
+
+// A statement whose answer never comes ends soon, though its context does not, in whichever direction the connection says
+// nothing any more; the next has a connection, and the server is asked to cancel nothing.
+func TestAnAnswerThatNeverComesIsNotWaitedFor(t *testing.T) {
+	for name, way := range map[string]proxy.Way{"neither": proxy.BothWays, "answers": proxy.ToClient, "questions": proxy.ToServer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, pool := through(t, 3)
+			fill(t, pool)
+			var held []*pgxpool.Conn
+			for range 3 {
+				c, err := pool.Acquire(t.Context())
+				must(t, err)
+				held = append(held, c)
+			}
+			p.Swallow(way)
+			began := time.Now()
+			var all sync.WaitGroup
+			for _, c := range held {
+				all.Go(func() {
+					defer c.Release()
+					if _, err := c.Exec(context.Background(), "SELECT 1"); err == nil {
+						t.Error("a connection answers that says nothing")
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(began); took > soon {
+				t.Errorf("it was waited for %s", took)
+			}
+			_, err := pool.Exec(t.Context(), "SELECT 1")
+			must(t, err)
+			t.Logf("the next was answered after %s", time.Since(began))
+			if n := p.Cancels(); n > 0 {
+				t.Errorf("%d cancel requests were sent", n)
+			}
+		})
+	}
+}
+
+// An answer that breaks off in its middle is not waited for either.
+func TestAnAnswerThatBreaksOffIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	_, p, pool := through(t, 1)
+	rows, err := pool.Query(t.Context(), "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)")
+	must(t, err)
+	defer rows.Close()
+	if !rows.Next() {
+		t.Fatal(rows.Err())
+	}
+	p.Swallow(proxy.ToClient)
+	for rows.Next() {
+	}
+	if rows.Err() == nil {
+		t.Error("an answer has an end that was swallowed")
+	}
+	_, err = pool.Exec(t.Context(), "SELECT 1")
+	must(t, err)
+}
+
+// What the server works on for long is waited for, and what it answers slowly as well: no connection is lost.
+func TestASlowServerLosesNoConnection(t *testing.T) {
+	t.Parallel()
+	_, p, pool := through(t, 4)
+	fill(t, pool)
+	opened := p.Opened()
+	for name, wait := range map[string]func() string{
+		"work":    func() string { return "SELECT pg_sleep(6)" },
+		"network": func() string { p.Delay(3 * time.Second); return "SELECT 1" },
+	} {
+		var all sync.WaitGroup
+		sql := wait()
+		for range 4 {
+			all.Go(func() {
+				c, err := pool.Acquire(t.Context())
+				if err != nil {
+					t.Error(name, err)
+					return
+				}
+				defer c.Release()
+				for range 2 {
+					if _, err := c.Exec(t.Context(), sql); err != nil {
+						t.Error(name, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		p.Delay(0)
+	}
+	if n := pool.Stat().NewConnsCount(); n != 4 {
+		t.Errorf("%d connections were opened in all, want the first 4", n)
+	}
+	t.Logf("%d connections asked after others", p.Opened()-opened)
+}
+
+// The end of a context closes the socket at once, so that the place in the pool is free, and the server goes on with what
+// it was asked: nothing is cancelled.
+func TestTheEndOfAContextCancelsNothing(t *testing.T) {
+	t.Parallel()
+	db, p, pool := through(t, 1)
+	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE done (n int)")
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Exec(ctx, "WITH w AS (SELECT pg_sleep(3)) INSERT INTO done SELECT 1 FROM w"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a statement whose context has ended: %v", err)
+	}
+	_, err = pool.Exec(t.Context(), "SELECT 1")
+	must(t, err)
+	until(t, "the server has done what it was asked", func() bool {
+		var n int
+		must(t, db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM done").Scan(&n))
+		return n == 1
+	})
+	if n := p.Cancels(); n > 0 {
+		t.Errorf("%d cancel requests were sent", n)
+	}
+}
+
+// A connection that rests is found out before anybody needs it.
+func TestWhatRestsIsAsked(t *testing.T) {
+	t.Parallel()
+	_, p, pool := through(t, 4)
+	fill(t, pool)
+	p.Swallow(proxy.BothWays)
+	until(t, "the dead connections are gone", func() bool { return pool.Stat().TotalConns() == 0 })
+}
+
+// What the server keeps of a connection that is dead to us ends soon: the rows that it has locked are free.
+func TestTheRowsOfADeadConnectionAreFreeSoon(t *testing.T) {
+	t.Parallel()
+	db, p, pool := through(t, 2)
+	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE locked AS SELECT 1 AS n")
+	must(t, err)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locked FOR UPDATE")
+	must(t, err)
+	p.Swallow(proxy.BothWays)
+	began := time.Now()
+	if err := tx.Commit(context.Background()); err == nil {
+		t.Error("a commit is answered that was swallowed")
+	}
+	until(t, "the row is free", func() bool {
+		_, err := pool.Exec(t.Context(), "UPDATE locked SET n = n + 1")
+		return err == nil
+	})
+	t.Logf("the row was free after %s", time.Since(began))
+}
+
+// Whoever listens hears on, may stop waiting and go on, and learns soon that the server is not there any more.
+func TestWhoListensLearnsThatTheServerIsGone(t *testing.T) {
+	t.Parallel()
+	db, p, pool := through(t, 1)
+	held, err := pool.Acquire(t.Context())
+	must(t, err)
+	c := held.Hijack()
+	defer func() { _ = c.Close(context.Background()) }()
+	_, err = c.Exec(t.Context(), "LISTEN word")
+	must(t, err)
+	time.AfterFunc(3*time.Second, func() { _, _ = db.Pool.Exec(context.Background(), "NOTIFY word, 'a'") })
+	n, err := watch.Notification(t.Context(), c)
+	if err != nil || n.Payload != "a" {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := watch.Notification(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it waited until %v", err)
+	}
+	_, err = c.Exec(t.Context(), "SELECT 1")
+	must(t, err)
+	p.Swallow(proxy.BothWays)
+	began := time.Now()
+	if _, err := watch.Notification(context.Background(), c); err == nil {
+		t.Error("it hears something that was swallowed")
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it listened for %s", took)
+	}
+}
+
+// Where new connections say nothing either, waits end with the server's own timeout at the latest, and all goes on soon
+// after they can be opened again.
+func TestAllGoesOnSoonAfterConnectionsCanBeOpenedAgain(t *testing.T) {
+	t.Parallel()
+	_, p, pool := through(t, 4)
+	fill(t, pool)
+	p.Mute()
+	p.Swallow(proxy.BothWays)
+	asked := make(chan error, 8)
+	for range cap(asked) {
+		go func() {
+			_, err := pool.Exec(context.Background(), "SELECT 1")
+			asked <- err
+		}()
+	}
+	time.Sleep(8 * time.Second)
+	p.Release()
+	began := time.Now()
+	until(t, "a statement is answered", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := pool.Exec(ctx, "SELECT 1")
+		return err == nil
+	})
+	t.Logf("answered after %s", time.Since(began))
+	for range cap(asked) {
+		<-asked
+	}
+	if n := p.Cancels(); n > 0 {
+		t.Errorf("%d cancel requests were sent", n)
+	}
+}
+
+// A server that is not there is not stormed: after a failure nothing is tried for a moment, and whoever asks is told so at
+// once.
+func TestAServerThatIsAwayIsNotStormed(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/nothing?sslmode=disable")
+	must(t, err)
+	dials := 0
+	var mu sync.Mutex
+	dial := cfg.DialFunc
+	cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		mu.Lock()
+		dials++
+		mu.Unlock()
+		return dial(ctx, network, address)
+	}
+	watch.Configure(cfg)
+	tries := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); tries++ {
+		if c, err := pgx.ConnectConfig(t.Context(), cfg); err == nil {
+			_ = c.Close(t.Context())
+			t.Fatal("nothing listens there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if dials == 0 || dials > 40 {
+		t.Errorf("%d dials for %d tries in two seconds", dials, tries)
+	}
+}
