@@ -1,12 +1,15 @@
 package pg_test
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
@@ -41,6 +44,37 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	w.s.Pool().Close()
 	if list := wrong(w.s); len(list) != 1 || list[0] != "database: the database does not answer" {
 		t.Errorf("%v", list)
+	}
+}
+
+// Whoever asks whether a slow database is ready costs it no connection, and gets an answer in time.
+func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	p := proxy.New(t, db.URL)
+	pool, err := pg.Connect(t.Context(), p.URL(db.URL), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pg.Fill(t.Context(), pool)
+	if list := s.Ready(t.Context()); len(list) != 3 {
+		t.Errorf("%v", list)
+	}
+	s.AnsweredAgo(time.Hour)
+	p.Delay(3 * time.Second)
+	for range 5 {
+		if list := s.Ready(t.Context()); len(list) == 1 && list[0].Detail == "" {
+			t.Errorf("%v", list)
+		}
+	}
+	p.Delay(0)
+	if n := pool.Stat().NewConnsCount(); n != 3 {
+		t.Errorf("%d connections were opened, want the first 3", n)
 	}
 }
 

@@ -78,8 +78,8 @@ const AnswerWithin = 40 * time.Second
 //
 // No wait is without an end: the package watch closes connections that the server does not answer on, and asks those that rest once a
 // second. What the server keeps of a connection that is dead to us ends soon, too, so that the rows are free which it has locked: a
-// transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is not asked for
-// a minute belongs to nobody.
+// transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is asked nothing
+// for 10 s has lost its client, and takes a place from others.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -94,7 +94,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 		"enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
 		"max_parallel_workers_per_gather": "0",
 		"lock_timeout":                    "5s", "statement_timeout": "30s",
-		"idle_in_transaction_session_timeout": "4s", "idle_session_timeout": "1min",
+		"idle_in_transaction_session_timeout": "4s", "idle_session_timeout": "10s",
 		"tcp_user_timeout": "4s", "tcp_keepalives_idle": "2", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
 	} {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {

@@ -131,10 +131,10 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 	return t.conn.SendBatch(ctx, first).Close()
 }
 
-// commit runs the batch and commits. Its context cannot be cancelled by a client that leaves: the
-// driver would turn that into a cancel request, and a cancelled wait for a standby reports success
-// although no standby has the commit. Only an error that leaves the session alive refuses the commit: such a warning, a
-// connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
+// commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it may
+// wait for a standby. Its end closes the connection and cancels nothing (see the package watch): a cancelled wait for a standby
+// reports success although no standby has the commit. Only an error that leaves the session alive refuses the commit: such a
+// warning, a connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
 // "commit_unknown".
 func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	if t.joint != nil {

@@ -4,7 +4,14 @@
 package proxy
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"io"
+	"math/big"
 	"net"
 	"net/url"
 	"sync"
@@ -38,6 +45,8 @@ type Proxy struct {
 	pairs map[*pair]bool
 	mute  bool // new connections are taken, and nothing is passed on
 	over  bool
+
+	tls *tls.Config // of the side of the clients; nil: none
 }
 
 // pair is one connection of a client, and that to the server which belongs to it.
@@ -48,7 +57,24 @@ type pair struct {
 }
 
 // New starts a proxy before the server of a database URL, which must be reached over TCP. It ends with the test.
-func New(t testing.TB, database string) *Proxy {
+func New(t testing.TB, database string) *Proxy { return start(t, database, nil) }
+
+// NewTLS is New for clients that use TLS.
+func NewTLS(t testing.TB, database string) *Proxy {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, database, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+}
+
+func start(t testing.TB, database string, c *tls.Config) *Proxy {
 	t.Helper()
 	u, err := url.Parse(database)
 	if err != nil || u.Host == "" {
@@ -58,7 +84,7 @@ func New(t testing.TB, database string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: u.Host, pairs: map[*pair]bool{}}
+	p := &Proxy{listener: l, target: u.Host, pairs: map[*pair]bool{}, tls: c}
 	p.moved = sync.NewCond(&p.mu)
 	go p.accept()
 	t.Cleanup(p.close)
@@ -72,6 +98,11 @@ func (p *Proxy) URL(database string) string {
 		return database
 	}
 	u.Host = p.listener.Addr().String()
+	if p.tls != nil {
+		q := u.Query()
+		q.Set("sslmode", "require")
+		u.RawQuery = q.Encode()
+	}
 	return u.String()
 }
 
@@ -146,6 +177,10 @@ func (p *Proxy) accept() {
 		}
 		p.opened.Add(1)
 		go func() {
+			client, err := p.secure(client)
+			if err != nil {
+				return
+			}
 			server, err := net.Dial("tcp", p.target)
 			if err != nil {
 				client.Close()
@@ -165,6 +200,23 @@ func (p *Proxy) accept() {
 			go p.pass(c, server, client, ToClient)
 		}()
 	}
+}
+
+// secure answers the request of a client for TLS, if the proxy speaks that.
+func (p *Proxy) secure(client net.Conn) (net.Conn, error) {
+	if p.tls == nil {
+		return client, nil
+	}
+	var request [8]byte
+	if _, err := io.ReadFull(client, request[:]); err != nil {
+		client.Close()
+		return nil, err
+	}
+	if _, err := client.Write([]byte{'S'}); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return tls.Server(client, p.tls), nil
 }
 
 // chunk is what was read at once, and when it is to go on.

@@ -150,7 +150,7 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 
 // identify asks a new connection which session of the server it is, by its number and its beginning, and for how long a
 // statement may run. Behind a pooler it may be another with each statement, and has no name: then the server cannot be
-// asked after it.
+// asked after it, as where it does not tell.
 func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 	l := lineOf(c)
 	if l == nil || l.done == nil {
@@ -159,19 +159,18 @@ func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 	results, err := c.Exec(ctx, `SELECT pid, pid || '/' || extract(epoch FROM backend_start),
 			extract(epoch FROM current_setting('statement_timeout')::interval)::bigint
 		FROM pg_stat_get_activity(pg_backend_pid())`).ReadAll()
-	if err != nil {
+	if err != nil && c.IsClosed() {
 		return err
 	}
-	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return errors.New("the server does not know its own session")
-	}
-	row := results[0].Rows[0]
 	session := ""
-	if string(row[0]) == strconv.FormatUint(uint64(c.PID()), 10) {
-		session = string(row[1])
-	}
-	if seconds, err := strconv.Atoi(string(row[2])); err == nil && seconds > 0 {
-		l.limit.Store(int64(time.Duration(seconds)*time.Second + limitMargin))
+	if err == nil && len(results) == 1 && len(results[0].Rows) == 1 {
+		row := results[0].Rows[0]
+		if string(row[0]) == strconv.FormatUint(uint64(c.PID()), 10) {
+			session = string(row[1])
+		}
+		if seconds, err := strconv.Atoi(string(row[2])); err == nil && seconds > 0 {
+			l.limit.Store(int64(time.Duration(seconds)*time.Second + limitMargin))
+		}
 	}
 	l.session.Store(&session)
 	l.done(nil)

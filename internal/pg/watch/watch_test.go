@@ -27,10 +27,16 @@ func through(t *testing.T, conns int32) (*pgtest.DB, *proxy.Proxy, *pgxpool.Pool
 	t.Helper()
 	db := pgtest.New(t)
 	p := proxy.New(t, db.URL)
+	return db, p, open(t, db, p, conns)
+}
+
+// open opens a pool through a proxy.
+func open(t *testing.T, db *pgtest.DB, p *proxy.Proxy, conns int32) *pgxpool.Pool {
+	t.Helper()
 	pool, err := pg.Connect(t.Context(), p.URL(db.URL), conns)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	return db, p, pool
+	return pool
 }
 
 func must(t *testing.T, err error) {
@@ -98,11 +104,41 @@ func TestAnAnswerThatNeverComesIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// Under TLS it is the same: dead connections are found, the end of a context cancels nothing, and who listens may stop.
+func TestConnectionsUnderTLSAreWatched(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	p := proxy.NewTLS(t, db.URL)
+	pool := open(t, db, p, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := pool.Exec(ctx, "SELECT pg_sleep(10)"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a statement whose context has ended: %v", err)
+	}
+	c, err := pool.Acquire(t.Context())
+	must(t, err)
+	defer c.Release()
+	soon, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer stop()
+	if _, err := watch.Notification(soon, c.Conn()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it waited until %v", err)
+	}
+	_, err = c.Exec(t.Context(), "SELECT 1")
+	must(t, err)
+	p.Swallow(proxy.BothWays)
+	if _, err := c.Exec(context.Background(), "SELECT 1"); err == nil {
+		t.Error("a connection answers that says nothing")
+	}
+	if n := p.Cancels(); n > 0 {
+		t.Errorf("%d cancel requests were sent", n)
+	}
+}
+
 // An answer that breaks off in its middle is not waited for either.
 func TestAnAnswerThatBreaksOffIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	_, p, pool := through(t, 1)
-	rows, err := pool.Query(t.Context(), "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)")
+	rows, err := pool.Query(t.Context(), "SELECT repeat('x', 1000) FROM generate_series(1, 200000)")
 	must(t, err)
 	defer rows.Close()
 	if !rows.Next() {
