@@ -26,7 +26,7 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 		h.await(h.post("q", "T", time.Now().String()), 10*time.Second, outbox.DONE)
 		tx, err := h.s.Pool().Begin(h.ctx)
 		h.must(err)
-		_, err = tx.Exec(h.ctx, `SET LOCAL lock_timeout = '2s'; LOCK TABLE postern.ready IN ACCESS EXCLUSIVE MODE`)
+		_, err = tx.Exec(h.ctx, `SET LOCAL lock_timeout = '2s'; SET LOCAL idle_in_transaction_session_timeout = '1min'; LOCK TABLE postern.ready IN ACCESS EXCLUSIVE MODE`)
 		h.must(err)
 		uid := time.Now().String()
 		posted, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "q", Type: "T", UID: uid, Hash: []byte(uid), Data: []byte(`{}`)}}, false)

@@ -23,7 +23,6 @@ type line struct {
 	listens atomic.Bool   // its read waits for a notification, not for an answer
 	ended   atomic.Pointer[error]
 	onClose func()
-	done    func(error) // its opening has ended; nil: it is not watched
 
 	session atomic.Pointer[string] // the server's, "" if it cannot be told; nil: it is being opened
 	limit   atomic.Int64           // how long it may wait where nothing is known of it

@@ -35,30 +35,57 @@ type opening struct {
 	last     error
 }
 
-// begin waits for a place, or returns why there is no use in trying now. done takes what came of it, and may be called
-// again.
-func (o *opening) begin(ctx context.Context) (done func(error), err error) {
-	o.mu.Lock()
-	last, left := o.last, time.Until(o.until)
-	o.mu.Unlock()
-	if left > 0 {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("not tried again for %s: %w", left.Round(time.Millisecond), last)}
+// attempt is one connection that is being opened. It may take several sockets: one for each address, with TLS and
+// without.
+type attempt struct {
+	open    *opening
+	begun   bool
+	refused error  // there was no use in trying
+	free    func() // its place
+}
+
+// begin waits for a place before the first socket, or returns why there is no use in trying now.
+func (a *attempt) begin(ctx context.Context) error {
+	if a.begun {
+		return a.refused
+	}
+	a.begun = true
+	if a.refused = a.open.pausing(); a.refused != nil {
+		return a.refused
 	}
 	select {
-	case o.slots <- struct{}{}:
+	case a.open.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	var slot, end sync.Once
-	free := func() { slot.Do(func() { <-o.slots }) }
-	long := time.AfterFunc(openSlot, free)
-	return func(err error) {
-		end.Do(func() {
-			long.Stop()
-			free()
-			o.ended(err)
-		})
-	}, nil
+	slot := sync.OnceFunc(func() { <-a.open.slots })
+	long := time.AfterFunc(openSlot, slot)
+	a.free = func() {
+		long.Stop()
+		slot()
+	}
+	return nil
+}
+
+// end gives the place away, and notes how the opening has ended.
+func (a *attempt) end(err error) {
+	if a.free != nil {
+		a.free()
+	}
+	if a.refused == nil {
+		a.open.ended(err)
+	}
+}
+
+// pausing says why nothing is opened now; nil: it may be.
+func (o *opening) pausing() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	left := time.Until(o.until)
+	if left <= 0 {
+		return nil
+	}
+	return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("not tried again for %s: %w", left.Round(time.Millisecond), o.last)}
 }
 
 // ended notes how an opening has ended.

@@ -54,8 +54,8 @@ type answer struct {
 	err   error
 }
 
-// Configure has what is connected with cfg be watched. It takes over the dialling, and what is done after a connect and
-// when a context ends.
+// Configure has what is connected with cfg be watched. It takes over the dialling, the tracer, and what is done
+// after a connect and when a context ends.
 func Configure(cfg *pgx.ConnConfig) *Watch {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = openWithin
@@ -74,9 +74,7 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	}
 	w.cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	cfg.DialFunc = w.opened
-	if cfg.Tracer == nil {
-		cfg.Tracer = acquiring{}
-	}
+	cfg.Tracer = tracer{&w.open}
 	cfg.AfterConnect = w.identify
 	return w
 }
@@ -113,34 +111,29 @@ func (w *Watch) connect(ctx context.Context, network, address string, onClose fu
 	return &line{Conn: conn, onClose: onClose}, nil
 }
 
-// errOpening is the failure of a connection that was closed while it was being opened.
-var errOpening = errors.New("the server did not take a connection")
-
 // opened dials a line that is watched.
 func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, error) {
 	if network == noCancel {
 		return nil, errCancel
 	}
-	done, err := w.open.begin(ctx)
-	if err != nil {
-		return nil, err
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		if err := a.begin(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var l *line
-	l, err = w.connect(ctx, network, address, func() {
-		done(errOpening) // unless it was opened before
+	l, err := w.connect(ctx, network, address, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.lines, l)
 	})
 	if err != nil {
-		done(err)
 		return nil, err
 	}
 	l.limit.Store(int64(limitMost))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lines[l] = true
-	l.done = done
 	if !w.running {
 		w.running = true
 		go w.run()
@@ -153,7 +146,7 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 // asked after it, as where it does not tell.
 func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 	l := lineOf(c)
-	if l == nil || l.done == nil {
+	if l == nil {
 		return nil
 	}
 	results, err := c.Exec(ctx, `SELECT pid, pid || '/' || extract(epoch FROM backend_start),
@@ -173,7 +166,6 @@ func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 		}
 	}
 	l.session.Store(&session)
-	l.done(nil)
 	return nil
 }
 
