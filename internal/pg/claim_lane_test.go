@@ -120,6 +120,8 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	old, err := w.second(1).Begin(w.ctx)
 	w.must(err)
 	defer old.Rollback(w.ctx)
+	_, err = old.Exec(w.ctx, `SET LOCAL idle_in_transaction_session_timeout = '5min'`)
+	w.must(err)
 	_, err = old.Exec(w.ctx, `INSERT INTO postern.mark (queue_id, seq, kind) VALUES (-1, -1, 'held')`)
 	w.must(err)
 	for range 300 { // 50 fit on a page
