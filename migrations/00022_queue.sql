@@ -143,7 +143,10 @@ CREATE TABLE postern.node (
     dead_at      timestamptz,
     version      text NOT NULL DEFAULT '',
     draining     boolean NOT NULL DEFAULT false, -- it claims nothing; see internal/pg/node_lever.go
-    CONSTRAINT one_epoch_of_a_node UNIQUE (node_id, epoch) -- a key: whoever claims holds it, and whatever ends an epoch waits
+    quarantine   bigint NOT NULL DEFAULT 0,     -- the number of postern.store that it has to know before it leases anything
+    heeds        bigint NOT NULL DEFAULT 0,     -- the one that it knew at its last heartbeat
+    -- a key: a claim holds it, and what ends an epoch, or puts something into quarantine, waits for the claim's commit
+    CONSTRAINT one_epoch_of_a_node UNIQUE (node_id, epoch, quarantine)
 ) WITH (fillfactor = 50);
 
 -- +goose Down

@@ -79,6 +79,8 @@ type confView struct {
 	poolOf   map[int32]int32      // of a sender, removed ones included
 	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
 	kinds    Kinds
+
+	quarantine quarantined
 }
 
 // conf caches the configuration. Every process reads it again each second, and at once where it misses
@@ -161,7 +163,13 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if s.conf.resume == 0 {
 		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.conf.resume}, func() {})
 	}
-	each(b, kindsSQL, []any{&v.kinds.Sources, &v.kinds.Processors, &v.kinds.Tools}, func() {})
+	var contexts []int32
+	var types []string
+	each(b, kindsSQL, []any{&v.kinds.Sources, &v.kinds.Processors, &v.kinds.Tools, &v.quarantine.number, &contexts, &types}, func() {
+		for i := range contexts {
+			v.quarantine.scopes = append(v.quarantine.scopes, scope{contexts[i], types[i]})
+		}
+	})
 	s.readNow(b, &at) // before the snapshot of the list
 	b.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
 		heard, err = scanListeners(rows, at)

@@ -13,7 +13,7 @@ type Kinds struct {
 }
 
 const kindsSQL = `SELECT EXISTS (SELECT FROM postern.source), EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL),
-	EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`
+	EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL), ` + quarantineSQL
 
 // kinds is what the last reading of the configuration found, and who waits for more.
 type kinds struct {

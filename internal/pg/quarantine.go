@@ -1,0 +1,196 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// Quarantine keeps what leaves this database from leaving: nothing is dispatched, no hook, callback or webhook is delivered, no
+// tool is called and no source is polled. Posts are taken and answered meanwhile, and reads go on. A database enters it that may
+// have lost commits or may be a copy, where calling again could do harm that tokens do not prevent.
+type Quarantine struct {
+	Context string // empty: all contexts
+	Type    string // empty: all types
+	Reason  string
+	// The lost time: commits between these moments may be missing. Where they are zero and everything is entered, it is taken to
+	// last from the newest commit that the rows show until now.
+	LostFrom, LostUntil time.Time
+}
+
+// whole says whether the scope is everything.
+func (q Quarantine) whole() bool { return q.Context == "" && q.Type == "" }
+
+// object is the scope as the audit names it.
+func (q Quarantine) object() string {
+	switch {
+	case q.whole():
+		return "/quarantine"
+	case q.Type == "":
+		return "/quarantine/contexts/" + q.Context
+	case q.Context == "":
+		return "/quarantine/types/" + q.Type
+	}
+	return "/quarantine/contexts/" + q.Context + "/types/" + q.Type
+}
+
+// EnterQuarantine puts a scope into quarantine; where it lies there already, only its lost time may grow. The first entering of
+// everything draws a new life of the store, and so does one whose lost time begins earlier than was known.
+//
+// No commit that comes after this one leases what is in quarantine. A claim, a take and a wake lock the key of their node's row,
+// under the number of the quarantine that their process knows (liveNodeSQL). This commit changes that key: it waits for those that
+// hold it, whose leases were committed before, and whoever comes later finds another number, takes nothing and reads the
+// configuration again. A node that registers meanwhile waits for the row of postern.store, which is locked first.
+//
+// What a process has leased and not yet called, what it settles and hands on, and what it delivers is decided in the process, by
+// the same number: AwaitQuarantine waits until all know it.
+func (s *Store) EnterQuarantine(ctx context.Context, by By, q Quarantine) error {
+	if err := s.run(ctx, func(t *txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
+		return err
+	}
+	return s.reconfigured(ctx)
+}
+
+func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine) error {
+	lock := &pgx.Batch{}
+	lock.Queue(`SET LOCAL lock_timeout = '25s'`) // a claim whose commit waits for a standby is waited for
+	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
+	if err := t.send(ctx, lock); err != nil {
+		return err
+	}
+	contextID, err := t.scopeOf(ctx, q)
+	if err != nil {
+		return err
+	}
+	if q.whole() && q.LostUntil.IsZero() {
+		if q.LostFrom, q.LostUntil, err = t.lostTime(ctx); err != nil {
+			return err
+		}
+	}
+	if by.Context, err = t.auditContext(ctx, by, contextID); err != nil {
+		return err
+	}
+	by.Reason = q.Reason
+	b := &pgx.Batch{}
+	b.Queue(`WITH was AS (SELECT lost_from FROM postern.quarantine WHERE context_id IS NULL AND type IS NULL)
+		UPDATE postern.store SET quarantine = quarantine + 1, life = CASE
+			WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
+			ELSE life END`, q.whole(), nullable(q.LostFrom))
+	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, lost_from, lost_until, entered_at)
+		VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
+		ON CONFLICT (context_id, type) DO UPDATE
+		SET lost_from = least(quarantine.lost_from, excluded.lost_from), lost_until = greatest(quarantine.lost_until, excluded.lost_until)`,
+		contextID, q.Type, q.Reason, by.Actor, by.Via, nullable(q.LostFrom), nullable(q.LostUntil), s.now())
+	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
+	s.audit(b, by, "enter", q.object())
+	return t.commit(ctx, b)
+}
+
+// scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
+func (t *txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
+	if q.Context != "" {
+		err := t.conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, noContext(q.Context)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if q.Type == "" {
+		return id, nil
+	}
+	var any bool
+	err = t.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE type = $1 AND context_id = coalesce($2, context_id))`, q.Type, id).Scan(&any)
+	if err == nil && !any {
+		err = fault.New(fault.NotFound, "not_found", "no dispatcher of type %q", fault.Clip(q.Type))
+	}
+	return id, err
+}
+
+// auditContext is where the lever is written down: where its user is, in the scope's context, or in that of the system.
+func (t *txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, err error) {
+	if by.Context != 0 {
+		return by.Context, nil
+	}
+	if scope != nil {
+		return *scope, nil
+	}
+	err = t.conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1`, System).Scan(&id)
+	return id, err
+}
+
+// lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
+// heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
+func (t *txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
+	err = t.conn.QueryRow(ctx, `SELECT greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
+			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
+				ORDER BY t.created_at DESC LIMIT 1)
+			UNION ALL (SELECT o.done_at FROM postern.outcome o WHERE o.context_id = c.context_id AND o.state <> 'DONE' ORDER BY o.done_at DESC LIMIT 1)) t)),
+		clock_timestamp()`).Scan(&from, &until)
+	return from, until, err
+}
+
+// quarantined is what a process knows of the quarantine: one reading of it, by which it decides in memory.
+type quarantined struct {
+	number int64 // of postern.store; it rises with each change
+	scopes []scope
+}
+
+// scope is one row of postern.quarantine. Zero values are all.
+type scope struct {
+	context int32
+	typ     string
+}
+
+// quarantineSQL reads what quarantined holds, as three columns of one row.
+const quarantineSQL = `(SELECT quarantine FROM postern.store),
+	(SELECT coalesce(array_agg(coalesce(context_id, 0) ORDER BY quarantine_id), '{}') FROM postern.quarantine),
+	(SELECT coalesce(array_agg(coalesce(type, '') ORDER BY quarantine_id), '{}') FROM postern.quarantine)`
+
+// holds says whether a type of a context is in quarantine.
+func (q *quarantined) holds(contextID int32, typ string) bool {
+	return slices.ContainsFunc(q.scopes, func(s scope) bool {
+		return (s.context == 0 || s.context == contextID) && (s.typ == "" || s.typ == typ)
+	})
+}
+
+// Quarantined says whether what a type of a context sends must stay here, as far as this process knows.
+func (s *Store) Quarantined(contextID int32, typ string) bool {
+	return s.conf.view.Load().quarantine.holds(contextID, typ)
+}
+
+// QuarantineUnheeded returns the names of live nodes that do not yet say that they know the quarantine. Without any, no call of it
+// begins any more: a node says so in its heartbeat, once it decides by that number, and one that says nothing for as long as its
+// leases hold begins none.
+func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err error) {
+	rows, err := s.pool.Query(ctx, `SELECT n.name FROM postern.node n
+		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.leaseNow())
+	if err != nil {
+		return nil, known(err)
+	}
+	silent, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return silent, known(err)
+}
+
+// AwaitQuarantine waits until every live node knows the quarantine, or ctx ends: the error then names those that do not.
+func (s *Store) AwaitQuarantine(ctx context.Context) error {
+	for {
+		silent, err := s.QuarantineUnheeded(ctx)
+		if err != nil || len(silent) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nodes that do not say that they know of it: %s", strings.Join(silent, ", "))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
