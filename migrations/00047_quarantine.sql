@@ -23,11 +23,33 @@ CREATE TABLE postern.quarantine (
     entered_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lost_from     timestamptz,
     lost_until    timestamptz,
+    -- how far the workers were asked: behind which position of which queue it goes on, and what came of it so far
+    reconcile_at  timestamptz,               -- when the present round, or the last one, began; null: none has
+    reconciled_at timestamptz,               -- when it reached the end
+    after_queue   bigint NOT NULL DEFAULT 0,
+    after_seq     bigint NOT NULL DEFAULT 0,
+    asked         bigint NOT NULL DEFAULT 0, -- transactions
+    moved         bigint NOT NULL DEFAULT 0, -- that the worker knew, and that were moved on
+    unknown       bigint NOT NULL DEFAULT 0, -- that it never saw: they go out at release
     CONSTRAINT one_quarantine_per_scope UNIQUE NULLS NOT DISTINCT (context_id, type)
+);
+
+-- What a round of questions left open: whose worker did not answer, cannot be asked, or knows what may not be moved on yet.
+CREATE TABLE postern.unreconciled (
+    queue_id   bigint NOT NULL,
+    seq        bigint NOT NULL,
+    day        date NOT NULL,
+    context_id int NOT NULL,
+    type       text NOT NULL,
+    why        text NOT NULL CONSTRAINT unreconciled_is_known CHECK (why IN ('unreachable', 'unsupported', 'ahead', 'busy')),
+    detail     text NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT one_unreconciled_per_transaction PRIMARY KEY (queue_id, seq, day)
 );
 
 SELECT postern.renew_roles();
 
 -- +goose Down
+DROP TABLE postern.unreconciled;
 DROP TABLE postern.quarantine;
 DROP TABLE postern.store;

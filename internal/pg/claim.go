@@ -46,8 +46,11 @@ type pick struct {
 // owners: node_id is compared in the locked row. Why no sender has two queues: queue_id is compared in
 // the locked row, and its key is unique. Why a buried node takes nothing: the key of its row is locked, so
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
-// was claimed here.
+// was claimed here. Why nothing is taken that is in quarantine: see EnterQuarantine.
 func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
+	if s.quarantine().whole() {
+		return nil, false, nil
+	}
 	for range 3 {
 		var unsure bool
 		leases, more, unsure, err = s.claimOnce(ctx, node, room)
@@ -65,7 +68,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 	var load *loader
 	err = s.run(ctx, func(t *txn) error {
 		more, unsure, load = false, false, nil
-		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t}
+		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t, quarantine: s.quarantine()}
 		if err := c.openLanes(ctx); err != nil {
 			return err
 		}
@@ -101,6 +104,8 @@ type claim struct {
 	left  bool // somebody waits for a sender that is not free
 	look  look
 
+	quarantine *quarantined // by which all of the claim is decided
+
 	lanes      []*openLane
 	candidates map[int32][]*queueRow
 	senders    map[int32][]*freeSender // by pool
@@ -117,7 +122,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	b := &pgx.Batch{}
 	c.look = c.s.fronts.look(c.s.now() != nil)
 	c.findLanes(b)
-	b.Queue(liveNodeSQL, c.node.ID, c.node.Epoch).
+	b.Queue(liveNodeSQL, c.node.ID, c.node.Epoch, c.quarantine.number).
 		Query(func(rows pgx.Rows) error {
 			c.alive = rows.Next()
 			rows.Close()
@@ -125,7 +130,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 		})
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
-			if d := c.s.conf.view.Load().byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) {
+			if d := c.s.conf.view.Load().byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
 				c.lockLane(b, l, c.look.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
@@ -145,7 +150,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 			if d == nil {
 				return &dispatcherMissing{}
 			}
-			if !c.room.Takes(d.Type) {
+			if !c.room.Takes(d.Type) || c.quarantine.holds(d.ContextID, d.Type) {
 				continue
 			}
 			if l.needs() && l.kind != "exclusive" && l.free == 0 {

@@ -109,6 +109,9 @@ func candidates(and string) string {
 	ORDER BY n.prio, n.since`
 }
 
+// resumableSQL is candidatesSQL for the lane resume while something is in quarantine: all types stand in it.
+var resumableSQL = candidates(` AND NOT EXISTS (` + quarantinedQueueSQL + ` WHERE q.queue_id = r.queue_id OFFSET 0)`)
+
 // lockLane locks at most n of the queues that stand first in a lane from a front on.
 func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	if n <= 0 {
@@ -116,8 +119,11 @@ func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	}
 	high, low := from.args()
 	text, args := candidatesSQL, []any{l.id, n, l.kind == "resume", high, low}
-	if l.kind == "exclusive" {
+	switch {
+	case l.kind == "exclusive":
 		text, args = exclusiveSQL, append(args, c.s.now())
+	case l.kind == "resume" && c.quarantine.any():
+		text = resumableSQL
 	}
 	b.Queue("SELECT "+queueSelect+text, args...).Query(func(rows pgx.Rows) error {
 		var list []*queueRow

@@ -262,21 +262,23 @@ func (p *pass) judge(b *pgx.Batch) {
 	}
 }
 
-// take hands out what is due.
+// take hands out what is due, but what is in quarantine.
 func (p *pass) take(b *pgx.Batch) {
-	if p.room <= 0 {
+	quarantine := p.s.quarantine()
+	if p.room <= 0 || quarantine.whole() {
 		return
 	}
+	take := quarantine.taking()
 	switch {
 	case p.line == HookLine:
-		takeHooks(b, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
+		takeHooks(b, take, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
 	case p.line == CallbackLine:
-		takeEvents(b, p.line, []string{"result"}, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
+		takeEvents(b, take, p.line, []string{"result"}, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
 	case p.sub.Kind == "webhook" && p.sub.Enabled:
 		if p.h.Failing {
 			p.room = 1 // one probe at a time
 		}
-		takeEvents(b, p.line, p.sub.Include, p.now, p.room, func(d *Delivery) {
+		takeEvents(b, take, p.line, p.sub.Include, p.now, p.room, func(d *Delivery) {
 			d.URL, d.Block = p.sub.URL, p.sub.OnError == "block"
 			d.Secrets = [][]byte{p.sub.Secret}
 			if p.sub.SecretUntil != nil && p.sub.SecretUntil.After(p.now) {

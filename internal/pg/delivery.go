@@ -20,6 +20,8 @@ const (
 type Delivery struct {
 	Line     int32 // the subscription, HookLine or CallbackLine
 	ID       outbox.ID
+	Context  int32
+	Type     string // of the transaction that it tells of, if it is there
 	Event    string // of outbox.Events, or a hook
 	Attempts int    // made so far, this one included
 	FirstAt  time.Time
@@ -77,14 +79,30 @@ const deliveryLease = 30 * time.Second
 
 // takeSQL hands out what is due on a line, each for a while in which nobody else gets it; a process that
 // dies leaves it to the next one.
-const takeSQL = `WITH due AS MATERIALIZED (SELECT queue_id, seq, day, subscription_id, event FROM postern.delivery
-		WHERE subscription_id = $1 AND state = 'pending' AND next_at <= $2 ORDER BY next_at LIMIT $3 FOR UPDATE SKIP LOCKED),
+var takeSQL = takeBut("")
+
+// takeQuietSQL is takeSQL while something is in quarantine.
+var takeQuietSQL = takeBut(` AND NOT ` + quarantinedDelivery)
+
+// takeBut is takeSQL without the deliveries that do not fulfil a condition.
+func takeBut(condition string) string {
+	return `WITH due AS MATERIALIZED (SELECT queue_id, seq, day, subscription_id, event FROM postern.delivery
+		WHERE subscription_id = $1 AND state = 'pending' AND next_at <= $2` + condition + ` ORDER BY next_at LIMIT $3 FOR UPDATE SKIP LOCKED),
 	taken AS (UPDATE postern.delivery d SET next_at = $2::timestamptz + $4::interval, attempts = attempts + 1, first_at = coalesce(first_at, $2)
 		FROM due WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (due.queue_id, due.seq, due.day, due.subscription_id, due.event)
-		RETURNING d.queue_id, d.seq, d.day, d.event, d.attempts, d.first_at, d.at, d.url) `
+		RETURNING d.context_id, d.queue_id, d.seq, d.day, d.event, d.attempts, d.first_at, d.at, d.url) `
+}
 
-func takeHooks(b *pgx.Batch, now time.Time, room int, add func(*Delivery)) {
-	b.Queue(takeSQL+`SELECT `+taskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
+// taking is the beginning of the statement that takes deliveries.
+func (q *quarantined) taking() string {
+	if q.any() {
+		return takeQuietSQL
+	}
+	return takeSQL
+}
+
+func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Delivery)) {
+	b.Queue(take+`SELECT `+taskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
 			coalesce(o.fee, ''), coalesce(o.hash, ''), coalesce(o.nonce, ''), coalesce(s.account, ''), coalesce(s.worker_url, ''), o.result,
 			coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, '')
 		FROM taken d
@@ -100,21 +118,21 @@ func takeHooks(b *pgx.Batch, now time.Time, room int, add func(*Delivery)) {
 				return err
 			}
 			h.Task.tidy()
-			d.ID = h.Task.ID
+			d.ID, d.Context, d.Type = h.Task.ID, h.Task.ContextID, h.Task.Type
 			add(d)
 		}
 		return rows.Err()
 	})
 }
 
-func takeEvents(b *pgx.Batch, line int32, include []string, now time.Time, room int, add func(*Delivery)) {
-	b.Queue(takeSQL+`SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
+func takeEvents(b *pgx.Batch, take string, line int32, include []string, now time.Time, room int, add func(*Delivery)) {
+	b.Queue(take+`SELECT d.context_id, coalesce(t.type, ''), d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $5)
 		FROM taken d LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 		ORDER BY d.at, d.queue_id, d.seq, d.event`, line, now, room, deliveryLease, include).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			d := &Delivery{Line: line, Now: now}
-			if err := rows.Scan(&d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
+			if err := rows.Scan(&d.Context, &d.Type, &d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
 				return err
 			}
 			add(d)

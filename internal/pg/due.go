@@ -32,7 +32,7 @@ const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(
 			UNION ALL SELECT b.ttl <= n.now FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out') w) AS overdue OFFSET 0) d
 	WHERE p.removed_at IS NULL AND (d.due IS NOT NULL OR d.overdue IS NOT NULL)`
 
-// ProcessorsDue lists the processors that have something to do now, and says how many have batches that have not ended.
+// ProcessorsDue lists the processors that have something to do now and are not in quarantine, and says how many have batches that have not ended.
 func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int, err error) {
 	rows, err := s.looks.Query(ctx, dueSQL, s.now())
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int
 	var now bool
 	_, err = pgx.ForEachRow(rows, []any{&p.Context, &p.Name, &now, &p.Advance}, func() error {
 		busy++
-		if now {
+		if now && !s.Quarantined(p.Context, "") {
 			due = append(due, p)
 		}
 		return nil

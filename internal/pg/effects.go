@@ -38,7 +38,8 @@ type effects struct {
 	timerDel           []int64
 	senderBind         map[int32]int64 // sender -> queue
 	senderFree         []senderFree
-	holdersFree        []int64 // queues that let go of their exclusive lane
+	holdersFree        []int64         // queues that let go of their exclusive lane
+	holders            map[int32]int64 // exclusive lanes that a queue takes without a claim, where nobody holds them
 	gates              []gate
 	told               bool // somebody is to hear of it
 }
@@ -207,6 +208,9 @@ func once(rows []*queueRow) []*queueRow {
 }
 
 func (e *effects) writeSenders(b *pgx.Batch) {
+	for lane, queue := range e.holders {
+		b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1 AND kind = 'exclusive' AND holder IS NULL`, lane, queue)
+	}
 	if len(e.holdersFree) > 0 {
 		b.Queue(`UPDATE postern.lane SET holder = NULL WHERE holder = ANY ($1)`, e.holdersFree)
 	}

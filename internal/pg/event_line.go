@@ -33,7 +33,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
-		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused`, lineOfResults)
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, lineOfResults, s.quarantine().contexts())
 	if err != nil {
 		return w, known(err)
 	}

@@ -149,6 +149,9 @@ type Answer struct {
 	// Unclear is what came of a call before the question that this answer is the answer to, nil if there
 	// was none: kept, since an outcome that nobody knows is what people ask about most (S2.5 row 8).
 	Unclear *outbox.Answer
+
+	// found is the row of a queue that no node has, as it was when the worker was asked about the lost time; nil: a lease has it.
+	found *queueRow
 }
 
 // Settled is what became of an answer.

@@ -26,16 +26,20 @@ type Look struct {
 // dies. It never waits: a source whose row is locked is being taken or stored, and skipped. next is when there
 // will be another, zero for nobody knows.
 func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Duration) (list []*Look, next time.Time, err error) {
+	quarantine := s.quarantine()
+	if quarantine.whole() {
+		return nil, time.Time{}, nil
+	}
 	err = s.run(ctx, func(t *txn) error {
 		list, next = nil, time.Time{}
 		var now time.Time
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+sourceColumns+`, s.context_id, s.fence FROM postern.source s JOIN postern.channel c ON c.channel_id = s.channel_id
 			LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (s.node_id, s.node_epoch) AND n.dead_at IS NULL
-			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL
+			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL AND x.context_id <> ALL ($3)
 			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
-			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max).Query(func(rows pgx.Rows) error {
+			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				l := &Look{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {

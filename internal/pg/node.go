@@ -24,16 +24,16 @@ type Node struct {
 // Register makes a node row with a fresh id. Its leases are valid for ttl after each Beat.
 func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {
 	n := Node{Name: name, TTL: ttl, Epoch: 1}
-	err := s.pool.QueryRow(ctx, `INSERT INTO postern.node (name, version, ttl, heartbeat_at)
-		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp())) RETURNING node_id`, name, version, ttl, s.leaseNow()).Scan(&n.ID)
+	err := s.pool.QueryRow(ctx, `INSERT INTO postern.node (name, version, ttl, heartbeat_at, quarantine)
+		SELECT $1, $2, $3, coalesce($4::timestamptz, clock_timestamp()), s.quarantine FROM postern.store s FOR SHARE OF s RETURNING node_id`, name, version, ttl, s.leaseNow()).Scan(&n.ID)
 	return n, known(err)
 }
 
 // Beat renews the leases of a node. False means that it was buried: it owns nothing any more, must drop
 // what it has in hand and go on under Reincarnate.
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
-	tag, err := s.exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp())
-		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow())
+	tag, err := s.exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), heeds = $4
+		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow(), s.quarantine().number)
 	return tag.RowsAffected() == 1, err
 }
 
@@ -45,11 +45,16 @@ type Peers struct {
 	Drain  bool // the node itself is to drain
 }
 
-// Peers looks at all nodes.
+// Peers looks at all nodes. Where the quarantine has changed it is read at once.
 func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
+	var quarantine int64
 	err = s.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE node_id <> $1), coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false),
-			coalesce(bool_or(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())), false), count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0
-		FROM postern.node WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&p.Others, &p.Drain, &p.Silent, &p.Buried)
+			coalesce(bool_or(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())), false), count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0,
+			coalesce(max(quarantine) FILTER (WHERE node_id = $1), 0)
+		FROM postern.node WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&p.Others, &p.Drain, &p.Silent, &p.Buried, &quarantine)
+	if err == nil && quarantine > s.quarantine().number {
+		err = s.Refresh(ctx)
+	}
 	return p, known(err)
 }
 

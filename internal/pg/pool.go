@@ -163,8 +163,8 @@ func (v *confView) readPools(b *pgx.Batch) {
 }
 
 // each queues a statement of which fn sees each row.
-func each(b *pgx.Batch, sql string, into []any, fn func()) {
-	b.Queue(sql).Query(func(rows pgx.Rows) error {
+func each(b *pgx.Batch, sql string, into []any, fn func(), args ...any) {
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { fn(); return nil })
 		return err
 	})

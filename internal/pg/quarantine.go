@@ -28,6 +28,19 @@ type Quarantine struct {
 // whole says whether the scope is everything.
 func (q Quarantine) whole() bool { return q.Context == "" && q.Type == "" }
 
+// String names the scope for people.
+func (q Quarantine) String() string {
+	switch {
+	case q.whole():
+		return "everything"
+	case q.Type == "":
+		return "context " + q.Context
+	case q.Context == "":
+		return "type " + q.Type
+	}
+	return "type " + q.Type + " of context " + q.Context
+}
+
 // object is the scope as the audit names it.
 func (q Quarantine) object() string {
 	switch {
@@ -130,10 +143,10 @@ func (t *txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, 
 // lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
 // heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
 func (t *txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
-	err = t.conn.QueryRow(ctx, `SELECT greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
+	err = t.conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
 				ORDER BY t.created_at DESC LIMIT 1)
-			UNION ALL (SELECT o.done_at FROM postern.outcome o WHERE o.context_id = c.context_id AND o.state <> 'DONE' ORDER BY o.done_at DESC LIMIT 1)) t)),
+			UNION ALL (SELECT o.done_at FROM postern.outcome o WHERE o.context_id = c.context_id AND o.state <> 'DONE' ORDER BY o.done_at DESC LIMIT 1)) t)), clock_timestamp()),
 		clock_timestamp()`).Scan(&from, &until)
 	return from, until, err
 }
@@ -162,9 +175,44 @@ func (q *quarantined) holds(contextID int32, typ string) bool {
 	})
 }
 
-// Quarantined says whether what a type of a context sends must stay here, as far as this process knows.
+// whole says whether everything is in quarantine.
+func (q *quarantined) whole() bool { return slices.Contains(q.scopes, scope{}) }
+
+// any says whether anything is.
+func (q *quarantined) any() bool { return len(q.scopes) > 0 }
+
+// contexts lists the contexts of which all types are, where not everything is.
+func (q *quarantined) contexts() []int32 {
+	list := []int32{}
+	for _, s := range q.scopes {
+		if s.typ == "" && s.context != 0 {
+			list = append(list, s.context)
+		}
+	}
+	return list
+}
+
+// quarantinedQueueSQL finds queues q whose head, or what they have in flight, is of a type in quarantine. Its lane tells the type.
+const quarantinedQueueSQL = `SELECT q.queue_id FROM postern.queue q
+	LEFT JOIN postern.lane n ON n.lane_id = q.lane
+	LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
+	JOIN postern.quarantine x ON (x.context_id IS NULL OR x.context_id = q.context_id) AND (x.type IS NULL OR x.type = d.type)`
+
+// quarantinedDelivery is the condition that a delivery tells of something in quarantine.
+const quarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
+	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (delivery.queue_id, delivery.seq, delivery.day)
+	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id) AND (x.type IS NULL OR x.type = t.type) OFFSET 0)`
+
+// quarantine is what this process knows of it now.
+func (s *Store) quarantine() *quarantined { return &s.conf.view.Load().quarantine }
+
+// QuarantinedWhole says whether everything must stay here, as far as this process knows.
+func (s *Store) QuarantinedWhole() bool { return s.quarantine().whole() }
+
+// Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type, whether
+// what the context itself does must: its sources, its processors, its tools.
 func (s *Store) Quarantined(contextID int32, typ string) bool {
-	return s.conf.view.Load().quarantine.holds(contextID, typ)
+	return s.quarantine().holds(contextID, typ)
 }
 
 // QuarantineUnheeded returns the names of live nodes that do not yet say that they know the quarantine. Without any, no call of it

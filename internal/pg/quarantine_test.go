@@ -1,9 +1,12 @@
 package pg_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -32,5 +35,171 @@ func TestEnteringEverythingDrawsANewLifeOnce(t *testing.T) {
 	}
 	if !w.s.Quarantined(w.id, "T") || !w.s.Quarantined(w.id, "U") {
 		t.Error("the process that entered it does not know of it")
+	}
+}
+
+// entering is a quarantine that another process enters.
+var entering = op{name: "enter", run: func(a *arena, s *pg.Store) string {
+	return refusal(s.EnterQuarantine(a.ctx, a.by, pg.Quarantine{Context: "default", Reason: "because"}))
+}}
+
+// What leases, and entering a quarantine, come one after the other: what leases first has committed before the quarantine has, and
+// what comes later takes nothing, though its process has not read of it.
+func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
+	leasesOf := map[string]func(a *arena, s *pg.Store) int{
+		"claim": func(a *arena, s *pg.Store) int {
+			l, _, err := s.Claim(a.ctx, a.n1, everything())
+			a.must(err)
+			return len(l)
+		},
+		"take": func(a *arena, s *pg.Store) int {
+			c := &crew{node: a.n1, seats: 10}
+			s.Take(c)
+			defer s.Take(nil)
+			out, err := s.Ingest(a.ctx, []*pg.Submission{a.sub("new", "U", "new")}, false)
+			a.must(err)
+			a.must(out[0].Err)
+			return len(c.flown)
+		},
+		"wake": func(a *arena, s *pg.Store) int {
+			w, err := s.Wake(a.ctx, a.n1, 10, 10)
+			a.must(err)
+			return len(w.Leases) + len(w.Polls)
+		},
+	}
+	for name, lease := range leasesOf {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stage := func() *arena {
+				a := newArena(t)
+				a.dispatcher("U", nil)
+				a.post("q", "U", "a")
+				if name == "wake" {
+					l := a.claim(a.n1, everything())[0]
+					a.settle(a.answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "x", Message: "not now"}))
+					a.later(time.Hour)
+					_, err := a.s.Beat(a.ctx, a.n1)
+					a.must(err)
+				}
+				a.ready()
+				return a
+			}
+			t.Run("and it is first", func(t *testing.T) {
+				a := stage()
+				leased := 0
+				first := op{name: name, run: func(a *arena, s *pg.Store) string { leased = lease(a, s); return "" }}
+				if name == "take" { // its first commit makes the queue
+					first.held = 2
+				}
+				_, waited, held := a.together(first, entering, true)
+				if !held || !waited || leased != 1 {
+					t.Errorf("it leased %d (held open: %v), and the quarantine waited for its commit: %v", leased, held, waited)
+				}
+			})
+			t.Run("and it comes meanwhile", func(t *testing.T) {
+				a := stage()
+				leased := 0
+				then := op{name: name, run: func(a *arena, s *pg.Store) string { leased = lease(a, s); return "" }}
+				if _, _, held := a.together(entering, then, true); !held || leased != 0 {
+					t.Errorf("it leased %d while the quarantine was about to commit (held open: %v)", leased, held)
+				}
+			})
+			t.Run("and it comes later", func(t *testing.T) {
+				a := stage()
+				a.must(a.s.EnterQuarantine(a.ctx, a.by, pg.Quarantine{Context: "default", Reason: "because"}))
+				if a.b.Quarantined(a.id, "U") {
+					t.Fatal("the other process knows of it already")
+				}
+				if n := lease(a, a.b); n != 0 {
+					t.Errorf("a process that does not know of the quarantine leased %d", n)
+				}
+			})
+		})
+	}
+}
+
+// A node that registers while a quarantine is entered has to know it too.
+func TestANodeThatRegistersMeanwhileHasToKnowIt(t *testing.T) {
+	t.Parallel()
+	a := newArena(t)
+	a.dispatcher("U", nil)
+	a.post("q", "U", "a")
+	a.ready()
+	var n pg.Node
+	register := op{name: "register", run: func(a *arena, s *pg.Store) (said string) {
+		var err error
+		n, err = s.Register(a.ctx, "new", "test", 10*time.Second)
+		return refusal(err)
+	}}
+	if _, waited, held := a.together(entering, register, true); !waited || !held {
+		t.Errorf("it waited for the quarantine: %v", waited)
+	}
+	if l, _, err := a.b.Claim(a.ctx, n, everything()); err != nil || len(l) > 0 {
+		t.Errorf("it leased %d, %v", len(l), err)
+	}
+}
+
+// Of what is in quarantine by its type or its context, nothing is leased, and the rest goes on.
+func TestAQuarantineHasAScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.s.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 100}}, 0)
+	w.must(err)
+	w.dispatcher("T", nil)
+	w.dispatcher("U", nil)
+	shop := *w
+	shop.id = w.s.Context("shop").ID
+	shop.by.Context = shop.id
+	shop.dispatcher("T", nil)
+	n := w.node("n1")
+	w.post("t1", "T", "t1")
+	w.post("t2", "T", "t2")
+	w.post("u", "U", "u")
+	shop.post("s", "T", "s")
+	// t1 and u lie in the lane resume
+	lost := w.node("lost")
+	for _, l := range w.claim(lost, everything()) {
+		if l.Queue == "t2" || l.Queue == "s" {
+			_, err := w.s.GiveUp(w.ctx, lost, []int64{l.ID().Queue})
+			w.must(err)
+		}
+	}
+	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default", Type: "T", Reason: "because"}))
+	_, err = w.s.BuryNode(w.ctx, w.by, "lost")
+	w.must(err)
+	leased := func() (list []string) {
+		for _, l := range w.claim(n, everything()) {
+			list = append(list, l.Queue)
+		}
+		slices.Sort(list)
+		return list
+	}
+	if got := leased(); !slices.Equal(got, []string{"s", "u"}) {
+		t.Errorf("with type T in quarantine %v go on, want s of the other context and u", got)
+	}
+	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default", Type: "T"}, false)
+	w.must(err)
+	if got := leased(); !slices.Equal(got, []string{"t1", "t2"}) {
+		t.Errorf("after its release %v go on, want t1 and t2", got)
+	}
+	holdsTrue(t, w.ctx, w.s.Pool())
+}
+
+func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
+	_, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false)
+	if fault.CodeOf(err) != "not_reconciled" {
+		t.Errorf("released without a question: %v", err)
+	}
+	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default"}, false)
+	if fault.CodeOf(err) != "wrong_state" {
+		t.Errorf("what is not in quarantine was released: %v", err)
+	}
+	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, true)
+	w.must(err)
+	if w.s.QuarantinedWhole() {
+		t.Error("it is in quarantine still")
 	}
 }

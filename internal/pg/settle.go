@@ -203,7 +203,15 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 			return err
 		}
 	}
-	return st.loadMarked(ctx, t)
+	if err := st.loadMarked(ctx, t); err != nil {
+		return err
+	}
+	for _, a := range st.answers {
+		if a.found != nil {
+			st.adopt(a)
+		}
+	}
+	return nil
 }
 
 // lookAgain finds what comes after the ends whose lease did not know: their queues have grown since, which their
@@ -315,6 +323,9 @@ func (st *settlement) settle(i int, a *Answer) error {
 			st.reconsider(q) // a cancel was accepted while its worker was asked
 		} else if st.suspended[placeOf(l.ID())] {
 			st.park(q)
+		} else if st.s.Quarantined(q.Context, l.Task.Type) {
+			q.at(l.Task)
+			st.reconsider(q)
 		} else {
 			st.call(i, q, a)
 		}
@@ -397,7 +408,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 // things, and nothing holds it.
 func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
 	d := st.s.DispatcherOf(q.Context, next.Type)
-	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && (d.Exclusive == "" || d.Exclusive == "none") &&
+	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) && (d.Exclusive == "" || d.Exclusive == "none") &&
 		!q.Paused && !next.Held && st.s.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
 }
@@ -428,7 +439,7 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 }
 
 // reconsider gives the queue up to whoever takes its timer, which is due: what was decided did not know
-// of the cancel that has been accepted since.
+// of the cancel that has been accepted since, or of the quarantine.
 func (st *settlement) reconsider(q *queueRow) {
 	q.Node, q.NodeEpoch = 0, 0
 	st.e.timerSet[q.ID] = st.e.now

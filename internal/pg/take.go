@@ -46,11 +46,13 @@ func (s *Store) Take(t Taker) {
 
 // liveNodeSQL finds a node under its epoch, and keeps that from ending before the commit: an epoch is a part of a key, so
 // whatever ends one waits for whoever holds the key, or is seen. A heartbeat changes no key and does not meet it.
-const liveNodeSQL = `SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL FOR KEY SHARE SKIP LOCKED`
+// It does not find one whose process, which knows the quarantine by the number $3, has to know a later one: that number is a part of
+// the key, too (see EnterQuarantine).
+const liveNodeSQL = `SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL AND quarantine <= $3 FOR KEY SHARE SKIP LOCKED`
 
 // openTypesSQL is liveNodeSQL for all of the dispatchers $3 of which anything may go out without further ado.
 const openTypesSQL = `SELECT d.dispatcher_id FROM postern.node n CROSS JOIN postern.dispatcher d JOIN postern.context c ON c.context_id = d.context_id
-	WHERE n.node_id = $1 AND n.epoch = $2 AND n.dead_at IS NULL AND NOT n.draining AND d.dispatcher_id = ANY ($3)
+	WHERE n.node_id = $1 AND n.epoch = $2 AND n.dead_at IS NULL AND n.quarantine <= $4 AND NOT n.draining AND d.dispatcher_id = ANY ($3)
 		AND NOT d.paused AND d.removed_at IS NULL AND d.pool_id IS NULL AND d.gate_failures = 0 AND d.gate_until IS NULL AND NOT c.paused
 	FOR KEY SHARE OF n SKIP LOCKED`
 
@@ -65,6 +67,8 @@ type taking struct {
 	taken []taken
 	load  *loader
 	done  bool // it is durable
+
+	quarantine *quarantined
 }
 
 type taken struct {
@@ -76,7 +80,7 @@ type taken struct {
 func (s *Store) taking(ctx context.Context) (t taking) {
 	if by := s.taker.Load(); by != nil && jointOf(ctx) == nil {
 		if node, ok := (*by).Taking(); ok {
-			t.s, t.by, t.node, t.open = s, *by, node, map[int32]bool{}
+			t.s, t.by, t.node, t.open, t.quarantine = s, *by, node, map[int32]bool{}, s.quarantine()
 		}
 	}
 	return t
@@ -96,7 +100,8 @@ func (t *taking) look(b *pgx.Batch, subs []*Submission) {
 	var ids []int32
 	for _, sub := range subs {
 		d := t.s.DispatcherOf(sub.ContextID, sub.Type)
-		if d != nil && d.takeable() && sub.Sender == "" && sub.NotBefore.IsZero() && !slices.Contains(ids, d.ID) {
+		if d != nil && d.takeable() && sub.Sender == "" && sub.NotBefore.IsZero() && !slices.Contains(ids, d.ID) &&
+			!t.quarantine.holds(d.ContextID, d.Type) {
 			ids = append(ids, d.ID)
 		}
 	}
@@ -104,7 +109,7 @@ func (t *taking) look(b *pgx.Batch, subs []*Submission) {
 		return
 	}
 	t.holds, t.under = true, t.by.Begin()
-	b.Queue(openTypesSQL, t.node.ID, t.node.Epoch, ids).Query(func(rows pgx.Rows) error {
+	b.Queue(openTypesSQL, t.node.ID, t.node.Epoch, ids, t.quarantine.number).Query(func(rows pgx.Rows) error {
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { t.open[id] = true; return nil })
 		return err

@@ -23,12 +23,16 @@ const failedAgain = 30 * time.Second
 // one caller: who takes it moves its next time on in the same statement and skips what another holds, so a caller that
 // dies loses one probe.
 func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
+	quarantine := s.quarantine()
+	if quarantine.whole() {
+		return nil, nil
+	}
 	rows, err := s.db(ctx).Query(ctx, `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 		due AS MATERIALIZED (SELECT t.tool_id, coalesce(t.check_at <= n.now, false) AS probe, coalesce(t.refresh_at <= n.now, false) AS again FROM postern.tool t, n
-			WHERE t.removed_at IS NULL AND (t.check_at <= n.now OR t.refresh_at <= n.now) ORDER BY t.tool_id LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED)
+			WHERE t.removed_at IS NULL AND t.context_id <> ALL ($4) AND (t.check_at <= n.now OR t.refresh_at <= n.now) ORDER BY t.tool_id LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED)
 		UPDATE postern.tool t SET check_at = CASE WHEN d.probe THEN n.now + t.check_every ELSE t.check_at END,
 			refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
-		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.now(), limit, failedAgain)
+		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.now(), limit, failedAgain, quarantine.contexts())
 	if err != nil {
 		return nil, known(err)
 	}

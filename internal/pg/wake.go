@@ -23,6 +23,9 @@ type Woken struct {
 // node must be done with it, so that there is never a second waiter for one transaction (S2.5 row 10).
 const pollLease = 30 * time.Second
 
+// quarantineRest is how long what is in quarantine is put off. So it goes on that long after its release at the latest.
+const quarantineRest = 10 * time.Second
+
 // noRoom is how long a due delay is put off by a node that has its hands full.
 const noRoom = 100 * time.Millisecond
 
@@ -32,21 +35,26 @@ const noRoom = 100 * time.Millisecond
 //
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
+//
+// What is in quarantine is put off; while everything is, nothing is looked at.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
+	if s.quarantine().whole() {
+		return Woken{}, nil
+	}
 	var leased []*queueRow
 	err = s.run(ctx, func(t *txn) error {
 		w, leased = Woken{}, nil
 		e := newEffects(s)
-		ids, rows, alive, err := s.dueTimers(ctx, t, node, limit, e, &w)
+		due, err := s.dueTimers(ctx, t, node, limit, e, &w)
 		if err != nil {
 			return err
 		}
 		w.Now = e.now
-		if w.Due = len(ids); w.Due == 0 {
+		if w.Due = len(due.ids); w.Due == 0 {
 			return t.rollback(ctx)
 		}
 		var polls []*queueRow
-		polls, leased = e.sortDue(ids, rows, node, alive, room)
+		polls, leased = e.sortDue(due, node, room)
 		b := &pgx.Batch{}
 		e.write(b)
 		load := newLoader(s, append(polls, leased...))
@@ -80,40 +88,53 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 	return w, doubtful(node, leased, err)
 }
 
-func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *effects, w *Woken) (ids []int64, rows map[int64]*queueRow, alive bool, err error) {
+// dueQueues are queues whose timers are due, as their locked rows are.
+type dueQueues struct {
+	ids   []int64
+	rows  map[int64]*queueRow
+	alive bool // the node may lease them
+	held  map[int64]bool
+}
+
+func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
+	quarantine := s.quarantine()
 	b := &pgx.Batch{}
 	s.readNow(b, &e.now)
 	b.Queue(`SELECT queue_id FROM postern.timer WHERE due_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`, s.now(), limit).
 		Query(func(r pgx.Rows) (err error) {
-			ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
+			d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 			return err
 		})
 	b.Queue(`SELECT coalesce(min(due_at), '0001-01-01 00:00:00+00') FROM postern.timer WHERE due_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&w.Next) })
-	b.Queue(liveNodeSQL, node.ID, node.Epoch).
+	b.Queue(liveNodeSQL, node.ID, node.Epoch, quarantine.number).
 		Query(func(r pgx.Rows) error {
-			alive = r.Next()
+			d.alive = r.Next()
 			r.Close()
 			return r.Err()
 		})
-	if err := t.send(ctx, b); err != nil || len(ids) == 0 {
-		return nil, nil, false, err
+	if err := t.send(ctx, b); err != nil || len(d.ids) == 0 {
+		return dueQueues{}, err
 	}
-	rows = map[int64]*queueRow{}
+	d.rows, d.held = map[int64]*queueRow{}, map[int64]bool{}
 	b = &pgx.Batch{}
-	lockQueues(b, lockSkipping, ids, nil, rows)
+	lockQueues(b, lockSkipping, d.ids, nil, d.rows)
 	// what a lock showed decides: a timer that was moved meanwhile is not due
-	b.Queue(`SELECT queue_id FROM postern.timer WHERE queue_id = ANY ($1) AND due_at <= $2`, ids, e.now).Query(func(r pgx.Rows) (err error) {
-		ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
+	b.Queue(`SELECT queue_id FROM postern.timer WHERE queue_id = ANY ($1) AND due_at <= $2`, d.ids, e.now).Query(func(r pgx.Rows) (err error) {
+		d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 		return err
 	})
-	return ids, rows, alive, t.send(ctx, b)
+	if quarantine.any() {
+		var id int64
+		each(b, quarantinedQueueSQL+` WHERE q.queue_id = ANY ($1)`, []any{&id}, func() { d.held[id] = true }, d.ids)
+	}
+	return d, t.send(ctx, b)
 }
 
 // sortDue decides what each due queue wants.
-func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, alive bool, room int) (polls, leased []*queueRow) {
-	for _, id := range ids {
-		q := rows[id]
+func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*queueRow) {
+	for _, id := range due.ids {
+		q := due.rows[id]
 		switch {
 		case q == nil: // locked by somebody, or gone
 			continue
@@ -123,15 +144,19 @@ func (e *effects) sortDue(ids []int64, rows map[int64]*queueRow, node Node, aliv
 			e.timerDel = append(e.timerDel, id)
 		case q.Node != 0: // a delay whose owner is at work, or dead and not yet released
 			e.timerSet[id] = e.now.Add(pollLease)
+		case due.held[id] && q.Phase != outbox.PhaseHeld:
+			e.timerSet[id] = e.now.Add(quarantineRest)
 		case q.Phase == outbox.PhaseHeld:
 			e.timerDel = append(e.timerDel, id)
 			q.NotBefore = zeroTime
 			e.stand(q)
 			e.saved = append(e.saved, q)
+		case !due.alive:
+			e.timerSet[id] = e.now.Add(noRoom)
 		case q.Phase == outbox.PhaseWaitingInclusion:
 			e.timerSet[id] = e.now.Add(node.TTL) // so that a crash in the poll costs no more than any other
 			polls = append(polls, q)
-		case !alive || len(leased) >= room: // behind the others that are due, so that none starves
+		case len(leased) >= room: // behind the others that are due, so that none starves
 			e.timerSet[id] = e.now.Add(noRoom)
 		default:
 			if e.timerDel = append(e.timerDel, id); q.Phase == outbox.PhaseDelay {

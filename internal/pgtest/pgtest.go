@@ -66,6 +66,34 @@ func (db *DB) NewPool(t testing.TB, max int32) *pgxpool.Pool {
 	return pool
 }
 
+// Copy makes a copy of the database as it is now, as a restored backup is. Whoever is connected to it is cut off.
+func (db *DB) Copy(t testing.TB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := shared()
+	if err != nil {
+		t.Fatalf("no PostgreSQL for the test: %v", err)
+	}
+	name := databaseName(t.Name())
+	_, err = s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
+	for end := time.Now().Add(30 * time.Second); err == nil; time.Sleep(20 * time.Millisecond) { // until they have gone
+		if err = s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{db.Name}.Sanitize()); err == nil {
+			break
+		}
+		if time.Now().Before(end) {
+			_, err = s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
+		}
+	}
+	if err != nil {
+		t.Fatalf("copy the database %s: %v", db.Name, err)
+	}
+	c := &DB{URL: withDatabase(s.url, name), Name: name}
+	t.Cleanup(func() { s.discard(t, c) })
+	c.Pool = c.NewPool(t, 4)
+	return c
+}
+
 // Empty makes a database without migrations; otherwise it is like New. For tests of the migrations themselves.
 func Empty(t testing.TB) *DB {
 	t.Helper()

@@ -18,6 +18,8 @@ import (
 func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	var a *pg.Answer
 	switch {
+	case e.withheld(l):
+		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(l.Flight(outbox.DefaultMaxRetries), l.Resume, l.Dispatcher.Dispatcher)}
 	case l.Phase != outbox.PhaseDispatching:
 		a = e.elapsed(ctx, l)
 	case l.Resume:
@@ -25,7 +27,7 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	default:
 		a = e.send(ctx, l)
 	}
-	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 {
+	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 && !e.withheld(l) {
 		unclear := a.Unclear
 		a = e.ask(ctx, l)
 		a.Unclear = unclear
@@ -38,6 +40,12 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 		return nil
 	}
 	return a
+}
+
+// withheld says whether nothing may go out for a lease, since its type was put into quarantine behind it. It is asked right before
+// each call: what a heartbeat tells others is that it knows the quarantine by which this decides.
+func (e *Engine) withheld(l *pg.Lease) bool {
+	return e.Store.Quarantined(l.Dispatcher.ContextID, l.Task.Type)
 }
 
 // send dispatches the transaction once.

@@ -156,6 +156,10 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 // deliver makes one call and says what becomes of the delivery.
 func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 	r := pg.Receipt{Delivery: d, State: "pending"}
+	if e.Store.Quarantined(d.Context, d.Type) {
+		r.Again = time.Second
+		return r
+	}
 	var got remote.Receipt
 	switch {
 	case d.Hook != nil:

@@ -92,6 +92,9 @@ func (e *Engine) leadLoop(ctx context.Context) {
 // LeadOnce does everything about events that can be done now, once, and returns how many it moved: it hears how
 // transactions ended, tells workflows, and takes events for which there is room (S1.5).
 func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
+	if e.Store.QuarantinedWhole() {
+		return 0, nil
+	}
 	list := e.events.take()
 	work, err := e.Store.LeaderWork(ctx)
 	if err != nil || !work.Any && len(list) == 0 {

@@ -75,6 +75,9 @@ func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
 // look asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
 // somebody asks for the same page again.
 func (e *Engine) look(ctx context.Context, l *pg.Look) {
+	if e.Store.Quarantined(l.ContextID, "") { // its lease ends, and then somebody looks who may
+		return
+	}
 	var out pg.Stored
 	var err error
 	page, trouble := e.page(ctx, l)

@@ -58,6 +58,9 @@ func (e *Engine) ProbeOnce(ctx context.Context) (int, error) {
 
 // probe asks one tool. A /meta that is broken, or names another version, leaves the definition as it is, and shows why.
 func (e *Engine) probe(ctx context.Context, v *pg.DueTool) error {
+	if e.Store.Quarantined(v.ContextID, "") {
+		return nil
+	}
 	if v.Check {
 		why := e.Tools.Healthy(ctx, v.URL)
 		if ctx.Err() != nil { // we were stopped; that says nothing about the tool

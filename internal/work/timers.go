@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,6 +101,10 @@ func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 
 // poll asks about one group in one call, settles what is decided and puts the rest off to its next poll.
 func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, list []*pg.Lease) {
+	list = slices.DeleteFunc(list, e.withheld) // their timers run on
+	if len(list) == 0 {
+		return
+	}
 	hashes := make([]string, len(list))
 	for i, l := range list {
 		if h := l.Hashes(); len(h) > 0 {

@@ -1,0 +1,205 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// QuarantineStatus is what the database says of itself and of what is in quarantine.
+type QuarantineStatus struct {
+	Deployment string // "" if no process had one yet
+	Life       int64
+	Scopes     []*QuarantinedScope
+	Waiting    []WaitingType // in any of them
+	Open       []Unreconciled
+	More       bool     // there is more open than is listed
+	Unheeded   []string // nodes that do not know of it yet
+}
+
+// QuarantinedScope is one scope in quarantine: who entered it, and how far its workers were asked.
+type QuarantinedScope struct {
+	Quarantine
+	Actor, Via            string
+	EnteredAt             time.Time
+	ReconcileAt           *time.Time // when the last round of questions began; nil: none has
+	ReconciledAt          *time.Time // when it had asked about everything; nil: it has not
+	Asked, Moved, Unknown int64
+	Open                  int64
+	id                    int64
+	after                 place
+}
+
+// Lost says whether something may be lost, so that workers are to be asked before it is released.
+func (q *QuarantinedScope) Lost() bool { return !q.LostFrom.IsZero() }
+
+// WaitingType is how much waits of one type: the queues whose next transaction is of it, and what stands in them.
+type WaitingType struct {
+	Context, Type        string
+	Queues, Transactions int64
+}
+
+// Why a transaction is not reconciled.
+const (
+	OpenUnreachable = "unreachable" // nobody answered
+	OpenUnsupported = "unsupported" // its worker cannot be asked, and its dispatcher is not idempotent
+	OpenAhead       = "ahead"       // its worker knows it, but one before it in its queue has not ended
+	OpenBusy        = "busy"        // a node had it in hand, or it changed while its worker was asked
+)
+
+// Unreconciled is a transaction of which a round of questions has not found out what became of it.
+type Unreconciled struct {
+	ID            outbox.ID
+	Context, Type string
+	Why, Detail   string
+	At            time.Time
+}
+
+// openListed is how many of them a status lists.
+const openListed = 100
+
+const scopesSQL = `SELECT x.quarantine_id, coalesce(c.name, ''), coalesce(x.type, ''), x.reason, x.actor, x.via, x.entered_at,
+		coalesce(x.lost_from, '0001-01-01 00:00:00+00'), coalesce(x.lost_until, '0001-01-01 00:00:00+00'),
+		x.reconcile_at, x.reconciled_at, x.after_queue, x.after_seq, x.asked, x.moved, x.unknown,
+		(SELECT count(*) FROM postern.unreconciled u
+			WHERE (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type))
+	FROM postern.quarantine x
+	LEFT JOIN postern.context c ON c.context_id = x.context_id`
+
+func scanScope(row pgx.CollectableRow) (*QuarantinedScope, error) {
+	v := &QuarantinedScope{}
+	err := row.Scan(&v.id, &v.Context, &v.Type, &v.Reason, &v.Actor, &v.Via, &v.EnteredAt, &v.LostFrom, &v.LostUntil,
+		&v.ReconcileAt, &v.ReconciledAt, &v.after.queue, &v.after.seq, &v.Asked, &v.Moved, &v.Unknown, &v.Open)
+	for _, t := range []*time.Time{&v.LostFrom, &v.LostUntil} {
+		if t.Year() <= 1 {
+			*t = time.Time{}
+		}
+	}
+	return v, err
+}
+
+// QuarantineScopes lists what is in quarantine.
+func (s *Store) QuarantineScopes(ctx context.Context) ([]*QuarantinedScope, error) {
+	rows, err := s.db(ctx).Query(ctx, scopesSQL+` ORDER BY x.quarantine_id`)
+	if err != nil {
+		return nil, known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanScope)
+	return list, known(err)
+}
+
+// Quarantine reads all of it, in a few statements: what waits is counted in the rows of the queues that do.
+func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error) {
+	v = &QuarantineStatus{}
+	if err := s.db(ctx).QueryRow(ctx, `SELECT deployment, life FROM postern.store`).Scan(&v.Deployment, &v.Life); err != nil {
+		return nil, known(err)
+	}
+	if v.Scopes, err = s.QuarantineScopes(ctx); err != nil || len(v.Scopes) == 0 {
+		return v, err
+	}
+	if v.Unheeded, err = s.QuarantineUnheeded(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.db(ctx).Query(ctx, `SELECT c.name, coalesce(d.type, ''), count(*), sum(q.tail_seq - coalesce(q.cur_seq, q.head_seq) + 1)::bigint
+		FROM postern.queue q
+		JOIN postern.context c ON c.context_id = q.context_id
+		LEFT JOIN postern.lane n ON n.lane_id = q.lane
+		LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
+		WHERE q.phase <> 'IDLE' AND EXISTS (SELECT FROM postern.quarantine x
+			WHERE (x.context_id IS NULL OR x.context_id = q.context_id) AND (x.type IS NULL OR x.type = d.type) OFFSET 0)
+		GROUP BY 1, 2
+		ORDER BY 1, 2`)
+	if err != nil {
+		return nil, known(err)
+	}
+	v.Waiting, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w WaitingType, err error) {
+		return w, row.Scan(&w.Context, &w.Type, &w.Queues, &w.Transactions)
+	})
+	if err != nil {
+		return nil, known(err)
+	}
+	v.Open, v.More, err = s.unreconciled(ctx)
+	return v, err
+}
+
+// unreconciled lists the first of what is open, and says whether there are more.
+func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more bool, err error) {
+	rows, err := s.db(ctx).Query(ctx, `SELECT u.queue_id, u.seq, u.day - '1970-01-01', coalesce(t.epoch, 0), c.name, u.type, u.why, u.detail, u.at
+		FROM postern.unreconciled u
+		JOIN postern.context c ON c.context_id = u.context_id
+		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (u.queue_id, u.seq, u.day)
+		ORDER BY u.queue_id, u.seq
+		LIMIT $1`, openListed+1)
+	if err != nil {
+		return nil, false, known(err)
+	}
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unreconciled, err error) {
+		return u, row.Scan(&u.ID.Queue, &u.ID.Seq, &u.ID.Day, &u.ID.Epoch, &u.Context, &u.Type, &u.Why, &u.Detail, &u.At)
+	})
+	if more = len(list) > openListed; more {
+		list = list[:openListed]
+	}
+	return list, more, known(err)
+}
+
+// ReleaseQuarantine lets a scope go, and returns how it stood. Where something may be lost, and its workers were not asked about
+// everything, or something is open, it is Conflict "not_reconciled" unless anyway is set. Processes hear of it within a second.
+func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyway bool) (v *QuarantinedScope, err error) {
+	err = s.run(ctx, func(t *txn) (err error) {
+		v, err = s.releaseQuarantine(ctx, t, by, q, anyway)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, s.reconfigured(ctx)
+}
+
+func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {
+	lock := &pgx.Batch{}
+	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
+	lock.Queue(scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, scanScope)
+		if len(list) > 0 {
+			x = list[0]
+		}
+		return err
+	})
+	switch err := t.send(ctx, lock); {
+	case err != nil:
+		return nil, err
+	case x == nil:
+		return nil, fault.New(fault.Conflict, "wrong_state", "%s is not in quarantine: postern quarantine status lists what is", q)
+	case x.Lost() && !anyway && (x.ReconciledAt == nil || x.Open > 0):
+		return nil, x.notReconciled()
+	}
+	if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`DELETE FROM postern.quarantine WHERE quarantine_id = $1`, x.id)
+	b.Queue(`UPDATE postern.store SET quarantine = quarantine + 1`)
+	b.Queue(`DELETE FROM postern.unreconciled u WHERE NOT EXISTS (SELECT FROM postern.quarantine x
+		WHERE (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type) OFFSET 0)`)
+	s.auditChange(b, by, "release", q.object(), map[string]any{"reason": x.Reason, "entered_at": x.EnteredAt, "reconciled_at": x.ReconciledAt,
+		"asked": x.Asked, "moved": x.Moved, "unknown": x.Unknown, "open": x.Open}, nil)
+	return x, t.commit(ctx, b)
+}
+
+// notReconciled refuses to release what nobody has asked about.
+func (q *QuarantinedScope) notReconciled() error {
+	what := "no worker was asked what it did in the lost time"
+	switch {
+	case q.ReconciledAt == nil && q.ReconcileAt != nil:
+		what = "workers were asked about a part of it only"
+	case q.ReconciledAt != nil:
+		what = "everything was asked about"
+	}
+	return fault.New(fault.Conflict, "not_reconciled", "%s: %d transactions asked about, %d moved on, %d never seen by their worker, %d open. "+
+		"Ask first, and decide about what is open; or release it anyway, and what was executed in the lost time may be executed again",
+		what, q.Asked, q.Moved, q.Unknown, q.Open)
+}
