@@ -40,7 +40,7 @@ func root() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
 	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(), verifyCommand())
-	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
+	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()
 	help := cmd.HelpFunc()

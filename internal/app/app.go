@@ -73,6 +73,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		return nil, err
 	}
 	a.store = store
+	if err := compare(ctx, store, cfg, log); err != nil {
+		return nil, err
+	}
 	if err := a.measure(role.Version); err != nil {
 		return nil, err
 	}
@@ -102,7 +105,10 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
 			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch, Requests: int(cfg.Rate)}, PublicKey: cfg.SigningKey.Public(),
-			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces})
+			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces,
+			Reconcile: func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+				return work.Reconcile(ctx, store, remote.Mux{Next: a.remote}, by, q, anew)
+			}})
 		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
 			return nil, err
 		}

@@ -34,6 +34,7 @@ type Config struct {
 
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
 
+	Deployment      string         `env:"POSTERN_DEPLOYMENT" group:"work" help:"name of this installation: a database that ran under another is taken for a copy, and sends nothing (none)"`
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
 	Types           []string       `env:"POSTERN_TYPES" group:"work" help:"transaction types to work on, with commas between (all)"`
 	Concurrency     int            `env:"POSTERN_CONCURRENCY" envDefault:"1000" group:"work" help:"most calls to workers at a time"`

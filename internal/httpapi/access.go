@@ -222,6 +222,12 @@ var access = map[string]rule{
 	"resume-node": {least: systemAdmins, where: atSystem},
 	"bury-node":   {least: systemAdmins, where: atSystem},
 
+	"get-quarantine":       {least: systemAdmins, where: atSystem},
+	"enter-quarantine":     {least: systemAdmins, where: atSystem},
+	"reconcile-quarantine": {least: systemAdmins, where: atSystem},
+	"release-quarantine":   {least: systemAdmins, where: atSystem},
+	"announce-identity":    {least: systemAdmins, where: atSystem},
+
 	"list-api-keys":  {least: admins},
 	"get-api-key":    {least: admins},
 	"post-api-key":   {least: admins},

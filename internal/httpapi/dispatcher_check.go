@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -32,6 +33,9 @@ func (a *API) checkDispatcher(ctx context.Context, in *checkInput) (*checkOutput
 	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
 	if err != nil {
 		return nil, err
+	}
+	if a.Store.Quarantined(contextID(ctx), d.Type) {
+		return nil, fault.New(fault.Conflict, "quarantined", "type %s is in quarantine, so that its worker is not called: postern quarantine status says why", d.Type)
 	}
 	out := &checkOutput{}
 	out.Body.OK, out.Body.WorkerURL = true, d.WorkerURL

@@ -38,6 +38,8 @@ var problems = map[string]struct {
 	"cancel_refused":         {409, "Cannot be cancelled", false},
 	"already_redriven":       {409, "Redriven already", false},
 	"in_use":                 {409, "In use", false},
+	"not_reconciled":         {409, "Workers were not asked", false},
+	"quarantined":            {409, "In quarantine", true},
 	"stale_fence":            {409, "Held by somebody else", false},
 	"queue_draining":         {409, "Queue is draining", true},
 	"processor_paused":       {409, "Processor is paused", true},

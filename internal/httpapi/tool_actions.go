@@ -25,6 +25,9 @@ func (a *API) refreshTool(ctx context.Context, in *toolActionInput) (*toolOutput
 	if err != nil {
 		return nil, err
 	}
+	if err := a.mayAsk(v.ContextID); err != nil {
+		return nil, err
+	}
 	who := by(ctx, in.Body.reason())
 	d, err := remote.Discover(ctx, a.Tools, v.Definition)
 	if err != nil {
@@ -39,10 +42,21 @@ func (a *API) refreshTool(ctx context.Context, in *toolActionInput) (*toolOutput
 	return a.getTool(ctx, &toolInput{in.FQN})
 }
 
+// mayAsk refuses to call a tool of a context that is in quarantine.
+func (a *API) mayAsk(contextID int32) error {
+	if !a.Store.Quarantined(contextID, leader.TypeTool) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "quarantined", "it is in quarantine, so that no tool is called: postern quarantine status says why")
+}
+
 // checkTool asks a tool whether it is ready, and keeps the answer.
 func (a *API) checkTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
 	v, err := a.own(ctx, in.FQN)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.mayAsk(v.ContextID); err != nil {
 		return nil, err
 	}
 	if _, err := a.Store.ToolChecked(ctx, v, a.Tools.Healthy(ctx, v.URL)); err != nil {
@@ -71,6 +85,9 @@ type invokeOutput struct {
 func (a *API) invokeTool(ctx context.Context, in *invokeInput) (*invokeOutput, error) {
 	v, err := a.tool(ctx, in.FQN)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.mayAsk(contextID(ctx)); err != nil {
 		return nil, err
 	}
 	if err := v.ValidateInput(in.Body.Input); err != nil {

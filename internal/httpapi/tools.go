@@ -179,6 +179,9 @@ func (a *API) define(ctx context.Context, fqn leader.FQN, s toolSettings, discov
 	if err := own.Reachable(); err != nil {
 		return nil, err
 	}
+	if err := a.mayAsk(contextID(ctx)); err != nil {
+		return nil, err
+	}
 	raw, err := a.Tools.Meta(ctx, s.URL)
 	if err != nil {
 		return nil, err

@@ -106,6 +106,52 @@ func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine
 	return t.commit(ctx, b)
 }
 
+// AnnounceDeployment says under which deployment this database runs from now on; not changed: it did already.
+func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r LeverResult, err error) {
+	err = s.run(ctx, func(t *txn) error {
+		var was string
+		b := &pgx.Batch{}
+		b.Queue(`SELECT deployment FROM postern.store FOR UPDATE`).QueryRow(func(row pgx.Row) error { return row.Scan(&was) })
+		err := t.send(ctx, b)
+		if err != nil {
+			return err
+		}
+		r.Changed = was != name
+		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.store SET deployment = $1`, name)
+		s.auditChange(b, by, "announce", "/identity", map[string]string{"deployment": was}, map[string]string{"deployment": name})
+		return t.commit(ctx, b)
+	})
+	return r, err
+}
+
+// CompareDeployment is asked by a process at its start. The first that has a deployment gives it to the database. One that has another
+// may run on a copy of the database: everything enters quarantine, unless it is there already. was is the deployment of the
+// database, "" if it fits.
+func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was string, err error) {
+	if name == "" {
+		return "", nil
+	}
+	err = s.pool.QueryRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
+		SELECT coalesce((SELECT deployment FROM given), (SELECT deployment FROM postern.store))`, name).Scan(&was)
+	if err != nil {
+		return "", known(err)
+	}
+	if was == "" { // another has given it meanwhile
+		err = s.pool.QueryRow(ctx, `SELECT deployment FROM postern.store`).Scan(&was)
+	}
+	if err != nil || was == name {
+		return "", known(err)
+	}
+	if s.QuarantinedWhole() {
+		return was, nil
+	}
+	return was, s.EnterQuarantine(ctx, by, Quarantine{Reason: fmt.Sprintf("deployment %q differs from %q of the database: a copy?", name, was)})
+}
+
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
 func (t *txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
 	if q.Context != "" {

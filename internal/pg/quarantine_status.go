@@ -37,6 +37,24 @@ type QuarantinedScope struct {
 // Lost says whether something may be lost, so that workers are to be asked before it is released.
 func (q *QuarantinedScope) Lost() bool { return !q.LostFrom.IsZero() }
 
+// NextStep is what an operator does next, as a command.
+func (q *QuarantinedScope) NextStep() string {
+	scope := ""
+	if q.Context != "" {
+		scope += " contexts/" + q.Context
+	}
+	if q.Type != "" {
+		scope += " dispatchers/" + q.Type
+	}
+	switch {
+	case q.Lost() && q.ReconciledAt == nil:
+		return "postern quarantine reconcile" + scope
+	case q.Lost() && q.Open > 0:
+		return "decide about what is open, as by postern abandon ID or cancel, then postern quarantine reconcile" + scope
+	}
+	return "postern quarantine release" + scope + " --reason ..."
+}
+
 // WaitingType is how much waits of one type: the queues whose next transaction is of it, and what stands in them.
 type WaitingType struct {
 	Context, Type        string

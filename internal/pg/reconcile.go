@@ -31,7 +31,7 @@ type Unended struct {
 
 // ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound: nothing of
 // that name is in quarantine. What dead nodes have left is released first, so that its rows say where it stands.
-func (s *Store) ReconcileRound(ctx context.Context, q Quarantine, anew bool) (*QuarantinedScope, error) {
+func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bool) (*QuarantinedScope, error) {
 	if _, err := s.Bury(ctx); err != nil {
 		return nil, err
 	}
@@ -49,6 +49,11 @@ func (s *Store) ReconcileRound(ctx context.Context, q Quarantine, anew bool) (*Q
 			WHERE quarantine_id = $1`, v.id, s.now())
 		b.Queue(`DELETE FROM postern.unreconciled u USING postern.quarantine x WHERE x.quarantine_id = $1
 			AND (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type)`, v.id)
+		var err error
+		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+			return err
+		}
+		s.audit(b, by, "reconcile", q.object())
 		return t.commit(ctx, b)
 	})
 	if err != nil {

@@ -134,7 +134,7 @@ func (h *house) reconcile(q pg.Quarantine) *pg.QuarantinedScope {
 	h.t.Helper()
 	client := remotetest.Client(h.t)
 	for anew := true; ; anew = false {
-		v, err := work.Reconcile(h.ctx, h.s, remote.Mux{Next: client}, q, anew)
+		v, err := work.Reconcile(h.ctx, h.s, remote.Mux{Next: client}, h.by, q, anew)
 		h.must(err)
 		if v.ReconciledAt != nil {
 			return v

@@ -22,8 +22,8 @@ const (
 // Reconcile asks the workers about the next part of what has not ended in a scope in quarantine, and returns how its round
 // stands. What a worker did in the lost time is recorded, as if a node had resumed it and asked; what it never saw waits for the
 // release; what it does not say is open. A part that is broken off is asked about again.
-func Reconcile(ctx context.Context, s *pg.Store, worker remote.Worker, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
-	v, err := s.ReconcileRound(ctx, q, anew)
+func Reconcile(ctx context.Context, s *pg.Store, worker remote.Worker, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+	v, err := s.ReconcileRound(ctx, by, q, anew)
 	if err != nil {
 		return nil, err
 	}
