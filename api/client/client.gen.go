@@ -191,6 +191,14 @@ const (
 	NodeViewStateSilent NodeViewState = "silent"
 )
 
+// Defines values for OpenViewWhy.
+const (
+	OpenViewWhyAhead       OpenViewWhy = "ahead"
+	OpenViewWhyBusy        OpenViewWhy = "busy"
+	OpenViewWhyUnreachable OpenViewWhy = "unreachable"
+	OpenViewWhyUnsupported OpenViewWhy = "unsupported"
+)
+
 // Defines values for PoolSettingsAfterFailure.
 const (
 	PoolSettingsAfterFailureBlock PoolSettingsAfterFailure = "block"
@@ -271,6 +279,13 @@ const (
 	RolesBodyRolesAdmin    RolesBodyRoles = "admin"
 	RolesBodyRolesExecutor RolesBodyRoles = "executor"
 	RolesBodyRolesReader   RolesBodyRoles = "reader"
+)
+
+// Defines values for RoundViewState.
+const (
+	RoundViewStateBegun    RoundViewState = "begun"
+	RoundViewStateFinished RoundViewState = "finished"
+	RoundViewStateNone     RoundViewState = "none"
 )
 
 // Defines values for SenderViewState.
@@ -571,6 +586,13 @@ type ActorView struct {
 type ActorsOutputBody struct {
 	Items []ActorView `json:"items"`
 	Next  *string     `json:"next"`
+}
+
+// AnnounceInputBody defines model for AnnounceInputBody.
+type AnnounceInputBody struct {
+	// Deployment As its processes have it in POSTERN_DEPLOYMENT.
+	Deployment string `json:"deployment"`
+	Reason     string `json:"reason"`
 }
 
 // APIKeyView defines model for ApiKeyView.
@@ -1320,6 +1342,22 @@ type Edge struct {
 // EdgeKind defines model for Edge.Kind.
 type EdgeKind string
 
+// EnterBody defines model for EnterBody.
+type EnterBody struct {
+	// Context All contexts unless said.
+	//
+	// Examples: claim-7f3
+	Context *string `json:"context,omitempty"`
+
+	// Reason Kept, and shown to who asks why something waits.
+	Reason string `json:"reason"`
+
+	// Type All types unless said.
+	//
+	// Examples: claim-7f3
+	Type *string `json:"type,omitempty"`
+}
+
 // EntryGroup defines model for EntryGroup.
 type EntryGroup struct {
 	Name     string   `json:"name"`
@@ -1894,6 +1932,18 @@ type OidcIdentity struct {
 	Subject string `json:"subject"`
 }
 
+// OpenView defines model for OpenView.
+type OpenView struct {
+	Context string      `json:"context"`
+	Detail  string      `json:"detail"`
+	ID      string      `json:"id"`
+	Type    string      `json:"type"`
+	Why     OpenViewWhy `json:"why"`
+}
+
+// OpenViewWhy defines model for OpenView.Why.
+type OpenViewWhy string
+
 // PeerHealthOutputBody defines model for PeerHealthOutputBody.
 type PeerHealthOutputBody struct {
 	Ok bool `json:"ok"`
@@ -2154,6 +2204,27 @@ type PutPeerInputBody struct {
 	Secret *string `json:"secret,omitempty"`
 }
 
+// QuarantineView defines model for QuarantineView.
+type QuarantineView struct {
+	// Deployment under which this database runs; empty: none has said
+	Deployment string `json:"deployment"`
+
+	// Items what is in quarantine
+	Items []ScopeView `json:"items"`
+
+	// Life drawn anew when commits may be lost
+	Life string `json:"life"`
+
+	// Open the first hundred
+	Open []OpenView `json:"open"`
+
+	// Unheeded nodes that do not know of all of it yet
+	Unheeded []string `json:"unheeded"`
+
+	// Waiting what waits in any of them, by the type of what goes out next
+	Waiting []WaitByType `json:"waiting"`
+}
+
 // QueueSettings defines model for QueueSettings.
 type QueueSettings struct {
 	// MaxDepth Else the context's.
@@ -2239,6 +2310,25 @@ type ReasonBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// ReconcileInputBody defines model for ReconcileInputBody.
+type ReconcileInputBody struct {
+	// Anew Begin a round that has not reached its end again.
+	Anew *bool `json:"anew,omitempty"`
+
+	// Context All contexts unless said.
+	//
+	// Examples: claim-7f3
+	Context *string `json:"context,omitempty"`
+
+	// Reason Kept in the audit row of the round.
+	Reason *string `json:"reason,omitempty"`
+
+	// Type All types unless said.
+	//
+	// Examples: claim-7f3
+	Type *string `json:"type,omitempty"`
+}
+
 // RedeliverBody defines model for RedeliverBody.
 type RedeliverBody struct {
 	// Only What was given up (default), or everything. What is pulled goes back as a whole.
@@ -2309,6 +2399,23 @@ type RefusedView struct {
 	ID     string `json:"id"`
 }
 
+// ReleaseInputBody defines model for ReleaseInputBody.
+type ReleaseInputBody struct {
+	// Anyway Also where workers were not asked, or something is open.
+	Anyway *bool `json:"anyway,omitempty"`
+
+	// Context All contexts unless said.
+	//
+	// Examples: claim-7f3
+	Context *string `json:"context,omitempty"`
+	Reason  string  `json:"reason"`
+
+	// Type All types unless said.
+	//
+	// Examples: claim-7f3
+	Type *string `json:"type,omitempty"`
+}
+
 // ResultView defines model for ResultView.
 type ResultView struct {
 	Data json.RawMessage `json:"data,omitempty"`
@@ -2362,6 +2469,27 @@ type RotateInputBody struct {
 	Reason  *string `json:"reason,omitempty"`
 }
 
+// RoundView defines model for RoundView.
+type RoundView struct {
+	// Asked transactions that had not ended
+	Asked   int64      `json:"asked"`
+	BeganAt *time.Time `json:"began_at"`
+	EndedAt *time.Time `json:"ended_at"`
+
+	// MovedOn that their worker knew: what it did is recorded
+	MovedOn int64 `json:"moved_on"`
+
+	// Open whose worker did not say: somebody has to decide
+	Open  int64          `json:"open"`
+	State RoundViewState `json:"state"`
+
+	// Unknown that their worker never saw: they go out at the release
+	Unknown int64 `json:"unknown"`
+}
+
+// RoundViewState defines model for RoundView.State.
+type RoundViewState string
+
 // RuleView defines model for RuleView.
 type RuleView struct {
 	Do []string `json:"do"`
@@ -2371,6 +2499,25 @@ type RuleView struct {
 	On   string `json:"on"`
 	To   string `json:"to"`
 	When string `json:"when"`
+}
+
+// ScopeView defines model for ScopeView.
+type ScopeView struct {
+	By string `json:"by"`
+
+	// Context null: all
+	Context   *string   `json:"context"`
+	EnteredAt time.Time `json:"entered_at"`
+
+	// LostFrom commits from here on may be missing; null: nothing is lost
+	LostFrom  *time.Time `json:"lost_from"`
+	LostUntil *time.Time `json:"lost_until"`
+	NextStep  string     `json:"next_step"`
+	Reason    string     `json:"reason"`
+	Reconcile RoundView  `json:"reconcile"`
+
+	// Type null: all
+	Type *string `json:"type"`
 }
 
 // SecretOutputBody defines model for SecretOutputBody.
@@ -3091,6 +3238,14 @@ type VertexKind struct {
 // VertexKindVariant defines model for VertexKind.Variant.
 type VertexKindVariant string
 
+// WaitByType defines model for WaitByType.
+type WaitByType struct {
+	Context      string `json:"context"`
+	Queues       int64  `json:"queues"`
+	Transactions int64  `json:"transactions"`
+	Type         string `json:"type"`
+}
+
 // Walk defines model for Walk.
 type Walk struct {
 	DefaultValues []DefaultValue `json:"default_values,omitempty"`
@@ -3697,6 +3852,14 @@ type RedriveEventsParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// AnnounceIdentityParams are the parameters of AnnounceIdentity; what is zero is not sent.
+type AnnounceIdentityParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
 	Limit int64 `query:"limit"`
@@ -3965,6 +4128,22 @@ type ResumeProcessorParams struct {
 type TickProcessorParams struct {
 	// How long to wait for the end of the execution that it begins, at most 60s.
 	Wait string `query:"wait"`
+}
+
+// EnterQuarantineParams are the parameters of EnterQuarantine; what is zero is not sent.
+type EnterQuarantineParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
+// ReleaseQuarantineParams are the parameters of ReleaseQuarantine; what is zero is not sent.
+type ReleaseQuarantineParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
 }
 
 // ListQueuesParamsState is a part of ListQueues.
@@ -4742,6 +4921,9 @@ type RedriveEventJSONRequestBody = ReasonBody
 // RedriveEventsJSONRequestBody defines body for RedriveEvents for application/json ContentType.
 type RedriveEventsJSONRequestBody = RedriveEventsInputBody
 
+// AnnounceIdentityJSONRequestBody defines body for AnnounceIdentity for application/json ContentType.
+type AnnounceIdentityJSONRequestBody = AnnounceInputBody
+
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -4792,6 +4974,15 @@ type PutPeerJSONRequestBody = PutPeerInputBody
 
 // ResumeProcessorJSONRequestBody defines body for ResumeProcessor for application/json ContentType.
 type ResumeProcessorJSONRequestBody = ReasonBody
+
+// EnterQuarantineJSONRequestBody defines body for EnterQuarantine for application/json ContentType.
+type EnterQuarantineJSONRequestBody = EnterBody
+
+// ReconcileQuarantineJSONRequestBody defines body for ReconcileQuarantine for application/json ContentType.
+type ReconcileQuarantineJSONRequestBody = ReconcileInputBody
+
+// ReleaseQuarantineJSONRequestBody defines body for ReleaseQuarantine for application/json ContentType.
+type ReleaseQuarantineJSONRequestBody = ReleaseInputBody
 
 // PatchQueueJSONRequestBody defines body for PatchQueue for application/json ContentType.
 type PatchQueueJSONRequestBody PatchQueueJSONBody
@@ -5182,6 +5373,7 @@ var Operations = []Operation{
 	{Name: "RedriveEvent", Method: "POST", Path: "/events/{id}/redrive", Summary: "Bring a Dead event once more, as a new one", Query: []string{"reason", "dry_run"}},
 	{Name: "GetEventWhy", Method: "GET", Path: "/events/{id}/why", Summary: "What it waits for"},
 	{Name: "RedriveEvents", Method: "POST", Path: "/events:redrive", Summary: "Redrive many Dead events", Query: []string{"dry_run"}},
+	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
@@ -5217,6 +5409,10 @@ var Operations = []Operation{
 	{Name: "PutPeer", Method: "PUT", Path: "/processors/{name}/peers/{peer}", Summary: "Let another installation send it batches", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeProcessor", Method: "POST", Path: "/processors/{name}/resume", Summary: "Allow ticks again", Query: []string{"reason", "dry_run"}},
 	{Name: "TickProcessor", Method: "POST", Path: "/processors/{name}/tick", Summary: "Look at one batch", Query: []string{"wait"}},
+	{Name: "GetQuarantine", Method: "GET", Path: "/quarantine", Summary: "What is kept from leaving, and why"},
+	{Name: "EnterQuarantine", Method: "POST", Path: "/quarantine/enter", Summary: "Keep everything, or a part, from leaving", Query: []string{"reason", "dry_run"}},
+	{Name: "ReconcileQuarantine", Method: "POST", Path: "/quarantine/reconcile", Summary: "Ask workers what they did in the lost time"},
+	{Name: "ReleaseQuarantine", Method: "POST", Path: "/quarantine/release", Summary: "Let it go", Query: []string{"reason", "dry_run"}},
 	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
 	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
@@ -5714,6 +5910,12 @@ func (c *Client) RedriveEvents(ctx context.Context, params *RedriveEventsParams,
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// AnnounceIdentity: Say under which deployment this database runs. POST /identity/announce
+func (c *Client) AnnounceIdentity(ctx context.Context, params *AnnounceIdentityParams, body *AnnounceIdentityJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := "/identity/announce"
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // GetLimits: The limits in force. GET /limits
 func (c *Client) GetLimits(ctx context.Context) (*Answer[Limits], error) {
 	path := "/limits"
@@ -5922,6 +6124,30 @@ func (c *Client) ResumeProcessor(ctx context.Context, name string, params *Resum
 func (c *Client) TickProcessor(ctx context.Context, name string, params *TickProcessorParams) (*Answer[TickOutputBody], error) {
 	path := fmt.Sprintf("/processors/%s/tick", segment(name))
 	return ask[TickOutputBody](ctx, c, "POST", path, params, nil)
+}
+
+// GetQuarantine: What is kept from leaving, and why. GET /quarantine
+func (c *Client) GetQuarantine(ctx context.Context) (*Answer[QuarantineView], error) {
+	path := "/quarantine"
+	return ask[QuarantineView](ctx, c, "GET", path, nil, nil)
+}
+
+// EnterQuarantine: Keep everything, or a part, from leaving. POST /quarantine/enter
+func (c *Client) EnterQuarantine(ctx context.Context, params *EnterQuarantineParams, body *EnterQuarantineJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := "/quarantine/enter"
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ReconcileQuarantine: Ask workers what they did in the lost time. POST /quarantine/reconcile
+func (c *Client) ReconcileQuarantine(ctx context.Context, body *ReconcileQuarantineJSONRequestBody) (*Answer[ScopeView], error) {
+	path := "/quarantine/reconcile"
+	return ask[ScopeView](ctx, c, "POST", path, nil, body)
+}
+
+// ReleaseQuarantine: Let it go. POST /quarantine/release
+func (c *Client) ReleaseQuarantine(ctx context.Context, params *ReleaseQuarantineParams, body *ReleaseQuarantineJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := "/quarantine/release"
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListQueues: List queues. GET /queues

@@ -136,6 +136,12 @@ func TestThePageAboutOperationWorksAsItIsWritten(t *testing.T) {
 	mustSay(t, said, "dispatcher_paused", `"state":"DONE"`, `"matched"`, "POSTERN_SHUTDOWN_GRACE", time.Now().UTC().Format("200601"))
 }
 
+func TestThePageAboutRestoresWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "restore.md", installation(t))
+	mustSay(t, said, "restored from the backup of 03:00", `"quarantined"`, `"state":"finished"`, `"state":"DONE"`)
+}
+
 func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/concepts.md")

@@ -158,6 +158,9 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 			list = append(list, httpapi.Check(c))
 		}
 	}
+	if a.store.QuarantinedAny() { // it takes posts all the same
+		list = append(list, httpapi.Check{Name: "quarantine", OK: true, Detail: "everything, or a part, is in quarantine and does not leave: postern quarantine status"})
+	}
 	return list
 }
 

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // noLever are the operations that are not pulled here, with the reason.
@@ -47,13 +50,14 @@ type pulled struct {
 	object  string                     // of the audit row, below what arrange returns
 	action  string                     // in the audit row, else the last word of the path, or the method
 	below   string                     // the object is called so there
+	whole   string                     // the object, whatever the path
 	tells   func(path string) []string // what must name who and why besides the audit: history, why
 }
 
 // TestEveryLeverLeavesWhoWhenAndWhy pulls every lever of the contract: an operation that is added fails here until it
 // is pulled too.
 func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
-	d := newDoor(t, callsLoopback(t))
+	d := newDoor(t, callsLoopback(t), func(c *httpapi.Config) { c.Reconcile = c.Store.ReconcileRound })
 	node, n := d.node(), 0
 	d.dispatcher("pay")
 	d.want(201, "PUT", "/senders/acct", `{"pool": "crew"}`)
@@ -80,6 +84,13 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		}
 	}
 	queue := func() string { at := "/queues/" + name(); d.want(201, "PUT", at, `{}`); return at }
+	apart := func() { made("/dispatchers/apart", `{"worker_url": "http://127.0.0.1:1/"}`)() }
+	quarantined := func() { // the lever would wait for its node, which is none
+		apart()
+		if err := d.store.EnterQuarantine(t.Context(), pg.By{Actor: "test", Via: "test"}, pg.Quarantine{Type: "apart", Reason: "for the test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	actor := func() string { return "/actors/" + d.want(201, "POST", "/actors", `{}`).str("id") }
 	key := func() string {
 		return "/api-keys/" + d.want(201, "POST", "/api-keys", `{"name": "k", "role": "reader"}`).str("id")
@@ -220,6 +231,13 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /contexts/{name}/members/{actor}": {arrange: func() string {
 			return made(shop+"/members"+strings.TrimPrefix(actor(), "/actors"), `{"roles": ["reader"]}`)()
 		}, action: "member"},
+		"POST /quarantine/enter": {arrange: func() string { apart(); return "/quarantine/enter" }, body: `{"type": "apart"}`,
+			whole: "/quarantine/types/apart"},
+		"POST /quarantine/reconcile": {arrange: func() string { quarantined(); return "/quarantine/reconcile" }, body: `{"type": "apart"}`,
+			whole: "/quarantine/types/apart"},
+		"POST /quarantine/release": {arrange: func() string { quarantined(); return "/quarantine/release" }, body: `{"type": "apart"}`,
+			whole: "/quarantine/types/apart"},
+		"POST /identity/announce":    {arrange: func() string { return "/identity/announce" }, body: `{"deployment": "here"}`, whole: "/identity"},
 		"POST /actors":               {arrange: func() string { return "/actors" }, action: "create"},
 		"PATCH /actors/{id}":         {arrange: actor},
 		"DELETE /actors/{id}":        {arrange: actor},
@@ -287,6 +305,9 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		}
 		if id := a.str("id"); object == "/actors" || object == "/api-keys" {
 			object += "/" + id
+		}
+		if p.whole != "" {
+			object = p.whole
 		}
 		if p.below != "" {
 			object = p.below + object[strings.LastIndex(object, "/"):]

@@ -10,13 +10,13 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// quarantineScope says what is put into quarantine, asked about, or released.
-type quarantineScope struct {
+// QuarantineScope says what is put into quarantine, asked about, or released.
+type QuarantineScope struct {
 	Context name `json:"context,omitempty" doc:"All contexts unless said."`
 	Type    name `json:"type,omitempty" doc:"All types unless said."`
 }
 
-func (s quarantineScope) scope() pg.Quarantine {
+func (s QuarantineScope) scope() pg.Quarantine {
 	return pg.Quarantine{Context: string(s.Context), Type: string(s.Type)}
 }
 
@@ -123,12 +123,12 @@ func (a *API) getQuarantine(ctx context.Context, _ *struct{}) (*quarantineOutput
 }
 
 type enterBody struct {
-	quarantineScope
+	QuarantineScope
 	Reason string `json:"reason" minLength:"1" maxLength:"1000" doc:"Kept, and shown to who asks why something waits."`
 }
 
 type enterInput struct {
-	Trial
+	Attempt
 	Body enterBody
 }
 
@@ -155,7 +155,7 @@ func (a *API) enterQuarantine(ctx context.Context, in *enterInput) (*leverOutput
 
 type reconcileInput struct {
 	Body struct {
-		quarantineScope
+		QuarantineScope
 		Anew   bool   `json:"anew,omitempty" doc:"Begin a round that has not reached its end again."`
 		Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row of the round."`
 	}
@@ -186,9 +186,9 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconcileOutp
 }
 
 type releaseInput struct {
-	Trial
+	Attempt
 	Body struct {
-		quarantineScope
+		QuarantineScope
 		Anyway bool   `json:"anyway,omitempty" doc:"Also where workers were not asked, or something is open."`
 		Reason string `json:"reason" minLength:"1" maxLength:"1000"`
 	}
@@ -202,7 +202,7 @@ func (a *API) releaseQuarantine(ctx context.Context, in *releaseInput) (*leverOu
 }
 
 type announceInput struct {
-	Trial
+	Attempt
 	Body struct {
 		Deployment string `json:"deployment" minLength:"1" maxLength:"200" doc:"As its processes have it in POSTERN_DEPLOYMENT."`
 		Reason     string `json:"reason" minLength:"1" maxLength:"1000"`

@@ -255,6 +255,9 @@ func (s *Store) quarantine() *quarantined { return &s.conf.view.Load().quarantin
 // QuarantinedWhole says whether everything must stay here, as far as this process knows.
 func (s *Store) QuarantinedWhole() bool { return s.quarantine().whole() }
 
+// QuarantinedAny says whether anything is in quarantine, as far as this process knows.
+func (s *Store) QuarantinedAny() bool { return s.quarantine().any() }
+
 // Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type, whether
 // what the context itself does must: its sources, its processors, its tools.
 func (s *Store) Quarantined(contextID int32, typ string) bool {

@@ -18,6 +18,7 @@ type Trouble struct {
 	DaysAhead      int64   // partitions after today, of the table that has the fewest
 	SourcesFailed  int64   // that stopped, and wait for somebody
 	SourceLag      float64 // seconds that a running source has not been read to its end
+	Quarantined    int64   // scopes in quarantine: everything, or parts
 	SlotBytes      int64   // of WAL that a replication slot keeps from being removed, or that pg_replication_slots shows
 }
 
@@ -38,10 +39,12 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 		FROM postern.lane l CROSS JOIN (VALUES (0::smallint), (1::smallint)) p(prio)
 		CROSS JOIN LATERAL (SELECT since FROM postern.ready r WHERE r.lane = l.lane_id AND r.prio = p.prio ORDER BY r.since LIMIT 1) r
 		LEFT JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
-		WHERE l.kind = 'resume' OR l.kind = 'dispatcher' AND d.removed_at IS NULL AND NOT d.paused AND d.gate_until IS NULL
+		WHERE NOT EXISTS (SELECT FROM postern.quarantine x WHERE (x.context_id IS NULL OR x.context_id = d.context_id) AND (x.type IS NULL OR x.type = d.type))
+			AND (l.kind = 'resume' AND NOT EXISTS (SELECT FROM postern.quarantine)
+			OR l.kind = 'dispatcher' AND d.removed_at IS NULL AND NOT d.paused AND d.gate_until IS NULL
 			AND EXISTS (SELECT FROM postern.sender s JOIN postern.pool o ON o.pool_id = s.pool_id
 				WHERE s.pool_id = l.pool_id AND s.queue_id IS NULL AND s.removed_at IS NULL AND NOT s.paused AND NOT s.draining AND NOT o.paused
-					AND coalesce(s.blocked_until <= clock_timestamp(), true))`)
+					AND coalesce(s.blocked_until <= clock_timestamp(), true)))`)
 	one(&v.Nodes, `SELECT count(*) FROM postern.node WHERE kind = 'work' AND dead_at IS NULL AND heartbeat_at + ttl > clock_timestamp()`)
 	one(&v.OldestDelivery, `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8
 		FROM (SELECT at FROM postern.delivery WHERE state = 'pending' LIMIT $1) d`, sampleAtMost)
@@ -58,5 +61,6 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 	one(&v.SourcesFailed, `SELECT count(*) FROM postern.source WHERE state = 'failed' AND removed_at IS NULL`)
 	one(&v.SourceLag, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - coalesce(caught_up_at, created_at))), 0)::float8 FROM postern.source s
 		WHERE kind <> 'push' AND state = 'running' AND removed_at IS NULL AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = s.context_id AND c.paused) AND (caught_up_at IS NULL OR polled_at > caught_up_at OR failures > 0)`)
+	one(&v.Quarantined, `SELECT count(*) FROM postern.quarantine`)
 	one(&v.SlotBytes, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint FROM pg_replication_slots`)
 }

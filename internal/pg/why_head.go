@@ -16,6 +16,9 @@ func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // explainHead lists what is in the way of the head, in the order in which a person would remove it.
 func (x *explain) explainHead() error {
+	if held, err := x.quarantined(); held || err != nil {
+		return err
+	}
 	if x.flying {
 		if parked, err := x.parked(); parked || err != nil {
 			return err
@@ -74,6 +77,30 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	if len(b.Levers) == 0 {
 		b.Levers = []Lever{x.lever(x.head.ID, "abandon", "admin")}
 	}
+}
+
+// quarantined adds that the head is in quarantine, with who entered it and why; one that is with its worker ends as it would.
+func (x *explain) quarantined() (bool, error) {
+	if x.q.Phase == outbox.PhaseDispatching && x.q.Node != 0 || !x.s.Quarantined(x.context, x.head.Type) {
+		return false, nil
+	}
+	scopes, err := x.s.QuarantineScopes(x.ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, v := range scopes {
+		if c := x.s.Context(v.Context); v.Context != "" && (c == nil || c.ID != x.context) || v.Type != "" && v.Type != x.head.Type {
+			continue
+		}
+		what := "nothing of it leaves"
+		if x.flying {
+			what = "nothing of it leaves, and its worker is not asked"
+		}
+		x.add(Blocker{Kind: "quarantined", Object: "/quarantine", Since: v.EnteredAt,
+			Detail: because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
+			Levers: []Lever{{"POST", "/quarantine/release", "system admin"}}})
+	}
+	return len(x.blockers) > 0 && x.blockers[len(x.blockers)-1].Kind == "quarantined", nil
 }
 
 func (x *explain) explainPhase() error {

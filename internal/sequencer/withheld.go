@@ -17,7 +17,9 @@ const withheldFor = time.Second
 //   - anything else waits as it did (ThenWait).
 func Withheld(f Flight, asks bool, d outbox.Dispatcher) Step {
 	if f.Phase == outbox.PhaseDispatching && !asks && !f.Resent {
-		step := begin(f, d, 0).on(WorkerLost).step
+		r := begin(f, d, 0)
+		r.untouched = true
+		step := r.on(WorkerLost).step
 		step.GateWorker = false // the worker is well
 		return step
 	}

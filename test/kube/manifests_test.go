@@ -195,6 +195,11 @@ func TestPortsProbesAndGraceAgree(t *testing.T) {
 				t.Errorf("%s: the probe of %s is %+v", name, path, probe)
 			}
 		}
+		if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool {
+			return v.Name == "POSTERN_DEPLOYMENT" && v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "metadata.namespace"
+		}) {
+			t.Errorf("%s does not take the namespace for its deployment: a copy of its database would send", name)
+		}
 		grace, err := time.ParseDuration(env(c, "POSTERN_SHUTDOWN_GRACE"))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

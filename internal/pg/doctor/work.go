@@ -123,6 +123,33 @@ func overdue(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, err
 }
 
+// quarantine says what is kept from leaving: behind it nothing moves, whatever else is found.
+func quarantine(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `SELECT coalesce(x.name, ''), coalesce(q.type, ''), q.reason, q.actor, clock_timestamp() - q.entered_at
+		FROM postern.quarantine q LEFT JOIN postern.context x USING (context_id) ORDER BY q.quarantine_id`)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var tenant, typ, reason, actor string
+	var age time.Duration
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &typ, &reason, &actor, &age}, func() error {
+		what := "everything"
+		switch {
+		case typ != "" && tenant != "":
+			what = fmt.Sprintf("type %s of context %s", typ, tenant)
+		case typ != "":
+			what = "type " + typ
+		case tenant != "":
+			what = "context " + tenant
+		}
+		found = append(found, Finding{"quarantine", Bad, fmt.Sprintf("%s is in quarantine for %s, entered by %s, and nothing of it leaves: %s", what, coarse(age), actor, reason),
+			"postern quarantine status says what is to be done"})
+		return nil
+	})
+	return found, err
+}
+
 // queues names those whose head has not moved for long, though nobody paused it and nothing is due later.
 func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `

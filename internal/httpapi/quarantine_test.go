@@ -1,0 +1,47 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is in quarantine is taken, read and explained, says so with the lever, and calls nobody.
+func TestWhatIsInQuarantineSaysSo(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	d.want(201, "PUT", "/dispatchers/other", `{"worker_url": "http://127.0.0.1:1/"}`)
+	before := d.rows()
+	if a := d.want(200, "POST", "/quarantine/enter?dry_run=true", `{"reason": "to see"}`); a.body["dry_run"] != true || d.rows() != before {
+		t.Errorf("a dry run answers %s, and changed rows: %v", a.raw, d.rows() != before)
+	}
+	d.refused(422, "invalid", "POST", "/quarantine/enter", `{}`)
+	d.refused(404, "not_found", "POST", "/quarantine/enter", `{"type": "none", "reason": "x"}`)
+	d.refused(404, "not_found", "POST", "/quarantine/enter", `{"context": "none", "reason": "x"}`)
+	d.want(200, "POST", "/quarantine/enter", `{"reason": "restored"}`)
+	id := d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q"}`).str("id")
+	why := d.want(200, "GET", "/transactions/"+id+"/why", "")
+	for _, part := range []string{`"quarantined"`, "everything is in quarantine, entered by dev", "restored", "/quarantine/release"} {
+		if !strings.Contains(why.raw, part) {
+			t.Errorf("why does not say %s: %s", part, why.raw)
+		}
+	}
+	if why.body["moving"] != false {
+		t.Error("why says that it moves")
+	}
+	d.refused(409, "quarantined", "POST", "/dispatchers/pay/check", "")
+	status := d.want(200, "GET", "/quarantine", "")
+	item := status.body["items"].([]any)[0].(map[string]any)
+	if item["by"] != "dev" || item["reason"] != "restored" || item["context"] != nil || item["next_step"] != "postern quarantine reconcile" ||
+		item["lost_from"] == nil || item["lost_until"] == nil {
+		t.Errorf("the status says %s", status.raw)
+	}
+	if w := status.body["waiting"].([]any)[0].(map[string]any); w["type"] != "pay" || w["transactions"] != 1.0 {
+		t.Errorf("of what waits it says %v", w)
+	}
+	d.refused(409, "not_reconciled", "POST", "/quarantine/release", `{"reason": "now"}`)
+	d.refused(409, "wrong_state", "POST", "/quarantine/release", `{"reason": "now", "type": "pay"}`)
+	d.want(200, "POST", "/quarantine/release", `{"reason": "now", "anyway": true}`)
+	if raw := d.want(200, "GET", "/transactions/"+id+"/why", "").raw; strings.Contains(raw, "quarantined") {
+		t.Errorf("after the release why says %s", raw)
+	}
+}
