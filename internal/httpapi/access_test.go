@@ -77,7 +77,7 @@ func leastFor(method, path string) (least int, own bool) {
 		return any1, false
 	case method == "GET" && (path == "/contexts" || path == "/actors/{id}"):
 		return any1, false
-	case strings.HasPrefix(path, "/actors"), strings.HasPrefix(path, "/nodes"), method == "DELETE" && path == "/contexts/{name}":
+	case ofSystem(path), method == "DELETE" && path == "/contexts/{name}":
 		return system, false
 	case strings.HasPrefix(path, "/api-keys"), strings.HasPrefix(path, "/audit"):
 		return administers, false
@@ -98,7 +98,7 @@ func leastFor(method, path string) (least int, own bool) {
 // wanted is the status of a refusal, 0 for none.
 func (w who) wanted(method, path string) int {
 	least, own := leastFor(method, path)
-	inContext := !strings.HasPrefix(path, "/actors") && !strings.HasPrefix(path, "/nodes") && least > any1
+	inContext := !ofSystem(path) && least > any1
 	verb := "operate"
 	if method == "GET" {
 		verb = "read"
@@ -120,6 +120,11 @@ func (w who) wanted(method, path string) int {
 		return 403
 	}
 	return 0
+}
+
+// ofSystem says whether a path is about the whole installation.
+func ofSystem(path string) bool {
+	return slices.ContainsFunc([]string{"/actors", "/nodes", "/quarantine", "/identity"}, func(p string) bool { return strings.HasPrefix(path, p) })
 }
 
 // TestWhoMayDoWhat tries every operation of the contract as everybody.
