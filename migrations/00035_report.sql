@@ -129,7 +129,8 @@ CREATE TABLE postern.stuck (
 -- Queues that are in a state for longer than it may last, although a process works that should have moved them: due is when it
 -- should have ended, and what says what did not happen. Three minutes are left for what a healthy process does besides, which is two
 -- commits of up to 30 s each, two questions to the worker, and their repetition. Who waits for room, for a sender or for a worker that
--- cannot be reached is not overdue: its timer is set anew. Nor is anything while no process works, or all drain.
+-- cannot be reached is not overdue: its timer is set anew. Nor is anything while no process works, or all drain,
+-- and no timer while everything is in quarantine.
 CREATE VIEW postern.overdue WITH (security_invoker) AS
 WITH live AS MATERIALIZED (
     SELECT n.node_id, n.epoch, n.name, n.draining FROM postern.node n
@@ -150,7 +151,8 @@ UNION ALL
 SELECT q.queue_id, q.context_id, q.phase, NULL, q.entered_at, t.due_at, 'its timer is due, and no process has looked at it'
 FROM postern.timer t
 JOIN postern.queue q ON q.queue_id = t.queue_id
-WHERE q.node_id IS NULL AND t.due_at < clock_timestamp() - interval '3 min' AND EXISTS (SELECT FROM live WHERE NOT draining);
+WHERE q.node_id IS NULL AND t.due_at < clock_timestamp() - interval '3 min' AND EXISTS (SELECT FROM live WHERE NOT draining)
+    AND NOT EXISTS (SELECT FROM postern.quarantine x WHERE x.context_id IS NULL AND x.type IS NULL);
 
 -- An hour is read slice by slice, since one long statement would keep dead versions of hot rows from being pruned: what
 -- an hour amounts to is the sum of its slices. Run twice, or late, it says the same.

@@ -146,7 +146,7 @@ func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error)
 
 // unreconciled lists the first of what is open, and says whether there are more.
 func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more bool, err error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT u.queue_id, u.seq, u.day - '1970-01-01', coalesce(t.epoch, 0), c.name, u.type, u.why, u.detail, u.at
+	rows, err := s.db(ctx).Query(ctx, `SELECT u.queue_id, u.seq, u.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), c.name, u.type, u.why, u.detail, u.at
 		FROM postern.unreconciled u
 		JOIN postern.context c ON c.context_id = u.context_id
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (u.queue_id, u.seq, u.day)
@@ -156,7 +156,7 @@ func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more boo
 		return nil, false, known(err)
 	}
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unreconciled, err error) {
-		return u, row.Scan(&u.ID.Queue, &u.ID.Seq, &u.ID.Day, &u.ID.Epoch, &u.Context, &u.Type, &u.Why, &u.Detail, &u.At)
+		return u, row.Scan(&u.ID.Queue, &u.ID.Seq, &u.ID.Day, &u.ID.Salt, &u.Context, &u.Type, &u.Why, &u.Detail, &u.At)
 	})
 	if more = len(list) > openListed; more {
 		list = list[:openListed]

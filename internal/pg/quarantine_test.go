@@ -160,7 +160,7 @@ func TestAQuarantineHasAScope(t *testing.T) {
 	lost := w.node("lost")
 	for _, l := range w.claim(lost, everything()) {
 		if l.Queue == "t2" || l.Queue == "s" {
-			_, err := w.s.GiveUp(w.ctx, lost, []int64{l.ID().Queue})
+			_, _, err := w.s.GiveUp(w.ctx, lost, []pg.Fenced{{Queue: l.ID().Queue, Fence: l.Fence}})
 			w.must(err)
 		}
 	}

@@ -175,17 +175,17 @@ func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 
 // found makes of an unended transaction what a node that resumes its attempt would have in hand.
 func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	row := *u.row
-	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, u.row.Fence+1
+	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, s.fence(u.row.Fence, now)
 	load := newLoader(s, []*queueRow{&row})
 	b := &pgx.Batch{}
 	load.queue(b)
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
 		return nil, known(err)
-	}
-	now, err := s.Now(ctx)
-	if err != nil {
-		return nil, err
 	}
 	l, err := load.lease(&row, now)
 	if err == nil {

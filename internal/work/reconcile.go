@@ -166,7 +166,7 @@ func (r *reconciler) status(ctx context.Context, u *pg.Unended, url string, atte
 	if mute {
 		return outbox.Status{State: outbox.StatusUnreachable, Message: fmt.Sprintf("its worker did not answer %d questions before this one", reconcileMute)}
 	}
-	st := r.worker.Status(remote.Signed(ctx, u.Dispatcher.Secret), url, u.Type, u.ID.Token(attempt), "")
+	st := r.worker.Status(remote.Signed(ctx, u.Dispatcher.Secret), url, u.Type, u.Token(attempt), "")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mute[url]++; st.State != outbox.StatusUnreachable {
