@@ -268,12 +268,7 @@ func (a *API) routes() {
 	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", a.drainNode, 200, 202)
 	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", a.resumeNode, 200)
 	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", a.buryNode, 200)
-	tag = "quarantine"
-	get(a, tag, "/quarantine", "get-quarantine", "What is kept from leaving, and why", a.getQuarantine)
-	post(a, tag, "/quarantine/enter", "enter-quarantine", "Keep everything, or a part, from leaving", a.enterQuarantine, 200, 202)
-	post(a, tag, "/quarantine/reconcile", "reconcile-quarantine", "Ask workers what they did in the lost time", a.reconcile, 200, 202)
-	post(a, tag, "/quarantine/release", "release-quarantine", "Let it go", a.releaseQuarantine, 200)
-	post(a, tag, "/identity/announce", "announce-identity", "Say under which deployment this database runs", a.announceIdentity, 200)
+	a.quarantineRoutes()
 	tag = "access"
 	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)
 	get(a, tag, "/contexts/{name}", "get-context", "Read one context", a.getContext)

@@ -10,6 +10,16 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+// quarantineRoutes are those of what is kept from leaving, and of what a database says of itself.
+func (a *API) quarantineRoutes() {
+	const tag = "quarantine"
+	get(a, tag, "/quarantine", "get-quarantine", "What is kept from leaving, and why", a.getQuarantine)
+	post(a, tag, "/quarantine/enter", "enter-quarantine", "Keep everything, or a part, from leaving", a.enterQuarantine, 200, 202)
+	post(a, tag, "/quarantine/reconcile", "reconcile-quarantine", "Ask workers what they did in the lost time", a.reconcile, 200, 202)
+	post(a, tag, "/quarantine/release", "release-quarantine", "Let it go", a.releaseQuarantine, 200)
+	post(a, tag, "/identity/announce", "announce-identity", "Say under which deployment this database runs", a.announceIdentity, 200)
+}
+
 // QuarantineScope says what is put into quarantine, asked about, or released.
 type QuarantineScope struct {
 	Context name `json:"context,omitempty" doc:"All contexts unless said."`
