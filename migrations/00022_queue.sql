@@ -131,14 +131,18 @@ CREATE TABLE postern.timer (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX timer_by_due ON postern.timer (due_at);
 
+-- An id is drawn: the milliseconds since 2020 and 12 random bits, 53 bits together, which JSON can hold. A sequence of a database
+-- that was restored would give the id of a process that still runs to another one, and with it what that process leased.
 CREATE TABLE postern.node (
-    node_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    node_id      bigint PRIMARY KEY
+        DEFAULT (extract(epoch FROM clock_timestamp()) * 1000 - 1577836800000)::bigint * 4096 + floor(random() * 4096)::bigint,
     name         text NOT NULL,
     kind         text NOT NULL DEFAULT 'work' CONSTRAINT node_kind_is_known CHECK (kind IN ('work', 'pull')),
     epoch        int NOT NULL DEFAULT 1,
     released_epoch int NOT NULL DEFAULT 1,      -- no queue is owned by it under an epoch before this one
     ttl          interval NOT NULL,
     heartbeat_at timestamptz NOT NULL,
+    beats        bigint NOT NULL DEFAULT 0,     -- how many there were: it never falls, whatever the clock does
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     dead_at      timestamptz,
     version      text NOT NULL DEFAULT '',

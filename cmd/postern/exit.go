@@ -18,6 +18,7 @@ const (
 	exitUsage       = 2
 	exitUnreachable = 3
 	exitWaited      = 4
+	exitDisowned    = 5
 )
 
 // failure is an error that knows its exit code and what to do next.
@@ -42,6 +43,9 @@ var codes = map[string]int{
 	"ephemeral_and_database": exitUsage,
 	"database_unavailable":   exitUnreachable,
 	"worker_unreachable":     exitUnreachable,
+	"database_went_back":     exitDisowned,
+	"node_gone":              exitDisowned,
+	"two_primaries":          exitDisowned,
 }
 
 // report prints an error once and returns its exit code.

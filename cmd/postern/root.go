@@ -22,7 +22,7 @@ func root() *cobra.Command {
 			then postern serve and postern work (its first API key: postern key -h).
 
 			Exit codes: 0 done, 1 refused or ended badly, 2 usage, 3 server or database unreachable,
-			4 waited too long.`),
+			4 waited too long, 5 the database went back in time or is not the only one.`),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,

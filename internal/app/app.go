@@ -31,6 +31,8 @@ type App struct {
 	log   *slog.Logger
 	store *pg.Store
 
+	database string // its URL
+
 	listener net.Listener
 	server   *http.Server
 	api      *httpapi.API
@@ -72,7 +74,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err != nil {
 		return nil, err
 	}
-	a.store = store
+	a.store, a.database = store, database
 	if err := compare(ctx, store, cfg, log); err != nil {
 		return nil, err
 	}
@@ -176,8 +178,13 @@ func (a *App) due(cfg Config) func(context.Context) error {
 	return a.engine.SweepOnce
 }
 
+// disownedGrace is how long what is being answered may take when the process ends because its leases are not its own any more.
+const disownedGrace = time.Second
+
 // Run works until ctx ends or a part fails, then stops in the order that the package comment gives and
-// closes everything. nil: it was asked to stop, and did.
+// closes everything. nil: it was asked to stop, and did. A fault "database_went_back": commits that the database
+// had acknowledged are gone, and it is in quarantine; "node_gone": it has forgotten this process. Both leave calls
+// and answers where they are.
 func (a *App) Run(ctx context.Context) error {
 	defer a.Close()
 	working, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -205,19 +212,25 @@ func (a *App) Run(ctx context.Context) error {
 		workEnded = true
 	case first = <-served:
 		served <- first // leave sees it, too
+	case <-a.store.Lost():
 	}
 	a.ready.Store(false)
+	grace := a.cfg.ShutdownGrace
+	if loss := a.store.Loss(); loss != nil {
+		first = abandon(ctx, a.database, loss, a.log)
+	}
+	if disowned(first) {
+		grace = min(grace, disownedGrace)
+	}
 	stopWork()
 	if a.api != nil {
 		a.leave(ctx, served)
 	}
 	if !workEnded {
-		if err := <-worked; !errors.Is(err, context.Canceled) { // asked to stop before it had begun
-			first = errors.Join(first, err)
-		}
+		first = a.await(worked, first)
 	}
 	if a.server != nil {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownGrace)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
 		if err := a.server.Shutdown(last); err != nil {
 			a.api.GiveUp()
@@ -244,6 +257,24 @@ func (a *App) leave(ctx context.Context, served chan error) {
 	case <-serving.Done():
 	case err := <-served: // there is no port any more
 		served <- err
+	}
+}
+
+// await waits for the end of the engine, unless the process ends because its leases are not its own: then a part that does not end
+// is left.
+func (a *App) await(worked <-chan error, first error) error {
+	var enough <-chan time.Time
+	if disowned(first) {
+		enough = time.After(disownedGrace)
+	}
+	select {
+	case err := <-worked:
+		if errors.Is(err, context.Canceled) || disowned(err) && disowned(first) { // asked to stop before it had begun; or told already
+			return first
+		}
+		return errors.Join(first, err)
+	case <-enough:
+		return first
 	}
 }
 

@@ -63,13 +63,13 @@ const connections = 10
 // lookConnections is the size of the pool for what a process looks for all the time; one is enough, unless a look takes long.
 const lookConnections = 2
 
-// connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable.
-func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
+// connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable, two_primaries (of several hosts).
+func connect(ctx context.Context, w *pg.Witness, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
 	conns := int32(connections * max(1, len(parts)))
 	if strings.Contains(database, "pool_max_conns") {
 		conns = 0
 	}
-	pool, err := pg.Connect(ctx, database, conns, parts...)
+	pool, err := w.Connect(ctx, database, conns, parts...)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
 	}
@@ -77,6 +77,9 @@ func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.P
 	defer cancel()
 	if err := pool.Ping(soon); err != nil {
 		pool.Close()
+		if fault.CodeOf(err) == "two_primaries" {
+			return nil, fault.As(err)
+		}
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
 	}
 	return pool, nil
@@ -85,10 +88,11 @@ func connect(ctx context.Context, database string, parts ...pg.Part) (*pgxpool.P
 // open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
 // connect, and migrations_differ (run `postern migrate up`).
 func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*pg.Store, error) {
-	if err := fit(ctx, database, log); err != nil {
+	w := pg.NewWitness()
+	if err := fit(ctx, w, database, log); err != nil {
 		return nil, err
 	}
-	pool, err := connect(ctx, database, parts...)
+	pool, err := connect(ctx, w, database, parts...)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +104,8 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		pool.Close()
 		return nil, err
 	}
-	looks, err := pg.Connect(ctx, database, lookConnections)
+	store.Rely(w)
+	looks, err := w.Connect(ctx, database, lookConnections)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -111,8 +116,8 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 }
 
 // fit checks that a database fits this program, and makes the days that statements name, before any connection practises those.
-func fit(ctx context.Context, database string, log *slog.Logger) error {
-	pool, err := connect(ctx, database)
+func fit(ctx context.Context, w *pg.Witness, database string, log *slog.Logger) error {
+	pool, err := connect(ctx, w, database)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		}
 		o.Say(said)
 	}
-	pool, err := connect(ctx, configured)
+	pool, err := connect(ctx, pg.NewWitness(), configured)
 	if err != nil {
 		return nil, err
 	}

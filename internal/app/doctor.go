@@ -38,7 +38,7 @@ func Violations(ctx context.Context, cfg Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := connect(ctx, database)
+	pool, err := connect(ctx, nil, database)
 	if err != nil {
 		return nil, err
 	}

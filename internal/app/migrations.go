@@ -16,7 +16,7 @@ func NewMigrations(ctx context.Context, cfg Config) (Migrations, error) {
 	if err != nil {
 		return Migrations{}, err
 	}
-	pool, err := connect(ctx, database)
+	pool, err := connect(ctx, pg.NewWitness(), database)
 	if err != nil {
 		return Migrations{}, err
 	}
@@ -45,7 +45,7 @@ func (m Migrations) Status(ctx context.Context) ([]pg.MigrationState, error) {
 // Check is nil if database and program agree, else a fault with code migrations_differ that says what
 // to run.
 func (m Migrations) Check(ctx context.Context) error {
-	pool, err := connect(ctx, m.database)
+	pool, err := connect(ctx, pg.NewWitness(), m.database)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	pgtest.Main(m)
+	pgtest.Main(remover{m})
 }
 
 // runNode is the life of a node process: it dispatches until SIGTERM.

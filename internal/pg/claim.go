@@ -358,6 +358,7 @@ func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSend
 func (c *claim) take(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
 	c.write(b, load)
+	c.t.newest = c.e.newest()
 	return c.t.commit(ctx, b)
 }
 

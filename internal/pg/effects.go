@@ -145,6 +145,7 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 			return err
 		}
 	}
+	t.newest = e.newest()
 	if err := t.commit(ctx, b); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type joint struct {
 	lacks  error   // what has to be made or read before it can be done, on another connection than this one
 	dry    bool    // rolled back in the end, whatever happens
 	made   []int64 // ids of queues that only this transaction knows
+	newest acked   // a row by which its commit can be found again
 }
 
 type jointKey struct{}
@@ -68,7 +69,7 @@ func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if err != nil {
 		return err
 	}
-	t := &txn{conn: j.conn, s: s, began: true}
+	t := &txn{conn: j.conn, s: s, began: true, newest: j.newest}
 	if err := t.commit(ctx, &pgx.Batch{}); err != nil {
 		return known(err)
 	}

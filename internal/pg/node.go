@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -24,17 +26,57 @@ type Node struct {
 // Register makes a node row with a fresh id. Its leases are valid for ttl after each Beat.
 func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {
 	n := Node{Name: name, TTL: ttl, Epoch: 1}
-	err := s.pool.QueryRow(ctx, `INSERT INTO postern.node (name, version, ttl, heartbeat_at, quarantine)
-		SELECT $1, $2, $3, coalesce($4::timestamptz, clock_timestamp()), s.quarantine FROM postern.store s FOR SHARE OF s RETURNING node_id`, name, version, ttl, s.leaseNow()).Scan(&n.ID)
-	return n, known(err)
+	for try := 1; ; try++ {
+		_, err := s.beat(ctx, &n.ID, `INSERT INTO postern.node (name, version, ttl, heartbeat_at, quarantine)
+			SELECT $1, $2, $3, coalesce($4::timestamptz, clock_timestamp()), s.quarantine
+			FROM postern.store s
+			FOR SHARE OF s
+			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.leaseNow())
+		if sqlState(err) != "23505" || try == attempts { // another node has drawn the same id in this millisecond
+			return n, err
+		}
+	}
 }
 
 // Beat renews the leases of a node. False means that it was buried: it owns nothing any more, must drop
-// what it has in hand and go on under Reincarnate.
+// what it has in hand and go on under Reincarnate. A fault "database_went_back": the count of its heartbeats
+// in the row has fallen, so that the row is an old one; the witness then tells that something is lost.
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
-	tag, err := s.exec(ctx, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), heeds = $4
-		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow(), s.quarantine().number)
-	return tag.RowsAffected() == 1, err
+	return s.beat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
+		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
+		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.leaseNow(), s.quarantine().number)
+}
+
+// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for is none.
+func (s *Store) beat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
+	a := acked{kind: ackedBeat}
+	durable, err := s.writeOne(ctx, sql, args, id, &a.n, &a.at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if a.id = *id; err == nil && durable && !s.witness.sawBeat(a) {
+		err = s.witness.setBack(a)
+	}
+	return err == nil, known(written(err))
+}
+
+// writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was asked to be.
+func (s *Store) writeOne(ctx context.Context, sql string, args []any, row ...any) (durable bool, err error) {
+	err = s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		doubt := standbyDoubt(c.Conn())
+		doubt.Store(nil)
+		defer func() { durable = doubt.Load() == nil }()
+		if s.beforeCommit == nil {
+			return c.QueryRow(ctx, sql, args...).Scan(row...)
+		}
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, sql, args...).Scan(row...); err != nil {
+				return err
+			}
+			return s.beforeCommit(ctx, tx.Conn().PgConn().PID())
+		})
+	})
+	return durable, err
 }
 
 // Peers is what a node sees when it looks at all nodes.
@@ -58,10 +100,14 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 	return p, known(err)
 }
 
-// Reincarnate brings a buried node back under the epoch that the bury gave it.
+// Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row. No other
+// process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was in this database.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
 		WHERE node_id = $1 RETURNING epoch`, n.ID, s.leaseNow()).Scan(&n.Epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
+	}
 	return n, known(err)
 }
 

@@ -47,7 +47,7 @@ func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 
 // Nodes lists up to limit nodes, the newest first: those older than one, 0 for all.
 func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeView, error) {
-	rows, err := s.db(ctx).Query(ctx, nodesSQL+`AND ($2 = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.leaseNow(), olderThan, limit)
+	rows, err := s.db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.leaseNow(), olderThan, limit)
 	if err != nil {
 		return nil, known(err)
 	}

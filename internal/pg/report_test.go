@@ -49,7 +49,7 @@ var finish = []string{
 		CROSS JOIN LATERAL (SELECT CASE o.queue_id / 200 % 20 WHEN 0 THEN 'failed' WHEN 1 THEN 'pending' ELSE 'delivered' END AS state) x WHERE o.queue_id % 10 = 0`,
 	`INSERT INTO postern.rollup_delivery (context_id, hour, subscription_id, delivered) SELECT $1, h, s.subscription_id, 1000
 		FROM postern.subscription s CROSS JOIN generate_series(date_trunc('hour', now(), 'UTC') - interval '47 hours', now(), interval '1 hour') h`,
-	`INSERT INTO postern.node (name, ttl, heartbeat_at) SELECT 'node-' || i, '10 s', now() FROM generate_series(1, 20) i`,
+	`INSERT INTO postern.node (node_id, name, ttl, heartbeat_at) SELECT i, 'node-' || i, '10 s', now() FROM generate_series(1, 20) i`,
 	`INSERT INTO postern.audit (context_id, at, actor, via, action, object) SELECT $1, now() - interval '1 s' * i, 'op', 'http', 'pause', '/queues/q' || i
 		FROM generate_series(1, 100000) i`,
 	`VACUUM ANALYZE`,

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/wire"
 )
@@ -44,6 +43,8 @@ type Store struct {
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
+
+	witness *Witness // remembers what was acknowledged; nil: nothing does
 
 	clock     atomic.Pointer[clock]
 	moving    sync.Mutex                  // held while the clock is moved
@@ -81,6 +82,10 @@ const AnswerWithin = 40 * time.Second
 // transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is asked nothing
 // for 10 s has lost its client, and takes a place from others.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
+	return (*Witness)(nil).Connect(ctx, url, conns, parts...)
+}
+
+func poolConfig(url string, conns int32, parts ...Part) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -123,12 +128,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
-	watched := watch.Configure(cfg.ConnConfig)
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err == nil {
-		watched.Rests(pool)
-	}
-	return pool, err
+	return cfg, nil
 }
 
 // seen says what has become of a connection of the pool, under TLS if there is any.

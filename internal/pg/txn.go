@@ -21,6 +21,7 @@ type txn struct {
 
 	version int64  // what lockVersion found
 	joint   *joint // whoever began it commits it
+	newest  acked  // a row by which its commit can be found again, if it has one
 }
 
 // attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
@@ -138,6 +139,9 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 // "commit_unknown".
 func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	if t.joint != nil {
+		if t.newest.kind != 0 {
+			t.joint.newest = t.newest
+		}
 		return t.send(ctx, b)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -167,6 +171,7 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	switch {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
+		t.s.witness.saw(t.newest)
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true

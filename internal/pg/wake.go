@@ -77,6 +77,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 				return err
 			}
 		}
+		t.newest = e.newest()
 		if err := t.commit(ctx, &pgx.Batch{}); err != nil {
 			return err
 		}

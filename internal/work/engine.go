@@ -73,6 +73,7 @@ type Engine struct {
 	hooks        chan struct{}
 	ringing      atomic.Bool // timers and hooks are told in a moment
 	more         atomic.Bool // others wait for a place or a sender
+	unowned      chan error  // why it cannot go on under its node
 	stopping     atomic.Bool
 	housekeeping atomic.Bool  // River runs
 	draining     atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
@@ -99,7 +100,7 @@ func New(c Config) *Engine {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
-		turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
+		unowned: make(chan error, 1), turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
 	e.holdings, e.compareEvery, e.lateAfter = newHoldings(), compareEvery, lateAfter
 	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
@@ -109,8 +110,9 @@ func New(c Config) *Engine {
 }
 
 // Run works until ctx ends, then stops claiming, hands back what is not in a call, gives the calls
-// their grace, and returns when nothing of it runs any more. It returns an error only if it could not
-// start.
+// their grace, and returns when nothing of it runs any more. It returns an error if it could not
+// start, or could not go on: a fault "database_went_back" or "node_gone", where calls are cut off at
+// once and nothing is handed back, since what it holds may be another process's by now.
 func (e *Engine) Run(ctx context.Context) error {
 	n, err := e.Store.Register(ctx, e.NodeName, e.Version, e.TTL)
 	if err != nil {
@@ -162,7 +164,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.housekeeping.Store(err == nil)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-e.Store.Lost():
+		err = e.Store.Loss().Err()
+	case err = <-e.unowned:
+	}
+	disowned := err != nil && ctx.Err() == nil
+	if disowned {
+		cut()
+		giveUp()
+	}
 	e.stopping.Store(true)
 	own.Wait()
 	stopRiver()
@@ -171,6 +183,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.land(cut)
 	stopBeating()
 	beats.Wait()
+	if disowned {
+		return err
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	e.handBack(last)

@@ -3,6 +3,8 @@ package work
 import (
 	"context"
 	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // trustFrom notes that a heartbeat which began at t has succeeded.
@@ -71,12 +73,31 @@ func (e *Engine) beatOnce(ctx context.Context) {
 		e.trustFrom(began)
 	case err == nil: // buried: what we hold is fenced; go on as a new incarnation
 		back, err := e.Store.Reincarnate(limit, n)
+		if fault.CodeOf(err) == "node_gone" {
+			e.disown(limit, err)
+		}
 		if err != nil {
 			return
 		}
 		e.Log.Warn("this node was taken for dead: its queues went to others, and its late answers change nothing", "node", n.Name, "epoch", back.Epoch)
 		e.node.Store(&back)
 		e.trustFrom(began)
+	}
+}
+
+// disown ends the engine, whose node has no row any more: either it was frozen for more than a day, or the database went back to a
+// time before its start, which its newest commits tell.
+func (e *Engine) disown(ctx context.Context, gone error) {
+	err := e.Store.Inspect(ctx)
+	if err != nil && fault.CodeOf(err) != "database_went_back" {
+		return // the next heartbeat asks again
+	}
+	if err == nil {
+		err = gone
+	}
+	select {
+	case e.unowned <- err:
+	default:
 	}
 }
 

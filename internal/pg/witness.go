@@ -1,0 +1,372 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/watch"
+)
+
+// Witness remembers the newest commits that a process was told of, and looks for them whenever a connection is opened,
+// before anything else is done on it. All are there: the server is the one it was, or one that lost nothing, and the
+// process goes on. One is missing: the database went back in time (a restore, a failover that lost something, an old
+// primary), the process may no longer be what its memory says, and no connection is opened any more: Store.Lost tells.
+//
+// A commit is remembered once it was acknowledged, by one row that it wrote: what a commit wrote is there as a whole
+// or not at all. One that ended as commit_unknown is not remembered. A server loses the end of what it wrote, so that
+// the newest of our commits tells of all; which one that is in the order of the log is not known, as commits under way
+// side by side are acknowledged in any order. A ring as long as the pools have connections holds it: what was
+// acknowledged after it and written before it was under way at the same time, one such commit per connection.
+type Witness struct {
+	mu     sync.Mutex
+	ring   []acked
+	next   int
+	beat   acked    // the newest heartbeat of this process's node
+	before sighting // the server that was last admitted, with the highest timeline that was seen
+
+	hosts  []*pgconn.Config // of the URL, if it names several
+	asking sync.Mutex
+	asked  time.Time
+	told   survey
+
+	loss atomic.Pointer[Loss]
+	gone chan struct{} // closed when something is lost
+}
+
+// leastRing is how many commits are remembered at least.
+const leastRing = 32
+
+// acked is a commit that was acknowledged, by one row that it wrote.
+type acked struct {
+	kind ackedKind
+	id   int64 // of the queue, or of the node
+	n    int64 // the position, the fence, or the number of the heartbeat
+	day  outbox.Day
+	at   time.Time // by the database
+}
+
+type ackedKind int
+
+const (
+	ackedTask    ackedKind = 1 + iota // the row is there, unless its day was dropped
+	ackedOutcome                      // likewise
+	ackedLease                        // the queue's fence does not fall; its row may go
+	ackedBeat                         // the node's count of heartbeats does not fall; its row stays for a day longer
+)
+
+// Loss is what is known of commits that are gone.
+type Loss struct {
+	Server      string    // where they are missing
+	Newest      time.Time // when the newest of them was made
+	From, Until time.Time // what was committed between may be missing; From is zero where nothing tells
+}
+
+// NewWitness remembers nothing yet.
+func NewWitness() *Witness {
+	return &Witness{ring: make([]acked, leastRing), gone: make(chan struct{})}
+}
+
+// Loss is what was found missing, nil for nothing.
+func (w *Witness) Loss() *Loss {
+	if w == nil {
+		return nil
+	}
+	return w.loss.Load()
+}
+
+// Err says what happened, as the reason of a quarantine and the end of a process.
+func (l *Loss) Err() *fault.Error {
+	return fault.New(fault.Retry, "database_went_back",
+		"the database at %s went back in time: a commit of %s that it had acknowledged is gone",
+		l.Server, l.Newest.UTC().Format(time.RFC3339Nano))
+}
+
+// Connect opens a pool like the function Connect, whose connections are looked at before they are used. Pools of one
+// process share the witness; without one, nothing is looked at.
+func (w *Witness) Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
+	cfg, err := poolConfig(url, conns, parts...)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
+		w.attend(cfg)
+	}
+	watched := watch.Configure(cfg.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err == nil {
+		watched.Rests(pool)
+	}
+	return pool, err
+}
+
+// attend has the connections of a pool looked at. It is asked before target_session_attrs is, which may take a
+// connection that it does not prefer without asking anybody again.
+func (w *Witness) attend(cfg *pgxpool.Config) {
+	w.mu.Lock()
+	for len(w.ring) < 2*int(cfg.MaxConns) { // both pools of a process
+		w.ring = append(w.ring, acked{})
+	}
+	if w.hosts == nil {
+		w.hosts = hostsOf(&cfg.ConnConfig.Config)
+	}
+	w.mu.Unlock()
+	next := cfg.ConnConfig.ValidateConnect
+	cfg.ConnConfig.ValidateConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		if err := w.admit(ctx, c); err != nil {
+			return err
+		}
+		if next != nil {
+			return next(ctx, c)
+		}
+		return nil
+	}
+}
+
+// admit lets a new connection be used, or says why not. What it has to ask is one round trip.
+func (w *Witness) admit(ctx context.Context, c *pgconn.PgConn) error {
+	if l := w.Loss(); l != nil {
+		return l.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	all := w.remembered()
+	here, missing, err := inspect(ctx, c, all)
+	if err != nil {
+		return unavailable(fmt.Errorf("look at the server: %w", err))
+	}
+	w.mu.Lock()
+	before := w.before
+	w.mu.Unlock()
+	if err := judge(here, before, w.others(ctx)); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return w.lose(ctx, c, here, all, missing).Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.before.started == "" || here.system != w.before.system || here.timeline > w.before.timeline {
+		w.before = here
+	}
+	return nil
+}
+
+// saw remembers a commit. It is called behind each that was acknowledged, and costs nothing that can be measured.
+func (w *Witness) saw(a acked) {
+	if w == nil || a.kind == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ring[w.next] = a
+	w.next = (w.next + 1) % len(w.ring)
+}
+
+// sawBeat remembers a heartbeat, and says whether its number is later than that of the last one: it is, unless the row
+// was put back under an open connection.
+func (w *Witness) sawBeat(a acked) bool {
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.beat.id == a.id && a.n <= w.beat.n {
+		return false
+	}
+	w.beat = a
+	return true
+}
+
+// remembered is a copy of what is remembered.
+func (w *Witness) remembered() []acked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := append(slices.Clone(w.ring), w.beat)
+	return slices.DeleteFunc(all, func(a acked) bool { return a.kind == 0 })
+}
+
+// lose notes that commits are gone, and finds out since when, which is the newest commit that can be seen: one of
+// ours, or the newest heartbeat of any process.
+func (w *Witness) lose(ctx context.Context, c *pgconn.PgConn, here sighting, all []acked, missing map[int]bool) *Loss {
+	l := &Loss{Server: here.host}
+	for i, a := range all {
+		if missing[i] && a.at.After(l.Newest) {
+			l.Newest = a.at
+		}
+	}
+	for i, a := range all {
+		if !missing[i] && a.at.Before(l.Newest) && a.at.After(l.From) {
+			l.From = a.at
+		}
+	}
+	r := c.ExecParams(ctx, sinceSQL, [][]byte{[]byte(asText(l.Newest))}, nil, nil, nil).Read()
+	if r.Err == nil && len(r.Rows) == 1 {
+		l.Until = micros(r.Rows[0][0])
+		if at := micros(r.Rows[0][1]); at.After(l.From) {
+			l.From = at
+		}
+	}
+	return w.lost(l)
+}
+
+// sinceSQL tells the time, and that of the newest heartbeat before what is missing.
+const sinceSQL = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		(extract(epoch FROM max(heartbeat_at)) * 1000000)::bigint
+	FROM postern.node
+	WHERE heartbeat_at <= $1::text::timestamptz`
+
+func (w *Witness) lost(l *Loss) *Loss {
+	if w.loss.CompareAndSwap(nil, l) {
+		close(w.gone)
+	}
+	return w.Loss()
+}
+
+// setBack notes that the row of the node was put back under open connections, as a restore of a dump does it.
+func (w *Witness) setBack(now acked) error {
+	w.mu.Lock()
+	l := &Loss{Server: w.before.host, Newest: w.beat.at, Until: now.at}
+	w.mu.Unlock()
+	return w.lost(l).Err()
+}
+
+// micros is a time that a server tells as microseconds since 1970, zero where it tells none.
+func micros(text []byte) time.Time {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
+}
+
+// missingSQL finds what is not there of acknowledged commits, and has not gone as things do: days that retention
+// drops, queues that are removed or idle for long, nodes that were dead for a day. Each is looked for by its key.
+const missingSQL = `SELECT w.i
+	FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]),
+			unnest($5::timestamptz[]))
+		WITH ORDINALITY w(kind, id, n, day, at, i)
+	WHERE CASE w.kind
+		WHEN 1 THEN w.day >= (SELECT since FROM postern.retained) AND NOT EXISTS (SELECT FROM postern.task t
+			WHERE (t.queue_id, t.seq, t.day) = (w.id, w.n, w.day) AND t.created_at = w.at
+			OFFSET 0)
+		WHEN 2 THEN w.day >= (SELECT since FROM postern.retained) AND NOT EXISTS (SELECT FROM postern.outcome o
+			WHERE (o.queue_id, o.seq, o.day) = (w.id, w.n, w.day) AND o.done_at = w.at
+			OFFSET 0)
+		WHEN 3 THEN EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = w.id AND q.fence < w.n OFFSET 0)
+		ELSE NOT EXISTS (SELECT FROM postern.node n WHERE n.node_id = w.id AND n.beats >= w.n OFFSET 0)
+			AND (w.at > clock_timestamp() - interval '1 day'
+				OR EXISTS (SELECT FROM postern.node n WHERE n.node_id = w.id OFFSET 0))
+	END`
+
+// inspect asks a server who it is, and which of the commits it does not have, by their places in the list. One that
+// does not tell its timeline, as some services do not, is asked for the rest.
+func inspect(ctx context.Context, c *pgconn.PgConn, all []acked) (here sighting, missing map[int]bool, err error) {
+	results, err := ask(ctx, c, sightingSQL, all)
+	if slices.Contains([]string{"42501", "42883", "0A000"}, sqlState(err)) {
+		results, err = ask(ctx, c, plainSightingSQL, all)
+	}
+	if err != nil {
+		return here, nil, err
+	}
+	if here, err = sightingOf(c, results[0]); err != nil || len(all) == 0 {
+		return here, nil, err
+	}
+	missing = map[int]bool{}
+	for _, row := range results[1].Rows {
+		i, err := strconv.Atoi(string(row[0]))
+		if err != nil {
+			return here, nil, err
+		}
+		missing[i-1] = true
+	}
+	return here, missing, nil
+}
+
+// ask sends both questions in one round trip.
+func ask(ctx context.Context, c *pgconn.PgConn, who string, all []acked) ([]*pgconn.Result, error) {
+	b := &pgconn.Batch{}
+	b.ExecParams(who, nil, nil, nil, nil)
+	if len(all) > 0 {
+		b.ExecParams(missingSQL, columnsOf(all), nil, nil, nil)
+	}
+	return c.ExecBatch(ctx, b).ReadAll()
+}
+
+// columnsOf are commits as the arguments of missingSQL, in text: nothing is known yet of a connection that was just
+// opened.
+func columnsOf(all []acked) [][]byte {
+	var cols [5]strings.Builder
+	for i, a := range all {
+		sep := ","
+		if i == 0 {
+			sep = "{"
+		}
+		for j, v := range []string{strconv.Itoa(int(a.kind)), strconv.FormatInt(a.id, 10), strconv.FormatInt(a.n, 10),
+			a.day.Time().Format(time.DateOnly), `"` + asText(a.at) + `"`} {
+			cols[j].WriteString(sep + v)
+		}
+	}
+	var args [][]byte
+	for i := range cols {
+		args = append(args, []byte(cols[i].String()+"}"))
+	}
+	return args
+}
+
+func asText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999-07") }
+
+// newest is a row by which the commit of these effects can be found again, if they have one.
+func (e *effects) newest() acked {
+	switch {
+	case len(e.accepted) > 0:
+		t := e.accepted[0]
+		return acked{ackedTask, t.ID.Queue, t.ID.Seq, t.ID.Day, t.CreatedAt}
+	case len(e.outcomes) > 0:
+		o := e.outcomes[0].ID
+		return acked{ackedOutcome, o.Queue, o.Seq, o.Day, e.now}
+	case len(e.saved) > 0:
+		return acked{kind: ackedLease, id: e.saved[0].ID, n: e.saved[0].Fence, at: e.now}
+	}
+	return acked{}
+}
+
+// Inspect looks for the newest commits on a connection that is open already. A fault "database_went_back": one is
+// missing.
+func (s *Store) Inspect(ctx context.Context) error {
+	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if s.witness == nil {
+			return nil
+		}
+		all := s.witness.remembered()
+		here, missing, err := inspect(ctx, c.Conn().PgConn(), all)
+		if err != nil || len(missing) == 0 {
+			return known(err)
+		}
+		return s.witness.lose(ctx, c.Conn().PgConn(), here, all, missing).Err()
+	})
+}
+
+// Lost is closed when the database was found to have gone back, and Loss says what is known of that; nil is never.
+func (s *Store) Lost() <-chan struct{} {
+	if s.witness == nil {
+		return nil
+	}
+	return s.witness.gone
+}
+
+// Loss is what was found missing, nil for nothing.
+func (s *Store) Loss() *Loss { return s.witness.Loss() }
+
+// Rely has the store remember its commits in the witness of its pools. To be called before anything runs.
+func (s *Store) Rely(w *Witness) { s.witness = w }
