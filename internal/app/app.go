@@ -215,16 +215,16 @@ func (a *App) Run(ctx context.Context) error {
 	case <-a.store.Lost():
 	}
 	a.ready.Store(false)
-	grace := a.cfg.ShutdownGrace
+	grace, delay := a.cfg.ShutdownGrace, a.cfg.DrainDelay
 	if loss := a.store.Loss(); loss != nil {
 		first = abandon(ctx, a.database, loss, a.log)
 	}
 	if disowned(first) {
-		grace = min(grace, disownedGrace)
+		grace, delay = min(grace, disownedGrace), 0
 	}
 	stopWork()
 	if a.api != nil {
-		a.leave(ctx, served)
+		a.leave(ctx, served, delay)
 	}
 	if !workEnded {
 		first = a.await(worked, first)
@@ -240,17 +240,17 @@ func (a *App) Run(ctx context.Context) error {
 	return first
 }
 
-// leave lets those who send requests find another process, for the drain delay: all is still answered, posts included, which
+// leave lets those who send requests find another process, for the delay: all is still answered, posts included, which
 // stay for others. Then no more posts are taken. What the API reads of the configuration stays fresh, although this process
 // dispatches no more.
-func (a *App) leave(ctx context.Context, served chan error) {
+func (a *App) leave(ctx context.Context, served chan error, delay time.Duration) {
 	defer a.api.Drain()
 	a.api.Leave()
-	if a.cfg.DrainDelay == 0 {
+	if delay == 0 {
 		return
 	}
-	a.log.Info("answering until others are asked", "delay", a.cfg.DrainDelay)
-	serving, over := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.DrainDelay)
+	a.log.Info("answering until others are asked", "delay", delay)
+	serving, over := context.WithTimeout(context.WithoutCancel(ctx), delay)
 	defer over()
 	go a.store.KeepFresh(serving)
 	select {
