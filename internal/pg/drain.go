@@ -208,12 +208,14 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 // rows have no queue that could be locked: they are locked themselves.
 func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
 	var ids []int64
+	asked := map[nameKey]int64{} // once: what is compared below is what was locked
 	unordered := false
 	for _, n := range names {
 		if n.name == "" {
 			unordered = true
 		} else {
-			ids = append(ids, s.queueID(n.context, n.name))
+			asked[n] = s.queueID(n.context, n.name)
+			ids = append(ids, asked[n])
 		}
 	}
 	read := func(r pgx.Rows) error {
@@ -250,12 +252,12 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	for _, n := range names {
 		switch {
 		case n.name == "":
-		case locked[s.queueID(n.context, n.name)] != nil:
+		case locked[asked[n]] != nil:
 			got.add(n.context, n.name)
 		case skip:
 			*left = append(*left, n)
 		default: // reaped meanwhile
-			s.forgetQueue(s.queueID(n.context, n.name))
+			s.forgetQueue(asked[n])
 			return nil, &queueMissing{[]*Submission{{ContextID: n.context, Queue: n.name}}}
 		}
 	}
@@ -281,7 +283,7 @@ func (in *ingest) turnDown(ctx context.Context, t *txn, sub *Submission, why *fa
 	if sub.Queue == "" {
 		task.ID.Queue, in.ids = in.ids[0], in.ids[1:]
 	} else {
-		q := in.queues[in.s.queueID(sub.ContextID, sub.Queue)]
+		q := in.row(sub)
 		if err := exact(ctx, t, []*queueRow{q}); err != nil {
 			return err
 		}

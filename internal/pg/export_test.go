@@ -130,3 +130,6 @@ var (
 	TransactionsSQL = transactionsSQL
 	OfDay           = ofDay
 )
+
+// ForgetName drops a queue's name from what this process remembers, as an ingest does that finds the row reaped.
+func (s *Store) ForgetName(contextID int32, name string) { s.forgetQueue(s.queueID(contextID, name)) }

@@ -148,6 +148,7 @@ type ingest struct {
 	e       *effects
 	subs    []*Submission
 	out     []Accepted
+	names   map[nameKey]int64 // the queues that this run has locked: what the process knows of names may change meanwhile
 	queues  map[int64]*queueRow
 	keys    map[taskKey]keyRow
 	ids     []int64 // fresh ids for queues without a name
@@ -180,7 +181,7 @@ var knownSQL = forRows(func(one bool) string {
 // load locks the queues, then reads what is known of the keys, then the time.
 func (in *ingest) load(ctx context.Context, t *txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
-	in.waits = map[nameKey]bool{}
+	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
 	var ids []int64
 	var contexts []int32
 	var uids []string
@@ -189,7 +190,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	for _, sub := range in.subs {
 		if sub.Queue == "" {
 			unnamed++
-		} else if id := in.s.queueID(sub.ContextID, sub.Queue); !seen[id] {
+		} else if id := in.id(sub); !seen[id] {
 			seen[id] = true
 			ids = append(ids, id)
 		}
@@ -243,6 +244,22 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	}
 	return exact(ctx, t, in.deps.marking(in)) // marks count from the head on, so it must be known
 }
+
+// id is the queue of a named submission: the one that the process knew when it was asked first in this run, and that load
+// has locked. To ask the process again could bring another answer, or none, since others of its posts find queues
+// reaped and forget them.
+func (in *ingest) id(sub *Submission) int64 {
+	k := nameKey{sub.ContextID, sub.Queue}
+	id, asked := in.names[k]
+	if !asked {
+		id = in.s.queueID(k.context, k.name)
+		in.names[k] = id
+	}
+	return id
+}
+
+// row is the locked row of a named submission's queue.
+func (in *ingest) row(sub *Submission) *queueRow { return in.queues[in.id(sub)] }
 
 // decide hands out positions, submission by submission.
 func (in *ingest) decide(ctx context.Context, t *txn) error {
@@ -381,7 +398,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 // queue returns the locked row of a named queue, or a new row for an unordered transaction.
 func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 	if sub.Queue != "" {
-		q := in.queues[in.s.queueID(sub.ContextID, sub.Queue)]
+		q := in.row(sub)
 		if q.Draining {
 			return nil, fault.New(fault.Conflict, "queue_draining", "queue %q accepts nothing more until it is resumed", fault.Clip(sub.Queue))
 		}

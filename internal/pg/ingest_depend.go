@@ -206,14 +206,14 @@ func (d *dependencies) marking(in *ingest) (rows []*queueRow) {
 	}
 	for i, list := range d.refs {
 		if sub := d.subs[i]; sub.Queue != "" {
-			add(in.queues[in.s.queueID(sub.ContextID, sub.Queue)])
+			add(in.row(sub))
 		}
 		for _, r := range list {
 			if r.found {
 				add(in.queues[r.id.Queue])
 			}
 			if r.sub >= 0 && d.subs[r.sub].Queue != "" {
-				add(in.queues[in.s.queueID(d.subs[r.sub].ContextID, d.subs[r.sub].Queue)])
+				add(in.row(d.subs[r.sub]))
 			}
 		}
 	}

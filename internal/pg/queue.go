@@ -162,8 +162,8 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 	if v.Priority == "High" {
 		prio = 0
 	}
-	id := s.queueID(by.Context, v.Name)
 	err = s.run(ctx, func(t *txn) error {
+		id := s.queueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
 		var old int64
 		var configured bool
 		var pool int32
@@ -275,8 +275,8 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 	if err := s.makeQueues(ctx, []nameKey{{by.Context, name}}); err != nil {
 		return r, err
 	}
-	id := s.queueID(by.Context, name)
 	err = s.run(ctx, func(t *txn) error {
+		id := s.queueID(by.Context, name) // anew in each run: it may have been forgotten, or made anew
 		if _, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
 			return err
 		}

@@ -33,11 +33,15 @@ const attempts = 8
 func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
 	for try := 1; ; try++ {
 		err := s.runOnce(ctx, fn)
-		if err == nil || try == attempts || jointOf(ctx).lack(err) {
+		if err == nil || jointOf(ctx).lack(err) {
 			return err
 		}
-		if err := s.mend(ctx, err); err != nil {
-			return err
+		if broken := s.mend(ctx, err); broken != nil {
+			return broken
+		}
+		if try == attempts {
+			return fault.New(fault.Retry, "overloaded", "others were in the way of this %d times in a row", attempts).
+				After(time.Second).Because(err)
 		}
 	}
 }
