@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -119,6 +120,17 @@ func (w *Worker) byHash(ctx context.Context, typ, hash string) (Status, error) {
 	return s, err
 }
 
+// byHashSafely is byHash for a goroutine of our own, where a handler that panics would end the process.
+func (w *Worker) byHashSafely(ctx context.Context, hash string) (s Status, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("a handler panicked", "hash", hash, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the handler of statuses panicked: %v", p)
+		}
+	}()
+	return w.byHash(ctx, "", hash)
+}
+
 // aside is how many questions of a batch are asked side by side.
 const aside = 8
 
@@ -131,7 +143,7 @@ func (w *Worker) byHashes(ctx context.Context, hashes []string) ([]Status, error
 	for range min(aside, len(hashes)) {
 		wg.Go(func() {
 			for i := range next {
-				out[i], errs[i] = w.byHash(ctx, "", hashes[i])
+				out[i], errs[i] = w.byHashSafely(ctx, hashes[i])
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
 	"github.com/postern-dev/postern/internal/work"
 )
@@ -37,6 +39,8 @@ type App struct {
 	server   *http.Server
 	api      *httpapi.API
 	ready    atomic.Bool
+	loops    safe.Loops
+	deaf     func() // nothing is heard of panics any more
 
 	engine *work.Engine
 	remote *remote.Client
@@ -58,6 +62,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		return nil, err
 	}
 	a := &App{cfg: cfg, log: log}
+	a.deaf = safe.Hear(a.panicked)
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -91,7 +96,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version, SigningKey: ed25519.PrivateKey(cfg.SigningKey)})
 	if role.Work {
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
+		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, Loops: &a.loops, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
 			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace, Retention: time.Duration(cfg.Retention) * 24 * time.Hour})
 	}
 	if role.Serve && !role.Work {
@@ -106,7 +111,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 			return nil, err
 		}
 		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch, Requests: int(cfg.Rate)}, PublicKey: cfg.SigningKey.Public(),
+			Ready: a.checks, Loops: &a.loops, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch, Requests: int(cfg.Rate)}, PublicKey: cfg.SigningKey.Public(),
 			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces,
 			Reconcile: func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 				return work.Reconcile(ctx, store, remote.Mux{Next: a.remote}, by, q, anew)
@@ -117,6 +122,12 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		a.server = a.api.Server()
 	}
 	return a, nil
+}
+
+// panicked counts and logs a panic that ended one piece of work.
+func (a *App) panicked(p *safe.Panic) {
+	a.log.Error("panic: what it was about has failed, and the rest goes on", "place", p.Place, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+	a.metrics.Panicked(p.Place)
 }
 
 // listen says in one sentence why an address cannot be listened on.
@@ -152,6 +163,8 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	if !list[0].OK {
 		list[0].Detail = "the process is starting or stopping"
 	}
+	panics := a.loops.Failing()
+	list = append(list, httpapi.Check{Name: "loops", OK: panics == "", Detail: panics})
 	for _, r := range a.store.Ready(ctx) {
 		list = append(list, httpapi.Check{Name: r.Name, OK: r.Detail == "", Detail: r.Detail})
 	}
@@ -191,13 +204,17 @@ func (a *App) Run(ctx context.Context) error {
 	defer stopWork()
 	worked, served := make(chan error, 1), make(chan error, 1)
 	if a.engine != nil {
-		go func() { worked <- a.engine.Run(working) }()
+		go safe.Run("engine", func() {
+			worked <- safe.Try("engine", func() error { return a.engine.Run(working) })
+		})
 	} else {
-		go a.store.KeepFresh(working)
-		go work.Drain(working, a.store, false, a.log)
+		go a.loops.Run(working, "configuration", a.store.KeepFresh)
+		go a.loops.Run(working, "staged rows", func(ctx context.Context) { work.Drain(ctx, a.store, false, a.log) })
 	}
 	if a.server != nil {
-		go func() { served <- a.server.Serve(a.listener) }()
+		go safe.Run("listener", func() {
+			served <- safe.Try("listener", func() error { return a.server.Serve(a.listener) })
+		})
 		a.log.Info("listening", "url", a.URL())
 	}
 	a.serveMetrics()
@@ -280,6 +297,7 @@ func (a *App) await(worked <-chan error, first error) error {
 
 // Close lets go of what New took. It may be called twice, and after Run.
 func (a *App) Close() {
+	a.deaf()
 	if a.server != nil {
 		a.server.Close()
 	} else if a.listener != nil {

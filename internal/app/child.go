@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // StartChild runs this program once more with other arguments and returns the first line that it
@@ -39,16 +41,16 @@ func StartChild(ctx context.Context, args ...string) (line string, stop func(), 
 	}
 	stop = func() {
 		in.Close()
-		slow := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+		slow := time.AfterFunc(5*time.Second, safe.Func("child", func() { cmd.Process.Kill() }))
 		defer slow.Stop()
 		cmd.Wait()
 	}
 	first := make(chan error, 1)
-	go func() {
+	go safe.Run("child", func() {
 		var err error
 		line, err = bufio.NewReader(out).ReadString('\n')
 		first <- err
-	}()
+	})
 	select {
 	case err = <-first:
 	case <-time.After(20 * time.Second):

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
@@ -70,7 +71,7 @@ func (a *App) serveMetrics() {
 	if a.metricsServer == nil {
 		return
 	}
-	go func() { _ = a.metricsServer.Serve(a.metricsAt) }()
+	go safe.Run("metrics", func() { _ = a.metricsServer.Serve(a.metricsAt) })
 	a.log.Info("metrics", "url", a.MetricsURL())
 }
 

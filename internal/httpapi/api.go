@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
@@ -29,6 +30,7 @@ type Config struct {
 	// Ready lists the checks behind /readyz; nil for the database alone.
 	Ready   func(context.Context) []Check
 	Version string
+	Loops   *safe.Loops        // nil for none: nobody is told of a loop that panics often
 	Metrics *telemetry.Metrics // nil for none
 	Traces  *telemetry.Traces  // nil for none
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
@@ -88,6 +90,7 @@ func New(c Config) *API {
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.requests.open = map[*timed]struct{}{}
+	a.waits.loops, a.news.loops = c.Loops, c.Loops
 	a.ticks = newPace(c.Limits.Ticks)
 	if c.Limits.Requests > 0 {
 		a.paces = newPace(c.Limits.Requests)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
@@ -19,6 +20,7 @@ import (
 type hub struct {
 	store *pg.Store
 	log   *slog.Logger
+	loops *safe.Loops
 	slots chan struct{}
 	end   chan struct{}
 	came  chan struct{} // somebody new waits, or is known to be done
@@ -72,7 +74,7 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 	h.waiting[id] = append(h.waiting[id], w)
 	if !h.running {
 		h.running = true
-		go h.run()
+		go h.loops.Run(context.Background(), "waits", func(context.Context) { h.run() })
 	}
 	h.knock()
 	h.mu.Unlock()
@@ -138,35 +140,10 @@ func (h *hub) run() {
 	h.store.OnEnd(h.over)
 	looked, took, before, told := time.Now(), time.Duration(0), time.Duration(0), false
 	for {
-		h.mu.Lock()
-		if len(h.waiting) == 0 {
-			h.running = false
-			h.mu.Unlock()
+		ends, others, over, youngest := h.due()
+		if len(ends)+len(others)+len(over) == 0 {
 			return
 		}
-		var ends, others []outbox.ID
-		over := map[outbox.ID]bool{}
-		youngest := pollEvery * 4
-		for id, waits := range h.waiting {
-			end, other := false, false
-			for _, w := range waits {
-				switch {
-				case !w.end:
-					other = true
-				case w.over:
-					over[id] = true
-				default:
-					end = true
-				}
-				youngest = min(youngest, time.Since(w.since))
-			}
-			if other {
-				others = append(others, id)
-			} else if end {
-				ends = append(ends, id)
-			}
-		}
-		h.mu.Unlock()
 		next := looked.Add(rest(youngest, len(over) > 0, told, took, before))
 		if wait := time.Until(next); wait > 0 {
 			select {
@@ -182,6 +159,35 @@ func (h *hub) run() {
 		told = len(over) > 0
 		h.tell(over, found)
 	}
+}
+
+// due lists what is waited for: of what only the end, of what anything, what is known to be over; and how long the one who
+// came last has waited. Nothing: run has ended.
+func (h *hub) due() (ends, others []outbox.ID, over map[outbox.ID]bool, youngest time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	over, youngest = map[outbox.ID]bool{}, pollEvery*4
+	for id, waits := range h.waiting {
+		end, other := false, false
+		for _, w := range waits {
+			switch {
+			case !w.end:
+				other = true
+			case w.over:
+				over[id] = true
+			default:
+				end = true
+			}
+			youngest = min(youngest, time.Since(w.since))
+		}
+		if other {
+			others = append(others, id)
+		} else if end {
+			ends = append(ends, id)
+		}
+	}
+	h.running = len(h.waiting) > 0
+	return ends, others, over, youngest
 }
 
 // look finds out which of ends are over, and what others are now.
@@ -209,18 +215,7 @@ const readAtOnce = 64
 // tell lets those go whose transaction is over, or has become what they wait for. What is over is read for all of a
 // context; whoever does not get it so reads it by itself.
 func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
-	ended := map[int32][]*waiter{}
-	h.mu.Lock()
-	for id, waits := range h.waiting {
-		for _, w := range slices.Clone(waits) {
-			if w.end && over[id] {
-				ended[w.context] = append(ended[w.context], w)
-			} else if t := found[id]; t != nil && w.reached(t) {
-				h.release(w)
-			}
-		}
-	}
-	h.mu.Unlock()
+	ended := h.sort(over, found)
 	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	for of, all := range ended {
@@ -233,13 +228,39 @@ func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction)
 			if err != nil {
 				h.log.Warn("what has ended cannot be read together", "error", err)
 			}
-			h.mu.Lock()
-			for _, w := range some {
-				w.ended = read[w.id]
-				h.release(w)
-			}
-			h.mu.Unlock()
+			h.releaseAll(some, read)
 		}
+	}
+}
+
+// sort lets those go who have what they wait for, and returns those whose transaction is over, by context. Whose condition
+// panics goes, too, and sees by itself.
+func (h *hub) sort(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) (ended map[int32][]*waiter) {
+	ended = map[int32][]*waiter{}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, waits := range h.waiting {
+		for _, w := range slices.Clone(waits) {
+			if w.end && over[id] {
+				ended[w.context] = append(ended[w.context], w)
+			} else if t := found[id]; t != nil {
+				reached := true
+				safe.Run("wait", func() { reached = w.reached(t) })
+				if reached {
+					h.release(w)
+				}
+			}
+		}
+	}
+	return ended
+}
+
+func (h *hub) releaseAll(list []*waiter, read map[outbox.ID]*pg.Transaction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range list {
+		w.ended = read[w.id]
+		h.release(w)
 	}
 }
 

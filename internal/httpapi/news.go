@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // news tells those who wait for events of subscriptions that there are some: it looks at all their newest
@@ -14,6 +15,7 @@ import (
 type news struct {
 	store *pg.Store
 	log   *slog.Logger
+	loops *safe.Loops
 	slots chan struct{}
 	end   chan struct{}
 
@@ -59,7 +61,7 @@ func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) 
 	n.waiting[r] = struct{}{}
 	if !n.running {
 		n.running = true
-		go n.run()
+		go n.loops.Run(context.Background(), "news", func(context.Context) { n.run() })
 	}
 	n.mu.Unlock()
 	defer func() {
@@ -85,23 +87,27 @@ func (n *news) run() {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for range tick.C {
-		n.mu.Lock()
-		if len(n.waiting) == 0 {
-			n.running = false
-			n.mu.Unlock()
+		subs, asked := n.due()
+		if len(subs) == 0 {
 			return
 		}
-		asked := map[int32]bool{}
-		var subs []int32
-		for r := range n.waiting {
-			if !asked[r.sub] {
-				asked[r.sub] = true
-				subs = append(subs, r.sub)
-			}
-		}
-		n.mu.Unlock()
 		n.look(subs, asked)
 	}
+}
+
+// due lists the subscriptions that are waited for. None: run has ended.
+func (n *news) due() (subs []int32, asked map[int32]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	asked = map[int32]bool{}
+	for r := range n.waiting {
+		if !asked[r.sub] {
+			asked[r.sub] = true
+			subs = append(subs, r.sub)
+		}
+	}
+	n.running = len(subs) > 0
+	return subs, asked
 }
 
 func (n *news) look(subs []int32, asked map[int32]bool) {

@@ -2,21 +2,21 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // scope is who asks, in which context, under which id.
@@ -75,18 +75,28 @@ func (a *API) identify(next http.Handler) http.Handler {
 	})
 }
 
-// recover answers 500 where a handler panics; the log has the stack.
+// recover answers 500 where a handler panics; the log has the stack. Where the answer has begun, the client sees that it breaks off.
 func (a *API) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen, measured := w.(middleware.WrapResponseWriter)
+		if !measured {
+			seen = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		}
 		defer func() {
-			if v := recover(); v != nil {
-				if v == http.ErrAbortHandler { //nolint:errorlint // thrown as it is
-					panic(v)
-				}
-				a.refuse(w, r, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+			v := recover()
+			if v == nil {
+				return
 			}
+			if v == http.ErrAbortHandler { //nolint:errorlint // thrown as it is
+				panic(v)
+			}
+			told := safe.Told("request", v)
+			if seen.Status() != 0 {
+				panic(http.ErrAbortHandler)
+			}
+			a.refuse(w, r, told)
 		}()
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(seen, r)
 	})
 }
 

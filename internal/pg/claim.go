@@ -130,7 +130,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 		})
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
-			if d := c.s.conf.view.Load().byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
+			if d := c.e.view.byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
 				c.lockLane(b, l, c.look.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
@@ -146,7 +146,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 			c.s.conf.shared.Store(l.id, true)
 		}
 		if l.kind != "resume" {
-			d := c.s.conf.view.Load().byID[l.dispatcher]
+			d := c.e.view.byID[l.dispatcher]
 			if d == nil {
 				return &dispatcherMissing{}
 			}
@@ -202,7 +202,7 @@ func (c *claim) lock(ctx context.Context) error {
 		case l.poolOf != 0:
 			n = min(n, l.free)
 		case l.pool == 0:
-			n = min(n, c.room.Slots(c.s.conf.view.Load().byID[l.dispatcher]))
+			n = min(n, c.room.Slots(c.e.view.byID[l.dispatcher]))
 		}
 		if n <= 0 {
 			continue
@@ -297,7 +297,7 @@ func (c *claim) match() (left bool) {
 				continue
 			}
 			more = true
-			p := pick{q: list[round], lane: l, d: c.s.conf.view.Load().byID[l.dispatcher]}
+			p := pick{q: list[round], lane: l, d: c.e.view.byID[l.dispatcher]}
 			switch {
 			case !c.s.whole(p.q):
 				continue

@@ -66,7 +66,8 @@ func (m *missing) err() error {
 	return &laneMissing{m.keys}
 }
 
-// confView is one reading of the configuration; it is never changed.
+// confView is one reading of the configuration; it is never changed. A decision goes by one of them (effects has it): of two
+// that are asked for one after the other, the second may lack what the first had.
 type confView struct {
 	begun    int64 // the how-manieth reading it is, by when they began
 	contexts map[string]*Context
@@ -203,7 +204,19 @@ func (s *Store) KeepFresh(ctx context.Context) {
 
 // DispatcherOf returns the dispatcher of a type, removed ones included, or nil if there never was one.
 func (s *Store) DispatcherOf(contextID int32, typ string) *Dispatcher {
-	return s.conf.view.Load().byType[contextID][typ]
+	return s.conf.view.Load().dispatcherOf(contextID, typ)
+}
+
+func (v *confView) dispatcherOf(contextID int32, typ string) *Dispatcher {
+	return v.byType[contextID][typ]
+}
+
+// maxDepth is the limit of a queue that names none of its own.
+func (v *confView) maxDepth(contextID int32) int {
+	if c := v.tenants[contextID]; c != nil {
+		return c.MaxDepth
+	}
+	return 10000
 }
 
 // need returns the lane that a queue's head of this type must stand in. An exclusive dispatcher has a

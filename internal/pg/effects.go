@@ -15,8 +15,9 @@ import (
 // effects collects what one transaction writes besides bodies, and writes it set by set in the lock
 // order of the package.
 type effects struct {
-	s   *Store
-	now time.Time
+	s    *Store
+	view *confView // by which all of it is decided
+	now  time.Time
 
 	saved    []*queueRow
 	inserted []*queueRow
@@ -128,7 +129,7 @@ type gate struct {
 }
 
 func newEffects(s *Store) *effects {
-	return &effects{s: s, timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
+	return &effects{s: s, view: s.conf.view.Load(), timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
 }
 
 // woke says whether there may be something to claim because of this transaction.

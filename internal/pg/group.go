@@ -2,13 +2,19 @@ package pg
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // group gathers what comes in while a commit is in flight into the next one: no timer, no added wait
 // when idle, one commit for many when busy.
+//
+// A flight that panics is answered to all who wait for it as "commit_unknown", and the next one flies.
 type group[T, R any] struct {
+	place   string // of its panics
 	run     func(context.Context, []T) ([]R, error)
 	weigh   func(T) int // nil: each is one
 	limit   int         // what a flight carries, unless its first item alone weighs more
@@ -59,7 +65,7 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	g.weight += w.weight
 	if g.flying < g.flights && g.weight >= worthAFlight {
 		g.flying++
-		go g.fly(aside)
+		go safe.Run(g.place, func() { g.fly(aside) })
 	}
 	g.mu.Unlock()
 	select {
@@ -74,20 +80,34 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 func (g *group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, flightTime)
 	defer cancel()
-	values, err := g.run(ctx, []T{item})
+	values, err := g.attempt(ctx, []T{item})
 	if err == nil {
 		value = values[0]
 	}
 	return value, err
 }
 
-// pass hands the place of a caller, whose flight has ended or panicked, to a goroutine that goes on for those who
+// attempt runs one flight. An answer for each item, or an error for all, comes of it, whatever happens.
+func (g *group[T, R]) attempt(ctx context.Context, items []T) (values []R, err error) {
+	err = safe.Try(g.place, func() (err error) {
+		if values, err = g.run(ctx, items); err == nil && len(values) != len(items) {
+			panic(fmt.Sprintf("%d answers to %d items", len(values), len(items)))
+		}
+		return err
+	})
+	if p, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one is an answer already
+		return nil, panicked(p)
+	}
+	return values, err
+}
+
+// pass hands the place of a caller, whose flight has ended, to a goroutine that goes on for those who
 // gathered meanwhile, if there are any.
 func (g *group[T, R]) pass(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) > 0 {
-		go g.fly(ctx)
+		go safe.Run(g.place, func() { g.fly(ctx) })
 	} else {
 		g.flying--
 	}
@@ -130,7 +150,7 @@ func (g *group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
 	for i, w := range batch {
 		items[i] = w.item
 	}
-	values, err := g.run(ctx, items)
+	values, err := g.attempt(ctx, items)
 	for i, w := range batch {
 		r := result[R]{err: err}
 		if err == nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // doubling is a group whose flights wait for leave, if it is there, and tell of their batches before.
@@ -84,7 +86,7 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 	}
 }
 
-// A flight that fails or panics gives its place to those who wait.
+// A flight that fails or panics gives its place to those who wait. What a panic left behind is not known.
 func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 	for _, bad := range []any{errors.New("broken"), "a panic"} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
@@ -102,10 +104,8 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 			}
 			ended := make(chan any)
 			go func() {
-				defer func() { ended <- recover() }()
-				if _, err := g.do(t.Context(), 1); err != nil {
-					panic(err)
-				}
+				_, err := g.do(t.Context(), 1)
+				ended <- err
 			}()
 			<-batches
 			second := make(chan result[int])
@@ -116,7 +116,7 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 			g.waits(1)
 			err, _ := bad.(error)
 			leave <- err
-			if got := <-ended; got != bad {
+			if got := (<-ended).(error); err != nil && got != err || err == nil && fault.CodeOf(got) != "commit_unknown" {
 				t.Error(got)
 			}
 			<-batches
@@ -125,6 +125,58 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+// All who wait for a flight that panics are told that nobody knows, and so are those whom it has no answer for; those who came
+// later fly.
+func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
+	batches, leave := make(chan []int), make(chan error)
+	g := doubling(batches, leave)
+	run := g.run
+	g.run = func(ctx context.Context, items []int) ([]int, error) {
+		out, err := run(ctx, items)
+		switch {
+		case slices.Contains(items, 10):
+			panic("a panic")
+		case slices.Contains(items, 20):
+			return out[1:], err
+		}
+		return out, err
+	}
+	do := func(n int) chan error {
+		out := make(chan error, 1)
+		go func() {
+			_, err := g.do(t.Context(), n)
+			out <- err
+		}()
+		return out
+	}
+	first := do(1)
+	<-batches
+	var bad []chan error
+	for _, n := range []int{10, 11, 12} {
+		bad = append(bad, do(n))
+	}
+	g.waits(3)
+	leave <- nil
+	<-batches
+	good := do(2)
+	g.waits(1)
+	leave <- nil
+	<-batches
+	bad = append(bad, do(20))
+	g.waits(1)
+	leave <- nil
+	<-batches
+	leave <- nil
+	for _, c := range bad {
+		if err := <-c; fault.CodeOf(err) != "commit_unknown" {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(<-first, <-good); err != nil {
+		t.Error(err)
 	}
 }
 

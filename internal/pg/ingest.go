@@ -220,7 +220,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			return rows.Err()
 		})
 	}
-	in.taking.look(b, in.subs)
+	in.taking.look(b, in.e.view, in.subs)
 	if unnamed > 0 {
 		b.Queue(`SELECT nextval('postern.queue_id') FROM generate_series(1, $1::int)`, unnamed).Query(func(rows pgx.Rows) (err error) {
 			in.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -330,9 +330,9 @@ func replay(sub *Submission, known keyRow) Accepted {
 
 // place gives one submission its position, or says why it gets none.
 func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
-	s := in.s
-	d := s.DispatcherOf(sub.ContextID, sub.Type)
-	unknown := d == nil || d.Removed || sub.Sender != "" && s.conf.view.Load().accounts[sub.ContextID][sub.Sender] == 0
+	s, view := in.s, in.e.view
+	d := view.dispatcherOf(sub.ContextID, sub.Type)
+	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
 	if unknown && !*in.reread {
 		*in.reread = true
 		return outbox.ID{}, &dispatcherMissing{sub.Type}
@@ -340,7 +340,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	if d == nil || d.Removed {
 		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
 	}
-	if err := s.closed(sub, d); err != nil {
+	if err := view.closed(sub, d); err != nil {
 		return outbox.ID{}, err
 	}
 	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {
@@ -351,7 +351,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	}
 	var senderID int32
 	if sub.Sender != "" {
-		if senderID = s.conf.view.Load().accounts[sub.ContextID][sub.Sender]; senderID == 0 || d.PoolID == 0 {
+		if senderID = view.accounts[sub.ContextID][sub.Sender]; senderID == 0 || d.PoolID == 0 {
 			return outbox.ID{}, fault.At("/sender", "sender %q is not a sender of type %s: leave it out, or name an account of its pool", fault.Clip(sub.Sender), sub.Type)
 		}
 	}
@@ -415,7 +415,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission) error {
 	limit := int64(q.MaxDepth)
 	if limit == 0 {
-		limit = int64(in.s.maxDepth(sub.ContextID))
+		limit = int64(in.e.view.maxDepth(sub.ContextID))
 	}
 	if q.Tail-q.Head+1 < limit {
 		return nil

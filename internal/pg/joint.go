@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // joint is one SQL transaction that several of the store's join: each sees what those before it did. It has no
@@ -99,7 +100,10 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 			return known(err)
 		}
 	}
-	err := fn(&txn{conn: j.conn, s: j.s, began: true, joint: j})
+	err := recovered(ctx, j.conn, func() error { return fn(&txn{conn: j.conn, s: j.s, began: true, joint: j}) })
+	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
+		return err
+	}
 	if unprepared(err) {
 		j.conn.Conn().Close(context.WithoutCancel(ctx))
 	}

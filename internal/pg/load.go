@@ -115,7 +115,7 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL = f.account, f.url
-		lease.Blames = l.s.blames(q.Sender)
+		lease.Blames = l.s.conf.view.Load().blames(q.Sender)
 	}
 	if lease.Fee == "" {
 		lease.Fee = d.Fee.Initial

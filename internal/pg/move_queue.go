@@ -115,7 +115,7 @@ func (m *transfer) allowed(ctx context.Context, t *txn, queue string) error {
 	}
 	limit := int64(q.MaxDepth)
 	if limit == 0 {
-		limit = int64(m.e.s.maxDepth(q.Context))
+		limit = int64(m.e.view.maxDepth(q.Context))
 	}
 	if q.Tail-q.Head+1 < limit {
 		return nil

@@ -171,8 +171,7 @@ func each(b *pgx.Batch, sql string, into []any, fn func(), args ...any) {
 }
 
 // rulesOf returns the rules of a sender's pool; of one that is not known yet, the defaults.
-func (s *Store) rulesOf(sender int32) poolRules {
-	v := s.conf.view.Load()
+func (v *confView) rulesOf(sender int32) poolRules {
 	if r := v.rules[v.poolOf[sender]]; r != nil {
 		return *r
 	}
@@ -180,20 +179,20 @@ func (s *Store) rulesOf(sender int32) poolRules {
 }
 
 // blames says whether a failure blocks this sender (S1.13).
-func (s *Store) blames(sender int32) bool { return s.rulesOf(sender).blockFor > 0 }
+func (v *confView) blames(sender int32) bool { return v.rulesOf(sender).blockFor > 0 }
 
 // drains says whether a sender accepts nothing that names it.
-func (s *Store) drains(sender int32) bool { return s.conf.view.Load().stopped[sender] }
+func (v *confView) drains(sender int32) bool { return v.stopped[sender] }
 
 // maySend says whether the queue can go on with what it holds: no sender for a type without, else one
 // whose pool is not paused. One that was taken back is looked for anew, and so is one that is paused or drained: the
 // next claim finds another, or gives what is drained to those that name it.
-func (s *Store) maySend(q *queueRow, d *Dispatcher) bool {
+func (v *confView) maySend(q *queueRow, d *Dispatcher) bool {
 	if q.Sender == 0 {
 		return d.PoolID == 0
 	}
-	_, stopped := s.conf.view.Load().stopped[q.Sender]
-	return !stopped && !s.rulesOf(q.Sender).paused
+	_, stopped := v.stopped[q.Sender]
+	return !stopped && !v.rulesOf(q.Sender).paused
 }
 
 // blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says
@@ -203,6 +202,6 @@ func (st *settlement) blame(q *queueRow, a *Answer) {
 		return
 	}
 	why := because("failed", fault.Clip(a.Step.Code+" "+a.Step.Message))
-	st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender, Nonce: a.Result.Nonce, Until: st.e.now.Add(st.s.rulesOf(q.Sender).blockFor), Why: why})
+	st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender, Nonce: a.Result.Nonce, Until: st.e.now.Add(st.e.view.rulesOf(q.Sender).blockFor), Why: why})
 	q.Sender = 0
 }

@@ -30,14 +30,14 @@ func (s *Store) DrainSender(ctx context.Context, by By, account string) (LeverRe
 
 // closed refuses what is posted to a context or a type that is drained, or names a sender that is. What others made of what they hold, as
 // processors do of batches, is a part of the rest that is worked off.
-func (s *Store) closed(sub *Submission, d *Dispatcher) error {
-	switch c := s.ContextByID(sub.ContextID); {
+func (v *confView) closed(sub *Submission, d *Dispatcher) error {
+	switch c := v.tenants[sub.ContextID]; {
 	case sub.held:
 	case c != nil && c.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "context %s accepts nothing more until it is resumed", c.Name)
 	case d.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "type %s accepts nothing more until it is resumed", d.Type)
-	case sub.Sender != "" && s.drains(s.conf.view.Load().accounts[sub.ContextID][sub.Sender]):
+	case sub.Sender != "" && v.drains(v.accounts[sub.ContextID][sub.Sender]):
 		return fault.New(fault.Conflict, "queue_draining", "sender %s accepts nothing more until it is resumed: leave sender out, or name another account", sub.Sender)
 	}
 	return nil

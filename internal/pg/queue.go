@@ -227,7 +227,7 @@ func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) err
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	lane, err := s.laneOf(q, head)
+	lane, err := e.laneOf(q, head)
 	if err != nil {
 		return err
 	}

@@ -193,13 +193,3 @@ func sortedKeys[V any](m map[taskKey]V) []taskKey {
 		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(a.uid, b.uid))
 	})
 }
-
-// maxDepth is the limit of a queue that names none of its own.
-func (s *Store) maxDepth(contextID int32) int {
-	for _, c := range s.conf.view.Load().contexts {
-		if c.ID == contextID {
-			return c.MaxDepth
-		}
-	}
-	return 10000
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -48,11 +49,11 @@ func Fill(ctx context.Context, pool *pgxpool.Pool) {
 	most := pool.Config().MaxConns
 	held := make(chan *pgxpool.Conn, most)
 	for range most {
-		opened.Go(func() {
+		opened.Go(safe.Func("opening of connections", func() {
 			if c, err := pool.Acquire(ctx); err == nil {
 				held <- c
 			}
-		})
+		}))
 	}
 	opened.Wait()
 	close(held)
@@ -249,7 +250,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 	if len(uids) > 0 {
 		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
 	}
-	in.taking.look(r.b, in.subs)
+	in.taking.look(r.b, in.e.view, in.subs)
 	r.s.takes.Store(false)
 	r.s.readNow(r.b, &in.e.now)
 	if err := in.decide(context.Background(), nil); err != nil {

@@ -107,7 +107,7 @@ func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 	if q.Pin == 0 {
 		q.Pin = next.SenderID
 	}
-	lane, err := e.s.laneOf(q, next)
+	lane, err := e.laneOf(q, next)
 	if err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (e *effects) stand(q *queueRow) {
 }
 
 // laneOf finds the lane in which a queue's head has to stand.
-func (s *Store) laneOf(q *queueRow, head *Task) (int32, error) {
-	d := s.DispatcherOf(q.Context, head.Type)
+func (e *effects) laneOf(q *queueRow, head *Task) (int32, error) {
+	d := e.view.dispatcherOf(q.Context, head.Type)
 	if d == nil {
 		return 0, &dispatcherMissing{head.Type}
 	}
-	return s.conf.lane(s.conf.need(d, q.Pool, q.Pin, head.Data))
+	return e.s.conf.lane(e.s.conf.need(d, q.Pool, q.Pin, head.Data))
 }
 
 // dispatcherMissing asks run to read the configuration again: another process accepted a type that this

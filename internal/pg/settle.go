@@ -407,9 +407,10 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 // mayFollow says whether the next of the queue may go out under the same lease: it needs the same
 // things, and nothing holds it.
 func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
-	d := st.s.DispatcherOf(q.Context, next.Type)
-	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) && (d.Exclusive == "" || d.Exclusive == "none") &&
-		!q.Paused && !next.Held && st.s.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
+	d := st.e.view.dispatcherOf(q.Context, next.Type)
+	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) &&
+		(d.Exclusive == "" || d.Exclusive == "none") &&
+		!q.Paused && !next.Held && st.e.view.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/wire"
 )
 
@@ -123,7 +124,7 @@ func poolConfig(url string, conns int32, parts ...Part) (*pgxpool.Config, error)
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
-		return part.practise(ctx, c)
+		return safe.Try("practice of a connection", func() error { return part.practise(ctx, c) }) // the pool calls it in a goroutine of its own
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return seen(p.Conn.PgConn().Conn()) != wire.Quiet

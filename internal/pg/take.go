@@ -93,13 +93,13 @@ func (d *Dispatcher) takeable() bool {
 
 // look adds to b what has to be known of the types of subs, of those that may be taken. One ingest of a process takes at a
 // time: if several held the key of its node without a gap, nobody could bury it.
-func (t *taking) look(b *pgx.Batch, subs []*Submission) {
+func (t *taking) look(b *pgx.Batch, view *confView, subs []*Submission) {
 	if t.by == nil {
 		return
 	}
 	var ids []int32
 	for _, sub := range subs {
-		d := t.s.DispatcherOf(sub.ContextID, sub.Type)
+		d := view.dispatcherOf(sub.ContextID, sub.Type)
 		if d != nil && d.takeable() && sub.Sender == "" && sub.NotBefore.IsZero() && !slices.Contains(ids, d.ID) &&
 			!t.quarantine.holds(d.ContextID, d.Type) {
 			ids = append(ids, d.ID)

@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
@@ -121,7 +124,28 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 		}
 		conn.Release()
 	}()
-	return fn(t)
+	return recovered(ctx, conn, func() error { return fn(t) })
+}
+
+// recovered runs a part of a transaction. A panic ends its session, and with it the transaction, unless it came behind the
+// commit: nobody knows, and so it is "commit_unknown".
+func recovered(ctx context.Context, conn *pgxpool.Conn, fn func() error) error {
+	err := safe.Try("transaction", fn)
+	if p, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one has been here
+		safe.Noted(ctx)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Conn().Close(end)
+		return panicked(p)
+	}
+	return err
+}
+
+// panicked is what somebody is told who waits for what ended by a panic.
+func panicked(p *safe.Panic) error {
+	return fault.New(fault.Retry, "commit_unknown",
+		"the program failed while this was being done, and may have committed it: send it again with the same Idempotency-Key").
+		After(time.Second).Because(p)
 }
 
 // send runs the batch inside the transaction. The callbacks of its queries have run when it returns.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 const (
@@ -87,7 +88,7 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 // oneByOne asks for each hash. The first goes alone: if nobody answers it, or there is no /status, the
 // others need not ask.
 func (c *Client) oneByOne(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
-	out := make([]outbox.Status, len(hashes))
+	out := all(hashes, unreachable("the program failed while it asked: its log says how")) // until there is an answer
 	first, answered := c.status(ctx, baseURL, typ, "", hashes[0])
 	if !answered || first.State == outbox.StatusUnsupported {
 		return all(hashes, first)
@@ -96,11 +97,11 @@ func (c *Client) oneByOne(ctx context.Context, baseURL, typ string, hashes []str
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range min(batchAside, len(hashes)-1) {
-		wg.Go(func() {
+		wg.Go(safe.Func("statuses", func() {
 			for i := range next {
-				out[i] = c.Status(ctx, baseURL, typ, "", hashes[i])
+				safe.Run("status", func() { out[i] = c.Status(ctx, baseURL, typ, "", hashes[i]) })
 			}
-		})
+		}))
 	}
 	for i := 1; i < len(hashes); i++ {
 		next <- i

@@ -27,10 +27,30 @@ type Loops struct {
 	panics map[string][]time.Time // of the last minute, by loop
 }
 
+type loopKey struct{}
+
+type loop struct {
+	of    *Loops
+	place string
+}
+
+// In is ctx under which what Noted is told of counts for the loop.
+func (l *Loops) In(ctx context.Context, place string) context.Context {
+	return context.WithValue(ctx, loopKey{}, loop{l, place})
+}
+
+// Noted counts a panic for the loop under whose ctx it was recovered, which goes on: it sees an error.
+func Noted(ctx context.Context) {
+	if l, ok := ctx.Value(loopKey{}).(loop); ok {
+		l.of.note(l.place, time.Now())
+	}
+}
+
 // Run runs f until it returns without a panic or ctx ends. After a panic it is run again, after a rest.
 func (l *Loops) Run(ctx context.Context, place string, f func(context.Context)) {
+	inside := l.In(ctx, place)
 	for {
-		err := Try(place, func() error { f(ctx); return nil })
+		err := Try(place, func() error { f(inside); return nil })
 		if err == nil {
 			return
 		}
@@ -42,6 +62,11 @@ func (l *Loops) Run(ctx context.Context, place string, f func(context.Context)) 
 			return
 		}
 	}
+}
+
+// Func is f under Run.
+func (l *Loops) Func(ctx context.Context, place string, f func(context.Context)) func() {
+	return func() { l.Run(ctx, place, f) }
 }
 
 // note remembers a panic and returns how long to rest.

@@ -50,6 +50,7 @@ type Metrics struct {
 	events       *prometheus.CounterVec
 	stale        prometheus.Counter
 	untold       prometheus.Counter
+	panics       *prometheus.CounterVec
 
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
@@ -102,6 +103,8 @@ func New() *Metrics {
 		Help: "Events whose call of a tool did not end in time. It should not happen: alert on any."})
 	m.untold = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_untold_total",
 		Help: "Events whose workflow could not be told what came of them: alert on any."})
+	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_panics_total",
+		Help: "Panics that were recovered, by what they ended: one request, flight, delivery or round of a loop. Alert on any."}, []string{"place"})
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
@@ -127,7 +130,8 @@ func New() *Metrics {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack, m.events, m.stale, m.untold, inState,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack, m.events,
+		m.stale, m.untold, m.panics, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -244,6 +248,13 @@ func (m *Metrics) Claimed(d time.Duration) {
 func (m *Metrics) Settled(d time.Duration) {
 	if m != nil {
 		m.settle.Observe(d.Seconds())
+	}
+}
+
+// Panicked counts a panic that was recovered; place is a constant of the program.
+func (m *Metrics) Panicked(place string) {
+	if m != nil {
+		m.panics.WithLabelValues(place).Inc()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // What is not delivered is tried for three days, at growing intervals (S2.12).
@@ -56,12 +57,14 @@ func (e *Engine) deliverLoop(ctx context.Context) {
 				continue
 			}
 			running[line] = true
-			lines.Go(func() {
+			lines.Go(safe.Func("line", func() {
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					delete(running, line)
+				}()
 				e.runLine(ctx, line)
-				mu.Lock()
-				delete(running, line)
-				mu.Unlock()
-			})
+			}))
 		}
 		mu.Unlock()
 		if !awaitRing(ctx, e.hooks, deliverEvery, deliverRest) {
@@ -76,7 +79,7 @@ func (e *Engine) DeliverOnce(ctx context.Context) (int, error) {
 	busy, err := e.Store.Busy(ctx)
 	var all sync.WaitGroup
 	for _, line := range busy {
-		all.Go(func() { e.runLine(ctx, line) })
+		all.Go(safe.Func("line", func() { e.runLine(ctx, line) }))
 	}
 	all.Wait()
 	return len(busy), err
@@ -110,7 +113,11 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 		}
 		for _, d := range h.Due {
 			out++
-			go func() { receipts <- e.deliver(ctx, d) }()
+			go safe.Run("delivery", func() {
+				r := pg.Receipt{Delivery: d, State: "pending", Again: deliverFirst}
+				defer func() { receipts <- r }()
+				r = e.deliver(ctx, d)
+			})
 		}
 		if most = webhooksAt; h.Failing {
 			most = 1
@@ -161,6 +168,18 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 		return r
 	}
 	var got remote.Receipt
+	began := time.Now()
+	if err := safe.Try("delivery", func() error { got = e.callFor(ctx, d, &r); return nil }); err != nil {
+		got = remote.Receipt{Message: "the program failed while it called: its log says how", StartedAt: began, Elapsed: time.Since(began)}
+	}
+	if ctx.Err() != nil && !got.OK {
+		return r
+	}
+	return e.judged(d, r, got)
+}
+
+// callFor makes the call of a delivery.
+func (e *Engine) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt) (got remote.Receipt) {
 	switch {
 	case d.Hook != nil:
 		a := e.callHook(ctx, d)
@@ -173,9 +192,11 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 	default:
 		got = e.callEndpoint(ctx, d)
 	}
-	if ctx.Err() != nil && !got.OK {
-		return r
-	}
+	return got
+}
+
+// judged is what becomes of a delivery by what came of its call.
+func (e *Engine) judged(d *pg.Delivery, r pg.Receipt, got remote.Receipt) pg.Receipt {
 	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message, got.Gone
 	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer, "error": got.Message, "ms": got.Elapsed.Milliseconds()})
 	switch {

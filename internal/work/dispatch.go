@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls: while a
@@ -93,12 +94,14 @@ func (e *Engine) sendForJob() {
 		return
 	}
 	e.sent, e.sending = time.Now(), true
-	go func() {
+	go safe.Run("doorbell", func() {
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.sending = false
+		}()
 		bell.insert()
-		e.mu.Lock()
-		e.sending = false
-		e.mu.Unlock()
-	}()
+	})
 }
 
 // jobMayCome says whether a job was sent for a moment ago.
@@ -112,6 +115,7 @@ func (e *Engine) jobMayCome() bool {
 // posts and timers have leased, and has another job follow if there was anything to do. Where another job carries already it
 // leaves that a bell.
 func (e *Engine) carry(ctx context.Context, d time.Duration) {
+	ctx = e.Loops.In(ctx, "claims")
 	j := &carrier{make(chan []*pg.Lease), make(chan struct{})}
 	if !e.claims.job.CompareAndSwap(nil, j) {
 		knock(e.bell)
@@ -119,7 +123,7 @@ func (e *Engine) carry(ctx context.Context, d time.Duration) {
 	}
 	var starts sync.WaitGroup
 	claimed, took := false, false
-	starts.Go(func() { took = e.startHanded(j) })
+	starts.Go(safe.Func("starts", func() { took = e.startHanded(j) }))
 	defer func() {
 		e.claims.job.Store(nil)
 		close(j.over)
@@ -261,12 +265,12 @@ func (e *Engine) start(calls context.Context, leases []*pg.Lease) {
 		if l.Phase == outbox.PhaseDispatching && !l.Resume {
 			e.began(l)
 		}
-		go func() {
+		go safe.Run("flight", func() {
 			defer e.flights.Done()
 			if e.flight(calls, l) {
 				e.lose(*e.node.Load(), fenced(l))
 			}
-		}()
+		})
 	}
 }
 
@@ -277,8 +281,15 @@ func (e *Engine) flight(calls context.Context, l *pg.Lease) (lost bool) {
 }
 
 // fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
-// nothing back: the queue is empty, waits, was given back, or is somebody else's; lost is one of which nobody knows that.
+// nothing back: the queue is empty, waits, was given back, or is somebody else's; lost is one of which nobody knows that, as
+// after a panic.
 func (e *Engine) fly(ctx context.Context, l *pg.Lease) (lost bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			safe.Told("flight", v)
+			lost = true
+		}
+	}()
 	done, called := 0, time.Duration(0)
 	for l != nil {
 		if !e.awaitTrust(ctx) {

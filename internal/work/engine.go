@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
@@ -36,6 +37,7 @@ type Config struct {
 	Concurrency int           // calls in flight at most (default 1000)
 	Types       []string      // types to work on; empty = all
 	Retention   time.Duration // what has ended so long ago is dropped, by days; 0: never
+	Loops       *safe.Loops   // nil for none: a loop that panics begins anew, and nobody is told that it does so often
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
 }
 
@@ -132,31 +134,33 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.seats.full = true // until a claim has seen what waits
 	e.Store.Take(e)
 	var own sync.WaitGroup
-	background := func(f func(context.Context)) { own.Go(func() { f(ctx) }) }
+	background := func(place string, f func(context.Context)) {
+		own.Go(e.Loops.Func(ctx, place, f))
+	}
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	var beats sync.WaitGroup
-	beats.Go(func() { e.heartbeat(beating) })
-	beats.Go(func() { e.compareLoop(beating) })
-	background(e.claimLoop)
-	background(func(ctx context.Context) {
+	beats.Go(e.Loops.Func(beating, "heartbeat", e.heartbeat))
+	beats.Go(e.Loops.Func(beating, "comparison", e.compareLoop))
+	background("claims", e.claimLoop)
+	background("look back", func(ctx context.Context) {
 		for pause(ctx, nil, time.Second) {
 			if err := e.Store.LookBack(ctx); err != nil && ctx.Err() == nil {
 				e.Log.Warn("look for what became ready long ago", "error", err)
 			}
 		}
 	})
-	background(func(ctx context.Context) { e.timerLoop(ctx, calls) })
-	background(e.deliverLoop)
-	background(func(ctx context.Context) {
+	background("timers", func(ctx context.Context) { e.timerLoop(ctx, calls) })
+	background("deliveries", e.deliverLoop)
+	background("sources", func(ctx context.Context) {
 		if e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Sources }) {
 			e.listenLoop(ctx)
 		}
 	})
-	background(e.leadLoop)
-	background(e.Store.KeepFresh)
-	background(func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
-	background(e.tickLoop)
-	background(e.probeLoop)
+	background("events", e.leadLoop)
+	background("configuration", e.Store.KeepFresh)
+	background("staged rows", func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
+	background("processors", e.tickLoop)
+	background("tools", e.probeLoop)
 	// Nothing above waits for River: what lies there goes out meanwhile.
 	if err = startRiver(); err != nil {
 		giveUp()
@@ -198,7 +202,7 @@ func (e *Engine) land(cut func()) {
 	e.seats.closed = true
 	e.mu.Unlock()
 	landed := make(chan struct{})
-	go func() { e.flights.Wait(); close(landed) }()
+	go safe.Run("landing", func() { e.flights.Wait(); close(landed) })
 	select {
 	case <-landed:
 	case <-time.After(e.Grace):
@@ -235,11 +239,11 @@ func (e *Engine) Ring() {
 // ringLater tells of timers and hooks alone, once the claim has had its moment.
 func (e *Engine) ringLater() {
 	if !e.ringing.Swap(true) {
-		time.AfterFunc(ringRest, func() {
+		time.AfterFunc(ringRest, safe.Func("ring", func() {
 			e.ringing.Store(false)
 			knock(e.alarm)
 			knock(e.hooks)
-		})
+		}))
 	}
 }
 
@@ -301,18 +305,22 @@ func (e *Engine) refuse(leases []*pg.Lease) {
 
 func (e *Engine) give(l *pg.Lease) {
 	e.holdings.let(l)
-	e.mu.Lock()
-	e.flying--
-	if l.SenderID == 0 {
-		e.vacate(l.Dispatcher)
-	}
-	waits := e.waits(l.Dispatcher.ID)
-	e.mu.Unlock()
-	if waits {
+	if e.giveOne(l) {
 		knock(e.bell)
 	} else {
 		knock(e.freed)
 	}
+}
+
+// giveOne counts a flight out, and says whether somebody may wait for its place.
+func (e *Engine) giveOne(l *pg.Lease) (waits bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.flying--
+	if l.SenderID == 0 {
+		e.vacate(l.Dispatcher)
+	}
+	return e.waits(l.Dispatcher.ID)
 }
 
 // vacate frees a place among the calls of a dispatcher without senders.

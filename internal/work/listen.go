@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // How a node looks at sources: so many at once, and none for longer than that without its lease being gone.
@@ -48,11 +49,13 @@ func (e *Engine) listenLoop(ctx context.Context) {
 			}
 			for _, l := range looks {
 				looking.Add(1)
-				all.Go(func() {
+				all.Go(safe.Func("look", func() {
+					defer func() {
+						looking.Add(-1)
+						knock(looked)
+					}()
 					e.look(ctx, l)
-					looking.Add(-1)
-					knock(looked)
-				})
+				}))
 			}
 		}
 		if !pause(ctx, looked, next) {
@@ -66,7 +69,7 @@ func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
 	looks, _, err := e.Store.TakeLooks(ctx, *e.node.Load(), looksAtOnce, lookLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
-		all.Go(func() { e.look(ctx, l) })
+		all.Go(safe.Func("look", func() { e.look(ctx, l) }))
 	}
 	all.Wait()
 	return len(looks), err

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // How a node asks after tools.
@@ -45,7 +46,7 @@ func (e *Engine) ProbeOnce(ctx context.Context) (int, error) {
 	errs := make([]error, len(due))
 	var all sync.WaitGroup
 	for i, v := range due {
-		all.Go(func() { errs[i] = e.probe(ctx, v) })
+		all.Go(safe.Func("probe", func() { errs[i] = e.probe(ctx, v) }))
 	}
 	all.Wait()
 	for _, one := range errs {

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // River's schema and our queue in it. Each node has one besides, for jobs that carry its own claims.
@@ -53,7 +55,7 @@ func (sampleArgs) Kind() string    { return "sample" }
 // river makes River's client with our workers, and has the store ring through it. start lets it go, which takes a few
 // statements and at times a second; stop ends it.
 func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
-	w := river.NewWorkers()
+	w := jobs{river.NewWorkers(), e.Loops}
 	add(w, func(context.Context, dispatchArgs) error { e.dispatchJob(ctx); return nil })
 	add(w, func(context.Context, retryArgs) error { knock(e.alarm); return nil })
 	add(w, func(context.Context, includeArgs) error { knock(e.alarm); return nil })
@@ -70,7 +72,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 			}
 			job, cancel := context.WithCancel(job) // it may rest between its steps when the process stops
 			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
+			defer context.AfterFunc(ctx, safe.Func("job", cancel))()
 			if err := do(job); err == nil || ctx.Err() == nil {
 				return err
 			}
@@ -98,7 +100,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	own := fmt.Sprintf("node_%d", e.node.Load().ID)
 	client, err = newRiver(e.Store.Pool(), &river.Config{
 		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}, own: {MaxWorkers: 2}},
-		Workers: w,
+		Workers: w.Workers,
 		PeriodicJobs: []*river.PeriodicJob{
 			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
 			every(5*time.Second, channelArgs{}), every(5*time.Second, tickArgs{}),
@@ -190,16 +192,32 @@ func every(d time.Duration, args river.JobArgs) *river.PeriodicJob {
 		}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
+// jobs are the workers of a process.
+type jobs struct {
+	*river.Workers
+	loops *safe.Loops
+}
+
+func add[T river.JobArgs](w jobs, run func(context.Context, T) error) {
+	river.AddWorker(w.Workers, &worker[T]{run: run, loops: w.loops})
+}
+
 // worker runs a function as a River worker.
 type worker[T river.JobArgs] struct {
 	river.WorkerDefaults[T]
-	run func(context.Context, T) error
+	run   func(context.Context, T) error
+	loops *safe.Loops
 }
 
-func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error { return w.run(ctx, job.Args) }
-
-func add[T river.JobArgs](w *river.Workers, run func(context.Context, T) error) {
-	river.AddWorker(w, &worker[T]{run: run})
+// Work runs a job. River brings one of each kind again and again, so that a kind that panics is a loop that does.
+func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
+	place := "job " + job.Args.Kind()
+	ctx = w.loops.In(ctx, place)
+	err := safe.Try(place, func() error { return w.run(ctx, job.Args) })
+	if _, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one was noted where it was recovered
+		safe.Noted(ctx)
+	}
+	return err
 }
 
 // dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without room
@@ -263,7 +281,7 @@ func (d *Doorbell) rings() bool {
 	if wait > 0 {
 		if !d.armed {
 			d.armed = true
-			time.AfterFunc(wait, d.insert)
+			time.AfterFunc(wait, safe.Func("doorbell", d.insert))
 		}
 		return false
 	}
@@ -271,11 +289,15 @@ func (d *Doorbell) rings() bool {
 	return true
 }
 
+func (d *Doorbell) disarm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed, d.last = false, time.Now()
+}
+
 // insert inserts a dispatch job in a transaction of its own.
 func (d *Doorbell) insert() {
-	d.mu.Lock()
-	d.armed, d.last = false, time.Now()
-	d.mu.Unlock()
+	d.disarm()
 	ctx, cancel := context.WithTimeout(d.life, 5*time.Second)
 	defer cancel()
 	// What is lost here is found by the next look, a second later at most.

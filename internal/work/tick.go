@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // How often a node looks for processors that have something to do; where there are none, less often, and where a look
@@ -67,10 +68,10 @@ func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, er
 	slots := make(chan struct{}, ticksAtOnce)
 	for _, p := range list {
 		slots <- struct{}{}
-		go func() {
+		go safe.Run("tick", func() {
 			defer func() { <-slots }()
-			errs <- e.tick(ctx, p)
-		}()
+			errs <- safe.Try("tick", func() error { return e.tick(ctx, p) })
+		})
 	}
 	for range list {
 		if one := <-errs; one != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -57,7 +58,7 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 		return w, err
 	}
 	if len(w.Polls) > 0 {
-		e.flights.Go(func() { e.include(calls, w.Polls) })
+		e.flights.Go(safe.Func("polls", func() { e.include(calls, w.Polls) }))
 	}
 	return w, nil
 }
@@ -90,10 +91,10 @@ func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 			part := list[:n]
 			list = list[n:]
 			limit <- struct{}{}
-			wg.Go(func() {
+			wg.Go(safe.Func("poll", func() {
 				defer func() { <-limit }()
 				e.poll(ctx, until, g.url, g.typ, part)
-			})
+			}))
 		}
 	}
 	wg.Wait()
@@ -132,11 +133,11 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 			later, delays = append(later, l.ID().Queue), append(delays, time.Duration(l.Dispatcher.Inclusion.PollEvery))
 			continue
 		}
-		e.flights.Go(func() { // together they make one commit
+		e.flights.Go(safe.Func("poll", func() { // together they make one commit
 			if out, ok := e.settle(ctx, a); ok && !out.Fenced {
 				e.ended(l, a)
 			}
-		})
+		}))
 	}
 	if err := e.Store.Polled(ctx, later, delays); err != nil {
 		e.Log.Warn("put off polls", "error", err)
