@@ -208,6 +208,9 @@ func known(err error) error {
 		}
 		return err
 	}
+	if lack := lacking("", err); lack != nil {
+		return lack
+	}
 	name := sentence(e)
 	if kind, ok := constraints[name]; ok {
 		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(name, "_", " ")).Because(err)
@@ -253,6 +256,9 @@ func lost(err error) bool {
 // broken is known for what was done on conn and not committed. Where conn has ended by that, nothing was done, even if
 // no list knows the error.
 func broken(conn *pgxpool.Conn, err error) error {
+	if lack := lacking(conn.Conn().Config().User, err); lack != nil && fault.KindOf(err) == fault.Internal {
+		return lack
+	}
 	err = known(err)
 	if err != nil && fault.KindOf(err) == fault.Internal && conn.Conn().IsClosed() && !errors.Is(err, context.Canceled) && !unprepared(err) {
 		return unavailable(err)

@@ -123,7 +123,8 @@ func (j *joint) lack(err error) bool {
 	var lane *laneMissing
 	var typ *dispatcherMissing
 	var other *unjudged
-	if j == nil || j.dry || !errors.As(err, &lane) && !errors.As(err, &typ) && !errors.As(err, &other) {
+	_, day := dayMissing(err)
+	if j == nil || j.dry || !day && !errors.As(err, &lane) && !errors.As(err, &typ) && !errors.As(err, &other) {
 		return false
 	}
 	j.broken, j.lacks = true, err

@@ -30,7 +30,7 @@ type question struct {
 }
 
 // Ready looks at what the database must be: it has answered within a second, in the last five, and takes writes, has the
-// migrations of this program, and lets nobody believe in what a crash can take back. Further migrations do no harm: while
+// migrations of this program and the grants and days that it needs, and lets nobody believe in what a crash can take back. Further migrations do no harm: while
 // a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
 // is no reason to be asked for less.) One question is asked at a time, and is not ended by those who stop waiting for it:
 // each end would cost a connection, just when the database is slow.
@@ -78,6 +78,7 @@ func (s *Store) ask(ctx context.Context, q *question) {
 }
 
 func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
+	grants := Readiness{Name: "grants"}
 	database, durable, migrations := Readiness{Name: "database"}, Readiness{Name: "synchronous_commit"}, Readiness{Name: "migrations"}
 	var readOnly bool
 	var synchronous string
@@ -86,10 +87,17 @@ func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	if err == nil {
 		err = migrate.Lacks(ctx, s.pool)
 	}
+	if lack := lacking(s.role(), err); lack != nil {
+		grants.Detail = fault.As(lack).Detail
+		return []Readiness{grants}, nil
+	}
 	switch {
 	case fault.CodeOf(err) == "migrations_differ":
 		migrations.Detail = fault.As(err).Detail
 	case err != nil:
+		return nil, err
+	}
+	if grants.Detail, err = s.lacks(ctx); err != nil && migrations.Detail == "" && !readOnly {
 		return nil, err
 	}
 	if readOnly {
@@ -98,5 +106,5 @@ func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	if synchronous == "off" || synchronous == "local" {
 		durable.Detail = "synchronous_commit is " + synchronous + ": what is answered could be lost"
 	}
-	return []Readiness{database, migrations, durable}, nil
+	return []Readiness{database, migrations, durable, grants}, nil
 }

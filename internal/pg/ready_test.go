@@ -23,7 +23,7 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 		}
 		return list
 	}
-	if list := wrong(w.s); len(list) > 0 || len(w.s.Ready(w.ctx)) != 3 {
+	if list := wrong(w.s); len(list) > 0 || len(w.s.Ready(w.ctx)) != 4 {
 		t.Errorf("a database that is well: %v", list)
 	}
 	for stmt, want := range map[string]string{
@@ -86,7 +86,7 @@ func TestABusyProcessIsReady(t *testing.T) {
 	ready := o.s.Ready(w.ctx)
 	tx := w.begin(o.s.Pool()) // its one connection
 	o.s.AnsweredAgo(-time.Hour)
-	if busy := o.s.Ready(w.ctx); len(ready) != 3 || !slices.Equal(busy, ready) {
+	if busy := o.s.Ready(w.ctx); len(ready) != 4 || !slices.Equal(busy, ready) {
 		t.Errorf("%v, and busy %v", ready, busy)
 	}
 	o.s.AnsweredAgo(6 * time.Second)

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -112,6 +113,10 @@ func poolConfig(url string, conns int32, parts ...Part) (*pgxpool.Config, error)
 			doubt.Store(n)
 		}
 	}
+	closes := cfg.ConnConfig.OnPgError
+	cfg.ConnConfig.OnPgError = func(c *pgconn.PgConn, e *pgconn.PgError) bool {
+		return closes(c, e) && !fatal(e) // closes knows the severity in English
+	}
 	var part Part
 	for _, p := range parts {
 		part |= p
@@ -200,7 +205,7 @@ func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)
 		FROM coalesce($1::timestamptz, clock_timestamp()) d`, s.now()).Scan(&n)
-	return n, known(err)
+	return n, cmp.Or(lacking(s.role(), err), known(err))
 }
 
 func (s *Store) ring() {

@@ -43,6 +43,9 @@ func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
 			return broken
 		}
 		if try == attempts {
+			if fault.KindOf(err) == fault.Retry {
+				return err
+			}
 			return fault.New(fault.Retry, "overloaded", "others were in the way of this %d times in a row", attempts).
 				After(time.Second).Because(err)
 		}
@@ -89,6 +92,9 @@ func (s *Store) mend(ctx context.Context, err error) error {
 			}
 		}
 		return nil
+	}
+	if day, missing := dayMissing(err); missing {
+		return s.makeDay(ctx, day)
 	}
 	switch sqlState(err) {
 	case "40001", "40P01":

@@ -1,0 +1,130 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+)
+
+// What a statement may find lacking that is no fault of what was asked: the partition of a day, which is made, and a grant,
+// which somebody else has to give. Both are said by readiness, too (lacks).
+
+// Where PostgreSQL names a day: in the detail of a row that has no partition, and in the name of a partition.
+var (
+	dayOfRow       = regexp.MustCompile(`\(day\) = \((\d{4}-\d{2}-\d{2})\)`)
+	dayOfPartition = regexp.MustCompile(`\bpostern\.(?:task|outcome|attempt|delivery)_(\d{8})\b`)
+)
+
+// dayMissing says whether err is that a day has no partition, and which one; the zero time where PostgreSQL did not say.
+func dayMissing(err error) (day time.Time, missing bool) {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return day, false
+	}
+	layout, found := time.DateOnly, []string(nil)
+	switch {
+	case e.Code == "23514" && e.ConstraintName == "" && partitioned[e.TableName] != "":
+		found, missing = dayOfRow.FindStringSubmatch(e.Detail), true
+	case e.Code == "42P01":
+		layout = "20060102"
+		found = dayOfPartition.FindStringSubmatch(e.Message)
+		missing = found != nil
+	}
+	if found != nil {
+		day, _ = time.Parse(layout, found[1])
+	}
+	return day, missing
+}
+
+// makeDay makes the partitions of a day that was found missing, and those of the coming days.
+func (s *Store) makeDay(ctx context.Context, day time.Time) error {
+	if !day.IsZero() {
+		var n int
+		if err := s.pool.QueryRow(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, day).Scan(&n); err != nil {
+			return cmp.Or(lacking(s.role(), err), known(err))
+		}
+	}
+	_, err := s.EnsureDays(ctx)
+	return err
+}
+
+// lacking is the fault of an error that tells of such a lack, nil for others. It is no fault of the request, which may
+// succeed once it is there. role is that of the session, "" where it is not known.
+func lacking(role string, err error) error {
+	var e *pgconn.PgError
+	if day, missing := dayMissing(err); missing {
+		of := "that day"
+		if !day.IsZero() {
+			of = day.Format(time.DateOnly)
+		}
+		return fault.New(fault.Retry, "database_unavailable",
+			"the partitions of %s are missing or detached: SELECT postern.ensure_days(date, date) makes what is missing", of).After(time.Second).Because(err)
+	}
+	if errors.As(err, &e) && e.Code == "42501" {
+		who := "the role of this process"
+		if role != "" {
+			who = fmt.Sprintf("the role %q", role)
+		}
+		return fault.New(fault.Retry, "database_unavailable", "%s lacks a grant: %s. %s", who, e.Message, regrant).
+			After(time.Second).Because(err)
+	}
+	return nil
+}
+
+// regrant is what helps where a grant is missing.
+const regrant = "As the owner of the schema, SELECT postern.make_roles() gives the role postern_app what it needs, and GRANT postern_app TO the role of the process"
+
+// role is that under which this process connects.
+func (s *Store) role() string { return s.pool.Config().ConnConfig.User }
+
+// lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are missing.
+// Partitions of other days have the grants of this one.
+const lacksSQL = `SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass FROM pg_class c
+		CROSS JOIN LATERAL unnest(CASE c.relkind WHEN 'S' THEN '{USAGE}'::text[] ELSE '{SELECT,INSERT,UPDATE,DELETE}' END) p(privilege)
+		WHERE c.relnamespace IN ('postern'::regnamespace, 'river'::regnamespace) AND c.relkind IN ('r', 'p', 'S')
+			AND (NOT c.relispartition OR c.relname LIKE '%\_' || to_char($1::date, 'YYYYMMDD'))
+			AND NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, p.privilege) ELSE has_table_privilege(c.oid, p.privilege) END
+	UNION ALL SELECT 'may not EXECUTE ' || f.oid::regprocedure FROM pg_proc f
+		WHERE f.oid = 'postern.ensure_days(date, date)'::regprocedure AND NOT has_function_privilege(f.oid, 'EXECUTE')
+	UNION ALL SELECT 'finds no partition postern.' || t || to_char($1::date, '_YYYYMMDD') FROM unnest('{task,outcome,attempt,delivery}'::text[]) t
+		WHERE NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+			WHERE i.inhparent = ('postern.' || t)::regclass AND c.relname = t || to_char($1::date, '_YYYYMMDD'))
+	ORDER BY 1 LIMIT 5`
+
+// lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for
+// nothing.
+func (s *Store) lacks(ctx context.Context) (string, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	day := outbox.DayOf(now).Time()
+	list, err := s.listLacks(ctx, day)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	if err := s.makeDay(ctx, day); err == nil {
+		if list, err = s.listLacks(ctx, day); err != nil || len(list) == 0 {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("the role %q %s. %s", s.role(), strings.Join(list, ", "), regrant), nil
+}
+
+func (s *Store) listLacks(ctx context.Context, day time.Time) ([]string, error) {
+	rows, err := s.pool.Query(ctx, lacksSQL, day)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
