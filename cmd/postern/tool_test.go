@@ -41,7 +41,7 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8",
+	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8", "POSTERN_SOURCE_SCHEMAS=public",
 		"POSTERN_SIGNING_KEY=whsk_"+base64.StdEncoding.EncodeToString(key)), "serve", "--work")
 	env := []string{at, "POSTERN_OUTPUT=table"}
 	const add, shout = "xyz.postern.math.add@1", "xyz.postern.text.shout@1"

@@ -80,6 +80,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 		return nil, err
 	}
 	a.store, a.database = store, database
+	store.SourceSchemas = cfg.SourceSchemas
 	if err := compare(ctx, store, cfg, log); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/leader"
 )
 
 // Config is every setting of a process. The variable POSTERN_LEASE_TTL is the flag --lease-ttl; the tag
@@ -41,6 +42,7 @@ type Config struct {
 	LeaseTTL        time.Duration  `env:"POSTERN_LEASE_TTL" envDefault:"10s" group:"work" help:"a process silent for so long loses its queues"`
 	Retention       Days           `env:"POSTERN_RETENTION" envDefault:"keep" group:"work" help:"days that what has ended stays at least, or keep: it is never dropped"`
 	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers, webhooks and callbacks may live (none)"`
+	SourceSchemas   []string       `env:"POSTERN_SOURCE_SCHEMAS" group:"work" help:"schemas of this database that sources of kind postgres_table may read, with commas between (none)"`
 	SigningKey      SigningKey     `env:"POSTERN_SIGNING_KEY" group:"work" secret:"true" help:"ed25519 key that signs calls of tools, and webhooks besides their secrets, in PEM or whsk_ (none)"`
 
 	MetricsListen string `env:"POSTERN_METRICS_LISTEN" envDefault:"127.0.0.1:9090" group:"metrics" help:"address of GET /metrics, /livez and /readyz, or off; where that default is taken, another port is"`
@@ -78,6 +80,11 @@ func (c *Config) Validate() error {
 	}
 	if (len(c.OIDCIssuers) == 0) != (len(c.OIDCAudiences) == 0) {
 		return invalid("oidc-audiences", strings.Join(c.OIDCAudiences, ","), "want issuers and audiences together: a token that is meant for another service is none of ours")
+	}
+	for _, schema := range c.SourceSchemas {
+		if !leader.Readable(schema) {
+			return invalid("source-schemas", schema, "want schemas of applications, of letters, digits and _: not those of PostgreSQL, Postern or River")
+		}
 	}
 	if !slices.Contains([]string{"auto", "text", "json"}, c.LogFormat) {
 		return invalid("log-format", c.LogFormat, "want auto, text or json")

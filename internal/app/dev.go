@@ -18,6 +18,7 @@ import (
 var DevDefaults = map[string]string{
 	"POSTERN_AUTH":              "none",
 	"POSTERN_WORKER_ALLOW_CIDR": "127.0.0.0/8,::1/128",
+	"POSTERN_SOURCE_SCHEMAS":    "public",
 	"POSTERN_LOG_LEVEL":         "warn",
 }
 

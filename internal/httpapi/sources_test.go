@@ -43,6 +43,17 @@ func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 			t.Errorf("%s: %s", field, a.raw)
 		}
 	}
+	rows := `{"kind": "postgres_table", "table": {"name": "shop.orders", "key": "id", "cursor": "id"}, "map": {"fqn": "/tool"}}`
+	if a := d.want(422, "PUT", "/sources/rows", rows); !strings.Contains(a.raw, `"pointer":"/table/name"`) || !strings.Contains(a.raw, "schema shop") ||
+		!strings.Contains(a.raw, "--source-schemas shop (POSTERN_SOURCE_SCHEMAS)") {
+		t.Errorf("%s", a.raw)
+	}
+	d.store.SourceSchemas = []string{"shop"}
+	for name, status := range map[string]int{"orders": 422, "public.orders": 422, "Shop.orders": 422, "postern.task": 422, "pg_catalog.pg_authid": 422,
+		"river.river_job": 422, "information_schema.tables": 422, `shop\".orders`: 422, "shop.orders": 201} {
+		d.want(status, "PUT", "/sources/"+strings.Trim(strings.ReplaceAll(name, ".", "-"), `\"`)+"-1", strings.Replace(rows, "shop.orders", name, 1))
+	}
+	d.want(201, "PUT", "/sources/elsewhere", strings.Replace(rows, `"table"`, `"url": "postgres://reader@db.example/shop", "table"`, 1)) // its role says what is read
 	d.want(201, "PUT", "/sources/rows", `{"kind": "postgres_table", "table": {"name": "shop.orders", "key": "id", "cursor": "id"}, "map": {"fqn": "/tool"}}`)
 	if s := d.want(200, "PATCH", "/sources/rows", `{"table": {"settle": "9s"}}`); !strings.Contains(s.raw, `"table":{"name":"shop.orders","key":"id","cursor":"id","settle":"9s"}`) {
 		t.Errorf("%s", s.raw)

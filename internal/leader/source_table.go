@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,24 @@ var sqlName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 // Postern are kept apart.
 var ours = []string{"postern", "report", "river", "information_schema"}
 
+// Readable says whether a schema may be read as events at all, whoever allows it.
+func Readable(schema string) bool {
+	schema = strings.ToLower(schema)
+	return sqlName.MatchString(schema) && !strings.HasPrefix(schema, "pg_") && !slices.Contains(ours, schema)
+}
+
+// AllowedBy refuses a table whose schema is not among those that the installation lets sources read. It is about the database
+// in which Postern is, where a source reads what the role of the process may; of another, the role in the URL says what
+// is read.
+func (t SourceTable) AllowedBy(schemas []string) error {
+	schema := t.Relation()[0]
+	if slices.Contains(schemas, schema) {
+		return nil
+	}
+	return fault.At("/table/name", "table.name %q: sources may not read the schema %s of this database: who runs Postern allows it with "+
+		"--source-schemas %s (POSTERN_SOURCE_SCHEMAS)", fault.Clip(t.Name), schema, strings.Join(append(slices.Clone(schemas), schema), ","))
+}
+
 // Relation is the table's schema and its name in it.
 func (t SourceTable) Relation() []string {
 	schema, name, ok := strings.Cut(t.Name, ".")
@@ -51,11 +70,8 @@ func (t SourceTable) validate() error {
 			return fault.At("/table/name", "table.name %q: want a table or view, or schema.table, of letters, digits and _, at most 63 each", fault.Clip(t.Name))
 		}
 	}
-	schema := strings.ToLower(t.Relation()[0])
-	for _, own := range ours {
-		if schema == own || strings.HasPrefix(schema, "pg_") {
-			return fault.At("/table/name", "table.name %q: the schema %s is not read as events", fault.Clip(t.Name), schema)
-		}
+	if schema := t.Relation()[0]; !Readable(schema) {
+		return fault.At("/table/name", "table.name %q: the schema %s is not read as events", fault.Clip(t.Name), schema)
 	}
 	for field, column := range map[string]string{"key": t.Key, "cursor": t.Cursor, "payload": t.Payload} {
 		if !sqlName.MatchString(column) && (field != "payload" || column != "") {

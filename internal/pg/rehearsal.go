@@ -231,7 +231,8 @@ func (r *rehearsal) posts(n int) (err error) {
 }
 
 func (r *rehearsal) post(n int, like Submission, by taking) error {
-	in := &ingest{s: r.s, e: r.effects(), queues: r.queues(n), touched: map[int64]bool{}, keys: map[taskKey]keyRow{}, hashes: map[taskKey]keyRow{}, taking: by}
+	in := &ingest{s: r.s, e: r.effects(), queues: r.queues(n), names: map[nameKey]int64{},
+		touched: map[int64]bool{}, keys: map[taskKey]keyRow{}, hashes: map[taskKey]keyRow{}, taking: by}
 	var ids []int64
 	var contexts []int32
 	var uids []string

@@ -84,10 +84,16 @@ func noSource(name string) error {
 const sourceVersion = `SELECT version, removed_at IS NOT NULL FROM postern.source WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
 // PutSource creates a source or replaces its settings; version as in matchVersion. Its cursor and state stay, and
-// so does what it has brought, also where one of that name was removed. A look that is under way stores nothing.
+// so does what it has brought, also where one of that name was removed. A look that is under way stores nothing. A table of this
+// database has to lie in one of SourceSchemas.
 func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version int64) (created bool, err error) {
 	if err := v.Validate(); err != nil {
 		return false, err
+	}
+	if v.Table != nil && v.URL == "" {
+		if err := v.Table.AllowedBy(s.SourceSchemas); err != nil {
+			return false, err
+		}
 	}
 	err = s.run(ctx, func(t *txn) error {
 		if created, err = t.lockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {

@@ -37,7 +37,11 @@ func (s *Store) TablePage(ctx context.Context, l *Look, dial pgconn.DialFunc) (p
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	begin := s.pool.BeginTx
-	if l.URL != "" {
+	if l.URL == "" {
+		if err := l.Table.AllowedBy(s.SourceSchemas); err != nil { // it was, when the source was made
+			return page, &leader.Trouble{Text: err.Error()}
+		}
+	} else {
 		conn, err := connectTable(ctx, l.URL, dial)
 		if err != nil {
 			return page, tableTrouble(err)
@@ -50,7 +54,7 @@ func (s *Store) TablePage(ctx context.Context, l *Look, dial pgconn.DialFunc) (p
 		return page, tableTrouble(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	r := &tableRead{tx: tx, source: l.Source.Source, table: pgx.Identifier(l.Table.Relation()).Sanitize(), at: at}
+	r := &tableRead{tx: tx, source: l.Source.Source, table: pgx.Identifier(l.Table.Relation()).Sanitize(), at: at, schemas: s.SourceSchemas}
 	if page, err = r.page(ctx, s.now()); err != nil {
 		return leader.Page{}, tableTrouble(err)
 	}
@@ -111,6 +115,8 @@ type tableRead struct {
 	table  string
 	at     leader.TableCursor
 
+	schemas []string // that may be read in a database of Postern's
+
 	types                map[string]string // of its columns
 	key, cursor, payload string            // expressions
 	args                 []any             // of the statement that is put together
@@ -118,11 +124,18 @@ type tableRead struct {
 
 func (r *tableRead) page(ctx context.Context, virtual any) (page leader.Page, err error) {
 	var now time.Time
+	var ours bool
 	// Values go to and fro as text: it must read back as what it was, whatever the database is set to.
 	if err := r.tx.QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp()), set_config('statement_timeout', $2::text, true)
 			|| set_config('datestyle', 'ISO, YMD', true) || set_config('timezone', 'UTC', true) || set_config('intervalstyle', 'postgres', true)
-			|| set_config('extra_float_digits', '3', true)`, virtual, fmt.Sprint(tableTimeout.Milliseconds())).Scan(&now, new(string)); err != nil {
+			|| set_config('extra_float_digits', '3', true), to_regnamespace('postern') IS NOT NULL`, virtual, fmt.Sprint(tableTimeout.Milliseconds())).
+		Scan(&now, new(string), &ours); err != nil {
 		return page, err
+	}
+	if ours { // also where a URL leads back to it, for which the password file of the nodes may know a role of Postern's
+		if err := r.source.Table.AllowedBy(r.schemas); err != nil {
+			return page, &leader.Trouble{Text: err.Error()}
+		}
 	}
 	if err := r.columns(ctx); err != nil {
 		return page, err

@@ -38,6 +38,9 @@ type Store struct {
 	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil for nobody.
 	BatchLeft func(processor.State, time.Duration)
 
+	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
+	SourceSchemas []string
+
 	ended atomic.Pointer[func(outbox.ID)] // nil: nobody waits here
 	taker atomic.Pointer[Taker]           // nil: what is posted waits for a claim
 	takes atomic.Bool                     // an ingest is taking
@@ -129,7 +132,12 @@ func poolConfig(url string, conns int32, parts ...Part) (*pgxpool.Config, error)
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
-		return safe.Try("practice of a connection", func() error { return part.practise(ctx, c) }) // the pool calls it in a goroutine of its own
+		// The pool calls this in a goroutine of its own. What panics here may still serve whoever waits for a connection.
+		err := safe.Try("practice of a connection", func() error { return part.practise(ctx, c) })
+		if _, ok := err.(*safe.Panic); ok && !c.IsClosed() && !c.PgConn().IsBusy() { //nolint:errorlint // as Try returns it
+			return nil
+		}
+		return err
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return seen(p.Conn.PgConn().Conn()) != wire.Quiet

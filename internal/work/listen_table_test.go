@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
@@ -198,5 +199,51 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 	}
 	if got := strings.Join(h.stored("far"), " "); got != numbers(1, 5) {
 		t.Errorf("%s: %+v", got, h.state("far"))
+	}
+
+	// Another database of Postern's is as ours is, whose URL it may be: the list holds. In one of others the role of the URL counts.
+	h.s.SourceSchemas = nil
+	again := func() *pg.Source {
+		h.exec(`UPDATE postern.source SET next_at = clock_timestamp()`)
+		h.listenAll(e)
+		return h.state("far")
+	}
+	if v := again(); v.State != "failed" || !strings.Contains(v.LastError, "POSTERN_SOURCE_SCHEMAS") {
+		t.Errorf("%s %s", v.State, v.LastError)
+	}
+	other.exec(`DROP SCHEMA postern CASCADE`)
+	_, err = h.s.PauseSource(h.ctx, h.by, "far", false)
+	h.must(err)
+	if v := again(); v.State != "running" || v.LastError != "" {
+		t.Errorf("%s %s", v.State, v.LastError)
+	}
+}
+
+// A source reads the schemas that it was given: one that was made when its schema was allowed stops when it is no more, and
+// says why.
+func TestASourceWhoseSchemaIsNoLongerAllowedStops(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(shop)
+	h.exec(orders, 3)
+	v := leader.Source{Name: "rows", Kind: "postgres_table", Map: leader.SourceMap{FQN: "/tool"},
+		Table: &leader.SourceTable{Name: "shop.Orders", Key: "id", Cursor: "id", Payload: "data", Settle: "0s"}}
+	h.source(v)
+	h.s.SourceSchemas = []string{"Shop", "public"}
+	e := h.manual(nil)
+	h.listenAll(e)
+	if got := h.state("rows"); got.State != "failed" || len(h.stored("rows")) != 0 ||
+		!strings.Contains(got.LastError, "sources may not read the schema shop of this database") || !strings.Contains(got.LastError, "--source-schemas Shop,public,shop") {
+		t.Errorf("%s %s", got.State, got.LastError)
+	}
+	if _, err := h.s.PutSource(h.ctx, h.by, v.WithDefaults(), 0); fault.KindOf(err) != fault.Invalid {
+		t.Error(err)
+	}
+	h.s.SourceSchemas = []string{"shop"}
+	_, err := h.s.PauseSource(h.ctx, h.by, "rows", false)
+	h.must(err)
+	h.listenAll(e)
+	if got := h.state("rows"); got.State != "running" || strings.Join(h.stored("rows"), " ") != numbers(1, 3) {
+		t.Errorf("%s %s", got.State, got.LastError)
 	}
 }

@@ -44,6 +44,7 @@ func (h *house) store() *pg.Store {
 	h.t.Cleanup(pool.Close)
 	s, err := pg.Open(h.ctx, pool, slog.New(slog.DiscardHandler))
 	h.must(err)
+	s.SourceSchemas = []string{"shop"}
 	return s
 }
 
