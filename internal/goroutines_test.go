@@ -67,10 +67,8 @@ func TestEveryGoroutineBeginsWhereAPanicIsRecovered(t *testing.T) {
 func unsafe(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:
-		if name := calledIn("safe", n.Call); name != "Run" {
-			if s, ok := n.Call.Fun.(*ast.SelectorExpr); !ok || s.Sel.Name != "Run" || !strings.HasSuffix(strings.ToLower(text(s.X)), "loops") {
-				return "a goroutine that does not begin with safe.Run: " + text(n.Call.Fun)
-			}
+		if !begins(n.Call, "Run") {
+			return "a goroutine that begins with neither safe.Run nor Loops.Run: " + text(n.Call.Fun)
 		}
 	case *ast.CallExpr:
 		s, ok := n.Fun.(*ast.SelectorExpr)
@@ -78,19 +76,17 @@ func unsafe(n ast.Node) string {
 			return ""
 		}
 		f, ok := n.Args[len(n.Args)-1].(*ast.CallExpr)
-		if !ok || calledIn("safe", f) != "Func" {
-			return "what " + text(s) + " runs is not made by safe.Func"
+		if !ok || !begins(f, "Func") {
+			return "what " + text(s) + " runs is made by neither safe.Func nor Loops.Func"
 		}
 	}
 	return ""
 }
 
-// calledIn is the name of the function of a package that a call calls, or "".
-func calledIn(pkg string, call *ast.CallExpr) string {
-	if s, ok := call.Fun.(*ast.SelectorExpr); ok && text(s.X) == pkg {
-		return s.Sel.Name
-	}
-	return ""
+// begins says whether a call is of a function of package safe, or of the method of its Loops that has the same name.
+func begins(call *ast.CallExpr, name string) bool {
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && s.Sel.Name == name && (text(s.X) == "safe" || strings.HasSuffix(strings.ToLower(text(s.X)), "loops"))
 }
 
 // text is how a name reads, as far as it consists of names.

@@ -4,7 +4,8 @@
 //	group.Go(safe.Func("place", f))             // instead of group.Go(f)
 //	time.AfterFunc(d, safe.Func("place", f))    // as context.AfterFunc and http handlers
 //	err := safe.Try("place", f)                 // where somebody waits for an answer
-//	loops.Run(ctx, "place", f)                  // where it goes on until ctx ends
+//	go loops.Run(ctx, "place", f)               // where it goes on until ctx ends
+//	group.Go(loops.Func(ctx, "place", f))
 //
 // A panic is told, with its stack, to those who listen (Hear), which count and log it; without a listener it is
 // written to standard error. place is a constant of the program, since it is a label of a metric.

@@ -53,6 +53,7 @@ func TestAPanicAnywhereLosesNothing(t *testing.T) {
 			told := heard(t)
 			h := newHouse(t)
 			h.dispatcher("T", nil)
+			h.fake.IncludeAll(true)
 			var armed atomic.Int32
 			defer safe.Provoke(func(at string) {
 				if at == place && armed.Add(-1) >= 0 {
@@ -110,6 +111,7 @@ func TestAFlightThatPanicsGivesItsQueueUp(t *testing.T) {
 	told := heard(t)
 	h := newHouse(t)
 	h.dispatcher("T", nil)
+	h.fake.IncludeAll(true)
 	h.dispatcher("CHAIN", nil)
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "T"}, remotetest.Accept(""))
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "CHAIN"}, remotetest.Accept(""))
@@ -140,6 +142,7 @@ func TestALoopThatPanicsAgainAndAgainSaysSo(t *testing.T) {
 	heard(t)
 	h := newHouse(t)
 	h.dispatcher("T", nil)
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done(map[string]any{"ok": true}))
 	loops := &safe.Loops{}
 	defer safe.Provoke(func(at string) {
 		if at == "timers" || at == "job sweep" {
