@@ -330,7 +330,7 @@ func replay(sub *Submission, known keyRow) Accepted {
 
 // place gives one submission its position, or says why it gets none.
 func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
-	s, view := in.s, in.e.view
+	view := in.e.view
 	d := view.dispatcherOf(sub.ContextID, sub.Type)
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
 	if unknown && !*in.reread {

@@ -105,6 +105,9 @@ func New() *Metrics {
 		Help: "Events whose workflow could not be told what came of them: alert on any."})
 	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_panics_total",
 		Help: "Panics that were recovered, by what they ended: one request, flight, delivery or round of a loop. Alert on any."}, []string{"place"})
+	for _, place := range []string{"request", "flight", "delivery", "transaction", "ingest", "settle"} { // others come with their first
+		m.panics.WithLabelValues(place)
+	}
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
