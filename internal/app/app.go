@@ -270,7 +270,7 @@ func (a *App) leave(ctx context.Context, served chan error, delay time.Duration)
 	a.log.Info("answering until others are asked", "delay", delay)
 	serving, over := context.WithTimeout(context.WithoutCancel(ctx), delay)
 	defer over()
-	go a.store.KeepFresh(serving)
+	go a.loops.Run(serving, "configuration", a.store.KeepFresh)
 	select {
 	case <-serving.Done():
 	case err := <-served: // there is no port any more

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // timed is the writer of one answer, which holds its request to its times: the body arrives within Limits.BodyRead, the
@@ -74,7 +75,9 @@ func (a *API) time(w http.ResponseWriter, r *http.Request, s *scope, giveUp cont
 		r.Body = t.body
 		_ = t.conn.SetReadDeadline(time.Now().Add(seconds(a.Limits.BodyRead))) // net/http takes it back when all has arrived
 	}
-	t.timer = time.AfterFunc(seconds(a.Limits.Answer), func() { t.late(fmt.Sprintf("this was not answered within %d s", a.Limits.Answer)) })
+	t.timer = time.AfterFunc(seconds(a.Limits.Answer), safe.Func("late answer", func() {
+		t.late(fmt.Sprintf("this was not answered within %d s", a.Limits.Answer))
+	}))
 	a.requests.mu.Lock()
 	a.requests.open[t] = struct{}{}
 	a.requests.mu.Unlock()

@@ -101,7 +101,7 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 			}
 			hurt(w, false)
 			w.idle()
-			_, err = w.s.GiveUp(w.ctx, n, nil)
+			_, err = w.s.GiveUpAll(w.ctx, n)
 			w.must(err)
 			for len(w.work(n)) > 0 {
 			}
@@ -127,7 +127,7 @@ func TestAPanicInAClaimSaysWhatMayBeOwned(t *testing.T) {
 	w.s.HoldCommits(nil)
 	if d, ok := err.(*pg.Doubtful); !ok || len(d.Queues) != 1 {
 		t.Fatalf("%#v", err)
-	} else if left, err := w.s.Renounce(w.ctx, d); err != nil || len(left) != 0 {
+	} else if _, left, err := w.s.GiveUp(w.ctx, d.Node, d.Queues); err != nil || len(left) != 0 {
 		t.Error(left, err)
 	}
 	if got := w.work(n); len(got) != 1 {
