@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/migrate"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // Readiness is one thing that the database must be for this process to work: why it is not, "" where it is.
@@ -30,8 +31,8 @@ type question struct {
 }
 
 // Ready looks at what the database must be: it has answered within a second, in the last five, and takes writes, has the
-// migrations of this program and the grants and days that it needs, and lets nobody believe in what a crash can take back. Further migrations do no harm: while
-// a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
+// migrations of this program and the grants and days that it needs, and lets nobody believe in what a crash can take
+// back. Further migrations do no harm: while a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
 // is no reason to be asked for less.) One question is asked at a time, and is not ended by those who stop waiting for it:
 // each end would cost a connection, just when the database is slow.
 func (s *Store) Ready(ctx context.Context) []Readiness {
@@ -41,7 +42,7 @@ func (s *Store) Ready(ctx context.Context) []Readiness {
 	if q == nil {
 		q = &question{done: make(chan struct{})}
 		last.asking = q
-		go s.ask(context.WithoutCancel(ctx), q)
+		go safe.Run("readiness", func() { s.ask(context.WithoutCancel(ctx), q) })
 	}
 	last.Unlock()
 	late := false
@@ -66,7 +67,11 @@ func (s *Store) Ready(ctx context.Context) []Readiness {
 func (s *Store) ask(ctx context.Context, q *question) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
-	list, err := s.readiness(ctx)
+	var list []Readiness
+	err := safe.Try("readiness", func() (err error) {
+		list, err = s.readiness(ctx)
+		return err
+	})
 	last := &s.answered
 	last.Lock()
 	defer last.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // openAtOnce is how many connections a process opens at a time, so that a server which comes back is not met by all of
@@ -59,7 +60,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		return ctx.Err()
 	}
 	slot := sync.OnceFunc(func() { <-a.open.slots })
-	long := time.AfterFunc(openSlot, slot)
+	long := time.AfterFunc(openSlot, safe.Func("opening of connections", slot))
 	a.free = func() {
 		long.Stop()
 		slot()

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 const (
@@ -38,6 +40,7 @@ type Watch struct {
 	mu      sync.Mutex
 	lines   map[*line]bool
 	running bool
+	loops   safe.Loops
 	pool    *pgxpool.Pool
 
 	answers chan answer
@@ -136,7 +139,7 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 	w.lines[l] = true
 	if !w.running {
 		w.running = true
-		go w.run()
+		go w.loops.Run(context.Background(), "watch", func(context.Context) { w.run() })
 	}
 	return l, nil
 }
@@ -210,7 +213,7 @@ func (w *Watch) look(lines []*line, now time.Time) {
 	if suspicious && now.Sub(w.probed) >= patience {
 		w.probed = now
 		w.probes++
-		go w.probe(now)
+		go safe.Run("probe of connections", func() { w.probe(now) })
 	}
 	if now.Sub(w.asked) >= askEvery {
 		w.asked = now
@@ -286,10 +289,12 @@ func (w *Watch) judge(a answer, now time.Time) {
 	}
 }
 
+var errUnasked = errors.New("the server was not asked")
+
 // probe asks the server, on a new connection, on which of our sessions it works. It does not work on one that waits for
 // us.
 func (w *Watch) probe(began time.Time) {
-	a := answer{began: began, works: map[string]bool{}}
+	a := answer{began: began, works: map[string]bool{}, err: errUnasked} // as long as there is no answer
 	defer func() { w.answers <- a }()
 	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
 	defer cancel()
@@ -333,10 +338,10 @@ func (w *Watch) askResting(lines []*line) {
 			c.Release()
 			continue
 		}
-		go func() {
+		go safe.Run("ping", func() {
+			defer c.Release()
 			_ = c.Ping(context.Background())
-			c.Release()
-		}()
+		})
 	}
 }
 
