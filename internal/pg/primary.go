@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // sighting is what a server says of itself. A cluster's servers have its number; one that is promoted begins a
@@ -112,7 +113,7 @@ func (w *Witness) others(ctx context.Context) survey {
 	seen := make([]*sighting, len(hosts))
 	var asked sync.WaitGroup
 	for i, h := range hosts {
-		asked.Go(func() { seen[i] = visit(ctx, h) })
+		asked.Go(safe.Func("ask a host", func() { seen[i] = visit(ctx, h) })) // one that panicked is silent
 	}
 	asked.Wait()
 	w.told = survey{}

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -43,10 +44,12 @@ func Reconcile(ctx context.Context, s *pg.Store, worker remote.Worker, by pg.By,
 		queue := part[:n]
 		part = part[n:]
 		slots <- struct{}{}
-		all.Go(func() {
+		all.Go(safe.Func("reconcile a queue", func() {
 			defer func() { <-slots }()
-			r.queue(ctx, queue)
-		})
+			if err := safe.Try("reconcile a queue", func() error { r.queue(ctx, queue); return nil }); err != nil {
+				r.fail(err) // the part is asked about again
+			}
+		}))
 	}
 	all.Wait()
 	if err := ctx.Err(); err != nil {
