@@ -62,7 +62,7 @@ func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	pg.Fill(t.Context(), pool)
-	if list := s.Ready(t.Context()); len(list) != 3 {
+	if list := s.Ready(t.Context()); len(list) != 4 {
 		t.Errorf("%v", list)
 	}
 	s.AnsweredAgo(time.Hour)

@@ -251,7 +251,8 @@ func micros(text []byte) time.Time {
 }
 
 // missingSQL finds what is not there of acknowledged commits, and has not gone as things do: days that retention
-// drops, queues that are removed or idle for long, nodes that were dead for a day. Each is looked for by its key.
+// drops, queues that are removed or idle for long, nodes that were dead for a day. Each is looked for by its key. What
+// ended once more after it was lost has a later end.
 const missingSQL = `SELECT w.i
 	FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]),
 			unnest($5::timestamptz[]))
@@ -261,7 +262,7 @@ const missingSQL = `SELECT w.i
 			WHERE (t.queue_id, t.seq, t.day) = (w.id, w.n, w.day) AND t.created_at = w.at
 			OFFSET 0)
 		WHEN 2 THEN w.day >= (SELECT since FROM postern.retained) AND NOT EXISTS (SELECT FROM postern.outcome o
-			WHERE (o.queue_id, o.seq, o.day) = (w.id, w.n, w.day) AND o.done_at = w.at
+			WHERE (o.queue_id, o.seq, o.day) = (w.id, w.n, w.day) AND o.done_at <= w.at
 			OFFSET 0)
 		WHEN 3 THEN EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = w.id AND q.fence < w.n OFFSET 0)
 		ELSE NOT EXISTS (SELECT FROM postern.node n WHERE n.node_id = w.id AND n.beats >= w.n OFFSET 0)
