@@ -65,7 +65,7 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	g.weight += w.weight
 	if g.flying < g.flights && g.weight >= worthAFlight {
 		g.flying++
-		go safe.Run(g.place, func() { g.fly(aside) })
+		go safe.Run("group", func() { g.fly(aside) })
 	}
 	g.mu.Unlock()
 	select {
@@ -107,7 +107,7 @@ func (g *group[T, R]) pass(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) > 0 {
-		go safe.Run(g.place, func() { g.fly(ctx) })
+		go safe.Run("group", func() { g.fly(ctx) })
 	} else {
 		g.flying--
 	}
@@ -115,9 +115,16 @@ func (g *group[T, R]) pass(ctx context.Context) {
 
 // fly runs flights until nothing waits.
 func (g *group[T, R]) fly(ctx context.Context) {
+	over := false
+	defer func() {
+		if !over { // by a panic between two flights: others fly in its place
+			g.pass(ctx)
+		}
+	}()
 	for batch := g.board(); batch != nil; batch = g.board() {
 		g.land(ctx, batch)
 	}
+	over = true
 }
 
 // board takes the next batch of those who wait or, if there is none worth a commit, ends the flight and returns nil.
