@@ -244,7 +244,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *txn, b *pgx.Batch, v *Bat
 	default:
 		return nil, nil
 	}
-	l, err := t.s.listeners(ctx, t, h.now)
+	l, err := t.s.subscribers.of(ctx, t.send, h.now)
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,9 @@ const nextCallbacksSQL = `UPDATE postern.delivery d SET state = 'pending', next_
 	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (h.queue_id, h.seq, h.day, h.subscription_id, h.event) AND d.state = 'queued'`
 
 // callBack adds the deliveries of the callbacks whom an end concerns.
-func (e *effects) callBack(b *pgx.Batch) {
+func callBack(b *pgx.Batch, news News) {
 	c := columns{}
-	for _, o := range e.outcomes {
+	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
 			c.n++
 		}
@@ -49,12 +49,12 @@ func (e *effects) callBack(b *pgx.Batch) {
 	if c.n == 0 {
 		return
 	}
-	for _, o := range e.outcomes {
+	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
 			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(outbox.EventOf(o.State)), o.Callback.URL)
 		}
 	}
-	b.Queue(callbackInsert, c.args(e.now)...)
+	b.Queue(callbackInsert, c.args(news.Now)...)
 }
 
 // nextCallbacks lets go what stood behind deliveries that have ended.

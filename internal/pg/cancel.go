@@ -43,13 +43,13 @@ type inHand struct {
 	rows map[int64]*queueRow // with those of the dependents
 }
 
-// hold locks the queue of a transaction and finds its state.
-func (s *Store) hold(ctx context.Context, t *txn, by By, id outbox.ID) (*inHand, error) {
-	return s.holdAll(ctx, t, by, id, nil)
+// hold locks the queue of a transaction for a lever, and finds its state.
+func (s *Store) hold(ctx context.Context, t *txn, by By, lever string, id outbox.ID) (*inHand, error) {
+	return s.holdAll(ctx, t, by, lever, id, nil)
 }
 
 // holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
-func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
+func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
 	h := &inHand{e: newEffects(s), rows: map[int64]*queueRow{}}
 	ids := append([]int64{id.Queue}, more...)
 	if r != nil {
@@ -103,6 +103,9 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, id outbox.ID, r *rea
 	if err := t.seenTransaction(ctx, by, id); err != nil {
 		return nil, err
 	}
+	if err := s.may(by, lever, h.task); err != nil {
+		return nil, err
+	}
 	switch {
 	case h.state != "":
 	case q != nil && q.Cur == id.Seq:
@@ -123,7 +126,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 	}
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
-		h, err := s.holdAll(ctx, t, by, id, deps)
+		h, err := s.holdAll(ctx, t, by, "cancel", id, deps)
 		if err != nil {
 			return err
 		}
@@ -221,7 +224,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		return r, err
 	}
 	err = s.run(ctx, func(t *txn) error {
-		h, err := s.holdAll(ctx, t, by, id, deps)
+		h, err := s.holdAll(ctx, t, by, "abandon", id, deps)
 		if err != nil {
 			return err
 		}
@@ -282,7 +285,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 // is over, or whose cancel is pending.
 func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.hold(ctx, t, by, "retry", id)
 		if err != nil {
 			return err
 		}

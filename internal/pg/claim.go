@@ -148,7 +148,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 		if l.kind != "resume" {
 			d := c.e.view.byID[l.dispatcher]
 			if d == nil {
-				return &dispatcherMissing{}
+				return &dispatcherMissing{s: c.s}
 			}
 			if !c.room.Takes(d.Type) || c.quarantine.holds(d.ContextID, d.Type) {
 				continue

@@ -39,14 +39,33 @@ type laneKey struct {
 }
 
 // laneMissing asks run to make the lane and to begin again: a lane is not made inside the transaction
-// that needs it, so that nobody waits for a lane while holding queues.
-type laneMissing struct{ keys []laneKey }
+// that needs it, so that nothing waits for a lane while it holds queues.
+type laneMissing struct {
+	conf *conf
+	keys []laneKey
+}
 
 func (e *laneMissing) Error() string { return fmt.Sprintf("lanes %+v do not exist yet", e.keys) }
 
+// Mend makes the lanes, each in a transaction of its own.
+func (e *laneMissing) Mend(ctx context.Context) error {
+	for _, k := range e.keys {
+		if err := e.conf.ensureLane(ctx, e.conf.pool, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Elsewhere is true: another process may make the same lane, and this one then waits for it.
+func (e *laneMissing) Elsewhere() bool { return true }
+
 // missing gathers the lanes that several decisions of one transaction lack, so that one more run is
 // enough for all of them.
-type missing struct{ keys []laneKey }
+type missing struct {
+	conf *conf
+	keys []laneKey
+}
 
 // add keeps what err lacks, or returns it if it is something else.
 func (m *missing) add(err error) error {
@@ -54,7 +73,7 @@ func (m *missing) add(err error) error {
 	if !errors.As(err, &lane) {
 		return err
 	}
-	m.keys = append(m.keys, lane.keys...)
+	m.conf, m.keys = lane.conf, append(m.keys, lane.keys...)
 	return nil
 }
 
@@ -63,7 +82,7 @@ func (m *missing) err() error {
 	if len(m.keys) == 0 {
 		return nil
 	}
-	return &laneMissing{m.keys}
+	return &laneMissing{m.conf, m.keys}
 }
 
 // confView is one reading of the configuration; it is never changed. A decision goes by one of them (effects has it): of two
@@ -88,20 +107,19 @@ type confView struct {
 // something or has changed it itself; what is exact is decided by statements (claim reads the gates and
 // flags of dispatchers and senders in SQL).
 type conf struct {
-	view      atomic.Pointer[confView]
-	readings  atomic.Int64 // that have begun
-	listeners atomic.Pointer[listeners]
-	lanes     sync.Map // laneKey -> int32; a lane never changes its id
-	shared    sync.Map // ids of lanes that are known to be no exclusive ones
-	schemas   sync.Map // ids of dispatchers -> *readSchema
-	resume    int32
-	kinds     kinds
+	pool     *pgxpool.Pool // makes lanes
+	view     atomic.Pointer[confView]
+	readings atomic.Int64 // that have begun
+	lanes    sync.Map     // laneKey -> int32; a lane never changes its id
+	shared   sync.Map     // ids of lanes that are known to be no exclusive ones
+	schemas  sync.Map     // ids of dispatchers -> *readSchema
+	resume   int32
+	kinds    kinds
 }
 
-func newConf() *conf {
-	c := &conf{}
+func newConf(pool *pgxpool.Pool) *conf {
+	c := &conf{pool: pool}
 	c.view.Store(&confView{})
-	c.listeners.Store(&listeners{})
 	return c
 }
 
@@ -124,7 +142,6 @@ func (s *Store) Refresh(ctx context.Context) error {
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, stopped: map[int32]bool{},
 	}
 	var at time.Time
-	var heard *listeners
 	b := &pgx.Batch{}
 	b.Queue(contextsSQL, "").Query(func(rows pgx.Rows) error {
 		list, err := scanContexts(rows)
@@ -164,23 +181,19 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if s.conf.resume == 0 {
 		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.conf.resume}, func() {})
 	}
-	var contexts []int32
-	var types []string
-	each(b, kindsSQL, []any{&v.kinds.Sources, &v.kinds.Processors, &v.kinds.Tools, &v.quarantine.number, &contexts, &types}, func() {
-		for i := range contexts {
-			v.quarantine.scopes = append(v.quarantine.scopes, scope{contexts[i], types[i]})
-		}
-	})
-	s.readNow(b, &at) // before the snapshot of the list
-	b.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
-		heard, err = scanListeners(rows, at)
-		return err
-	})
+	s.conf.kinds.read(b, v)
+	s.readNow(b, &at) // before the snapshots of what tellers read
+	var done []func(time.Time)
+	for _, t := range s.tellers {
+		done = append(done, t.Read(b))
+	}
 	if err := s.looks.SendBatch(ctx, b).Close(); err != nil {
 		return known(err)
 	}
 	s.conf.put(v)
-	s.conf.listeners.Store(heard)
+	for _, read := range done {
+		read(at)
+	}
 	s.conf.tell()
 	return nil
 }
@@ -243,7 +256,7 @@ func (c *conf) lane(k laneKey) (int32, error) {
 	if id, ok := c.lanes.Load(k); ok {
 		return id.(int32), nil
 	}
-	return 0, &laneMissing{[]laneKey{k}}
+	return 0, &laneMissing{c, []laneKey{k}}
 }
 
 // ensureLane makes the lane if it is not there, in a transaction of its own.

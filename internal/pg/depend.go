@@ -127,9 +127,18 @@ func (r *reach) queues(more ...int64) []int64 {
 
 // grown asks run to look again whom an end gets to: somebody posted a dependent between the look and the
 // locks.
-type grown struct{ r *reach }
+type grown struct {
+	s *Store
+	r *reach
+}
 
 func (e *grown) Error() string { return "an end has more dependents than were seen" }
+
+// Mend reads them again.
+func (e *grown) Mend(ctx context.Context) error { return e.s.readReach(ctx, e.r) }
+
+// Elsewhere is false: they are read inside a commit that several calls share.
+func (e *grown) Elsewhere() bool { return false }
 
 // behind reads again what the locks have settled.
 func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) error {
@@ -140,7 +149,7 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 	}
 	for _, d := range r.list {
 		if rows[d.ID.Queue] == nil {
-			return &grown{r}
+			return &grown{t.s, r}
 		}
 	}
 	if r.good {

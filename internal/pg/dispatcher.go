@@ -90,7 +90,7 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 		}
 		b := &pgx.Batch{}
 		if d.Pool != "" {
-			b.Queue(makePool, by.Context, d.Pool)
+			s.makePool(b, by.Context, d.Pool)
 		}
 		b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings, pool_id)
 			VALUES ($1, $2, $3::text::jsonb, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $4))

@@ -258,7 +258,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 			*left = append(*left, n)
 		default: // reaped meanwhile
 			s.forgetQueue(asked[n])
-			return nil, &queueMissing{[]*Submission{{ContextID: n.context, Queue: n.name}}}
+			return nil, &queueMissing{s, []*Submission{{ContextID: n.context, Queue: n.name}}}
 		}
 	}
 	if got.cols == nil {

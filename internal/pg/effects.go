@@ -137,7 +137,7 @@ func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.
 func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
-	if err := e.fanOut(ctx, t, b); err != nil {
+	if err := e.tell(ctx, t, b); err != nil {
 		return err
 	}
 	e.write(b)

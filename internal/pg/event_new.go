@@ -48,7 +48,7 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	settings, _ := json.Marshal(d)
 	b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
 		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL WHERE postern.dispatcher.removed_at IS NOT NULL`, contextID, d.Type, string(settings))
-	b.Queue(makePool, contextID, leader.PoolOfResults)
+	s.makePool(b, contextID, leader.PoolOfResults)
 	c := lineChannel(lineOfResults)
 	c.Capacity = 1000
 	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)

@@ -224,7 +224,7 @@ func TestWhatIsAwaitedIsFoundByIndexes(t *testing.T) {
 		w.must(err)
 	}
 	tx := w.begin(w.s.Pool())
-	_, err := tx.Exec(w.ctx, `SELECT count(*), pg_stat_force_next_flush() FROM (`+pg.Awaited+`) a`)
+	_, err := tx.Exec(w.ctx, `SELECT count(*), pg_stat_force_next_flush() FROM (`+w.s.Awaited()+`) a`)
 	w.must(err)
 	w.must(tx.Commit(w.ctx))
 	w.same(w.lines(`SELECT indexrelname || ' ' || idx_scan FROM pg_stat_user_indexes WHERE relname = 'event' AND idx_scan > 0 ORDER BY 1`), "event_calling 2", "event_reporting 2")

@@ -94,7 +94,7 @@ func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 var Unhurried, Fitting = unhurried, fitting
 
 // Awaited is what retention keeps beyond its day.
-const Awaited = awaited
+func (s *Store) Awaited() string { return s.awaited() }
 
 // JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run alone.
 func JudgeFor(d time.Duration) (back func()) {

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,8 +42,8 @@ type listener struct {
 
 const listenersSQL = `SELECT subscription_id, context_id, events, filter FROM postern.subscription WHERE removed_at IS NULL`
 
-func scanListeners(rows pgx.Rows, at time.Time) (*listeners, error) {
-	l := &listeners{readAt: at}
+func scanListeners(rows pgx.Rows) (*listeners, error) {
+	l := &listeners{}
 	for rows.Next() {
 		var of int32
 		s := &listener{}
@@ -57,21 +58,47 @@ func scanListeners(rows pgx.Rows, at time.Time) (*listeners, error) {
 	return l, rows.Err()
 }
 
-// listeners is who listens, of a reading that a SQL transaction whose events are of now may go by.
-func (s *Store) listeners(ctx context.Context, t *txn, now time.Time) (*listeners, error) {
-	l := s.conf.listeners.Load()
+// subscribers is the Teller of subscriptions and callbacks.
+type subscribers struct {
+	list atomic.Pointer[listeners]
+}
+
+func newSubscribers() *subscribers {
+	t := &subscribers{}
+	t.list.Store(&listeners{})
+	return t
+}
+
+// Read reads who listens.
+func (t *subscribers) Read(b *pgx.Batch) (done func(at time.Time)) {
+	var heard *listeners
+	b.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
+		heard, err = scanListeners(rows)
+		return err
+	})
+	return func(at time.Time) {
+		heard.readAt = at
+		t.list.Store(heard)
+	}
+}
+
+// of returns who listens, of a reading that a SQL transaction whose events are of now may go by. Where the last one is
+// too old it reads again, inside the SQL transaction.
+func (t *subscribers) of(ctx context.Context, send func(context.Context, *pgx.Batch) error, now time.Time) (*listeners, error) {
+	l := t.list.Load()
 	if now.Sub(l.readAt) < listenersMaxAge {
 		return l, nil
 	}
 	again := &pgx.Batch{}
 	again.Queue(listenersSQL).Query(func(rows pgx.Rows) (err error) {
-		l, err = scanListeners(rows, now)
+		l, err = scanListeners(rows)
 		return err
 	})
-	if err := t.send(ctx, again); err != nil {
+	if err := send(ctx, again); err != nil {
 		return nil, err
 	}
-	s.conf.listeners.Store(l)
+	l.readAt = now
+	t.list.Store(l)
 	return l, nil
 }
 
@@ -85,28 +112,24 @@ func (l *listeners) tell(c *columns, now time.Time, of int32, id outbox.ID, even
 	}
 }
 
-// fanOut adds to b what subscriptions are told of what e is about to write.
-func (e *effects) fanOut(ctx context.Context, t *txn, b *pgx.Batch) error {
-	if len(e.accepted)+len(e.outcomes) == 0 {
-		return nil
-	}
-	l, err := e.s.listeners(ctx, t, e.now)
+// Tell adds to b what subscriptions and callbacks are told of news.
+func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.Batch) error, b *pgx.Batch, news News) (told bool, err error) {
+	callBack(b, news)
+	l, err := t.of(ctx, send, news.Now)
 	if err != nil || l.of == nil {
-		return err
+		return false, err
 	}
 	c := columns{}
-	tell := func(of int32, id outbox.ID, event outbox.Event) { l.tell(&c, e.now, of, id, event) }
-	for _, task := range e.accepted {
-		tell(task.ContextID, task.ID, outbox.EventAccepted)
+	for _, task := range news.Accepted {
+		l.tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
 	}
-	for _, o := range e.outcomes {
-		tell(o.Context, o.ID, outbox.EventOf(o.State))
+	for _, o := range news.Outcomes {
+		l.tell(&c, news.Now, o.Context, o.ID, outbox.EventOf(o.State))
 	}
 	if c.n > 0 {
-		e.told = true
 		fanoutInsert.queue(b, c)
 	}
-	return nil
+	return c.n > 0, nil
 }
 
 var fanoutInsert = insertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -52,7 +52,6 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		deliveryInsert.queue(b, c)
 	}
-	e.callBack(b)
 	if n := len(e.marks); n > 0 {
 		c := columns{n: n}
 		for _, m := range e.marks {

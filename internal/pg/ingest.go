@@ -236,7 +236,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	for _, id := range ids[:own] {
 		if in.queues[id] == nil { // reaped meanwhile
 			in.s.forgetQueue(id)
-			gone = &queueMissing{in.subs}
+			gone = &queueMissing{in.s, in.subs}
 		}
 	}
 	if gone != nil || in.deps == nil {
@@ -335,7 +335,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
 	if unknown && !*in.reread {
 		*in.reread = true
-		return outbox.ID{}, &dispatcherMissing{sub.Type}
+		return outbox.ID{}, &dispatcherMissing{in.s, sub.Type}
 	}
 	if d == nil || d.Removed {
 		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
@@ -344,7 +344,7 @@ func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (o
 		return outbox.ID{}, err
 	}
 	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {
-		return outbox.ID{}, &unjudged{in.subs}
+		return outbox.ID{}, &unjudged{in.s, in.subs}
 	}
 	if sub.misfit != nil {
 		return outbox.ID{}, sub.misfit

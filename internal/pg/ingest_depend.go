@@ -50,6 +50,12 @@ type reference struct {
 
 func (d *dependencies) Error() string { return "what a transaction depends on was refused" }
 
+// Mend does nothing: the dependencies have been read again already.
+func (d *dependencies) Mend(context.Context) error { return nil }
+
+// Elsewhere is false: nothing is left to do.
+func (d *dependencies) Elsewhere() bool { return false }
+
 // dependencies finds what submissions depend on, before anything is locked, and refuses cycles: only
 // submissions of one commit can make one, as nothing posted before depends on what is new.
 func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependencies, error) {

@@ -118,13 +118,12 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	return broken(j.conn, err)
 }
 
-// lack says whether err asks for what needs another connection, or may take long: one that holds locks waits for neither.
+// lack says whether err asks for what needs another connection, or may take long: a commit that holds locks waits for
+// neither.
 func (j *joint) lack(err error) bool {
-	var lane *laneMissing
-	var typ *dispatcherMissing
-	var other *unjudged
+	l := lack(nil)
 	_, day := dayMissing(err)
-	if j == nil || j.dry || !day && !errors.As(err, &lane) && !errors.As(err, &typ) && !errors.As(err, &other) {
+	if j == nil || j.dry || !day && (!errors.As(err, &l) || !l.Elsewhere()) {
 		return false
 	}
 	j.broken, j.lacks = true, err

@@ -2,24 +2,57 @@ package pg
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// Kinds says of what there is any at all, of what most installations have none: nobody looks after what is not there.
-type Kinds struct {
-	Sources    bool // also removed ones, whose events may still be on their way
-	Processors bool
-	Tools      bool
+// Kind is something of which most installations have none. What looks after it waits until there is any.
+type Kind string
+
+// Kinds says of which kinds there is any at all.
+type Kinds map[Kind]bool
+
+// Look registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
+// with the configuration, once a second.
+func (s *Store) Look(k Kind, exists string) {
+	s.conf.kinds.looks = append(s.conf.kinds.looks, kindLook{k, exists})
 }
 
-const kindsSQL = `SELECT EXISTS (SELECT FROM postern.source), EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL),
-	EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL), ` + quarantineSQL
+type kindLook struct {
+	kind   Kind
+	exists string
+}
+
+// read adds to a reading of the configuration of which kinds there is any, and what is in quarantine.
+func (k *kinds) read(b *pgx.Batch, into *confView) {
+	var all []string
+	for _, l := range k.looks {
+		all = append(all, l.exists)
+	}
+	var found []bool
+	var contexts []int32
+	var types []string
+	into.kinds = Kinds{}
+	each(b, `SELECT ARRAY[`+strings.Join(all, ", ")+`]::boolean[], `+quarantineSQL,
+		[]any{&found, &into.quarantine.number, &contexts, &types}, func() {
+			for i, l := range k.looks {
+				into.kinds[l.kind] = found[i]
+			}
+			for i := range contexts {
+				into.quarantine.scopes = append(into.quarantine.scopes, scope{contexts[i], types[i]})
+			}
+		})
+}
 
 // kinds is what the last reading of the configuration found, and who waits for more.
 type kinds struct {
-	mu   sync.Mutex
-	now  Kinds
-	news chan struct{} // closed when now changes; nil while nobody waits
+	looks []kindLook
+	mu    sync.Mutex
+	now   Kinds
+	news  chan struct{} // closed when now changes; nil while nobody waits
 }
 
 // tell notes what the present view has: it is read behind the lock, so that no older one is noted after it.
@@ -28,7 +61,7 @@ func (c *conf) tell() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := c.view.Load().kinds
-	if k.now == now {
+	if maps.Equal(k.now, now) {
 		return
 	}
 	if k.now = now; k.news != nil {
@@ -37,7 +70,8 @@ func (c *conf) tell() {
 	}
 }
 
-func (k *kinds) read() (Kinds, <-chan struct{}) {
+// known returns the kinds as they were last read, and what is closed when they change.
+func (k *kinds) known() (Kinds, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.news == nil {
@@ -48,10 +82,10 @@ func (k *kinds) read() (Kinds, <-chan struct{}) {
 
 // Await waits until there is something of a kind: of what this process made at once, of what another did until the
 // configuration is read again, within a second. False is the end of ctx.
-func (s *Store) Await(ctx context.Context, any func(Kinds) bool) bool {
+func (s *Store) Await(ctx context.Context, kind Kind) bool {
 	for {
-		now, news := s.conf.kinds.read()
-		if any(now) {
+		now, news := s.conf.kinds.known()
+		if now[kind] {
 			return ctx.Err() == nil
 		}
 		select {

@@ -17,14 +17,14 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	other := w.other().s
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	awaits := func(s *pg.Store, of func(pg.Kinds) bool) chan bool {
+	awaits := func(s *pg.Store, of pg.Kind) chan bool {
 		c := make(chan bool, 1)
 		go func() { c <- s.Await(ctx, of) }()
 		return c
 	}
-	processors := func(k pg.Kinds) bool { return k.Processors }
-	sources := func(k pg.Kinds) bool { return k.Sources }
-	tools := func(k pg.Kinds) bool { return k.Tools }
+	processors := pg.Processors
+	sources := pg.Sources
+	tools := pg.Tools
 	here, there, source, tool := awaits(w.s, processors), awaits(other, processors), awaits(w.s, sources), awaits(w.s, tools)
 
 	_, err := w.s.PutProcessor(w.ctx, w.by, pg.Processor{Name: "main", Owner: "owner"}, 0)

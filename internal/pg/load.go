@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -103,11 +104,11 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 	t := l.tasks[place{q.ID, q.Cur}]
 	if t == nil {
-		return nil, &bodyMissing{queue: q.ID, seq: q.Cur}
+		return nil, &bodyMissing{s: l.s, queue: q.ID, seq: q.Cur}
 	}
 	d := l.s.DispatcherOf(q.Context, t.Type)
 	if d == nil {
-		return nil, &dispatcherMissing{t.Type}
+		return nil, &dispatcherMissing{l.s, t.Type}
 	}
 	row := *q
 	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
@@ -125,11 +126,23 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 
 // bodyMissing asks run to begin again without a queue whose head has no body. That cannot happen as long as
 // nobody deletes rows by hand; if it does, it must not stop the others.
-type bodyMissing struct{ queue, seq int64 }
+type bodyMissing struct {
+	s          *Store
+	queue, seq int64
+}
 
 func (e *bodyMissing) Error() string {
 	return fmt.Sprintf("queue %d: the body of position %d is missing", e.queue, e.seq)
 }
+
+// Mend leaves the queue out, so that others go on without it.
+func (e *bodyMissing) Mend(context.Context) error {
+	e.s.leaveOut(e)
+	return nil
+}
+
+// Elsewhere is false: it writes nothing.
+func (e *bodyMissing) Elsewhere() bool { return false }
 
 // leaveOut remembers a queue that cannot be worked on.
 func (s *Store) leaveOut(e *bodyMissing) {

@@ -32,7 +32,7 @@ func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r Leve
 func (s *Store) place(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.hold(ctx, t, by, "move", id)
 		if err != nil {
 			return err
 		}

@@ -48,14 +48,14 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 	var m *transfer
 	err = s.run(ctx, func(t *txn) error {
 		target := s.queueID(by.Context, queue)
-		h, err := s.holdAll(ctx, t, by, id, nil, target)
+		h, err := s.holdAll(ctx, t, by, "move", id, nil, target)
 		if err != nil {
 			return err
 		}
 		m = &transfer{inHand: h, there: h.rows[target], to: to}
 		if m.there == nil { // reaped meanwhile
 			s.forgetQueue(target)
-			return &queueMissing{subs}
+			return &queueMissing{s, subs}
 		}
 		if err := m.allowed(ctx, t, queue); err != nil {
 			return err
@@ -244,7 +244,9 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	if task.UID != "" {
 		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
 	}
-	tellEvent(b, task)
+	if maker := m.e.s.makerOf(task.Type, task.UID); maker != nil {
+		maker.Moved(b, task)
+	}
 	if of, err := outbox.ParseID(task.RedriveOf); err == nil {
 		b.Queue(`UPDATE postern.redrive SET new_id = $3::text::uuid WHERE (queue_id, seq) = ($1, $2)`, of.Queue, of.Seq, task.ID.String())
 	}

@@ -2,12 +2,12 @@ package pg
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/leader"
 )
 
 // Pool is a set of senders: what happens to one after a failure, who is free, and who waits.
@@ -138,9 +138,20 @@ func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 	return s.reconfigured(ctx)
 }
 
-// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit. That
-// of the channels to a workflow blocks what fails (S1.13).
-const makePool = `INSERT INTO postern.pool (context_id, name, after_failure) VALUES ($1, $2, CASE $2::text WHEN '` + leader.PoolOfResults + `' THEN 'block' ELSE 'keep' END) ON CONFLICT (context_id, name) DO UPDATE SET name = excluded.name`
+// PoolBlocks registers, before anything runs, the name of a pool that blocks a sender after a failure from the moment at
+// which it is made (S1.13).
+func (s *Store) PoolBlocks(name string) { s.blocking = append(s.blocking, name) }
+
+// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.
+func (s *Store) makePool(b *pgx.Batch, contextID int32, name string) {
+	after := "keep"
+	if slices.Contains(s.blocking, name) {
+		after = "block"
+	}
+	b.Queue(`INSERT INTO postern.pool (context_id, name, after_failure)
+		VALUES ($1, $2, $3)
+		ON CONFLICT (context_id, name) DO UPDATE SET name = excluded.name`, contextID, name, after)
+}
 
 // poolRules is what decisions know of a pool.
 type poolRules struct {

@@ -190,7 +190,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		}
 		if q == nil {
 			s.forgetQueue(id)
-			return &queueMissing{[]*Submission{{ContextID: by.Context, Queue: v.Name}}}
+			return &queueMissing{s, []*Submission{{ContextID: by.Context, Queue: v.Name}}}
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.queue_name SET configured = true, prio = $3, max_depth = $4, pool_id = $5, when_full = $6, on_failure = $7, version = version + 1
@@ -289,7 +289,7 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 		}
 		if q == nil {
 			s.forgetQueue(id)
-			return &queueMissing{[]*Submission{{ContextID: by.Context, Queue: name}}}
+			return &queueMissing{s, []*Submission{{ContextID: by.Context, Queue: name}}}
 		}
 		e := newEffects(s)
 		e.now = now

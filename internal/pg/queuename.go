@@ -11,9 +11,18 @@ import (
 )
 
 // queueMissing asks run to make the queue rows and to begin again.
-type queueMissing struct{ subs []*Submission }
+type queueMissing struct {
+	s    *Store
+	subs []*Submission
+}
 
 func (e *queueMissing) Error() string { return "a queue row is missing" }
+
+// Mend makes the rows of the queues.
+func (e *queueMissing) Mend(ctx context.Context) error { return e.s.ensureQueues(ctx, e.subs) }
+
+// Elsewhere is false: in a commit that several calls share, rows of queues are made inside it.
+func (e *queueMissing) Elsewhere() bool { return false }
 
 // names remembers which queue has which name, of as many as a process is likely to work with at a time. A
 // name never changes its id, but its queue may be reaped. Whoever is asked for is kept for as long as half of namesKept others take to

@@ -134,7 +134,7 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow,
 	for _, t := range tasks {
 		d := s.DispatcherOf(t.ContextID, t.Type)
 		if d == nil {
-			return nil, &dispatcherMissing{t.Type}
+			return nil, &dispatcherMissing{s, t.Type}
 		}
 		u := &Unended{Task: t, Dispatcher: d}
 		u.at(q)

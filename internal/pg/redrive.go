@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -24,39 +23,29 @@ type Redrive struct {
 // Redrive posts what ended badly once more, as a new transaction at the tail (S2.6). Outcomes: the new one;
 // with the uid of an earlier redrive of the same transaction, that one again (Replay); Conflict
 // "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven,
-// no execution of a batch, and nothing beside its event).
+// and what a system has posted only where its Maker allows it).
 // The link between both is written in the commit of the new one, and its key refuses a second.
-func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (out Accepted, err error) {
+func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (Accepted, error) {
 	old, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return Accepted{}, err
 	}
-	event, ok := eventOf(old)
-	if !ok {
-		return s.redrive(ctx, by, old, change)
+	m := s.makerOf(old.Type, old.UID)
+	if m == nil {
+		return s.redrive(ctx, by, old, change, nil)
 	}
-	queue := old.Queue
-	if change.Queue != nil {
-		queue = *change.Queue
-	}
-	err = s.onEvent(ctx, by.Context, event, queue, func(ctx context.Context) error {
-		old, err := s.Transaction(ctx, by.Context, id) // as it is behind the lock
-		if err == nil {
-			out, err = s.redrive(ctx, by, old, change)
+	return m.Redrive(ctx, by, old, change, func(ctx context.Context, may func(context.Context, *Transaction) error) (Accepted, error) {
+		old, err := s.Transaction(ctx, by.Context, id) // as it is behind the locks of its maker
+		if err != nil {
+			return Accepted{}, err
 		}
-		if err == nil && !out.Replay && old.Type == leader.TypeResult {
-			err = s.tellAgain(ctx, event, out.ID)
-		}
-		return err
+		return s.redrive(ctx, by, old, change, may)
 	})
-	if err != nil {
-		return Accepted{}, err
-	}
-	return out, nil
 }
 
-// redrive is Redrive of a transaction that was read.
-func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Redrive) (Accepted, error) {
+// redrive is Redrive of a transaction that was read; may, nil for nothing, refuses what its maker refuses.
+func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Redrive,
+	may func(context.Context, *Transaction) error) (Accepted, error) {
 	id := old.ID // it may have been moved
 	if err := by.seenTag(old); err != nil {
 		return Accepted{}, err
@@ -67,11 +56,10 @@ func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Red
 	case old.RedrivenBy != "":
 		return s.redriven(ctx, by, old, change)
 	}
-	if err := s.redrivesNoBatch(ctx, by.Context, old); err != nil {
-		return Accepted{}, err
-	}
-	if err := s.redrivesNoEvent(ctx, by.Context, old, change); err != nil {
-		return Accepted{}, err
+	if may != nil {
+		if err := may(ctx, old); err != nil {
+			return Accepted{}, err
+		}
 	}
 	sub := &Submission{ContextID: by.Context, Queue: old.Queue, UID: change.UID, Hash: change.Hash, Actor: by.Actor, Type: old.Type, Data: old.Data,
 		MaxRetries: old.MaxRetries, Tags: old.Tags, RedriveOf: &id, redrive: &by}

@@ -169,7 +169,7 @@ func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
-	r.s = &Store{conf: newConf()}
+	r.s = &Store{conf: newConf(nil)}
 	r.s.conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
 	r.s.conf.shared.Store(int32(1), true)

@@ -11,8 +11,8 @@ import (
 )
 
 // Retain drops the days of which everything ended at least keep ago, the oldest first, and returns how many.
-// A day that something holds ends it: report.retention says what. Survivors (what has not ended, and that of which events
-// and batches have not heard the end, so that no context of them all holds a day) keep their ids and uids, in partitions
+// A day that something holds ends it: report.retention says what. Survivors (what has not ended, and what a Maker
+// waits for, so that no context holds a day) keep their ids and uids, in partitions
 // of their own; a uid is free again when its transaction is forgotten.
 //
 // The keys go first, in chunks, so that dropping the day is short (also what was depended on, and what was redriven);
@@ -42,7 +42,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 			return dropped, known(err)
 		}
 		if day == nil || held != "" {
-			return dropped, errors.Join(s.tidyOld(ctx, before), s.forgetBatches(ctx, before), s.forgetEvents(ctx, before), s.forgetMessages(ctx, before))
+			return dropped, errors.Join(s.tidyOld(ctx, before), s.forget(ctx, before))
 		}
 		dropped++
 	}
@@ -141,23 +141,11 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 	return nil
 }
 
-// awaited are the places of the transactions by which events go that are Active, of the tool, then of the result, and
-// batches that are Executing; also where whoever posted it died before that was written down, so that only its uid leads
-// to it. Served by event_calling, event_reporting and one_execution_per_processor.
-const awaited = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.tool_day AS day FROM postern.event e WHERE e.status = 'Active' AND e.outcome = ''
-	UNION SELECT coalesce(e.result_queue, e.tool_queue), coalesce(e.result_seq, e.tool_seq), coalesce(e.result_day, e.tool_day)
-	FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> ''
-	UNION SELECT i.queue_id, i.seq, i.day FROM (
-		SELECT e.context_id, 'event:' || e.event_id || ':tool:' || e.retried + 1 FROM postern.event e WHERE e.status = 'Active' AND e.outcome = '' AND e.tool_id = ''
-		UNION ALL SELECT e.context_id, 'event:' || e.event_id || ':result' FROM postern.event e WHERE e.status = 'Active' AND e.outcome <> '' AND e.result_id = ''
-		UNION ALL SELECT b.context_id, ':processor:' || b.batch_id || ':' || b.run FROM postern.batch b WHERE b.state = 'Executing') k(context_id, key)
-	CROSS JOIN LATERAL (SELECT x.queue_id, x.seq, x.day FROM postern.idempotency x WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
-
 // awaitedOf are the positions of what has ended of a day and is awaited, or more than retainMost of them. There will be no
 // others, since what is posted now is of a later day.
 func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
-		SELECT a.queue_id, a.seq FROM (`+awaited+`) a
+		SELECT a.queue_id, a.seq FROM (`+s.awaited()+`) a
 		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
 		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
 	return queues, seqs, known(err)
@@ -170,7 +158,7 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
 		return known(err)
 	}
-	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+awaited+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
+	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
 		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
 				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -138,15 +139,24 @@ func (e *effects) stand(q *queueRow) {
 func (e *effects) laneOf(q *queueRow, head *Task) (int32, error) {
 	d := e.view.dispatcherOf(q.Context, head.Type)
 	if d == nil {
-		return 0, &dispatcherMissing{head.Type}
+		return 0, &dispatcherMissing{e.s, head.Type}
 	}
 	return e.s.conf.lane(e.s.conf.need(d, q.Pool, q.Pin, head.Data))
 }
 
 // dispatcherMissing asks run to read the configuration again: another process accepted a type that this
 // one has not heard of yet.
-type dispatcherMissing struct{ typ string }
+type dispatcherMissing struct {
+	s   *Store
+	typ string
+}
 
 func (e *dispatcherMissing) Error() string { return "no dispatcher is known for type " + e.typ }
+
+// Mend reads the configuration again.
+func (e *dispatcherMissing) Mend(ctx context.Context) error { return e.s.Refresh(ctx) }
+
+// Elsewhere is true: the configuration is read on a connection of its own.
+func (e *dispatcherMissing) Elsewhere() bool { return true }
 
 var zeroTime time.Time

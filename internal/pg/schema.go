@@ -2,6 +2,7 @@ package pg
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -18,9 +19,25 @@ type readSchema struct {
 
 // unjudged asks run to hold submissions against the schemas that their types have by now, and to begin again: a check may
 // take a second, so none is made while queues are locked.
-type unjudged struct{ subs []*Submission }
+type unjudged struct {
+	s    *Store
+	subs []*Submission
+}
 
 func (e *unjudged) Error() string { return "a schema has changed meanwhile" }
+
+// Mend holds the data against the schemas as they are now.
+func (e *unjudged) Mend(context.Context) error {
+	for _, sub := range e.subs {
+		if sub.judged {
+			e.s.Judge(sub)
+		}
+	}
+	return nil
+}
+
+// Elsewhere is true: it may take long.
+func (e *unjudged) Elsewhere() bool { return true }
 
 // Judge holds data against the schema of its type, as this process knows it. Where it does not fit, Ingest refuses it as
 // Invalid schema_mismatch, with pointers into the transaction: unless it was accepted before, whatever the schema is by now.

@@ -281,7 +281,7 @@ func (st *settlement) holds(a *Answer) bool {
 func (st *settlement) gap(a *Answer) *bodyMissing {
 	id := a.Lease.ID()
 	if q := st.queues[id.Queue]; a.Step.Then == sequencer.ThenEnd && q.holds(a.Lease) && q.Marks == 0 && q.Tail > id.Seq && st.next[placeOf(id)] == nil {
-		return &bodyMissing{queue: id.Queue, seq: id.Seq + 1}
+		return &bodyMissing{s: st.s, queue: id.Queue, seq: id.Seq + 1}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/safe"
@@ -64,6 +65,11 @@ type Store struct {
 	compiled  compiled // definitions of tools
 
 	failAtOnce int // dependents that an end takes along
+
+	makers      []Made
+	blocking    []string // names of pools that block a sender after a failure, unless somebody says otherwise
+	tellers     []Teller
+	subscribers *subscribers
 
 	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
 }
@@ -176,8 +182,16 @@ func warns(n *pgconn.Notice) bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, looks: pool, failAtOnce: failAtOnce, conf: newConf(), log: log}
+	s := &Store{pool: pool, looks: pool, failAtOnce: failAtOnce, conf: newConf(pool), log: log}
 	s.executions = NewIngester(s)
+	s.subscribers = newSubscribers()
+	s.Tell(s.subscribers)
+	s.Make(batchesMade(s))
+	s.Look(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
+	s.Make(eventsMade(s))
+	s.Look(Sources, `EXISTS (SELECT FROM postern.source)`)
+	s.Look(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
+	s.PoolBlocks(leader.PoolOfResults)
 	if _, err := s.EnsureDays(ctx); err != nil {
 		return nil, err
 	}

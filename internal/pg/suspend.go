@@ -19,7 +19,7 @@ import (
 func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.hold(ctx, t, by, "suspend", id)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, id)
+		h, err := s.hold(ctx, t, by, "resume", id)
 		if err != nil {
 			return err
 		}

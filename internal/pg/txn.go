@@ -57,44 +57,14 @@ var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_re
 
 // mend does what a transaction needs before it can run again, or returns why it cannot.
 func (s *Store) mend(ctx context.Context, err error) error {
-	var lane *laneMissing
-	var queue *queueMissing
-	var typ *dispatcherMissing
-	var body *bodyMissing
-	var deps *dependencies
-	var more *grown
-	var other *unjudged
-	switch {
-	case unprepared(err) && jointOf(ctx) == nil: // its connection is closed
-		return nil
-	case errors.As(err, &body):
-		s.leaveOut(body)
-		return nil
-	case errors.As(err, &deps):
-		return nil
-	case errors.As(err, &more):
-		return s.readReach(ctx, more.r)
-	case errors.As(err, &lane):
-		for _, k := range lane.keys {
-			if err := s.conf.ensureLane(ctx, s.pool, k); err != nil {
-				return err
-			}
-		}
-		return nil
-	case errors.As(err, &queue):
-		return s.ensureQueues(ctx, queue.subs)
-	case errors.As(err, &typ):
-		return s.Refresh(ctx)
-	case errors.As(err, &other):
-		for _, sub := range other.subs {
-			if sub.judged {
-				s.Judge(sub)
-			}
-		}
+	if unprepared(err) && jointOf(ctx) == nil { // its connection is closed
 		return nil
 	}
 	if day, missing := dayMissing(err); missing {
 		return s.makeDay(ctx, day)
+	}
+	if l := lack(nil); errors.As(err, &l) {
+		return l.Mend(ctx)
 	}
 	switch sqlState(err) {
 	case "40001", "40P01":

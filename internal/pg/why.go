@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -181,17 +179,22 @@ func (x *explain) ended(t *Transaction) *Why {
 	switch {
 	case t.RedrivenBy != "":
 		b.Detail += "; redriven as " + t.RedrivenBy
-	case batchOf(t) != 0:
-		b.Detail += fmt.Sprintf("; it executed batch %d", batchOf(t))
-	case t.Type == leader.TypeTool && strings.HasPrefix(t.UID, "event:"):
-		id, _ := eventOf(t)
-		b.Detail += "; it called the tool of event " + id.String()
+	case x.made(t) != "":
+		b.Detail += "; " + x.made(t)
 	case t.State != outbox.DONE:
 		b.Levers = []Lever{{"POST", txPath(t.ID) + "/redrive", "executor"}}
 	}
 	w.Blockers = []Blocker{b}
 	w.Summary = fmt.Sprintf("ended %s at %s; nothing is left to happen", t.State, clockTime(b.Since))
 	return w
+}
+
+// made is what the end of a transaction meant to its maker, "" for nothing.
+func (x *explain) made(t *Transaction) string {
+	if m := x.s.makerOf(t.Type, t.UID); m != nil {
+		return m.Ended(t)
+	}
+	return ""
 }
 
 // behind says what stands before a transaction that is not the head, and what holds it besides.

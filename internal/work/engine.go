@@ -152,7 +152,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background("timers", func(ctx context.Context) { e.timerLoop(ctx, calls) })
 	background("deliveries", e.deliverLoop)
 	background("sources", func(ctx context.Context) {
-		if e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Sources }) {
+		if e.Store.Await(ctx, pg.Sources) {
 			e.listenLoop(ctx)
 		}
 	})

@@ -68,7 +68,7 @@ func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
 // leadLoop brings events on until ctx ends.
 func (e *Engine) leadLoop(ctx context.Context) {
 	failures := 0
-	for e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Sources }) {
+	for e.Store.Await(ctx, pg.Sources) {
 		wait := leadEvery
 		if e.trusted() {
 			n, err := e.LeadOnce(ctx)

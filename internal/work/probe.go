@@ -22,7 +22,7 @@ func (e *Engine) probeLoop(ctx context.Context) {
 	if e.Tools == nil {
 		return
 	}
-	for e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Tools }) {
+	for e.Store.Await(ctx, pg.Tools) {
 		next := probeEvery
 		n, err := e.ProbeOnce(ctx)
 		switch {

@@ -24,7 +24,7 @@ const (
 // not share them out: each goes through them in an order of its own, and whoever comes second finds that nothing is due.
 func (e *Engine) tickLoop(ctx context.Context) {
 	failures := 0
-	for e.Store.Await(ctx, func(k pg.Kinds) bool { return k.Processors }) {
+	for e.Store.Await(ctx, pg.Processors) {
 		n, took, err := e.tickOnce(ctx)
 		wait := tickEveryIdle
 		switch {

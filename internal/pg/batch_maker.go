@@ -1,0 +1,58 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// batchMaker is the Maker of the executions of batches.
+type batchMaker struct{ s *Store }
+
+// Processors is a kind that most installations have none of.
+const Processors Kind = "processors"
+
+// batchesMade registers it.
+func batchesMade(s *Store) Made {
+	return Made{
+		Maker:  batchMaker{s},
+		Owns:   func(_, uid string) bool { return strings.HasPrefix(uid, runPrefix) },
+		Awaits: awaitedByBatches,
+	}
+}
+
+// runPrefix begins the uid of each execution, and no client's.
+const runPrefix = ":processor:"
+
+// awaitedByBatches are the places of the executions for which batches wait, by their uids. Served by
+// one_execution_per_processor.
+const awaitedByBatches = `SELECT i.queue_id, i.seq, i.day
+	FROM (SELECT b.context_id, '` + runPrefix + `' || b.batch_id || ':' || b.run FROM postern.batch b WHERE b.state = 'Executing') k(context_id, key)
+	CROSS JOIN LATERAL (
+		SELECT x.queue_id, x.seq, x.day
+		FROM postern.idempotency x
+		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
+
+// May refuses nothing: what a lever does to an execution is an end for the batch like any other.
+func (m batchMaker) May(By, string, *Task) error { return nil }
+
+// Redrive refuses: the processor tries again by itself, and what has ended is sent anew as a batch.
+func (m batchMaker) Redrive(ctx context.Context, by By, _ *Transaction, _ Redrive, post Repost) (Accepted, error) {
+	return post(ctx, func(ctx context.Context, t *Transaction) error { return m.s.redrivesNoBatch(ctx, by.Context, t) })
+}
+
+// Moved changes nothing: a batch finds its execution by the uid, which moves along.
+func (m batchMaker) Moved(*pgx.Batch, *Task) {}
+
+// Forget removes batches that ended.
+func (m batchMaker) Forget(ctx context.Context, before time.Time) error {
+	return m.s.forgetBatches(ctx, before)
+}
+
+// Ended names the batch.
+func (m batchMaker) Ended(t *Transaction) string {
+	return fmt.Sprintf("it executed batch %d", batchOf(t))
+}
