@@ -26,6 +26,7 @@ test: ## every test, against a real PostgreSQL that is found or started
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -p 4 -vet=off -ldflags=-w -timeout 30m -json ./internal/pg ./... | $(GO) run ./internal/pgtest/cmd/report
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
+	cd test/chaos && $(GO) test $(TESTFLAGS) ./... # and the checker, which shares no code with what it checks
 
 .PHONY: test-kills
 test-kills: ## a leader and its listener that die 1,000 times at random points each, and nodes, workers and ledger in mid-batch (a quarter of an hour)
@@ -33,7 +34,7 @@ test-kills: ## a leader and its listener that die 1,000 times at random points e
 		-run 'TestAListenerThatDiesAnywhere|TestKillTheLeader|TestBatchesSurviveKills' -p 1 -count=1 -timeout 120m -v
 
 .PHONY: chaos
-chaos: ## break everything for a minute, then check every promise by logs and rows: ARGS="-seconds 60 -seed 1 -faults terminate,crash"
+chaos: ## break everything for a minute, then check every promise by logs and rows (ARGS="-seconds 60 -seed 1 -faults terminate,crash")
 	$(GO) build -o bin/postern ./cmd/postern
 	cd test/chaos && $(GO) build -o ../../bin/chaos .
 	bin/chaos $(ARGS)
