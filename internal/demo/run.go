@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -156,10 +155,4 @@ func (r *run) queues() []string {
 		}
 	}
 	return names
-}
-
-// Unreachable says whether err means that nobody answered at the address of the API.
-func Unreachable(err error) bool {
-	var u *url.Error
-	return errors.As(err, &u) && !errors.Is(err, context.Canceled)
 }

@@ -23,7 +23,11 @@ func TestTheToolsOfTheDemoVerifyTheirCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err := leader.ParseMeta(raw); err != nil || d.Sign != leader.SignEd25519 {
+	m, err := leader.ReadMeta(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := m.Definition(); err != nil || d.Sign != leader.SignEd25519 {
 		t.Errorf("%s: %v", raw, err)
 	}
 	for _, call := range []struct {

@@ -55,16 +55,6 @@ type Meta struct {
 	OutputSchema json.RawMessage `json:"output_schema"`
 }
 
-// ParseMeta reads what a tool's /meta answers. What has no meaning here is passed over: tools say more than
-// we ask. Invalid with the JSON pointer of what is wrong.
-func ParseMeta(raw []byte) (*Definition, error) {
-	m, err := ReadMeta(raw)
-	if err != nil {
-		return nil, err
-	}
-	return m.Definition()
-}
-
 // ReadMeta reads a meta document without judging what it says.
 func ReadMeta(raw []byte) (Meta, error) {
 	doc, err := decode(raw)
