@@ -2,6 +2,7 @@ package internal_test
 
 import (
 	"go/ast"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,7 @@ const module = "github.com/postern-dev/postern/"
 const support = -1
 
 // floors is the drawing in the architecture page: each package with its floor and the reason why it
-// stands there. What lies below a package's directory is a part of it. The drawing also names packages
-// that are still to come.
+// stands there. What lies below a package's directory is a part of it. A name without a package is an error.
 var floors = map[string]struct {
 	floor  int
 	reason string
@@ -25,7 +25,6 @@ var floors = map[string]struct {
 	"internal/backoff": {0, "how long to wait; std only"},
 	"internal/wire":    {0, "what can be seen of a connection; std only"},
 	"internal/safe":    {0, "where goroutines begin, so that a panic ends one piece of work; std only"},
-	"internal/twin":    {0, "planted bugs behind build tags; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
 	"testdata":         {0, "the samples of the demo: data in files"},
 	"api/examples":     {0, "requests with their answers: data in files, which the contract shows and tests play"},
@@ -39,8 +38,6 @@ var floors = map[string]struct {
 	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},
 	"internal/leader":    {2, "decides seed 1: no I/O, no clock, no context"},
 	"internal/processor": {2, "decides seed 4: no I/O, no clock, no context"},
-	"internal/flow":      {2, "decides seed 5: no I/O, no clock, no context"},
-	"internal/coord":     {2, "decides seed 3: no I/O, no clock, no context"},
 
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
@@ -50,7 +47,6 @@ var floors = map[string]struct {
 
 	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},
 	"internal/work":    {4, "the River workers: load, decide, store, act"},
-	"internal/ui":      {4, "the dashboard"},
 
 	"internal/bench":        {4, "measures over HTTP, and checks in the database what was measured"},
 	"internal/devnetworker": {4, "the worker of the devnet, whose client it is; knows no rows"},
@@ -84,6 +80,14 @@ func home(pkg string) (string, bool) {
 		at = at[:i]
 	}
 	return "", false
+}
+
+func TestTheFloorsNameOnlyWhatIsThere(t *testing.T) {
+	for name := range floors {
+		if _, err := os.Stat("../" + name); err != nil {
+			t.Errorf("the map of floors names %s: %v", name, err)
+		}
+	}
 }
 
 func TestImportsOnlyFall(t *testing.T) {
