@@ -57,6 +57,7 @@ func (a *API) document() huma.Config {
 		{Name: "authorizations", Description: "Who may send batches of which shape."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},
+		{Name: "quarantine", Description: "What is kept from leaving a database that was restored or copied."},
 		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
 		{Name: "service", Description: "The service itself."},
 	}
