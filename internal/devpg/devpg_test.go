@@ -191,7 +191,7 @@ func anotherMajorIsRefused(t *testing.T, o Options, data string) {
 // shows compares settings, and those that every server has; the password is its owner's alone.
 func shows(t *testing.T, s *Server, wants map[string]string) {
 	t.Helper()
-	for name, want := range map[string]string{"synchronous_commit": "on", "TimeZone": "UTC", "listen_addresses": "127.0.0.1", "max_connections": "200",
+	for name, want := range map[string]string{"synchronous_commit": "on", "TimeZone": "UTC", "listen_addresses": "127.0.0.1", "max_connections": "400",
 		"max_locks_per_transaction": "256", "lc_messages": "C", "server_encoding": "UTF8", "password_encryption": "scram-sha-256"} {
 		wants[name] = want
 	}

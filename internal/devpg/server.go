@@ -92,7 +92,7 @@ func (k *keeper) tryServer(port int) (*server, error) {
 func (k *keeper) arguments(port int) []string {
 	args := []string{"-D", filepath.Join(k.Dir, "data"), "-p", strconv.Itoa(port), "-k", k.socket,
 		"-c", "listen_addresses=127.0.0.1", "-c", "timezone=UTC", "-c", "log_timezone=UTC",
-		"-c", "max_connections=200", "-c", "max_locks_per_transaction=256"}
+		"-c", "max_connections=400", "-c", "max_locks_per_transaction=256"}
 	if k.Unsafe {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_wal_size=128MB")
 	}
