@@ -27,7 +27,7 @@ func (m *model) wake(rt *rapid.T) {
 		l := leases[q.name]
 		delete(leases, q.name)
 		due := !q.due.IsZero() && !q.due.After(m.now)
-		wants := due && (q.mode == modePoll || !n.dead && (q.mode == modeAsk || q.mode == modeDelay))
+		wants := due && !n.dead && (q.mode == modePoll || q.mode == modeAsk || q.mode == modeDelay)
 		if wants != (l != nil) {
 			rt.Fatalf("%s in %s, due %s: woken with %+v", q.name, q.mode, q.due.Sub(m.now), l)
 		}
@@ -35,15 +35,15 @@ func (m *model) wake(rt *rapid.T) {
 		case !due:
 		case q.mode == modeHeld:
 			q.mode, q.due = modeReady, time.Time{}
+		case q.mode == modeElapsed:
+			q.due = m.now.Add(30 * time.Second)
+		case n.dead: // or it does not know of a quarantine: it asks nothing, either
+			q.due = m.now.Add(100 * time.Millisecond)
 		case q.mode == modePoll:
 			q.lease, q.due = l, m.now.Add(n.TTL)
 			if l.ID() != q.cur.id || l.Attempt != q.cur.attempt {
 				rt.Fatalf("polls %s attempt %d, want %s attempt %d", l.ID(), l.Attempt, q.cur.id, q.cur.attempt)
 			}
-		case q.mode == modeElapsed:
-			q.due = m.now.Add(30 * time.Second)
-		case n.dead:
-			q.due = m.now.Add(100 * time.Millisecond)
 		default:
 			q.take(n, l)
 		}
