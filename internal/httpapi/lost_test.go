@@ -64,6 +64,7 @@ func TestConnectionsThatAreLostInMidRequest(t *testing.T) {
 	d := newDoor(t)
 	d.want(201, "PUT", "/dispatchers/T", `{"worker_url": "noop:"}`)
 	d.want(201, "PUT", "/senders/acct", `{"pool": "p"}`)
+	d.want(201, "PUT", "/queues/q1", `{}`)
 	admin, err := pgx.Connect(t.Context(), d.store.Pool().Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
