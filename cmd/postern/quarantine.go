@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -97,6 +98,9 @@ func eitherWay(cmd *cobra.Command) *cobra.Command {
 
 // atDatabase opens the database where the command is to ask that; nil where it is to ask the API.
 func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
+	if f := cmd.Flags().Lookup("reason"); f != nil && f.Changed && strings.TrimSpace(f.Value.String()) == "" {
+		return nil, fault.At("/reason", "reason is empty: say why, it is kept with who and when")
+	}
 	cfg, _, err := settings(cmd)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ func compare(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger)
 		return err
 	}
 	if was != "" {
-		log.Error("this database ran under another deployment, so it may be a copy: nothing goes out until somebody says postern identity announce, or postern quarantine release",
+		log.Error("this database ran under another deployment, so it may be a copy: nothing goes out until postern quarantine release; where the name was changed on purpose, "+
+			"postern identity announce comes first",
 			"deployment", cfg.Deployment, "database", was)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -109,18 +110,20 @@ func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, 
 		return r, fault.New(fault.Conflict, "wrong_state", "node %s is dead since %s: it claims nothing", fault.Clip(name), n.DeadAt.UTC().Format(time.RFC3339))
 	}
 	err = s.run(ctx, func(t *txn) error {
-		if err := t.conn.QueryRow(ctx, `SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR NO KEY UPDATE`, n.ID).Scan(&n.Epoch, &n.Draining); err != nil {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR NO KEY UPDATE`, n.ID).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&n.Epoch, &n.Draining) })
+		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		if err := by.seen(n.Version()); err != nil {
 			return err
 		}
-		tag, err := t.conn.Exec(ctx, update, n.ID, value)
-		if err != nil {
-			return err
-		}
-		r.Changed = tag.RowsAffected() > 0
-		b := &pgx.Batch{}
+		b = &pgx.Batch{}
+		b.Queue(update, n.ID, value).Exec(func(tag pgconn.CommandTag) error {
+			r.Changed = tag.RowsAffected() > 0
+			return nil
+		})
 		s.audit(b, by, verb, "/nodes/"+n.Name)
 		return t.commit(ctx, b)
 	})

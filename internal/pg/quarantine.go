@@ -54,7 +54,8 @@ func (q Quarantine) object() string {
 	return "/quarantine/contexts/" + q.Context + "/types/" + q.Type
 }
 
-// EnterQuarantine puts a scope into quarantine; where it lies there already, only its lost time may grow. The first entering of
+// EnterQuarantine puts a scope into quarantine; where it lies there already, its lost time may grow, and
+// its questions begin anew: nobody has asked about what was lost since. The first entering of
 // everything draws a new life of the store, and so does one whose lost time begins earlier than was known.
 //
 // No commit that comes after this one leases what is in quarantine. A claim, a take and a wake lock the key of their node's row,
@@ -99,7 +100,10 @@ func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, lost_from, lost_until, entered_at)
 		VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE
-		SET lost_from = least(quarantine.lost_from, excluded.lost_from), lost_until = greatest(quarantine.lost_until, excluded.lost_until)`,
+		SET lost_from = least(quarantine.lost_from, excluded.lost_from),
+			lost_until = greatest(quarantine.lost_until, excluded.lost_until),
+			reason = excluded.reason, actor = excluded.actor, via = excluded.via,
+			reconcile_at = NULL, reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0`,
 		contextID, q.Type, q.Reason, by.Actor, by.Via, nullable(q.LostFrom), nullable(q.LostUntil), s.now())
 	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
 	s.audit(b, by, "enter", q.object())

@@ -299,21 +299,27 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 	for _, u := range r.Open {
 		c.add(u.ID.Queue, u.ID.Seq, u.ID.Day.Time(), u.Type, u.Why, u.Detail)
 	}
-	return s.run(ctx, func(t *txn) error {
-		tag, err := t.conn.Exec(ctx, `UPDATE postern.quarantine
+	const step = `UPDATE postern.quarantine
 			SET after_queue = $4, after_seq = $5, asked = asked + $6, moved = moved + $7, unknown = unknown + $8,
 				reconciled_at = CASE WHEN $9 THEN coalesce($10::timestamptz, clock_timestamp()) END
-			WHERE quarantine_id = $1 AND (after_queue, after_seq) = ($2, $3) AND reconciled_at IS NULL`,
-			v.id, v.after.queue, v.after.seq, upto.queue, upto.seq, len(r.Part), r.Moved, r.Unknown, r.Last, s.now())
-		if err != nil || tag.RowsAffected() == 0 || len(r.Open) == 0 {
-			return err
+			WHERE quarantine_id = $1 AND (after_queue, after_seq) = ($2, $3) AND reconciled_at IS NULL`
+	args := []any{v.id, v.after.queue, v.after.seq, upto.queue, upto.seq, len(r.Part), r.Moved, r.Unknown, r.Last, s.now()}
+	return s.run(ctx, func(t *txn) error {
+		b := &pgx.Batch{}
+		if len(r.Open) == 0 {
+			b.Queue(step, args...)
+			return t.commit(ctx, b)
 		}
-		_, err = t.conn.Exec(ctx, `INSERT INTO postern.unreconciled (queue_id, seq, day, context_id, type, why, detail)
+		// One statement, so that a part whose step was recorded has its open ones recorded, too.
+		b.Queue(`WITH step AS (`+step+` RETURNING quarantine_id)
+			INSERT INTO postern.unreconciled (queue_id, seq, day, context_id, type, why, detail)
 			SELECT n.queue_id, n.seq, n.day, t.context_id, n.type, n.why, n.detail
-			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::text[]), unnest($5::text[]), unnest($6::text[]))
-				n(queue_id, seq, day, type, why, detail)
+			FROM step
+			CROSS JOIN ROWS FROM (unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::date[]), unnest($14::text[]),
+				unnest($15::text[]), unnest($16::text[])) n(queue_id, seq, day, type, why, detail)
 			JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day)
-			ON CONFLICT (queue_id, seq, day) DO UPDATE SET why = excluded.why, detail = excluded.detail, at = clock_timestamp()`, c.args()...)
-		return err
+			ON CONFLICT (queue_id, seq, day) DO UPDATE
+			SET why = excluded.why, detail = excluded.detail, at = clock_timestamp()`, append(args, c.args()...)...)
+		return t.commit(ctx, b)
 	})
 }
