@@ -290,5 +290,8 @@ func unavailable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
+	if err == context.DeadlineExceeded { //nolint:errorlint // the pool's own, for want of a free connection: those of connections wrap it
+		return fault.New(fault.Retry, "database_unavailable", "no connection to the database was free in time").After(time.Second).Because(err)
+	}
 	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
 }

@@ -18,6 +18,7 @@ import (
 type joint struct {
 	s      *Store
 	conn   *pgxpool.Conn
+	free   func()  // gives conn back
 	broken bool    // by an error of the database; a dry run begins anew then
 	lacks  error   // what has to be made or read before it can be done, on another connection than this one
 	dry    bool    // rolled back in the end, whatever happens
@@ -89,11 +90,11 @@ func (s *Store) db(ctx context.Context) querier {
 // run is runOnce inside the joint transaction.
 func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	if j.conn == nil {
-		conn, err := j.s.pool.Acquire(ctx)
+		conn, release, err := j.s.writer(ctx)
 		if err != nil {
-			return unavailable(err)
+			return err
 		}
-		j.conn = conn
+		j.conn, j.free = conn, release
 	}
 	if j.conn.Conn().PgConn().TxStatus() == 'I' {
 		if _, err := j.conn.Exec(ctx, "BEGIN"); err != nil {
@@ -142,7 +143,7 @@ func (j *joint) end() {
 			j.conn.Conn().Close(ctx)
 		}
 	}
-	j.conn.Release()
+	j.free()
 	for _, id := range j.made {
 		j.s.forgetQueue(id)
 	}

@@ -29,6 +29,8 @@ type Store struct {
 	conf  *conf
 	log   *slog.Logger
 
+	writers writers // at once, by pool
+
 	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it, which begin
 	// hands out; nil for none. It is called at most once per transaction, before its commit.
 	Doorbell func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error
@@ -182,7 +184,7 @@ func warns(n *pgconn.Notice) bool {
 // Open makes a store over a migrated database. It creates the partitions of the coming days and reads
 // the configuration; the pool stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, looks: pool, failAtOnce: failAtOnce, conf: newConf(pool), log: log}
+	s := &Store{pool: pool, looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), log: log}
 	s.executions = NewIngester(s)
 	s.subscribers = newSubscribers()
 	s.Tell(s.subscribers)

@@ -82,9 +82,9 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 	if j := jointOf(ctx); j != nil {
 		return j.run(ctx, fn)
 	}
-	conn, err := s.pool.Acquire(ctx)
+	conn, release, err := s.writer(ctx)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	t := &txn{conn: conn, s: s}
 	defer func() {
@@ -98,7 +98,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 				conn.Conn().Close(back)
 			}
 		}
-		conn.Release()
+		release()
 	}()
 	return recovered(ctx, conn, func() error { return fn(t) })
 }
@@ -200,6 +200,10 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 		})
 		return tag, err
 	}
+	if err := s.writers.enter(ctx); err != nil {
+		return tag, err
+	}
+	defer s.writers.leave()
 	hold := s.beforeCommit
 	if hold == nil {
 		tag, err = s.pool.Exec(ctx, sql, args...)

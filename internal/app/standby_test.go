@@ -1,0 +1,110 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/devpg"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// TestReadsGoOnWhileCommitsWaitForAStandby has more batches and settings wait for a standby that is away than a process has
+// connections. Meanwhile every read is answered, within seconds. Each write is answered within its deadline by a success or by an
+// error that may be sent again; sent again when the standby is no longer wanted, each is there once.
+func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server, err := devpg.Start(ctx, devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	if err := pg.Migrate(ctx, server.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	a, _, _ := running(t, server.URL, app.Role{Serve: true}, map[string]string{})
+	if status, body := send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`); status != http.StatusCreated {
+		t.Fatalf("PUT of a dispatcher answers %d: %s", status, body)
+	}
+	standby := standbyOf(t, server.URL)
+	standby("nobody")
+
+	const each = 14
+	var writes sync.WaitGroup
+	write := func(i int) (status int, body string) {
+		if i < each {
+			return send(t, http.MethodPut, fmt.Sprintf("%s/queues/set%d", a.URL(), i), `{}`)
+		}
+		return send(t, http.MethodPost, a.URL()+"/transactions:batch", fmt.Sprintf(
+			`{"atomic": true, "items": [{"type": "THING", "queue": "q%d", "uid": "a%d"}, {"type": "THING", "queue": "q%d", "uid": "b%d"}]}`, i, i, i, i))
+	}
+	for i := range 2 * each {
+		writes.Go(func() {
+			began := time.Now()
+			status, body := write(i)
+			if took := time.Since(began); took > 50*time.Second || !mayRepeat(status, body) {
+				t.Errorf("write %d was answered %d after %s: %s", i, status, took, body)
+			}
+		})
+	}
+	time.Sleep(time.Second) // they are on their way
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for _, path := range []string{"/queues", "/transactions", "/dispatchers/THING", "/readyz"} {
+			within, cancel := context.WithTimeout(ctx, 5*time.Second)
+			req, _ := http.NewRequestWithContext(within, http.MethodGet, a.URL()+path, nil)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil || res.StatusCode != http.StatusOK {
+				t.Fatalf("GET %s while commits wait: %v %v", path, res, err)
+			}
+			res.Body.Close()
+			cancel()
+		}
+	}
+	standby("")
+	writes.Wait()
+	for i := range 2 * each {
+		if status, body := write(i); status/100 != 2 {
+			t.Errorf("write %d, sent again, was answered %d: %s", i, status, body)
+		}
+	}
+	_, body := send(t, http.MethodGet, a.URL()+"/transactions?limit=100", "")
+	var list struct{ Items []struct{ UID string } }
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2*each {
+		t.Errorf("of %d transactions there are %d: %v", 2*each, len(list.Items), err)
+	}
+}
+
+// mayRepeat says whether an answer is a success, or an error whose request may be sent again as it is.
+func mayRepeat(status int, body string) bool {
+	var problem struct {
+		Code      string
+		Retryable bool
+	}
+	return status/100 == 2 || json.Unmarshal([]byte(body), &problem) == nil && status == http.StatusServiceUnavailable &&
+		problem.Retryable && problem.Code != "database_unavailable"
+}
+
+// standbyOf returns how to name the standbys that each commit of a server waits for; "" for none.
+func standbyOf(t *testing.T, database string) func(names string) {
+	t.Helper()
+	admin, err := pg.Connect(t.Context(), database, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	return func(names string) {
+		t.Helper()
+		for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`, `SELECT pg_reload_conf()`} {
+			if _, err := admin.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
