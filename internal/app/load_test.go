@@ -101,7 +101,14 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 	}
 }
 
-// What the design names and we do not have is said in ARCHITECTURE.md, with the reason.
+// unbuilt are the settings of the design that do not exist, with the reason.
+var unbuilt = map[string]string{
+	"POSTERN_PUBLIC_URL":          "nothing that is sent or checked names our own address: Location is a path",
+	"POSTERN_REGISTRATION":        "actors do not register themselves before requests are signed",
+	"POSTERN_REPORT_DATABASE_URL": "reports read narrow indexes and figures by the hour of the primary",
+}
+
+// TestEveryVariableOfTheDesignIsThereOrExplained compares the settings with those of the design.
 func TestEveryVariableOfTheDesignIsThereOrExplained(t *testing.T) {
 	page, err := os.ReadFile("../../../shared/design/api.md")
 	if err != nil {
@@ -111,13 +118,9 @@ func TestEveryVariableOfTheDesignIsThereOrExplained(t *testing.T) {
 	for _, f := range Fields() {
 		have[f.Env], have[f.Env+"_FILE"] = true, true
 	}
-	explained, err := os.ReadFile("../../ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range regexp.MustCompile(`\bPOSTERN_[A-Z_]+\b`).FindAllString(string(page), -1) {
-		if !have[name] && !strings.Contains(string(explained), "`"+name+"`") {
-			t.Errorf("%s of the design is no setting, and ARCHITECTURE.md does not say why", name)
+		if !have[name] && unbuilt[name] == "" {
+			t.Errorf("%s of the design is no setting, and unbuilt does not say why", name)
 		}
 	}
 }

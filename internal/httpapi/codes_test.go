@@ -8,15 +8,17 @@ import (
 	"testing"
 )
 
-// Every code of the design has a row with its status and whether it is retryable, or a reason in ARCHITECTURE.md.
+// unbuilt are the codes of the design that are never answered, with the reason.
+var unbuilt = map[string]string{
+	"bad_signature_input": "requests are not signed yet",
+	"replayed_signature":  "requests are not signed yet",
+}
+
+// Every code of the design has a row with its status and whether it is retryable, or a reason in unbuilt.
 func TestEveryCodeOfTheDesignIsThereOrExplained(t *testing.T) {
 	page, err := os.ReadFile("../../../shared/design/api.md")
 	if err != nil {
 		t.Skip("the design is not here, so its codes are not compared: ", err)
-	}
-	explained, err := os.ReadFile("../../ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(string(page), "| status | codes (R = retryable) |")
 	table, _, _ = strings.Cut(table, "\n\n")
@@ -32,8 +34,8 @@ func TestEveryCodeOfTheDesignIsThereOrExplained(t *testing.T) {
 			n++
 			p, ok := problems[m[1]]
 			switch {
-			case !ok && !strings.Contains(string(explained), "`"+m[1]+"`"):
-				t.Errorf("code %s of the design is none of ours, and ARCHITECTURE.md does not say why", m[1])
+			case !ok && unbuilt[m[1]] == "":
+				t.Errorf("code %s of the design is none of ours, and unbuilt does not say why", m[1])
 			case ok && (p.retryable != (m[2] != "") || !strings.Contains(cells[1], strconv.Itoa(p.status))):
 				t.Errorf("code %s: status %d, retryable %v; the design says %s%s", m[1], p.status, p.retryable, strings.TrimSpace(cells[1]), m[2])
 			}

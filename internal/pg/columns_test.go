@@ -6,15 +6,22 @@ import (
 	"testing"
 )
 
-// Every column of the design's views is there, or ARCHITECTURE.md says why it is not.
+// unbuilt are the views and columns of the design that do not exist, with the reason.
+var unbuilt = map[string]string{
+	"postern.senders.account": "the sender's name is its account, and every other view has it as sender",
+	"report.domains":          "it comes with messages between installations",
+	"report.flows":            "it comes with flows",
+	"report.jobs":             "it comes with flows",
+	"report.messages":         "it comes with messages between installations",
+}
+
+// Every column of the design's views is there, or unbuilt says why it is not.
 func TestEveryColumnOfTheDesignIsThereOrExplained(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../shared/design/api.md")
 	if err != nil {
 		t.Skip("the design is not here, so its views are not compared: ", err)
 	}
-	explained, err := os.ReadFile("../../ARCHITECTURE.md")
-	ok(t, err)
 	w := newWorld(t)
 	have := map[string]bool{}
 	for _, c := range w.lines(`SELECT c.relnamespace::regnamespace || '.' || c.relname || x.suffix FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
@@ -23,8 +30,8 @@ func TestEveryColumnOfTheDesignIsThereOrExplained(t *testing.T) {
 		have[c] = true
 	}
 	holds := func(name string) {
-		if !have[name] && !strings.Contains(string(explained), "`"+name+"`") {
-			t.Errorf("%s of the design is not there, and ARCHITECTURE.md does not say why", name)
+		if !have[name] && unbuilt[name] == "" {
+			t.Errorf("%s of the design is not there, and unbuilt does not say why", name)
 		}
 	}
 	_, table, _ := strings.Cut(string(page), "| view (first column: context) | columns |")
