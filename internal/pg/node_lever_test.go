@@ -1,10 +1,12 @@
 package pg_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // A claim that has not committed holds the node's row: a bury waits for it, and then takes away what it took.
@@ -47,5 +49,43 @@ func TestANodeThatSomebodyBuriesWhileItClaimsKeepsNothing(t *testing.T) {
 	}
 	if _, err := w.s.DrainNode(w.ctx, w.by, "m", true); fault.CodeOf(err) != "not_found" {
 		t.Errorf("none was drained: %v", err)
+	}
+}
+
+// A lever on a node and its audit row are one transaction: where the connection breaks at either, neither is there.
+func TestALeverOnANodeIsAuditedOrNotPulled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node("n")
+	levers := []struct {
+		verb string
+		pull func() (pg.LeverResult, error)
+	}{
+		{"drain", func() (pg.LeverResult, error) { return w.s.DrainNode(w.ctx, w.by, "n", true) }},
+		{"resume", func() (pg.LeverResult, error) { return w.s.DrainNode(w.ctx, w.by, "n", false) }},
+		{"bury", func() (pg.LeverResult, error) { return w.s.BuryNode(w.ctx, w.by, "n") }},
+	}
+	rows := func() []string {
+		return w.lines(`SELECT concat_ws(' ', 'node', draining, epoch, dead_at IS NOT NULL) FROM postern.node WHERE name = 'n'
+			UNION ALL SELECT concat_ws(' ', 'audit', action, count(*)) FROM postern.audit WHERE object = '/nodes/n' GROUP BY action ORDER BY 1`)
+	}
+	for _, l := range levers {
+		before := rows()
+		for _, at := range [][2]string{{"UPDATE", "postern.node"}, {"INSERT", "postern.audit"}} {
+			mend := w.dies(at[0], at[1])
+			if _, err := l.pull(); err == nil {
+				t.Errorf("%s: the session ended at the %s of %s, and it was done", l.verb, at[0], at[1])
+			}
+			mend()
+			if after := rows(); !slices.Equal(after, before) {
+				t.Errorf("%s: the session ended at the %s of %s, and half of it is there: %v, before %v", l.verb, at[0], at[1], after, before)
+			}
+		}
+		if r, err := l.pull(); err != nil || !r.Changed {
+			t.Errorf("%s: %+v, %v", l.verb, r, err)
+		}
+		if !slices.Contains(rows(), "audit "+l.verb+" 1") {
+			t.Errorf("%s left %v", l.verb, rows())
+		}
 	}
 }

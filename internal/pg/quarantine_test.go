@@ -203,3 +203,90 @@ func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 		t.Error("it is in quarantine still")
 	}
 }
+
+// A quarantine that is entered again covers a new loss: nothing has been asked about it, and its reason is the new one.
+func TestAQuarantineThatIsEnteredAgainAsksAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	w.post("q", "T", "a")
+	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "the first restore"}))
+	round := func() *pg.QuarantinedScope {
+		v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
+		w.must(err)
+		part, err := w.s.NextUnended(w.ctx, v, 10)
+		w.must(err)
+		if len(part) != 1 {
+			t.Fatalf("%d are to be asked about, want the one that was posted", len(part))
+		}
+		w.must(w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Unknown: 1, Last: true}))
+		v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{})
+		w.must(err)
+		return v
+	}
+	if v := round(); v.ReconciledAt == nil || v.Asked != 1 || v.NextStep() != "postern quarantine release --reason ..." {
+		t.Fatalf("after the questions it is %+v, next %s", v, v.NextStep())
+	}
+	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "the second restore"}))
+	v, err := w.s.QuarantinedScope(w.ctx, pg.Quarantine{})
+	w.must(err)
+	if v.Reason != "the second restore" || v.ReconcileAt != nil || v.ReconciledAt != nil || v.Asked+v.Moved+v.Unknown != 0 {
+		t.Errorf("after the second loss it is %+v", v)
+	}
+	if _, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
+		t.Errorf("it is released although nothing was asked about the second loss: %v", err)
+	}
+	if v := round(); v.ReconciledAt == nil || v.Asked != 1 {
+		t.Errorf("after the second questions it is %+v", v)
+	}
+	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false)
+	w.must(err)
+}
+
+// dies has the session end that does something to a table, until the function that it returns is called.
+func (w *world) dies(event, table string) (mend func()) {
+	w.exec(`CREATE FUNCTION public.dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_terminate_backend(pg_backend_pid());
+		RETURN NULL;
+	END $$`)
+	w.exec(`CREATE TRIGGER dies BEFORE ` + event + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION public.dies()`)
+	return func() { w.exec(`DROP FUNCTION public.dies CASCADE`) }
+}
+
+// A part of a round is recorded with what it left open, or not at all: where its connection breaks, the next step asks about the
+// part again, and what is open is not lost.
+func TestAPartIsRecordedWithWhatIsOpenOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatcher("T", nil)
+	w.post("q", "T", "a")
+	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
+	v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
+	w.must(err)
+	step := func() error {
+		part, err := w.s.NextUnended(w.ctx, v, 10)
+		w.must(err)
+		if len(part) != 1 {
+			t.Fatalf("%d are to be asked about, want the one that was posted", len(part))
+		}
+		open := []pg.Unreconciled{{ID: part[0].ID, Type: "T", Why: pg.OpenUnreachable, Detail: "no answer"}}
+		return w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true})
+	}
+	for _, at := range [][2]string{{"INSERT", "postern.unreconciled"}, {"UPDATE", "postern.quarantine"}} {
+		mend := w.dies(at[0], at[1])
+		if err := step(); err == nil {
+			t.Errorf("the session ended at the %s of %s, and the step was recorded", at[0], at[1])
+		}
+		mend()
+		if v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{}); err != nil || v.Asked != 0 || v.ReconciledAt != nil || v.Open != 0 {
+			t.Fatalf("the session ended at the %s of %s, and half of the step is there: %+v, %v", at[0], at[1], v, err)
+		}
+	}
+	w.must(step())
+	if v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{}); err != nil || v.Asked != 1 || v.ReconciledAt == nil || v.Open != 1 {
+		t.Errorf("after the next step it is %+v, %v", v, err)
+	}
+	if _, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
+		t.Errorf("it is released although one is open: %v", err)
+	}
+}
