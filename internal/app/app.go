@@ -158,14 +158,14 @@ func urlOf(l net.Listener) string {
 }
 
 // checks lists what readiness depends on: the process is neither starting nor stopping, the database
-// answers, and the sequencer, if there is one, can dispatch.
+// answers, and the sequencer, if there is one, can dispatch. A process that starts or stops says so without asking the database:
+// its balancer has to learn it within the drain delay, however slowly the database answers.
 func (a *App) checks(ctx context.Context) []httpapi.Check {
-	list := []httpapi.Check{{Name: "running", OK: a.ready.Load()}}
-	if !list[0].OK {
-		list[0].Detail = "the process is starting or stopping"
+	if !a.ready.Load() {
+		return []httpapi.Check{{Name: "running", Detail: "the process is starting or stopping"}}
 	}
 	panics := a.loops.Failing()
-	list = append(list, httpapi.Check{Name: "loops", OK: panics == "", Detail: panics})
+	list := []httpapi.Check{{Name: "running", OK: true}, {Name: "loops", OK: panics == "", Detail: panics}}
 	for _, r := range a.store.Ready(ctx) {
 		list = append(list, httpapi.Check{Name: r.Name, OK: r.Detail == "", Detail: r.Detail})
 	}

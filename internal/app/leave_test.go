@@ -81,8 +81,8 @@ func TestAProcessThatStopsAnswersForItsDrainDelay(t *testing.T) {
 	if err != nil || !strings.Contains(string(said), "\nretry: ") || !strings.Contains(string(said), "\nid: c") || !strings.HasSuffix(string(said), "\n\n") {
 		t.Errorf("the stream ended with %v: %q", err, said)
 	}
-	if status, body := send(t, http.MethodGet, a.URL()+"/readyz", ""); status != 503 {
-		t.Errorf("/readyz answers %d: %s", status, body)
+	if status, body := send(t, http.MethodGet, a.URL()+"/readyz", ""); status != 503 || strings.Contains(body, `"database"`) {
+		t.Errorf("/readyz answers %d, and is not to ask the database first: %s", status, body)
 	}
 	if res := kept.get(t, "/queues"); res.StatusCode != 200 || !res.Close {
 		t.Errorf("on a connection from before: %s %v", res.Status, res.Header)
