@@ -36,6 +36,7 @@ CREATE TABLE postern.quarantine (
     reason        text NOT NULL,
     actor         text NOT NULL,
     via           text NOT NULL,
+    deployment    text NOT NULL DEFAULT '',  -- under which a process ran here that is not that of postern.store: a copy?
     entered_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lost_from     timestamptz,
     lost_until    timestamptz,

@@ -12,13 +12,13 @@ import (
 
 // compare puts everything into quarantine where the database ran under another deployment. The process goes on: it takes posts.
 func compare(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger) error {
-	was, err := store.CompareDeployment(ctx, pg.By{Actor: cfg.NodeName, Via: "start"}, cfg.Deployment)
+	was, err := store.CompareDeployment(ctx, pg.By{Actor: cfg.NodeName, Via: pg.ViaStart}, cfg.Deployment)
 	if err != nil {
 		return err
 	}
 	if was != "" {
-		log.Error("this database ran under another deployment, so it may be a copy: nothing goes out until postern quarantine release; where the name was changed on purpose, "+
-			"postern identity announce comes first",
+		log.Error("this database ran under another deployment, so it may be a copy: nothing goes out until postern quarantine release; "+
+			"where the name was changed on purpose, postern identity announce comes first",
 			"deployment", cfg.Deployment, "database", was)
 	}
 	return nil

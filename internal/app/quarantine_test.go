@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -62,13 +63,58 @@ func TestACopyUnderAnotherDeploymentIsInQuarantine(t *testing.T) {
 		t.Errorf("a second process made of it %+v", v)
 	}
 	by := pg.By{Actor: "test", Via: "test", Reason: "a copy for tests"}
+	if next := v.Scopes[0].NextStep(); strings.Contains(next, "run postern quarantine reconcile") || !strings.Contains(next, `those of "shop"`) ||
+		!strings.Contains(next, "postern identity announce staging --reason") {
+		t.Errorf("of a copy the next step is %s", next)
+	}
+	_, err := a.Store().ReconcileRound(t.Context(), by, pg.Quarantine{}, false)
+	if fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), `may be a copy of that of deployment "shop"`) {
+		t.Errorf("the workers of the original are asked: %v", err)
+	}
+	_, err = a.Store().ReleaseQuarantine(t.Context(), by, pg.Quarantine{}, false)
+	if fault.CodeOf(err) != "not_reconciled" || !strings.Contains(err.Error(), "postern identity announce staging") {
+		t.Errorf("the release of a copy says %v", err)
+	}
 	if r, err := a.Store().AnnounceDeployment(t.Context(), by, "staging"); err != nil || !r.Changed {
 		t.Fatal(r, err)
+	}
+	const next = "postern quarantine release --anyway --reason ...; where commits may be lost, postern quarantine reconcile first"
+	if got := status(a).Scopes[0].NextStep(); got != next {
+		t.Errorf("after the announcement the next step is %s", got)
 	}
 	if _, err := a.Store().ReleaseQuarantine(t.Context(), by, pg.Quarantine{}, true); err != nil {
 		t.Fatal(err)
 	}
 	if v = status(named(t, clone.URL, "staging")); len(v.Scopes) != 0 || v.Deployment != "staging" {
 		t.Errorf("after the announcement it is as %+v", v)
+	}
+}
+
+// A database that was restored and entered quarantine by hand may be a copy all the same: the first process under another
+// deployment has it noted. Once an operator has announced that one, the workers are to be asked, as after each restore.
+func TestARestoreUnderAnotherDeploymentIsACopyUntilItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	store := named(t, db.URL, "shop").Store()
+	by := pg.By{Actor: "test", Via: "test", Reason: "moved"}
+	if err := store.EnterQuarantine(t.Context(), by, pg.Quarantine{Reason: "restored"}); err != nil {
+		t.Fatal(err)
+	}
+	store = named(t, db.URL, "shop-eu").Store()
+	scope := func() *pg.QuarantinedScope {
+		v, err := store.QuarantinedScope(t.Context(), pg.Quarantine{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := scope(); !v.Copy() || v.Reason != "restored" || !strings.Contains(v.NextStep(), "postern identity announce shop-eu") {
+		t.Errorf("it is a copy: %v, because %s; next %s", v.Copy(), v.Reason, v.NextStep())
+	}
+	if _, err := store.AnnounceDeployment(t.Context(), by, "shop-eu"); err != nil {
+		t.Fatal(err)
+	}
+	if v := scope(); v.Copy() || v.NextStep() != "postern quarantine reconcile" {
+		t.Errorf("after the announcement it is a copy: %v; next %s", v.Copy(), v.NextStep())
 	}
 }

@@ -20,6 +20,8 @@ type Quarantine struct {
 	Context string // empty: all contexts
 	Type    string // empty: all types
 	Reason  string
+	// Deployment is that of the process which found the database under another one, so that it may be a copy. Empty: none did.
+	Deployment string
 	// The lost time: commits between these moments may be missing. Where they are zero and everything is entered, it is taken to
 	// last from the newest commit that the rows show until now.
 	LostFrom, LostUntil time.Time
@@ -39,6 +41,26 @@ func (q Quarantine) String() string {
 		return "type " + q.Type
 	}
 	return "type " + q.Type + " of context " + q.Context
+}
+
+// args is the scope as the command line names it, with a space before each part.
+func (q Quarantine) args() (args string) {
+	if q.Context != "" {
+		args += " contexts/" + q.Context
+	}
+	if q.Type != "" {
+		args += " dispatchers/" + q.Type
+	}
+	return args
+}
+
+// notThere says that the scope is not in quarantine, and where to find what is.
+func (q Quarantine) notThere(kind fault.Kind, code string) error {
+	if q.whole() {
+		return fault.New(kind, code, "there is no quarantine of everything: a part may be in quarantine, which is to be named, "+
+			"as contexts/NAME or dispatchers/TYPE; postern quarantine status lists the parts")
+	}
+	return fault.New(kind, code, "there is no quarantine of %s: postern quarantine status lists what is in quarantine, and under which name", q)
 }
 
 // object is the scope as the audit names it.
@@ -97,14 +119,15 @@ func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine
 		UPDATE postern.store SET quarantine = quarantine + 1, life = CASE
 			WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
 			ELSE life END`, q.whole(), nullable(q.LostFrom))
-	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, lost_from, lost_until, entered_at)
-		VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
+	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)
+		VALUES ($1, nullif($2, ''), $3, $4, $5, $9, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE
 		SET lost_from = least(quarantine.lost_from, excluded.lost_from),
 			lost_until = greatest(quarantine.lost_until, excluded.lost_until),
 			reason = excluded.reason, actor = excluded.actor, via = excluded.via,
+			deployment = coalesce(nullif(excluded.deployment, ''), quarantine.deployment),
 			reconcile_at = NULL, reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0`,
-		contextID, q.Type, q.Reason, by.Actor, by.Via, nullable(q.LostFrom), nullable(q.LostUntil), s.now())
+		contextID, q.Type, q.Reason, by.Actor, by.Via, nullable(q.LostFrom), nullable(q.LostUntil), s.now(), q.Deployment)
 	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
 	s.audit(b, by, "enter", q.object())
 	return t.commit(ctx, b)
@@ -133,8 +156,8 @@ func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r L
 }
 
 // CompareDeployment is asked by a process at its start. The first that has a deployment gives it to the database. One that has another
-// may run on a copy of the database: everything enters quarantine, unless it is there already. was is the deployment of the
-// database, "" if it fits.
+// may run on a copy of the database: everything enters quarantine; where it is there already, the quarantine notes the
+// deployment, so that nobody is told to ask the workers of the original. was is the deployment of the database, "" if it fits.
 func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was string, err error) {
 	if name == "" {
 		return "", nil
@@ -151,9 +174,13 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 		return "", known(err)
 	}
 	if s.QuarantinedWhole() {
-		return was, nil
+		_, err := s.exec(ctx, `UPDATE postern.quarantine SET deployment = $1 WHERE context_id IS NULL AND type IS NULL`, name)
+		return was, err
 	}
-	return was, s.EnterQuarantine(ctx, by, Quarantine{Reason: fmt.Sprintf("deployment %q differs from %q of the database: a copy?", name, was)})
+	return was, s.EnterQuarantine(ctx, by, Quarantine{
+		Deployment: name,
+		Reason:     fmt.Sprintf("deployment %q differs from %q of the database: a copy?", name, was),
+	})
 }
 
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.

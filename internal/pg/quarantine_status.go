@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ type QuarantinedScope struct {
 	ReconciledAt          *time.Time // when it had asked about everything; nil: it has not
 	Asked, Moved, Unknown int64
 	Open                  int64
+	original              string // the deployment of the database, where it may be a copy of that one's
 	id                    int64
 	after                 place
 }
@@ -37,16 +39,19 @@ type QuarantinedScope struct {
 // Lost says whether something may be lost, so that workers are to be asked before it is released.
 func (q *QuarantinedScope) Lost() bool { return !q.LostFrom.IsZero() }
 
+// Copy says whether the database may be a copy: a process has run on it under another deployment, and no operator has announced
+// that one since.
+func (q *QuarantinedScope) Copy() bool { return q.original != "" }
+
 // NextStep is what an operator does next, as a command.
 func (q *QuarantinedScope) NextStep() string {
-	scope := ""
-	if q.Context != "" {
-		scope += " contexts/" + q.Context
-	}
-	if q.Type != "" {
-		scope += " dispatchers/" + q.Type
-	}
+	scope := q.args()
 	switch {
+	case q.Copy():
+		return fmt.Sprintf("keep it in quarantine, and reconcile nothing: its workers are those of %q. Once it has workers and hooks of its own: "+
+			"postern identity announce %s --reason ..., then postern quarantine release%s --anyway --reason ...", q.original, q.Deployment, scope)
+	case q.Lost() && q.ReconciledAt == nil && q.Via == ViaStart:
+		return "postern quarantine release" + scope + " --anyway --reason ...; where commits may be lost, postern quarantine reconcile" + scope + " first"
 	case q.Lost() && q.ReconciledAt == nil:
 		return "postern quarantine reconcile" + scope
 	case q.Lost() && q.Open > 0:
@@ -80,18 +85,27 @@ type Unreconciled struct {
 // openListed is how many of them a status lists.
 const openListed = 100
 
+// ViaStart is how a process enters a quarantine which finds another deployment in the database when it starts.
+const ViaStart = "start"
+
+// scopesSQL reads the scopes. What is noted of a copy with everything holds for each part.
 const scopesSQL = `SELECT x.quarantine_id, coalesce(c.name, ''), coalesce(x.type, ''), x.reason, x.actor, x.via, x.entered_at,
 		coalesce(x.lost_from, '0001-01-01 00:00:00+00'), coalesce(x.lost_until, '0001-01-01 00:00:00+00'),
+		coalesce(copy.deployment, ''), coalesce(copy.original, ''),
 		x.reconcile_at, x.reconciled_at, x.after_queue, x.after_seq, x.asked, x.moved, x.unknown,
 		(SELECT count(*) FROM postern.unreconciled u
 			WHERE (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type))
 	FROM postern.quarantine x
-	LEFT JOIN postern.context c ON c.context_id = x.context_id`
+	LEFT JOIN postern.context c ON c.context_id = x.context_id
+	LEFT JOIN (SELECT e.deployment, nullif(s.deployment, e.deployment) AS original
+		FROM postern.quarantine e
+		CROSS JOIN postern.store s
+		WHERE e.context_id IS NULL AND e.type IS NULL AND e.deployment <> '') copy ON true`
 
 func scanScope(row pgx.CollectableRow) (*QuarantinedScope, error) {
 	v := &QuarantinedScope{}
 	err := row.Scan(&v.id, &v.Context, &v.Type, &v.Reason, &v.Actor, &v.Via, &v.EnteredAt, &v.LostFrom, &v.LostUntil,
-		&v.ReconcileAt, &v.ReconciledAt, &v.after.queue, &v.after.seq, &v.Asked, &v.Moved, &v.Unknown, &v.Open)
+		&v.Deployment, &v.original, &v.ReconcileAt, &v.ReconciledAt, &v.after.queue, &v.after.seq, &v.Asked, &v.Moved, &v.Unknown, &v.Open)
 	for _, t := range []*time.Time{&v.LostFrom, &v.LostUntil} {
 		if t.Year() <= 1 {
 			*t = time.Time{}
@@ -191,7 +205,7 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quaranti
 	case err != nil:
 		return nil, err
 	case x == nil:
-		return nil, fault.New(fault.Conflict, "wrong_state", "%s is not in quarantine: postern quarantine status lists what is", q)
+		return nil, q.notThere(fault.Conflict, "wrong_state")
 	case x.Lost() && !anyway && (x.ReconciledAt == nil || x.Open > 0):
 		return nil, x.notReconciled()
 	}
@@ -208,16 +222,22 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quaranti
 	return x, t.commit(ctx, b)
 }
 
-// notReconciled refuses to release what nobody has asked about.
+// notReconciled refuses to release what may be lost, and says what is to be done first.
 func (q *QuarantinedScope) notReconciled() error {
-	what := "no worker was asked what it did in the lost time"
+	asked := fmt.Sprintf("%d transactions asked about, %d moved on, %d never seen by their worker, %d open", q.Asked, q.Moved, q.Unknown, q.Open)
+	var what, next string
 	switch {
-	case q.ReconciledAt == nil && q.ReconcileAt != nil:
-		what = "workers were asked about a part of it only"
-	case q.ReconciledAt != nil:
-		what = "everything was asked about"
+	case q.Copy():
+		what, next = fmt.Sprintf("this database may be a copy of that of deployment %q", q.original), q.NextStep()
+	case q.ReconcileAt == nil:
+		what, next = "the workers were not asked yet what they did in the lost time", "run postern quarantine reconcile"+q.args()
+	case q.ReconciledAt == nil:
+		what = "the workers were asked about a part only (" + asked + ")"
+		next = "run postern quarantine reconcile" + q.args() + ", which goes on where it was"
+	default:
+		what = fmt.Sprintf("the workers were asked about everything, and of %d transactions it is not known what became of them (%s)", q.Open, asked)
+		next = "postern quarantine status lists them: decide about each, as with postern abandon ID or postern cancel ID, and run postern quarantine reconcile" +
+			q.args() + " again"
 	}
-	return fault.New(fault.Conflict, "not_reconciled", "%s: %d transactions asked about, %d moved on, %d never seen by their worker, %d open. "+
-		"Ask first, and decide about what is open; or release it anyway, and what was executed in the lost time may be executed again",
-		what, q.Asked, q.Moved, q.Unknown, q.Open)
+	return fault.New(fault.Conflict, "not_reconciled", "%s. Next: %s. With --anyway it is released as it is, and what was executed in the lost time may be executed again", what, next)
 }

@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -189,16 +190,31 @@ func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
-	_, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false)
-	if fault.CodeOf(err) != "not_reconciled" {
-		t.Errorf("released without a question: %v", err)
+	refused := func(q pg.Quarantine, code string, says ...string) {
+		t.Helper()
+		_, err := w.s.ReleaseQuarantine(w.ctx, w.by, q, false)
+		for _, part := range says {
+			if fault.CodeOf(err) != code || !strings.Contains(err.Error(), part) {
+				t.Errorf("the release of %s says %v, want %s: %s", q, err, code, part)
+			}
+		}
 	}
-	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default"}, false)
-	if fault.CodeOf(err) != "wrong_state" {
-		t.Errorf("what is not in quarantine was released: %v", err)
-	}
+	refused(pg.Quarantine{}, "not_reconciled", "the workers were not asked yet", "Next: run postern quarantine reconcile. ")
+	refused(pg.Quarantine{Context: "default"}, "wrong_state", "there is no quarantine of context default: postern quarantine status lists")
+	w.dispatcher("T", nil)
+	w.post("q", "T", "a")
+	v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
+	w.must(err)
+	refused(pg.Quarantine{}, "not_reconciled", "about a part only", "postern quarantine reconcile, which goes on where it was")
+	part, err := w.s.NextUnended(w.ctx, v, 10)
+	w.must(err)
+	open := []pg.Unreconciled{{ID: part[0].ID, Type: "T", Why: pg.OpenUnreachable, Detail: "no answer"}}
+	w.must(w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true}))
+	refused(pg.Quarantine{}, "not_reconciled", "of 1 transactions it is not known what became of them",
+		"Next: postern quarantine status lists them: decide about each", "With --anyway it is released as it is")
 	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, true)
 	w.must(err)
+	refused(pg.Quarantine{}, "wrong_state", "there is no quarantine of everything: a part may be in quarantine, which is to be named")
 	if w.s.QuarantinedWhole() {
 		t.Error("it is in quarantine still")
 	}

@@ -30,7 +30,7 @@ type Unended struct {
 }
 
 // ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound: nothing of
-// that name is in quarantine. What dead nodes have left is released first, so that its rows say where it stands.
+// that name is in quarantine. Conflict: the database may be a copy, whose workers are those of the original. What dead nodes have left is released first, so that its rows say where it stands.
 func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bool) (*QuarantinedScope, error) {
 	if _, err := s.Bury(ctx); err != nil {
 		return nil, err
@@ -39,6 +39,9 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 		return nil, err
 	}
 	v, err := s.QuarantinedScope(ctx, q)
+	if err == nil && v.Copy() {
+		return nil, fault.New(fault.Conflict, "wrong_state", "this database may be a copy of that of deployment %q, whose workers would be asked: %s", v.original, v.NextStep())
+	}
 	if err != nil || v.ReconcileAt != nil && v.ReconciledAt == nil && !anew {
 		return v, err
 	}
@@ -70,7 +73,7 @@ func (s *Store) QuarantinedScope(ctx context.Context, q Quarantine) (*Quarantine
 	}
 	list, err := pgx.CollectRows(rows, scanScope)
 	if err == nil && len(list) == 0 {
-		err = fault.New(fault.NotFound, "not_found", "%s is not in quarantine: postern quarantine status lists what is", q)
+		err = q.notThere(fault.NotFound, "not_found")
 	}
 	if err != nil {
 		return nil, known(err)
