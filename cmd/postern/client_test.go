@@ -245,6 +245,17 @@ func TestTablesFit80Columns(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}
 	}
+	for _, c := range [][4]string{
+		{"GET", "/quarantine", "/quarantine", "postern quarantine status"},
+		{"POST", "/quarantine/reconcile", "/quarantine/types/PAY", "postern quarantine reconcile dispatchers/PAY"},
+		{"POST", "/quarantine/release", "/quarantine", "postern quarantine release --reason ..."},
+		{"POST", "/quarantine/release", "/quarantine/contexts/shop", "postern quarantine release contexts/shop --reason ..."},
+		{"POST", "/quarantine/release", "/quarantine/contexts/shop/types/PAY", "postern quarantine release contexts/shop dispatchers/PAY --reason ..."},
+	} {
+		if got := spelledLever(c[0], c[1], c[2]); got != c[3] {
+			t.Errorf("%s %s about %s is %q, want %q", c[0], c[1], c[2], got, c[3])
+		}
+	}
 	for path, want := range map[string]string{"/dispatchers/T": `"worker_url"`, "/dispatchers/leader.tool": `"slots"`} {
 		if got := spelledLever("PATCH", path, path); !strings.Contains(got, want) {
 			t.Errorf("%s is %q, want %s", path, got, want)

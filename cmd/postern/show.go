@@ -205,6 +205,8 @@ func spelledLever(method, path, object string) string {
 		}
 	}
 	switch {
+	case parts[0] == "quarantine":
+		return spelledQuarantine(path, object)
 	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "tick":
 		return "postern processor tick " + parts[1]
 	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "evict":
@@ -221,4 +223,18 @@ func spelledLever(method, path, object string) string {
 		return "postern api " + method + " " + path + ` -d '{"worker_url": "http://..."}'`
 	}
 	return "postern api " + method + " " + path
+}
+
+// spelledQuarantine is a lever of a quarantine as the command that pulls it. The object is the scope as the audit names it, such
+// as /quarantine/contexts/shop/types/PAY.
+func spelledQuarantine(path, object string) string {
+	scope := strings.ReplaceAll(strings.TrimPrefix(object, "/quarantine"), "/contexts/", " contexts/")
+	scope = strings.ReplaceAll(scope, "/types/", " dispatchers/")
+	switch path {
+	case "/quarantine":
+		return "postern quarantine status"
+	case "/quarantine/release":
+		return "postern quarantine release" + scope + " --reason ..."
+	}
+	return "postern quarantine " + strings.TrimPrefix(path, "/quarantine/") + scope
 }

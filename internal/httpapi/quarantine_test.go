@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,16 @@ func TestWhatIsInQuarantineSaysSo(t *testing.T) {
 			t.Errorf("why does not say %s: %s", part, why.raw)
 		}
 	}
+	levers := func() (paths []string) {
+		why := d.want(200, "GET", "/transactions/"+id+"/why", "")
+		for _, l := range why.body["blockers"].([]any)[0].(map[string]any)["levers"].([]any) {
+			paths = append(paths, l.(map[string]any)["path"].(string))
+		}
+		return paths
+	}
+	if got := levers(); !slices.Equal(got, []string{"/quarantine", "/quarantine/reconcile", "/quarantine/release"}) {
+		t.Errorf("the levers of why are %v", got)
+	}
 	if why.body["moving"] != false {
 		t.Error("why says that it moves")
 	}
@@ -40,6 +51,16 @@ func TestWhatIsInQuarantineSaysSo(t *testing.T) {
 	}
 	d.refused(409, "not_reconciled", "POST", "/quarantine/release", `{"reason": "now"}`)
 	d.refused(409, "wrong_state", "POST", "/quarantine/release", `{"reason": "now", "type": "pay"}`)
+	d.want(200, "POST", "/quarantine/enter", `{"reason": "its worker is a copy", "type": "pay"}`)
+	d.want(200, "POST", "/quarantine/release", `{"reason": "now", "anyway": true}`)
+	if got := levers(); !slices.Equal(got, []string{"/quarantine", "/quarantine/release"}) {
+		t.Errorf("where nothing is lost the levers of why are %v", got)
+	}
+	if a := d.refused(409, "wrong_state", "POST", "/quarantine/release", `{"reason": "now"}`); !strings.Contains(a.str("detail"), "there is no quarantine of everything") {
+		t.Errorf("the release of everything is refused with %s", a.raw)
+	}
+	d.want(200, "POST", "/quarantine/release", `{"reason": "now", "type": "pay"}`)
+	d.want(200, "POST", "/quarantine/enter", `{"reason": "restored"}`)
 	d.want(200, "POST", "/quarantine/release", `{"reason": "now", "anyway": true}`)
 	if raw := d.want(200, "GET", "/transactions/"+id+"/why", "").raw; strings.Contains(raw, "quarantined") {
 		t.Errorf("after the release why says %s", raw)

@@ -79,7 +79,9 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	}
 }
 
-// quarantined adds that the head is in quarantine, with who entered it and why; one that is with its worker ends as it would.
+// quarantined adds that the head is in quarantine, with who entered it and why; one that is with its worker ends as it would. The
+// object names the scope as the audit does. The levers are those of the scope in the order in which they are pulled: look, ask
+// the workers where something may be lost, release.
 func (x *explain) quarantined() (bool, error) {
 	if x.q.Phase == outbox.PhaseDispatching && x.q.Node != 0 || !x.s.Quarantined(x.context, x.head.Type) {
 		return false, nil
@@ -96,9 +98,17 @@ func (x *explain) quarantined() (bool, error) {
 		if x.flying {
 			what = "nothing of it leaves, and its worker is not asked"
 		}
-		x.add(Blocker{Kind: "quarantined", Object: "/quarantine", Since: v.EnteredAt,
+		levers := []Lever{{"GET", "/quarantine", "system admin"}}
+		if v.Lost() && !v.Copy() && (v.ReconciledAt == nil || v.Open > 0) {
+			levers = append(levers, Lever{"POST", "/quarantine/reconcile", "system admin"})
+		}
+		x.add(Blocker{
+			Kind:   "quarantined",
+			Object: v.object(),
+			Since:  v.EnteredAt,
 			Detail: because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
-			Levers: []Lever{{"POST", "/quarantine/release", "system admin"}}})
+			Levers: append(levers, Lever{"POST", "/quarantine/release", "system admin"}),
+		})
 	}
 	return len(x.blockers) > 0 && x.blockers[len(x.blockers)-1].Kind == "quarantined", nil
 }
