@@ -68,6 +68,11 @@ func doctorCommand() *cobra.Command {
 	return asClient(cmd)
 }
 
+// remedyTwoPrimaries is what to do where two hosts of DATABASE_URL take writes.
+const remedyTwoPrimaries = "restart no process of Postern before one is left: it would refuse to start. Find out which server the cluster's manager " +
+	"takes for the primary (after a promotion that of the higher timeline), stop the other one, and keep it from starting by itself; " +
+	"it comes back as a standby, by pg_rewind or a new base backup. What was written on it alone is lost then: docs/restore.md"
+
 // examine asks whom the command may ask, and returns the exit code for what is bad.
 func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code int, err error) {
 	code = exitBad
@@ -79,6 +84,8 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 		switch {
 		case fault.CodeOf(err) == "bad_setting":
 			return nil, 0, err
+		case fault.CodeOf(err) == "two_primaries":
+			list = append(list, doctor.Finding{Check: "primary", State: doctor.Bad, Found: err.Error(), Remedy: remedyTwoPrimaries})
 		case err != nil:
 			code = exitUnreachable
 			list = append(list, doctor.Finding{Check: "database", State: doctor.Bad, Found: err.Error(), Remedy: "start it, or say with DATABASE_URL where it is"})

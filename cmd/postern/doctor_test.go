@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/pg/doctor"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -51,6 +54,35 @@ func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 	postern(t, nil, "doctor", "--url", "http://127.0.0.1:1").want(t, 3, "start `postern serve`")
 	postern(t, database("postgres://127.0.0.1:1/x"), "doctor").want(t, 3, "does not answer")
 	postern(t, database(pgtest.Empty(t).URL), "doctor").want(t, 1, "postern migrate up")
+}
+
+// Two servers behind one URL take writes, as after a failover whose old primary has come back: doctor says what to do, and verify
+// checks neither.
+func TestTwoServersThatTakeWritesAreReported(t *testing.T) {
+	t.Parallel()
+	var hosts []string
+	for range 2 {
+		s, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
+		if err != nil {
+			t.Skipf("a server of its own: %v", err)
+		}
+		t.Cleanup(func() { s.Close() })
+		onServer(t, s.URL, "CREATE ROLE two SUPERUSER LOGIN PASSWORD 'two'")
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, u.Host)
+	}
+	both := database("postgres://two:two@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable")
+	postern(t, database("postgres://two:two@"+hosts[0]+"/postgres?sslmode=disable"), "migrate", "up").want(t, 0)
+	r := postern(t, append(both, "POSTERN_OUTPUT=json"), "doctor")
+	r.want(t, 1, "two servers take writes", hosts[0], hosts[1], "stop the other one", "pg_rewind")
+	if strings.Contains(r.stdout, "start it") {
+		t.Errorf("it says that a database that answers is to be started:\n%s", r.stdout)
+	}
+	postern(t, both, "verify").want(t, exitDisowned, "two servers take writes", "Fence off the wrong one", "next: `postern doctor`")
+	postern(t, both, "quarantine", "status").want(t, exitDisowned, "two servers take writes")
 }
 
 func TestFindingsFit80Columns(t *testing.T) {

@@ -54,6 +54,9 @@ func report(cmd *cobra.Command, err error) int {
 	if !errors.As(err, &f) {
 		if code, ok := codes[fault.CodeOf(err)]; ok {
 			f.code = code
+			if fault.CodeOf(err) == "two_primaries" {
+				f.next = "`postern doctor` says what is to be done about it"
+			}
 		} else if cmd.Flags().Lookup("url") != nil {
 			f.code, f.next = further(cmd, err)
 		}

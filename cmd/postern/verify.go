@@ -26,7 +26,10 @@ func verifyCommand() *cobra.Command {
 			  DATABASE_URL=postgres://... postern verify
 			  postern verify --watch --every 1m
 
-			Exit codes: 0 all of it is true, 1 something is not, 3 the database cannot be reached.`),
+			Where DATABASE_URL names several hosts and two of them take writes, it checks neither, and says so.
+
+			Exit codes: 0 all of it is true, 1 something is not, 3 the database cannot be reached, 5 two servers
+			take writes.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd, true)

@@ -10,7 +10,7 @@ import (
 )
 
 // Examine looks at the configured database: its settings, its migrations, and what in it does not move. It
-// also lists the workers that are configured there. Faults: no_database, bad_setting, database_unavailable.
+// also lists the workers that are configured there. Faults: no_database, bad_setting, database_unavailable, two_primaries.
 func Examine(ctx context.Context, cfg Config) (found []doctor.Finding, workers []doctor.Worker, err error) {
 	m, err := NewMigrations(ctx, cfg)
 	if err != nil {
@@ -32,10 +32,14 @@ func Examine(ctx context.Context, cfg Config) (found []doctor.Finding, workers [
 }
 
 // Violations checks on the configured database what must always be true of it, whoever works on it
-// meanwhile: a line for each violation. Faults: those of Examine, and migrations_differ.
+// meanwhile: a line for each violation. Faults: those of Examine, migrations_differ, and two_primaries: what is checked on one of two
+// servers that take writes says nothing of the other one. A standby may be checked.
 func Violations(ctx context.Context, cfg Config) ([]string, error) {
 	database, err := cfg.Database()
 	if err != nil {
+		return nil, err
+	}
+	if err := pg.OnePrimary(ctx, database); err != nil {
 		return nil, err
 	}
 	pool, err := connect(ctx, nil, database)

@@ -71,9 +71,7 @@ func judge(here, before sighting, others survey) error {
 		switch {
 		case o.is(here):
 		case !o.standby && (before.started == "" || o.timeline == here.timeline):
-			return fault.New(fault.Retry, "two_primaries", "two servers take writes, %s (timeline %d) and %s (timeline %d): "+
-				"stop the wrong one, or take it out of DATABASE_URL",
-				here.host, here.timeline, o.host, o.timeline)
+			return twoPrimaries(here, o)
 		case o.system == here.system && o.timeline > here.timeline:
 			return unfit(here, "is an old primary: it is on timeline %d, and %s on %d", here.timeline, o.host, o.timeline)
 		}
@@ -82,6 +80,46 @@ func judge(here, before sighting, others survey) error {
 		return unfit(here, "is on timeline %d, and this process has seen %d: it is an old primary, unless that was lost; "+
 			"with the other hosts of DATABASE_URL reachable this is decided",
 			here.timeline, before.timeline)
+	}
+	return nil
+}
+
+// twoPrimaries says that two servers take writes, and which of them a promotion has left behind, where that can be told.
+func twoPrimaries(a, b sighting) error {
+	old := "nothing tells here which of them is the right one"
+	if a.timeline > b.timeline {
+		a, b = b, a
+	}
+	if a.system == b.system && a.timeline < b.timeline {
+		old = fmt.Sprintf("%s is the old primary, if %s was promoted after it", a.host, b.host)
+	}
+	return fault.New(fault.Retry, "two_primaries", "two servers take writes, %s (timeline %d) and %s (timeline %d): %s. "+
+		"Fence off the wrong one: stop it, and keep it from starting as a primary",
+		a.host, a.timeline, b.host, b.timeline, old)
+}
+
+// OnePrimary asks all hosts of a URL, if it names several. Fault two_primaries: two of those that answer take writes.
+func OnePrimary(ctx context.Context, url string) error {
+	cfg, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+	}
+	w := NewWitness()
+	w.hosts = hostsOf(cfg)
+	return one(w.others(ctx))
+}
+
+// one is the fault two_primaries where two servers of the survey take writes.
+func one(of survey) error {
+	var first *sighting
+	for _, s := range of.seen {
+		switch {
+		case s.standby:
+		case first == nil:
+			first = &s
+		case !s.is(*first):
+			return twoPrimaries(*first, s)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,36 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
+// TestOnlyOneServerTakesWrites is what is asked before a database is checked, where nothing was seen before.
+func TestOnlyOneServerTakesWrites(t *testing.T) {
+	t.Parallel()
+	a := sighting{host: "a", system: 7, started: "1", timeline: 1}
+	b := sighting{host: "b", system: 7, started: "2", timeline: 2}
+	alias := a
+	alias.host = "alias"
+	standby := b
+	standby.standby = true
+	foreign := sighting{host: "c", system: 8, started: "3", timeline: 1}
+	for _, c := range []struct {
+		name string
+		seen []sighting
+		want string
+	}{
+		{name: "none answers"},
+		{name: "one", seen: []sighting{a}},
+		{name: "one by two names", seen: []sighting{a, alias}},
+		{name: "one and its standby", seen: []sighting{a, standby}},
+		{name: "a standby alone", seen: []sighting{standby}},
+		{name: "two of a cluster", seen: []sighting{b, a}, want: "a is the old primary, if b was promoted after it"},
+		{name: "two clusters", seen: []sighting{a, foreign}, want: "nothing tells here"},
+	} {
+		err := one(survey{seen: c.seen})
+		if c.want == "" && err != nil || c.want != "" && (fault.CodeOf(err) != "two_primaries" || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
 // TestWhichServerIsTaken is the whole table by which a server is taken or refused.
 func TestWhichServerIsTaken(t *testing.T) {
 	t.Parallel()
