@@ -180,7 +180,8 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 		next = "`postern why` tells what it waits for and which lever would move it"
 	case "idempotency_conflict":
 		next = "`postern show UID` shows what the key names; another transaction wants another --uid"
-	case "database_unavailable", "overloaded", "draining":
+	}
+	if p.Status == http.StatusServiceUnavailable { // such as database_unavailable, commit_unknown, draining
 		code = exitUnreachable
 	}
 	if p.Retryable && next == "" {

@@ -182,7 +182,7 @@ func (t *timed) late(why string) {
 	defer conn.Close()
 	err = fault.New(fault.Retry, "overloaded", "%s: send it again", why)
 	if t.change {
-		err = fault.New(fault.Retry, "commit_unknown", "%s, and may have been done, or be done yet: send it again with the same Idempotency-Key", why)
+		err = fault.New(fault.Retry, "commit_unknown", "%s, and may have been done, or be done yet: send it again, with the same Idempotency-Key if it has one", why)
 	}
 	t.api.Log.Warn("a request was not answered in time", "request", t.about.RequestID, "code", fault.CodeOf(err))
 	p := describe(fault.As(err), t.about.RequestID)

@@ -282,7 +282,7 @@ func written(err error) error {
 // commitUnknown says that something was committed or was not, and that a repetition under its key tells.
 func commitUnknown(err error) error {
 	return fault.New(fault.Retry, "commit_unknown",
-		"the database did not say whether this was committed: send it again with the same Idempotency-Key").
+		"the database did not say whether this was committed: send it again, with the same Idempotency-Key if it has one").
 		After(time.Second).Because(err)
 }
 

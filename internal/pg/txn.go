@@ -120,7 +120,7 @@ func recovered(ctx context.Context, conn *pgxpool.Conn, fn func() error) error {
 // panicked is what somebody is told who waits for what ended by a panic.
 func panicked(p *safe.Panic) error {
 	return fault.New(fault.Retry, "commit_unknown",
-		"the program failed while this was being done, and may have committed it: send it again with the same Idempotency-Key").
+		"the program failed while this was being done, and may have committed it: send it again, with the same Idempotency-Key if it has one").
 		After(time.Second).Because(p)
 }
 
