@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/app"
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -29,6 +28,10 @@ func quarantineCommand() *cobra.Command {
 			  postern quarantine status
 			  postern quarantine reconcile
 			  postern quarantine release --reason "asked, and nothing is open"
+
+			The commands ask the API that --url or POSTERN_URL names, else the database that --database-url or
+			DATABASE_URL names, where no process need run; a flag comes before a variable. reconcile alone needs
+			the API, which calls the workers.
 
 			Without a scope it is everything; else contexts/NAME, dispatchers/TYPE, or both: that type of that
 			context. docs/restore.md tells how a restore goes.`),
@@ -89,28 +92,6 @@ func scopeBody(q pg.Quarantine, more map[string]any) []byte {
 	return b
 }
 
-// eitherWay makes a command one that asks the API, or the database itself where only that is named: a restored database has no API.
-func eitherWay(cmd *cobra.Command) *cobra.Command {
-	asClient(cmd)
-	addSettings(cmd, nil, "database")
-	return cmd
-}
-
-// atDatabase opens the database where the command is to ask that; nil where it is to ask the API.
-func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
-	if f := cmd.Flags().Lookup("reason"); f != nil && f.Changed && strings.TrimSpace(f.Value.String()) == "" {
-		return nil, fault.At("/reason", "reason is empty: say why, it is kept with who and when")
-	}
-	cfg, _, err := settings(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if _, none := cfg.Database(); none != nil || setting(cmd, "url", "POSTERN_URL") != "" {
-		return nil, nil
-	}
-	return app.NewQuarantine(cmd.Context(), cfg)
-}
-
 func quarantineEnterCommand() *cobra.Command {
 	var how pulling
 	cmd := eitherWay(&cobra.Command{
@@ -118,9 +99,10 @@ func quarantineEnterCommand() *cobra.Command {
 		Short: "Keep everything, or a part, from leaving",
 		Long: trim(`
 			Keep everything, or a part, from leaving. Calls that are out end and are recorded; when this returns
-			no other begins. With DATABASE_URL and without --url it is done in the database itself, where no
-			process need run. Where everything enters, commits may be lost: those between the newest that the
-			rows show and now. Until its workers were asked about them, release wants --anyway.
+			no other begins. With --database-url, or with DATABASE_URL and without POSTERN_URL and --url, it is
+			done in the database itself, where no process need run. Where everything enters, commits may be lost:
+			those between the newest that the rows show and now. Until its workers were asked about them, release
+			wants --anyway.
 
 			  DATABASE_URL=postgres://... postern quarantine enter --reason "restored from the backup of 03:00"
 			  postern quarantine enter dispatchers/PAY --reason "its worker was restored"`),
@@ -154,7 +136,7 @@ func enterAt(cmd *cobra.Command, at *app.Quarantine, q pg.Quarantine, dry bool) 
 	}
 	defer end()
 	if err := at.EnterQuarantine(ctx, at.By, q); err != nil {
-		return err
+		return advised(cmd, err)
 	}
 	r := record{"result": "done", "changed": true}
 	if !dry {
@@ -175,7 +157,7 @@ func reasonFlags(cmd *cobra.Command, how *pulling) {
 
 // askLever pulls a lever that has no object in its path.
 func askLever(cmd *cobra.Command, path string, dry bool, body []byte, done string) error {
-	d, err := dial(cmd)
+	d, err := dialAlive(cmd)
 	if err != nil {
 		return err
 	}
@@ -184,7 +166,7 @@ func askLever(cmd *cobra.Command, path string, dry bool, body []byte, done strin
 	}
 	_, _, b, err := d.raw(http.MethodPost, path, body)
 	if err != nil {
-		return err
+		return advised(cmd, err)
 	}
 	r, err := parse(b)
 	if err != nil {
@@ -223,8 +205,8 @@ func quarantineStatusCommand() *cobra.Command {
 		Short: "Say what is in quarantine, since when, why, how much waits, and what to do next",
 		Long: trim(`
 			Say what is kept from leaving, since when, why and by whom, how long the lost time may be, how far
-			workers were asked, how much waits by type, and the next step. With DATABASE_URL and without --url it
-			is read in the database itself.
+			workers were asked, how much waits by type, and the next step. With --database-url, or with DATABASE_URL
+			and without POSTERN_URL and --url, it is read in the database itself.
 
 			  postern quarantine status
 			  postern quarantine status -o json | jq '.items[].next_step'`),
@@ -257,14 +239,15 @@ func readQuarantine(cmd *cobra.Command) ([]byte, error) {
 	}
 	if at != nil {
 		defer at.Close()
-		return at.Read(cmd.Context())
+		b, err := at.Read(cmd.Context())
+		return b, advised(cmd, err)
 	}
-	d, err := dial(cmd)
+	d, err := dialAlive(cmd)
 	if err != nil {
 		return nil, err
 	}
 	b, _, err := d.get("/quarantine")
-	return b, err
+	return b, advised(cmd, err)
 }
 
 // printQuarantine writes a paragraph for each scope, and the tables of what waits and what is open.
@@ -307,7 +290,7 @@ func printQuarantine(cmd *cobra.Command, r record) error {
 func quarantineReconcileCommand() *cobra.Command {
 	var anew bool
 	var reason string
-	cmd := asClient(&cobra.Command{
+	cmd := eitherWay(&cobra.Command{
 		Use:   "reconcile " + scopeArgs,
 		Short: "Ask workers what they did in the lost time",
 		Long: trim(`
@@ -316,17 +299,25 @@ func quarantineReconcileCommand() *cobra.Command {
 			waits for the release; what it does not say is open, and listed by status. It may be broken off and
 			goes on where it was; run again after its end, it asks about everything once more.
 
-			  postern quarantine reconcile
-			  postern quarantine reconcile dispatchers/PAY --anew`),
+			It needs a running API, which calls the workers: start postern serve on the database first.
+
+			  postern quarantine reconcile --url http://127.0.0.1:8080
+			  postern quarantine reconcile dispatchers/PAY --anew
+
+			Exit codes: 0 asked about everything, 1 refused, 3 API or database cannot be reached: run it again.`),
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := scopeOf(cmd, args)
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("database-url") {
+				return usage(cmd, errors.New("reconcile calls the workers from an API, a database alone is not enough: start `postern serve` on it, and give --url"))
+			}
 			return reconcile(cmd, q, anew, reason)
 		},
 	})
+	cmd.Flags().MarkHidden("database-url") // it is refused with the reason
 	cmd.Flags().BoolVar(&anew, "anew", false, "begin again, though the last round has not reached its end")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
 	return cmd
@@ -338,14 +329,14 @@ func reconcile(cmd *cobra.Command, q pg.Quarantine, anew bool, reason string) er
 	if err != nil {
 		return err
 	}
-	d, err := dial(cmd)
+	d, err := dialAlive(cmd)
 	if err != nil {
 		return err
 	}
 	for {
 		status, _, b, err := d.raw(http.MethodPost, "/quarantine/reconcile", scopeBody(q, map[string]any{"anew": anew, "reason": reason}))
 		if err != nil {
-			return err
+			return advised(cmd, err)
 		}
 		r, err := parse(b)
 		if err != nil {
@@ -409,7 +400,7 @@ func releaseAt(cmd *cobra.Command, at *app.Quarantine, q pg.Quarantine, how pull
 	defer end()
 	at.By.Reason = how.reason
 	if _, err := at.ReleaseQuarantine(ctx, at.By, q, anyway); err != nil {
-		return err
+		return advised(cmd, err)
 	}
 	return leverSaid(cmd, record{"result": "done", "changed": true}, how.dry, q.String()+" is released")
 }
@@ -449,7 +440,7 @@ func identityAnnounceCommand() *cobra.Command {
 			at.By.Reason = how.reason
 			r, err := at.AnnounceDeployment(ctx, at.By, args[0])
 			if err != nil {
-				return err
+				return advised(cmd, err)
 			}
 			return leverSaid(cmd, record{"result": "done", "changed": r.Changed}, how.dry, done)
 		},

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/devpg"
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+// noAPI is where none listens: no program is given that port which asks for any.
+const noAPI = "http://127.0.0.1:1"
+
+// A quarantine is entered when things are down. Where the API does not answer, the command says how the database itself is asked,
+// and a flag that names one of the two comes before the variable of the other.
+func TestAQuarantineIsEnteredWhereTheCommandIsTold(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	both := append(database(db.URL), "POSTERN_URL="+noAPI)
+	enter := []string{"quarantine", "enter", "--reason", "restored"}
+	postern(t, both, enter...).want(t, exitUnreachable, "next: unset POSTERN_URL or give --database-url, and the database itself is asked")
+	postern(t, both, "quarantine", "status").want(t, exitUnreachable, "give --database-url")
+	postern(t, database(db.URL), "quarantine", "status", "--url", noAPI).want(t, exitUnreachable, "next: leave out --url and give --database-url")
+	postern(t, []string{"POSTERN_URL=" + noAPI}, enter...).want(t, exitUnreachable, "give --database-url")
+	postern(t, both, append(enter, "--url", noAPI, "--database-url", db.URL)...).want(t, exitUsage, "give one of them")
+
+	postern(t, both, append(enter, "--database-url", db.URL)...).want(t, 0, `"result":"done"`)
+	postern(t, both, "quarantine", "status", "--database-url", db.URL, "-o", "table").
+		want(t, 0, "everything is in quarantine", "next: postern quarantine reconcile")
+	postern(t, database(db.URL), "quarantine", "release", "dispatchers/PAY", "--reason", "x").
+		want(t, exitBad, "there is no quarantine of type PAY", "next: `postern quarantine status`")
+
+	p, at := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve")
+	postern(t, []string{at}, "quarantine", "status").want(t, 0, `"reason":"restored"`)
+	p.signal(syscall.SIGSTOP)
+	postern(t, append(database(db.URL), at), "quarantine", "status").want(t, exitUnreachable, "give --database-url")
+	p.signal(syscall.SIGCONT)
+}
+
+// Workers are called from an API: reconcile says so, whichever way it is left without one.
+func TestReconcileSaysThatItNeedsAnAPI(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	postern(t, append(database(db.URL), "POSTERN_URL="+noAPI), "quarantine", "reconcile").
+		want(t, exitUnreachable, "next: reconcile needs a running API", "a database alone is not enough", "start `postern serve`")
+	postern(t, nil, "quarantine", "reconcile", "--database-url", db.URL).want(t, exitUsage, "reconcile calls the workers from an API", "give --url")
+	postern(t, nil, "quarantine", "reconcile", "-h").want(t, 0, "It needs a running API")
+}
+
+// A database that breaks off under reconcile, before or in a commit, is told with the exit code of what cannot be reached, and
+// with what the operator can do: run it again.
+func TestReconcileWithABrokenDatabaseIsRunAgain(t *testing.T) {
+	t.Parallel()
+	s, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
+	if err != nil {
+		t.Skipf("a server of its own: %v", err)
+	}
+	t.Cleanup(func() { s.Close() })
+	env := database(s.URL)
+	postern(t, env, "migrate", "up").want(t, 0)
+	_, at := serving(t, append(env, "POSTERN_AUTH=none"), "serve")
+	postern(t, env, "quarantine", "enter", "--reason", "restored").want(t, 0)
+	broken := func(env []string, says string, args ...string) {
+		t.Helper()
+		r := postern(t, env, append([]string{"quarantine"}, args...)...)
+		r.want(t, exitUnreachable, says, "next: when the database answers", "again")
+		if strings.Contains(r.stderr, "Idempotency-Key") {
+			t.Errorf("a command that has no key says\n%s", r.stderr)
+		}
+	}
+	api := []string{at}
+	onServer(t, s.URL, `CREATE FUNCTION public.dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_terminate_backend(pg_backend_pid());
+		RETURN NULL;
+	END $$`)
+	onServer(t, s.URL, `CREATE TRIGGER dies BEFORE INSERT OR UPDATE ON postern.quarantine FOR EACH ROW EXECUTE FUNCTION public.dies()`)
+	broken(api, "the database did not say whether this was done", "reconcile")
+	broken(env, "the database did not say whether this was done", "enter", "--reason", "again")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	broken(api, "", "reconcile")
+	broken(api, "", "status")
+	broken(env, "does not answer", "status")
+}
