@@ -49,6 +49,22 @@ func TestReconcileSaysThatItNeedsAnAPI(t *testing.T) {
 	postern(t, nil, "quarantine", "reconcile", "-h").want(t, 0, "It needs a running API")
 }
 
+// At the database itself a reason that is empty is refused, as it is at the API.
+func TestAnEmptyReasonIsRefusedAtTheDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, args := range [][]string{{"quarantine", "enter"}, {"quarantine", "release", "--anyway"}, {"identity", "announce", "shop"}} {
+		for _, reason := range []string{"", "  "} {
+			postern(t, database(db.URL), append(args, "--reason", reason)...).want(t, exitBad, "reason is empty: say why")
+		}
+	}
+	var entered, audited int
+	err := db.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM postern.quarantine), (SELECT count(*) FROM postern.audit)`).Scan(&entered, &audited)
+	if err != nil || entered+audited != 0 {
+		t.Errorf("%d scopes were entered, and %d levers written down: %v", entered, audited, err)
+	}
+}
+
 // A database that breaks off under reconcile, before or in a commit, is told with the exit code of what cannot be reached, and
 // with what the operator can do: run it again.
 func TestReconcileWithABrokenDatabaseIsRunAgain(t *testing.T) {
