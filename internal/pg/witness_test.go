@@ -102,16 +102,16 @@ func TestWhatGoesAsThingsDoIsNotMissed(t *testing.T) {
 	ok(t, err)
 	w.settle(w.answer(leases[0], done()))
 	w.post("", "T", "b")
-	for name, sql := range map[string]string{
-		"the day was dropped":             `UPDATE postern.retained SET since = '3000-01-01'`,
-		"its rows with it":                `TRUNCATE postern.task, postern.outcome`,
-		"the queue is gone":               `DELETE FROM postern.queue`,
-		"the clock of the node went back": `UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h'`,
+	for _, c := range []struct{ name, sql string }{ // in this order: a day's rows go after it was dropped
+		{"the day was dropped", `UPDATE postern.retained SET since = '3000-01-01'`},
+		{"its rows with it", `TRUNCATE postern.task, postern.outcome`},
+		{"the queue is gone", `DELETE FROM postern.queue`},
+		{"the clock of the node went back", `UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h'`},
 	} {
-		_, err := w.s.Pool().Exec(w.ctx, sql)
+		_, err := w.s.Pool().Exec(w.ctx, c.sql)
 		ok(t, err)
 		if loss, err := w.reconnect(); loss != nil || err != nil {
-			t.Fatalf("%s: %+v %v", name, loss, err)
+			t.Fatalf("%s: %+v %v", c.name, loss, err)
 		}
 	}
 	if alive, err := w.s.Beat(w.ctx, n); !alive || err != nil {

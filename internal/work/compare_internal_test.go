@@ -154,7 +154,10 @@ func TestALeaseThatIsOnItsWayIsLeftToIt(t *testing.T) {
 			}
 			e.working()
 			e.eventually("30 DONE")
-			if n := len(e.holdings.gone); n > 0 {
+			e.holdings.mu.Lock()
+			n := len(e.holdings.gone)
+			e.holdings.mu.Unlock()
+			if n > 0 {
 				t.Errorf("%d are remembered as handed back", n)
 			}
 			for token, calls := range e.dispatched() {
