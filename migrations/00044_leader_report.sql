@@ -20,10 +20,10 @@ FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id AND p.name = 
 WHERE s.removed_at IS NULL AND s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[])
 UNION ALL
 SELECT c.name, h.name, 'integrity', CASE WHEN o.n >= h.capacity THEN 'full' ELSE 'open' END,
-    (SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = h.channel_id AND m.state = 'Queued' LIMIT 100000) n) + o.n,
-    (SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = h.channel_id AND m.state = 'Active' LIMIT 100000) n), NULL, NULL
+    (SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = h.channel_id AND m.state = 'Queued' LIMIT 100000) n) + o.n,
+    (SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = h.channel_id AND m.state = 'Active' LIMIT 100000) n), NULL, NULL
 FROM postern.channel h JOIN postern.context c ON c.context_id = h.context_id
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM postern.message m WHERE m.channel_id = h.channel_id AND m.state = 'Offered' LIMIT 100000) n) o
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = h.channel_id AND m.state = 'Offered' LIMIT 100000) n) o
 WHERE h.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 SELECT postern.renew_roles();

@@ -75,6 +75,15 @@ const (
 	BatchViewStateWaitingCallback BatchViewState = "Waiting_Callback"
 )
 
+// Defines values for ChannelMessageViewSet.
+const (
+	ChannelMessageViewSetAcked   ChannelMessageViewSet = "acked"
+	ChannelMessageViewSetActive  ChannelMessageViewSet = "active"
+	ChannelMessageViewSetDropped ChannelMessageViewSet = "dropped"
+	ChannelMessageViewSetOffered ChannelMessageViewSet = "offered"
+	ChannelMessageViewSetQueued  ChannelMessageViewSet = "queued"
+)
+
 // Defines values for ChannelSettingsKind.
 const (
 	ChannelSettingsKindCap       ChannelSettingsKind = "cap"
@@ -153,15 +162,6 @@ const (
 const (
 	LeverOutputBodyResultDone    LeverOutputBodyResult = "done"
 	LeverOutputBodyResultPending LeverOutputBodyResult = "pending"
-)
-
-// Defines values for MessageViewSet.
-const (
-	MessageViewSetAcked   MessageViewSet = "acked"
-	MessageViewSetActive  MessageViewSet = "active"
-	MessageViewSetDropped MessageViewSet = "dropped"
-	MessageViewSetOffered MessageViewSet = "offered"
-	MessageViewSetQueued  MessageViewSet = "queued"
 )
 
 // Defines values for NewAPIKeyOnly.
@@ -463,13 +463,13 @@ const (
 	ListChannelsParamsKindIntegrity ListChannelsParamsKind = "integrity"
 )
 
-// Defines values for ListMessagesParamsSet.
+// Defines values for ListChannelMessagesParamsSet.
 const (
-	ListMessagesParamsSetAcked   ListMessagesParamsSet = "acked"
-	ListMessagesParamsSetActive  ListMessagesParamsSet = "active"
-	ListMessagesParamsSetDropped ListMessagesParamsSet = "dropped"
-	ListMessagesParamsSetOffered ListMessagesParamsSet = "offered"
-	ListMessagesParamsSetQueued  ListMessagesParamsSet = "queued"
+	ListChannelMessagesParamsSetAcked   ListChannelMessagesParamsSet = "acked"
+	ListChannelMessagesParamsSetActive  ListChannelMessagesParamsSet = "active"
+	ListChannelMessagesParamsSetDropped ListChannelMessagesParamsSet = "dropped"
+	ListChannelMessagesParamsSetOffered ListChannelMessagesParamsSet = "offered"
+	ListChannelMessagesParamsSetQueued  ListChannelMessagesParamsSet = "queued"
 )
 
 // Defines values for ListDeliveriesParamsState.
@@ -991,6 +991,33 @@ type CallbackInput struct {
 	// On DONE, FAILED, UNRESOLVED, CANCELLED; empty: any of them.
 	On  []string `json:"on,omitempty"`
 	URL string   `json:"url"`
+}
+
+// ChannelMessageView defines model for ChannelMessageView.
+type ChannelMessageView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Error of the last nack; of one that was dropped, why
+	Error *string `json:"error"`
+	Fence int64   `json:"fence"`
+	ID    string  `json:"id"`
+
+	// Payload of what was acknowledged none is kept
+	Payload json.RawMessage `json:"payload,omitempty"`
+
+	// Retries nacks
+	Retries   int64                 `json:"retries"`
+	Set       ChannelMessageViewSet `json:"set"`
+	UpdatedAt time.Time             `json:"updated_at"`
+}
+
+// ChannelMessageViewSet defines model for ChannelMessageView.Set.
+type ChannelMessageViewSet string
+
+// ChannelMessagesOutputBody defines model for ChannelMessagesOutputBody.
+type ChannelMessagesOutputBody struct {
+	Items []ChannelMessageView `json:"items"`
+	Next  *string              `json:"next"`
 }
 
 // ChannelSettings defines model for ChannelSettings.
@@ -1559,8 +1586,8 @@ type HeightInputBody struct {
 	Height json.RawMessage `json:"height"`
 }
 
-// HeldMessage defines model for HeldMessage.
-type HeldMessage struct {
+// HeldChannelMessage defines model for HeldChannelMessage.
+type HeldChannelMessage struct {
 	// Error of the last nack
 	Error *string `json:"error"`
 
@@ -1649,8 +1676,8 @@ type InvokeOutputBody struct {
 	Variant string `json:"variant"`
 }
 
-// JudgeMessageInputBody defines model for JudgeMessageInputBody.
-type JudgeMessageInputBody struct {
+// JudgeChannelMessageInputBody defines model for JudgeChannelMessageInputBody.
+type JudgeChannelMessageInputBody struct {
 	// Fence as it was given by receive
 	Fence int64 `json:"fence"`
 
@@ -1751,33 +1778,6 @@ type MachinesOutputBody struct {
 type MemberView struct {
 	Actor string   `json:"actor"`
 	Roles []string `json:"roles"`
-}
-
-// MessageView defines model for MessageView.
-type MessageView struct {
-	CreatedAt time.Time `json:"created_at"`
-
-	// Error of the last nack; of one that was dropped, why
-	Error *string `json:"error"`
-	Fence int64   `json:"fence"`
-	ID    string  `json:"id"`
-
-	// Payload of what was acknowledged none is kept
-	Payload json.RawMessage `json:"payload,omitempty"`
-
-	// Retries nacks
-	Retries   int64          `json:"retries"`
-	Set       MessageViewSet `json:"set"`
-	UpdatedAt time.Time      `json:"updated_at"`
-}
-
-// MessageViewSet defines model for MessageView.Set.
-type MessageViewSet string
-
-// MessagesOutputBody defines model for MessagesOutputBody.
-type MessagesOutputBody struct {
-	Items []MessageView `json:"items"`
-	Next  *string       `json:"next"`
 }
 
 // MoveInputBody defines model for MoveInputBody.
@@ -2529,6 +2529,21 @@ type SecretOutputBody struct {
 	Secret string `json:"secret"`
 }
 
+// SendChannelMessageInputBody defines model for SendChannelMessageInputBody.
+type SendChannelMessageInputBody struct {
+	// ID The sender's name of it: what is brought twice is sent once.
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// SendChannelMessageOutputBody defines model for SendChannelMessageOutputBody.
+type SendChannelMessageOutputBody struct {
+	ID string `json:"id"`
+
+	// Sent false: the channel is full, or it was there. It is stored, and offered later.
+	Sent bool `json:"sent"`
+}
+
 // SendInputBody defines model for SendInputBody.
 type SendInputBody struct {
 	// Messages One for each function, in their order.
@@ -2536,21 +2551,6 @@ type SendInputBody struct {
 
 	// TTL Seconds. Not delivered to its domain in time, it may be sent again for so long.
 	TTL *int64 `json:"ttl,omitempty"`
-}
-
-// SendMessageInputBody defines model for SendMessageInputBody.
-type SendMessageInputBody struct {
-	// ID The sender's name of it: what is brought twice is sent once.
-	ID      string          `json:"id"`
-	Payload json.RawMessage `json:"payload"`
-}
-
-// SendMessageOutputBody defines model for SendMessageOutputBody.
-type SendMessageOutputBody struct {
-	ID string `json:"id"`
-
-	// Sent false: the channel is full, or it was there. It is stored, and offered later.
-	Sent bool `json:"sent"`
 }
 
 // SenderSettings defines model for SenderSettings.
@@ -3543,19 +3543,19 @@ type BlockChannelParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
-// ListMessagesParamsSet is a part of ListMessages.
-type ListMessagesParamsSet string
+// ListChannelMessagesParamsSet is a part of ListChannelMessages.
+type ListChannelMessagesParamsSet string
 
-// ListMessagesParams are the parameters of ListMessages; what is zero is not sent.
-type ListMessagesParams struct {
-	Set   ListMessagesParamsSet `query:"set"`
-	Limit int64                 `query:"limit"`
+// ListChannelMessagesParams are the parameters of ListChannelMessages; what is zero is not sent.
+type ListChannelMessagesParams struct {
+	Set   ListChannelMessagesParamsSet `query:"set"`
+	Limit int64                        `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
 }
 
-// ReceiveMessageParams are the parameters of ReceiveMessage; what is zero is not sent.
-type ReceiveMessageParams struct {
+// ReceiveChannelMessageParams are the parameters of ReceiveChannelMessage; what is zero is not sent.
+type ReceiveChannelMessageParams struct {
 	// How long to wait for a message, at most 60s; wins over Prefer: wait=N.
 	Wait string `query:"wait"`
 	// wait=N, in seconds.
@@ -4849,14 +4849,14 @@ type PutChannelJSONRequestBody = ChannelSettings
 // BlockChannelJSONRequestBody defines body for BlockChannel for application/json ContentType.
 type BlockChannelJSONRequestBody = BlockBody
 
-// SendMessageJSONRequestBody defines body for SendMessage for application/json ContentType.
-type SendMessageJSONRequestBody = SendMessageInputBody
+// SendChannelMessageJSONRequestBody defines body for SendChannelMessage for application/json ContentType.
+type SendChannelMessageJSONRequestBody = SendChannelMessageInputBody
 
-// AckMessageJSONRequestBody defines body for AckMessage for application/json ContentType.
-type AckMessageJSONRequestBody = JudgeMessageInputBody
+// AckChannelMessageJSONRequestBody defines body for AckChannelMessage for application/json ContentType.
+type AckChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 
-// NackMessageJSONRequestBody defines body for NackMessage for application/json ContentType.
-type NackMessageJSONRequestBody = JudgeMessageInputBody
+// NackChannelMessageJSONRequestBody defines body for NackChannelMessage for application/json ContentType.
+type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
@@ -5332,11 +5332,11 @@ var Operations = []Operation{
 	{Name: "PatchChannel", Method: "PATCH", Path: "/channels/{name}", Summary: "Change a channel", Query: []string{"reason", "dry_run"}},
 	{Name: "PutChannel", Method: "PUT", Path: "/channels/{name}", Summary: "Create or replace a channel", Query: []string{"reason", "dry_run"}},
 	{Name: "BlockChannel", Method: "POST", Path: "/channels/{name}/block", Summary: "Keep results from a cap for a while", Query: []string{"reason", "dry_run"}},
-	{Name: "ListMessages", Method: "GET", Path: "/channels/{name}/messages", Summary: "List the messages of a channel, one set at a time", Query: []string{"set", "limit", "cursor"}},
-	{Name: "SendMessage", Method: "POST", Path: "/channels/{name}/messages", Summary: "Store a message, and offer it"},
-	{Name: "AckMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/ack", Summary: "A message was processed"},
-	{Name: "NackMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/nack", Summary: "A message could not be processed: another gets it"},
-	{Name: "ReceiveMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
+	{Name: "ListChannelMessages", Method: "GET", Path: "/channels/{name}/messages", Summary: "List the messages of a channel, one set at a time", Query: []string{"set", "limit", "cursor"}},
+	{Name: "SendChannelMessage", Method: "POST", Path: "/channels/{name}/messages", Summary: "Store a message, and offer it"},
+	{Name: "AckChannelMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/ack", Summary: "A message was processed"},
+	{Name: "NackChannelMessage", Method: "POST", Path: "/channels/{name}/messages/{id}/nack", Summary: "A message could not be processed: another gets it"},
+	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
 	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
@@ -5664,34 +5664,34 @@ func (c *Client) BlockChannel(ctx context.Context, name string, params *BlockCha
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
-// ListMessages: List the messages of a channel, one set at a time. GET /channels/{name}/messages
-func (c *Client) ListMessages(ctx context.Context, name string, params *ListMessagesParams) (*Answer[MessagesOutputBody], error) {
+// ListChannelMessages: List the messages of a channel, one set at a time. GET /channels/{name}/messages
+func (c *Client) ListChannelMessages(ctx context.Context, name string, params *ListChannelMessagesParams) (*Answer[ChannelMessagesOutputBody], error) {
 	path := fmt.Sprintf("/channels/%s/messages", segment(name))
-	return ask[MessagesOutputBody](ctx, c, "GET", path, params, nil)
+	return ask[ChannelMessagesOutputBody](ctx, c, "GET", path, params, nil)
 }
 
-// SendMessage: Store a message, and offer it. POST /channels/{name}/messages
-func (c *Client) SendMessage(ctx context.Context, name string, body *SendMessageJSONRequestBody) (*Answer[SendMessageOutputBody], error) {
+// SendChannelMessage: Store a message, and offer it. POST /channels/{name}/messages
+func (c *Client) SendChannelMessage(ctx context.Context, name string, body *SendChannelMessageJSONRequestBody) (*Answer[SendChannelMessageOutputBody], error) {
 	path := fmt.Sprintf("/channels/%s/messages", segment(name))
-	return ask[SendMessageOutputBody](ctx, c, "POST", path, nil, body)
+	return ask[SendChannelMessageOutputBody](ctx, c, "POST", path, nil, body)
 }
 
-// AckMessage: A message was processed. POST /channels/{name}/messages/{id}/ack
-func (c *Client) AckMessage(ctx context.Context, name string, id string, body *AckMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+// AckChannelMessage: A message was processed. POST /channels/{name}/messages/{id}/ack
+func (c *Client) AckChannelMessage(ctx context.Context, name string, id string, body *AckChannelMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/channels/%s/messages/%s/ack", segment(name), segment(id))
 	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
 }
 
-// NackMessage: A message could not be processed: another gets it. POST /channels/{name}/messages/{id}/nack
-func (c *Client) NackMessage(ctx context.Context, name string, id string, body *NackMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+// NackChannelMessage: A message could not be processed: another gets it. POST /channels/{name}/messages/{id}/nack
+func (c *Client) NackChannelMessage(ctx context.Context, name string, id string, body *NackChannelMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/channels/%s/messages/%s/nack", segment(name), segment(id))
 	return ask[LeverOutputBody](ctx, c, "POST", path, nil, body)
 }
 
-// ReceiveMessage: Take the oldest message that is offered. POST /channels/{name}/receive
-func (c *Client) ReceiveMessage(ctx context.Context, name string, params *ReceiveMessageParams) (*Answer[HeldMessage], error) {
+// ReceiveChannelMessage: Take the oldest message that is offered. POST /channels/{name}/receive
+func (c *Client) ReceiveChannelMessage(ctx context.Context, name string, params *ReceiveChannelMessageParams) (*Answer[HeldChannelMessage], error) {
 	path := fmt.Sprintf("/channels/%s/receive", segment(name))
-	return ask[HeldMessage](ctx, c, "POST", path, params, nil)
+	return ask[HeldChannelMessage](ctx, c, "POST", path, params, nil)
 }
 
 // UnblockChannel: Let results through a cap again. POST /channels/{name}/unblock

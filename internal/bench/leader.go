@@ -84,7 +84,7 @@ func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
 			return nil, err
 		}
 	}
-	t, err := b.untilEnded(ctx, b.Events, "events", `postern.event, postern.event_move, postern.message, postern.message_end`, `SELECT count(*) FROM postern.event WHERE status IN ('Queued', 'Active')`)
+	t, err := b.untilEnded(ctx, b.Events, "events", `postern.event, postern.event_move, postern.channel_message, postern.channel_message_end`, `SELECT count(*) FROM postern.event WHERE status IN ('Queued', 'Active')`)
 	if err != nil {
 		return nil, err
 	}

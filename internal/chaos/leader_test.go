@@ -137,7 +137,7 @@ func TestKillTheLeader(t *testing.T) {
 		if time.Since(begun) > 2*time.Minute {
 			rows, _ := s.Pool().Query(t.Context(), `SELECT format('%s %s %s %s %s; result %s %s; message %s', identity, status, outcome, retried, error, result_id,
 				(SELECT state FROM postern.transactions x WHERE x.uid = 'event:' || event_id || ':result'),
-				(SELECT format('%s node %s retries %s %s', state, node_id, retries, error) FROM postern.message m WHERE m.message_id = event_id::text)) FROM postern.event WHERE status NOT IN ('Successful') LIMIT 10`)
+				(SELECT format('%s node %s retries %s %s', state, node_id, retries, error) FROM postern.channel_message m WHERE m.message_id = event_id::text)) FROM postern.event WHERE status NOT IN ('Successful') LIMIT 10`)
 			left, _ := pgx.CollectRows(rows, pgx.RowTo[string])
 			t.Fatalf("%d of %d have ended: %v", last, want, left)
 		}
@@ -149,7 +149,7 @@ func TestKillTheLeader(t *testing.T) {
 		`SELECT count(*) FROM postern.event_move WHERE status = 'Successful'`:                       want,
 		`SELECT count(*) FROM postern.task WHERE type = 'leader.result'`:                            want,
 		`SELECT count(*) FROM postern.transactions WHERE type = 'leader.result' AND state = 'DONE'`: want,
-		`SELECT count(*) FROM postern.message`:                                                      0,
+		`SELECT count(*) FROM postern.channel_message`:                                              0,
 		`SELECT count(*) FROM postern.event_move WHERE event = 'Stale'`:                             0,
 	} {
 		if got := count(t, s, sql); got != want {

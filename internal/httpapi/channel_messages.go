@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// messageView is a message of a high-integrity channel.
-type messageView struct {
+// channelMessageView is a message of a high-integrity channel.
+type channelMessageView struct {
 	ID        string          `json:"id"`
 	Set       string          `json:"set" enum:"queued,offered,active,acked,dropped"`
 	Retries   int             `json:"retries" doc:"nacks"`
@@ -24,23 +24,23 @@ type messageView struct {
 	UpdatedAt time.Time       `json:"updated_at"`
 }
 
-type listMessagesInput struct {
+type listChannelMessagesInput struct {
 	Name   name   `path:"name"`
 	Set    string `query:"set" enum:"queued,offered,active,acked,dropped" default:"queued"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor string `query:"cursor" doc:"next of the page before."`
 }
 
-type messagesOutput struct {
+type channelMessagesOutput struct {
 	Link string `header:"Link"`
 	Body struct {
-		Items []messageView `json:"items"`
-		Next  *string       `json:"next"`
+		Items []channelMessageView `json:"items"`
+		Next  *string              `json:"next"`
 	}
 }
 
-// listMessages lists one set of a channel by id.
-func (a *API) listMessages(ctx context.Context, in *listMessagesInput) (*messagesOutput, error) {
+// listChannelMessages lists one set of a channel by id.
+func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesInput) (*channelMessagesOutput, error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)
 	if err != nil {
@@ -51,18 +51,18 @@ func (a *API) listMessages(ctx context.Context, in *listMessagesInput) (*message
 	if err := p.read(filters, &after); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Messages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
+	found, err := a.Store.ChannelMessages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
 	if err != nil {
 		return nil, err
 	}
-	out := &messagesOutput{}
-	out.Body.Items = []messageView{}
+	out := &channelMessagesOutput{}
+	out.Body.Items = []channelMessageView{}
 	for i, m := range found {
 		if i == limit {
 			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
 			break
 		}
-		out.Body.Items = append(out.Body.Items, messageView{m.ID, strings.ToLower(m.Set), m.Retries, m.Fence, ptr(m.Error), m.Payload, m.CreatedAt.UTC(), m.UpdatedAt.UTC()})
+		out.Body.Items = append(out.Body.Items, channelMessageView{m.ID, strings.ToLower(m.Set), m.Retries, m.Fence, ptr(m.Error), m.Payload, m.CreatedAt.UTC(), m.UpdatedAt.UTC()})
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func (a *API) conduit(ctx context.Context, called string) (*pg.Conduit[json.RawM
 	return pg.OpenConduit[json.RawMessage](ctx, a.Store, contextID(ctx), called)
 }
 
-type sendMessageInput struct {
+type sendChannelMessageInput struct {
 	Name name `path:"name"`
 	Body struct {
 		ID      string          `json:"id" minLength:"1" maxLength:"255" doc:"The sender's name of it: what is brought twice is sent once."`
@@ -83,7 +83,7 @@ type sendMessageInput struct {
 	}
 }
 
-type sendMessageOutput struct {
+type sendChannelMessageOutput struct {
 	Status int
 	Body   struct {
 		ID   string `json:"id"`
@@ -91,8 +91,8 @@ type sendMessageOutput struct {
 	}
 }
 
-// sendMessage stores a message and offers it, if there is room: 201; 200 if it is there already.
-func (a *API) sendMessage(ctx context.Context, in *sendMessageInput) (*sendMessageOutput, error) {
+// sendChannelMessage stores a message and offers it, if there is room: 201; 200 if it is there already.
+func (a *API) sendChannelMessage(ctx context.Context, in *sendChannelMessageInput) (*sendChannelMessageOutput, error) {
 	if len(in.Body.Payload) == 0 {
 		return nil, fault.At("/payload", "payload is required")
 	}
@@ -104,7 +104,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendMessageInput) (*sendMessa
 	if err != nil {
 		return nil, err
 	}
-	out := &sendMessageOutput{Status: http.StatusCreated}
+	out := &sendChannelMessageOutput{Status: http.StatusCreated}
 	out.Body.ID, out.Body.Sent = in.Body.ID, sent[0] == pg.SentOffered
 	if sent[0] == pg.SentExists {
 		out.Status = http.StatusOK
@@ -112,13 +112,13 @@ func (a *API) sendMessage(ctx context.Context, in *sendMessageInput) (*sendMessa
 	return out, nil
 }
 
-type receiveMessageInput struct {
+type receiveChannelMessageInput struct {
 	Name   name   `path:"name"`
 	Wait   string `query:"wait" example:"30s" doc:"How long to wait for a message, at most 60s; wins over Prefer: wait=N."`
 	Prefer string `header:"Prefer" doc:"wait=N, in seconds."`
 }
 
-type heldMessage struct {
+type heldChannelMessage struct {
 	ID      string          `json:"id"`
 	Payload json.RawMessage `json:"payload"`
 	Fence   int64           `json:"fence" doc:"to be given with ack and nack"`
@@ -127,17 +127,17 @@ type heldMessage struct {
 	SentAt  time.Time       `json:"sent_at"`
 }
 
-type receiveMessageOutput struct {
+type receiveChannelMessageOutput struct {
 	Status  int
 	Applied string `header:"Preference-Applied"`
-	Body    *heldMessage
+	Body    *heldChannelMessage
 }
 
 // receiveEvery is how often a channel is looked at for who waits.
 const receiveEvery = 250 * time.Millisecond
 
-// receiveMessage takes the oldest offer and makes it active, under a fence: 200, or 204 when there is none.
-func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*receiveMessageOutput, error) {
+// receiveChannelMessage takes the oldest offer and makes it active, under a fence: 200, or 204 when there is none.
+func (a *API) receiveChannelMessage(ctx context.Context, in *receiveChannelMessageInput) (*receiveChannelMessageOutput, error) {
 	length, err := a.lengthOf(in.Wait, in.Prefer)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*rec
 	if err != nil {
 		return nil, err
 	}
-	out := &receiveMessageOutput{Status: http.StatusNoContent}
+	out := &receiveChannelMessageOutput{Status: http.StatusNoContent}
 	if length > 0 {
 		back, ok := a.news.take() // as who waits for a feed: only so many wait in a process
 		if !ok {
@@ -164,7 +164,7 @@ func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*rec
 		}
 		if len(list) > 0 {
 			h := list[0]
-			out.Status, out.Body = http.StatusOK, &heldMessage{h.ID, h.Payload, h.Fence, h.Retries, ptr(h.Error), h.SentAt.UTC()}
+			out.Status, out.Body = http.StatusOK, &heldChannelMessage{h.ID, h.Payload, h.Fence, h.Retries, ptr(h.Error), h.SentAt.UTC()}
 			return out, nil
 		}
 		if !time.Now().Before(until) {
@@ -180,7 +180,7 @@ func (a *API) receiveMessage(ctx context.Context, in *receiveMessageInput) (*rec
 	}
 }
 
-type judgeMessageInput struct {
+type judgeChannelMessageInput struct {
 	Name name   `path:"name"`
 	ID   string `path:"id" maxLength:"255"`
 	Body struct {
@@ -189,21 +189,21 @@ type judgeMessageInput struct {
 	}
 }
 
-func (a *API) ackMessage(ctx context.Context, in *judgeMessageInput) (*leverOutput, error) {
-	return a.judgeMessage(ctx, in, leader.MessageOk)
+func (a *API) ackChannelMessage(ctx context.Context, in *judgeChannelMessageInput) (*leverOutput, error) {
+	return a.judgeChannelMessage(ctx, in, leader.ChannelMessageOk)
 }
 
-func (a *API) nackMessage(ctx context.Context, in *judgeMessageInput) (*leverOutput, error) {
-	return a.judgeMessage(ctx, in, leader.MessageErr)
+func (a *API) nackChannelMessage(ctx context.Context, in *judgeChannelMessageInput) (*leverOutput, error) {
+	return a.judgeChannelMessage(ctx, in, leader.ChannelMessageErr)
 }
 
-// judgeMessage ends or gives back a message that is held under a fence: 409 stale_fence if it is not.
-func (a *API) judgeMessage(ctx context.Context, in *judgeMessageInput, event string) (*leverOutput, error) {
+// judgeChannelMessage ends or gives back a message that is held under a fence: 409 stale_fence if it is not.
+func (a *API) judgeChannelMessage(ctx context.Context, in *judgeChannelMessageInput, event string) (*leverOutput, error) {
 	c, err := a.conduit(ctx, string(in.Name))
 	if err != nil {
 		return nil, err
 	}
-	if event == leader.MessageOk {
+	if event == leader.ChannelMessageOk {
 		err = c.Ack(ctx, in.ID, in.Body.Fence)
 	} else {
 		err = c.Nack(ctx, in.ID, in.Body.Fence, in.Body.Reason)

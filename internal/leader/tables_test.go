@@ -33,8 +33,8 @@ func TestEveryNameIsBoundAndEveryBindingUsed(t *testing.T) {
 	}{
 		{"guards", Event.Guards(), slices.Collect(maps.Keys(eventGuards))},
 		{"effects", Event.Effects(), slices.Collect(maps.Keys(eventEffects))},
-		{"guards", Message.Guards(), slices.Collect(maps.Keys(messageGuards))},
-		{"effects", Message.Effects(), slices.Collect(maps.Keys(messageEffects))},
+		{"guards", ChannelMessage.Guards(), slices.Collect(maps.Keys(channelMessageGuards))},
+		{"effects", ChannelMessage.Effects(), slices.Collect(maps.Keys(channelMessageEffects))},
 	} {
 		slices.Sort(c.named)
 		slices.Sort(c.have)
@@ -126,7 +126,7 @@ func TestTheSeedsDiagramsAreInTheTable(t *testing.T) {
 		}
 	}
 	have := map[string]bool{"a process": true}
-	for _, r := range Message.Rules {
+	for _, r := range ChannelMessage.Rules {
 		have[strings.Join([]string{r.From, r.On, r.To}, " ")] = true
 	}
 	for key, edge := range seedSteps {

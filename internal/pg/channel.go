@@ -57,10 +57,10 @@ type ChannelInfo struct {
 }
 
 const channelsSQL = `SELECT c.channel_id, c.name, c.capacity, c.max_retries, c.retry_every, c.stale_after, c.sweep_every,
-		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Active' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.message_end e WHERE e.channel_id = c.channel_id AND e.state = 'Dropped' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Active' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message_end e WHERE e.channel_id = c.channel_id AND e.state = 'Dropped' LIMIT 100000) x),
 		c.version, c.created_at
 	FROM postern.channel c WHERE c.context_id = $1 AND ($2 = '' OR c.name = $2) AND c.name > $3 ORDER BY c.name LIMIT $4`
 
@@ -140,7 +140,7 @@ func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
 		var id int32
 		var used bool
 		b := &pgx.Batch{}
-		b.Queue(`SELECT c.channel_id, EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id)
+		b.Queue(`SELECT c.channel_id, EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id)
 			FROM postern.channel c WHERE c.context_id = $1 AND c.name = $2`, by.Context, name).QueryRow(func(row pgx.Row) error { return row.Scan(&id, &used) })
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
 			return fault.New(fault.Conflict, "in_use", "channel %q has messages that have not ended: receive and acknowledge them first", fault.Clip(name))
 		}
 		b = &pgx.Batch{}
-		b.Queue(`DELETE FROM postern.message_end WHERE channel_id = $1`, id)
+		b.Queue(`DELETE FROM postern.channel_message_end WHERE channel_id = $1`, id)
 		b.Queue(`DELETE FROM postern.channel WHERE channel_id = $1`, id)
 		s.audit(b, by, "delete", "/channels/"+name)
 		return t.commit(ctx, b)
@@ -199,7 +199,7 @@ type Held[P any] struct {
 }
 
 // heldOf reads the payload of a row.
-func heldOf[P any](m *messageRow) (h Held[P], err error) {
+func heldOf[P any](m *channelMessageRow) (h Held[P], err error) {
 	h = Held[P]{ID: m.id, Fence: m.fence, Retries: m.retries, Error: m.err, SentAt: m.createdAt}
 	err = json.Unmarshal(m.payload, &h.Payload)
 	fault.Wrap(&err, "read the payload of message %q", m.id)

@@ -29,8 +29,8 @@ func OwnedChannel(name string) bool {
 	return name == lineOfResults || strings.HasPrefix(name, lineOfSource)
 }
 
-// MessageInfo is a message of a channel, as people look at it.
-type MessageInfo struct {
+// ChannelMessageInfo is a message of a channel, as people look at it.
+type ChannelMessageInfo struct {
 	ID        string
 	Set       string // Queued, Offered, Active; Acked, Dropped
 	Retries   int
@@ -41,18 +41,18 @@ type MessageInfo struct {
 	UpdatedAt time.Time
 }
 
-// Messages lists up to limit messages of one set of a channel, by their ids, those after a given one.
-func (s *Store) Messages(ctx context.Context, contextID int32, channel, set, after string, limit int) ([]*MessageInfo, error) {
+// ChannelMessages lists up to limit messages of one set of a channel, by their ids, those after a given one.
+func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, set, after string, limit int) ([]*ChannelMessageInfo, error) {
 	c, err := s.Channel(ctx, contextID, channel)
 	if err != nil {
 		return nil, err
 	}
-	sql := `SELECT m.message_id, m.state, m.retries, m.fence, m.error, m.payload, m.created_at, m.updated_at FROM postern.message m
+	sql := `SELECT m.message_id, m.state, m.retries, m.fence, m.error, m.payload, m.created_at, m.updated_at FROM postern.channel_message m
 		WHERE m.channel_id = $1 AND m.state = $2 AND m.message_id > $3 ORDER BY m.message_id LIMIT $4`
 	switch set {
-	case leader.MessageQueued, leader.MessageOffered, leader.MessageActive:
-	case leader.MessageAcked, leader.MessageDropped:
-		sql = `SELECT e.message_id, e.state, e.retries, e.fence, e.reason, e.payload, e.created_at, e.ended_at FROM postern.message_end e
+	case leader.ChannelMessageQueued, leader.ChannelMessageOffered, leader.ChannelMessageActive:
+	case leader.ChannelMessageAcked, leader.ChannelMessageDropped:
+		sql = `SELECT e.message_id, e.state, e.retries, e.fence, e.reason, e.payload, e.created_at, e.ended_at FROM postern.channel_message_end e
 			WHERE e.channel_id = $1 AND e.state = $2 AND e.message_id > $3 ORDER BY e.message_id, e.fence LIMIT $4`
 	default:
 		return nil, fault.At("set", "set %q: want queued, offered, active, dropped or acked", fault.Clip(set))
@@ -61,8 +61,8 @@ func (s *Store) Messages(ctx context.Context, contextID int32, channel, set, aft
 	if err != nil {
 		return nil, known(err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*MessageInfo, error) {
-		v := &MessageInfo{}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelMessageInfo, error) {
+		v := &ChannelMessageInfo{}
 		return v, row.Scan(&v.ID, &v.Set, &v.Retries, &v.Fence, &v.Error, &v.Payload, &v.CreatedAt, &v.UpdatedAt)
 	})
 	return list, known(err)

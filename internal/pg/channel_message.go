@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/machine"
 )
 
-// messageRow is a row of message, locked.
-type messageRow struct {
+// channelMessageRow is a row of channel_message, locked.
+type channelMessageRow struct {
 	id        string
 	payload   json.RawMessage
 	state     string
@@ -27,14 +27,14 @@ type messageRow struct {
 	createdAt time.Time
 }
 
-const messageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
+const channelMessageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
 
-// collectMessages reads rows of messageSelect.
-func collectMessages(into *[]*messageRow) func(pgx.Rows) error {
+// collectChannelMessages reads rows of channelMessageSelect.
+func collectChannelMessages(into *[]*channelMessageRow) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*into = nil
 		for rows.Next() {
-			m := &messageRow{}
+			m := &channelMessageRow{}
 			if err := rows.Scan(&m.id, &m.payload, &m.state, &m.retries, &m.fence, &m.draw, &m.node, &m.epoch, &m.err, &m.createdAt); err != nil {
 				return err
 			}
@@ -51,24 +51,24 @@ type channelRow struct {
 }
 
 // lockChannel adds to b what locks a channel and counts what it offers, in a statement of its own, so that it
-// sees what the last holder of the lock committed. Served by message_by_state.
+// sees what the last holder of the lock committed. Served by channel_message_by_state.
 func (s *Store) lockChannel(b *pgx.Batch, id int32) *channelRow {
 	c := &channelRow{}
 	b.Queue(`SELECT capacity, max_retries FROM postern.channel WHERE channel_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&c.capacity, &c.maxRetries}, func() error { return nil })
 		return err
 	})
-	b.Queue(`SELECT count(*) FROM postern.message WHERE channel_id = $1 AND state = 'Offered'`, id).QueryRow(func(row pgx.Row) error { return row.Scan(&c.offered) })
+	b.Queue(`SELECT count(*) FROM postern.channel_message WHERE channel_id = $1 AND state = 'Offered'`, id).QueryRow(func(row pgx.Row) error { return row.Scan(&c.offered) })
 	s.readNow(b, &c.now)
 	return c
 }
 
-func (c *channelRow) facts(m *messageRow) leader.MessageFacts {
-	return leader.MessageFacts{Retries: m.retries, MaxRetries: c.maxRetries, Room: c.offered < c.capacity}
+func (c *channelRow) facts(m *channelMessageRow) leader.ChannelMessageFacts {
+	return leader.ChannelMessageFacts{Retries: m.retries, MaxRetries: c.maxRetries, Room: c.offered < c.capacity}
 }
 
-// messageChange is what one transaction writes about messages.
-type messageChange struct {
+// channelMessageChange is what one transaction writes about messages.
+type channelMessageChange struct {
 	s       *Store
 	channel int32
 	now     time.Time
@@ -79,7 +79,7 @@ type messageChange struct {
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
-func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason string) {
+func (w *channelMessageChange) apply(m *channelMessageRow, step leader.ChannelMessageStep, reason string) {
 	was := m.state
 	m.state = step.To
 	if step.RaiseFence {
@@ -91,7 +91,7 @@ func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason str
 	if step.DrawAnew {
 		m.draw = rand.Int64()
 	}
-	if m.state != leader.MessageActive {
+	if m.state != leader.ChannelMessageActive {
 		m.node, m.epoch = nil, nil
 	}
 	switch {
@@ -99,7 +99,7 @@ func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason str
 		w.fresh.add(w.channel, m.id, string(m.payload), m.state, m.fence, m.draw, w.now, w.now)
 	case step.Record:
 		var payload any
-		if m.state == leader.MessageDropped {
+		if m.state == leader.ChannelMessageDropped {
 			payload = string(m.payload)
 		}
 		w.gone.add(w.channel, m.id)
@@ -110,34 +110,34 @@ func (w *messageChange) apply(m *messageRow, step leader.MessageStep, reason str
 }
 
 var (
-	messageInsert = insertMany("message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
+	channelMessageInsert = insertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
 		"created_at timestamptz", "updated_at timestamptz")
-	messageEndInsert = insertMany("message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
+	channelMessageEndInsert = insertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
 		"payload jsonb", "created_at timestamptz", "ended_at timestamptz")
 )
 
 // queue adds the writes to b. Their rows are locked, or new under the channel's lock.
-func (w *messageChange) queue(b *pgx.Batch) {
+func (w *channelMessageChange) queue(b *pgx.Batch) {
 	if len(w.fresh.cols) > 0 {
-		messageInsert.queue(b, w.fresh)
+		channelMessageInsert.queue(b, w.fresh)
 	}
 	if len(w.changed.cols) > 0 {
-		b.Queue(messageUpdate, w.changed.args(w.now)...)
+		b.Queue(channelMessageUpdate, w.changed.args(w.now)...)
 	}
 	if len(w.gone.cols) > 0 {
-		b.Queue(messageDelete, w.gone.args()...)
-		messageEndInsert.queue(b, w.ended)
+		b.Queue(channelMessageDelete, w.gone.args()...)
+		channelMessageEndInsert.queue(b, w.ended)
 	}
 }
 
 // Both find messages by their keys: a channel that is a parameter would have all its messages read.
 const (
-	messageUpdate = `UPDATE postern.message m SET state = n.state, retries = n.retries, fence = n.fence, draw = n.draw, node_id = n.node_id,
+	channelMessageUpdate = `UPDATE postern.channel_message m SET state = n.state, retries = n.retries, fence = n.fence, draw = n.draw, node_id = n.node_id,
 			node_epoch = n.node_epoch, error = n.error, updated_at = $10
 		FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::text[]), unnest($4::int[]), unnest($5::bigint[]), unnest($6::bigint[]),
 			unnest($7::bigint[]), unnest($8::int[]), unnest($9::text[])) n(channel_id, message_id, state, retries, fence, draw, node_id, node_epoch, error)
 		WHERE (m.channel_id, m.message_id) = (n.channel_id, n.message_id)`
-	messageDelete = `DELETE FROM postern.message m USING ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(channel_id, message_id)
+	channelMessageDelete = `DELETE FROM postern.channel_message m USING ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(channel_id, message_id)
 		WHERE (m.channel_id, m.message_id) = (n.channel_id, n.message_id)`
 )
 
@@ -174,15 +174,15 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 		}
 		ids[i] = m.ID
 	}
-	there, fences := map[string]*messageRow{}, map[string]int64{}
+	there, fences := map[string]*channelMessageRow{}, map[string]int64{}
 	load := &pgx.Batch{}
 	row := c.s.lockChannel(load, c.id)
-	load.Queue(`SELECT m.message_id, m.state FROM postern.message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2)`, c.id, ids).Query(func(rows pgx.Rows) error {
-		var m messageRow
+	load.Queue(`SELECT m.message_id, m.state FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2)`, c.id, ids).Query(func(rows pgx.Rows) error {
+		var m channelMessageRow
 		_, err := pgx.ForEachRow(rows, []any{&m.id, &m.state}, func() error { one := m; there[m.id] = &one; return nil })
 		return err
 	})
-	load.Queue(`SELECT e.message_id, max(e.fence) FROM postern.message_end e WHERE e.channel_id = $1 AND e.message_id = ANY ($2) GROUP BY e.message_id`, c.id, ids).
+	load.Queue(`SELECT e.message_id, max(e.fence) FROM postern.channel_message_end e WHERE e.channel_id = $1 AND e.message_id = ANY ($2) GROUP BY e.message_id`, c.id, ids).
 		Query(func(rows pgx.Rows) error {
 			var id string
 			var fence int64
@@ -195,14 +195,14 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 	if row.capacity == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "the channel was removed")
 	}
-	w := &messageChange{s: c.s, channel: c.id, now: row.now}
+	w := &channelMessageChange{s: c.s, channel: c.id, now: row.now}
 	out := make([]Sent, len(list))
 	for i, id := range ids {
 		m, exists := there[id]
 		if !exists {
-			m = &messageRow{id: id, payload: payloads[i], state: machine.Start, fence: fences[id], draw: rand.Int64(), createdAt: row.now}
+			m = &channelMessageRow{id: id, payload: payloads[i], state: machine.Start, fence: fences[id], draw: rand.Int64(), createdAt: row.now}
 		}
-		step, err := leader.NextMessage(m.state, leader.MessageSent, row.facts(m))
+		step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageSent, row.facts(m))
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +211,7 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 		case exists:
 			out[i] = SentExists
 			continue
-		case m.state == leader.MessageOffered:
+		case m.state == leader.ChannelMessageOffered:
 			out[i] = SentOffered
 			row.offered++
 		default:
@@ -230,11 +230,11 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
 	err = c.s.run(ctx, func(t *txn) error {
 		list = nil
-		var rows []*messageRow
-		w := &messageChange{s: c.s, channel: c.id}
+		var rows []*channelMessageRow
+		w := &channelMessageChange{s: c.s, channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Offered'
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectMessages(&rows))
+		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Offered'
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectChannelMessages(&rows))
 		c.s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -253,9 +253,9 @@ func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held
 }
 
 // hold makes messages active that are locked and offered.
-func hold[P any](w *messageChange, rows []*messageRow, by Node) (list []Held[P], err error) {
+func hold[P any](w *channelMessageChange, rows []*channelMessageRow, by Node) (list []Held[P], err error) {
 	for _, m := range rows {
-		step, err := leader.NextMessage(m.state, leader.MessageReceived, leader.MessageFacts{})
+		step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageReceived, leader.ChannelMessageFacts{})
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +267,7 @@ func hold[P any](w *messageChange, rows []*messageRow, by Node) (list []Held[P],
 			}
 		} else {
 			m.state, m.err, m.fence = step.To, bad.Error(), h.Fence
-			if step, err = leader.NextMessage(m.state, leader.MessageErr, leader.MessageFacts{}); err != nil {
+			if step, err = leader.NextChannelMessage(m.state, leader.ChannelMessageErr, leader.ChannelMessageFacts{}); err != nil {
 				return nil, err
 			}
 		}
@@ -279,42 +279,42 @@ func hold[P any](w *messageChange, rows []*messageRow, by Node) (list []Held[P],
 // Ack ends a message: it was processed. It may be repeated. Conflict "stale_fence": it is no longer held
 // under that fence, and somebody else has it, or will.
 func (c *Conduit[P]) Ack(ctx context.Context, id string, fence int64) error {
-	return c.judge(ctx, id, fence, leader.MessageOk, "")
+	return c.judge(ctx, id, fence, leader.ChannelMessageOk, "")
 }
 
 // Nack gives a message back: it could not be processed, for that reason. Another receiver gets it, or it is
 // dropped if that was the last try. Conflict as with Ack.
 func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason string) error {
-	return c.judge(ctx, id, fence, leader.MessageErr, reason)
+	return c.judge(ctx, id, fence, leader.ChannelMessageErr, reason)
 }
 
 // judge compares the fence behind the lock of the message's row: between this and its commit nobody can take
 // the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
 	return c.s.run(ctx, func(t *txn) error {
-		var rows []*messageRow
+		var rows []*channelMessageRow
 		acked := false
-		w := &messageChange{s: c.s, channel: c.id}
+		w := &channelMessageChange{s: c.s, channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectMessages(&rows))
-		b.Queue(`SELECT EXISTS (SELECT FROM postern.message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
+		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectChannelMessages(&rows))
+		b.Queue(`SELECT EXISTS (SELECT FROM postern.channel_message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
 			c.id, id, fence).QueryRow(func(row pgx.Row) error { return row.Scan(&acked) })
 		c.s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
-		if acked && event == leader.MessageOk {
+		if acked && event == leader.ChannelMessageOk {
 			return t.rollback(ctx)
 		}
-		if len(rows) == 0 || rows[0].fence != fence || rows[0].state != leader.MessageActive {
+		if len(rows) == 0 || rows[0].fence != fence || rows[0].state != leader.ChannelMessageActive {
 			return fault.New(fault.Conflict, "stale_fence", "message %q is not held under fence %d: it was taken back, or has ended", fault.Clip(id), fence)
 		}
 		m := rows[0]
-		step, err := leader.NextMessage(m.state, event, leader.MessageFacts{})
+		step, err := leader.NextChannelMessage(m.state, event, leader.ChannelMessageFacts{})
 		if err != nil {
 			return err
 		}
-		if event == leader.MessageErr {
+		if event == leader.ChannelMessageErr {
 			m.err = reason
 		}
 		b = &pgx.Batch{}
@@ -326,7 +326,7 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 
 // ackIn acknowledges messages as a part of t, whose last batch is b.
 func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P]) error {
-	return c.moveIn(ctx, t, b, held, leader.MessageOk)
+	return c.moveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
 // moveIn lets something happen to messages that are held. What is not held any more under its fence is passed over:
@@ -339,20 +339,20 @@ func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []He
 	for i, h := range held {
 		ids[i], fences[h.ID] = h.ID, h.Fence
 	}
-	var rows []*messageRow
-	w := &messageChange{s: c.s, channel: c.id}
+	var rows []*channelMessageRow
+	w := &channelMessageChange{s: c.s, channel: c.id}
 	load := &pgx.Batch{}
-	load.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
-		Query(collectMessages(&rows))
+	load.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
+		Query(collectChannelMessages(&rows))
 	c.s.readNow(load, &w.now)
 	if err := t.send(ctx, load); err != nil {
 		return err
 	}
 	for _, m := range rows {
-		if m.state != leader.MessageActive || m.fence != fences[m.id] {
+		if m.state != leader.ChannelMessageActive || m.fence != fences[m.id] {
 			continue
 		}
-		step, err := leader.NextMessage(m.state, event, leader.MessageFacts{})
+		step, err := leader.NextChannelMessage(m.state, event, leader.ChannelMessageFacts{})
 		if err != nil {
 			return err
 		}

@@ -42,25 +42,25 @@ type offered struct{ met, Offered, Dropped int }
 // It ends where the channel is full.
 //
 // Two that offer are serial by the channel's lock; the second sees what the first left. Nobody else moves a
-// queued message, so none is skipped. Served by message_to_draw.
+// queued message, so none is skipped. Served by channel_message_to_draw.
 func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
 	err = c.s.run(ctx, func(t *txn) error {
 		did = offered{}
-		var after, before []*messageRow
+		var after, before []*channelMessageRow
 		b := &pgx.Batch{}
 		row := c.s.lockChannel(b, c.id)
-		for cond, into := range map[string]*[]*messageRow{">=": &after, "<": &before} {
-			b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
-				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(collectMessages(into))
+		for cond, into := range map[string]*[]*channelMessageRow{">=": &after, "<": &before} {
+			b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
+				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(collectChannelMessages(into))
 		}
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		met := append(after, before...)
 		b = &pgx.Batch{}
-		w := &messageChange{s: c.s, channel: c.id, now: row.now}
+		w := &channelMessageChange{s: c.s, channel: c.id, now: row.now}
 		for _, m := range met[:min(len(met), most)] {
-			step, err := leader.NextMessage(m.state, leader.MessageDrawn, row.facts(m))
+			step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageDrawn, row.facts(m))
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 				if err := c.told(b, m, reason); err != nil {
 					return err
 				}
-			case m.state == leader.MessageOffered:
+			case m.state == leader.ChannelMessageOffered:
 				did.Offered++
 				row.offered++
 			}
@@ -89,7 +89,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 
 // told tells the owner of a message that is dropped. Of a message about an event that is the event, whoever runs
 // the retrier.
-func (c *Conduit[P]) told(b *pgx.Batch, m *messageRow, reason string) error {
+func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) error {
 	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
 			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
 		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.id, reason, lineOfResults, lineOfSource+"%")
@@ -102,19 +102,19 @@ func (c *Conduit[P]) told(b *pgx.Batch, m *messageRow, reason string) error {
 
 // Sweep takes back what is held for longer than the channel allows, or by a node that is dead, and returns how
 // much that was. It counts as no retry: nobody said that it failed. What is locked just now is being
-// acknowledged, and skipped. Served by message_by_state.
+// acknowledged, and skipped. Served by channel_message_by_state.
 func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	const chunk = 500
 	for n := chunk; n == chunk; total += n {
 		err := c.s.run(ctx, func(t *txn) error {
-			var rows []*messageRow
-			w := &messageChange{s: c.s, channel: c.id}
+			var rows []*channelMessageRow
+			w := &channelMessageChange{s: c.s, channel: c.id}
 			b := &pgx.Batch{}
-			b.Queue(`SELECT `+messageSelect+` FROM postern.message m JOIN postern.channel c ON c.channel_id = m.channel_id
+			b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m JOIN postern.channel c ON c.channel_id = m.channel_id
 				LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (m.node_id, m.node_epoch) AND n.dead_at IS NULL
 				WHERE m.channel_id = $1 AND m.state = 'Active'
 					AND (m.updated_at + c.stale_after < coalesce($2::timestamptz, clock_timestamp()) OR m.node_id IS NOT NULL AND n.node_id IS NULL)
-				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.now(), chunk).Query(collectMessages(&rows))
+				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.now(), chunk).Query(collectChannelMessages(&rows))
 			c.s.readNow(b, &w.now)
 			if err := t.send(ctx, b); err != nil {
 				return err
@@ -123,7 +123,7 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 				return t.rollback(ctx)
 			}
 			for _, m := range rows {
-				step, err := leader.NextMessage(m.state, leader.MessageStale, leader.MessageFacts{})
+				step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageStale, leader.ChannelMessageFacts{})
 				if err != nil {
 					return err
 				}

@@ -79,7 +79,7 @@ func idsOf(list []pg.Held[note]) string {
 // lies shows the messages that have not ended, by id.
 func (w *world) lies() string {
 	w.t.Helper()
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT message_id || ' ' || state || ' ' || retries FROM postern.message ORDER BY message_id`)
+	rows, err := w.s.Pool().Query(w.ctx, `SELECT message_id || ' ' || state || ' ' || retries FROM postern.channel_message ORDER BY message_id`)
 	w.must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)
@@ -94,7 +94,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	var told []string
 	c.Owner = func(b *pgx.Batch, h pg.Held[note]) error {
 		told = append(told, fmt.Sprintf("%s %d %s", h.ID, h.Payload.N, h.Error))
-		b.Queue(`INSERT INTO postern.message_end (channel_id, message_id, fence, state, retries, reason, created_at, ended_at)
+		b.Queue(`INSERT INTO postern.channel_message_end (channel_id, message_id, fence, state, retries, reason, created_at, ended_at)
 			VALUES (0, 'told ' || $1, 0, 'Acked', 0, '', now(), now())`, h.ID)
 		return nil
 	}
@@ -153,8 +153,8 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	retry(pg.RetriedDropped)
 	retry(pg.RetriedNone)
 	var reason, payload string
-	w.scan(`SELECT reason || payload::text FROM postern.message_end WHERE message_id = 'b' AND state = 'Dropped'`, &reason)
-	w.scan(`SELECT count(*)::text FROM postern.message_end WHERE message_id = 'told b'`, &payload)
+	w.scan(`SELECT reason || payload::text FROM postern.channel_message_end WHERE message_id = 'b' AND state = 'Dropped'`, &reason)
+	w.scan(`SELECT count(*)::text FROM postern.channel_message_end WHERE message_id = 'told b'`, &payload)
 	if reason != `max retries reached (2): still none{"n": 1}` || payload != "1" || fmt.Sprint(told) != "[b 1 still none]" {
 		t.Error(reason, payload, told)
 	}

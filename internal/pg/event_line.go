@@ -25,11 +25,11 @@ type LeaderWork struct {
 	results []leaderLine // from the engine
 }
 
-// LeaderWork looks where messages are offered or wait. Served by message_by_state; the sources are few.
+// LeaderWork looks where messages are offered or wait. Served by channel_message_by_state; the sources are few.
 func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 	rows, err := s.db(ctx).Query(ctx, `SELECT c.context_id, c.channel_id, l.results,
-			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' OFFSET 0),
-			EXISTS (SELECT FROM postern.message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' OFFSET 0)
+			EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' OFFSET 0),
+			EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' OFFSET 0)
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
@@ -72,7 +72,7 @@ func (s *Store) giveBack(ctx context.Context, l leaderLine, held []Held[EventRef
 	c := &Conduit[EventRef]{s: s, id: l.Channel}
 	back := s.run(ctx, func(t *txn) error {
 		b := &pgx.Batch{}
-		if err := c.moveIn(ctx, t, b, held, leader.MessageStale); err != nil {
+		if err := c.moveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {
 			return err
 		}
 		return t.commit(ctx, b)

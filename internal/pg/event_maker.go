@@ -84,7 +84,7 @@ func (m eventMaker) Moved(b *pgx.Batch, t *Task) { tellEvent(b, t) }
 
 // Forget removes events and the records of messages.
 func (m eventMaker) Forget(ctx context.Context, before time.Time) error {
-	return errors.Join(m.s.forgetEvents(ctx, before), m.s.forgetMessages(ctx, before))
+	return errors.Join(m.s.forgetEvents(ctx, before), m.s.forgetChannelMessages(ctx, before))
 }
 
 // Ended names the event whose tool was called.

@@ -32,12 +32,12 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	})
 }
 
-// forgetMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew after that begins
-// with fence 1 again; who held it so long ago has lost it long since. Served by message_end_by_time.
-func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
+// forgetChannelMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew after that begins
+// with fence 1 again; who held it so long ago has lost it long since. Served by channel_message_end_by_time.
+func (s *Store) forgetChannelMessages(ctx context.Context, before time.Time) error {
 	return s.inChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.message_end e WHERE e.ended_at < $1 LIMIT $2)
-			DELETE FROM postern.message_end x USING old WHERE (x.channel_id, x.message_id, x.fence) = (old.channel_id, old.message_id, old.fence)`, before, atOnce)
+		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.channel_message_end e WHERE e.ended_at < $1 LIMIT $2)
+			DELETE FROM postern.channel_message_end x USING old WHERE (x.channel_id, x.message_id, x.fence) = (old.channel_id, old.message_id, old.fence)`, before, atOnce)
 		return int(tag.RowsAffected()), err
 	})
 }

@@ -45,7 +45,7 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	w.ahead(31 * 24 * time.Hour)
 	are("a month later", "2 Queued, 3 Dead")
 	var moves, ends int
-	w.scan(`SELECT (SELECT count(*) FROM postern.event_move), (SELECT count(*) FROM postern.message_end)`, &moves, &ends)
+	w.scan(`SELECT (SELECT count(*) FROM postern.event_move), (SELECT count(*) FROM postern.channel_message_end)`, &moves, &ends)
 	if moves != 2 || ends != 0 || w.lies() == "" {
 		t.Errorf("%d moves, %d records of messages, messages %q", moves, ends, w.lies())
 	}

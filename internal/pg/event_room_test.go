@@ -103,9 +103,9 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 		t.Fatalf("%d were taken", n)
 	}
 	// as if it had died there: the message waits again, and nothing was posted
-	for _, sql := range []string{`DELETE FROM postern.message_end`, `TRUNCATE postern.task, postern.queue, postern.ready, postern.idempotency`,
+	for _, sql := range []string{`DELETE FROM postern.channel_message_end`, `TRUNCATE postern.task, postern.queue, postern.ready, postern.idempotency`,
 		`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE status = 'Active'`,
-		`INSERT INTO postern.message (channel_id, message_id, payload, state, fence, draw, created_at, updated_at)
+		`INSERT INTO postern.channel_message (channel_id, message_id, payload, state, fence, draw, created_at, updated_at)
 			SELECT s.channel_id, e.event_id::text, '{"tool": "xyz.labs.add@1"}', 'Queued', 9, 1, now(), now() FROM postern.event e JOIN postern.source s USING (source_id) WHERE e.status = 'Active'`} {
 		_, err := w.s.Pool().Exec(w.ctx, sql)
 		w.must(err)
@@ -115,7 +115,7 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 	}
 	var named, moves, messages int
 	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active' AND tool_id <> ''),
-		(SELECT count(*) FROM postern.event_move WHERE event = 'Taken'), (SELECT count(*) FROM postern.message)`).Scan(&named, &moves, &messages))
+		(SELECT count(*) FROM postern.event_move WHERE event = 'Taken'), (SELECT count(*) FROM postern.channel_message)`).Scan(&named, &moves, &messages))
 	if named != 1 || moves != 1 || messages != 2 {
 		t.Errorf("%d events name their call after %d moves, %d messages are left", named, moves, messages)
 	}

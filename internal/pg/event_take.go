@@ -115,13 +115,13 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 		if room <= 0 {
 			most = takeMost
 		}
-		w := &messageChange{s: s, channel: l.Channel}
-		var rows, mine []*messageRow
+		w := &channelMessageChange{s: s, channel: l.Channel}
+		var rows, mine []*channelMessageRow
 		b = &pgx.Batch{}
-		b.Queue(`SELECT `+messageSelect+` FROM postern.message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
+		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
 				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
 					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectMessages(&rows))
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectChannelMessages(&rows))
 		s.readNow(b, &w.now)
 		if err := t.send(ctx, b); err != nil {
 			return err
@@ -162,8 +162,8 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 				room, calling[v.FQN], v.Tool = room-1, calling[v.FQN]+1, ""
 				ids = append(ids, v.ID)
 			}
-			if m.state == leader.MessageQueued {
-				m.state = leader.MessageOffered // beyond the capacity: see above
+			if m.state == leader.ChannelMessageQueued {
+				m.state = leader.ChannelMessageOffered // beyond the capacity: see above
 			}
 			if mine = append(mine, m); v.Status == leader.EventActive && v.Outcome == "" && v.Tool == "" {
 				open = append(open, v)

@@ -110,7 +110,7 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	w.must(<-done)
 	w.must(<-done)
 	var active, calls, messages int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active'), (SELECT count(*) FROM postern.task WHERE type = 'leader.tool'), (SELECT count(*) FROM postern.message)`).
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active'), (SELECT count(*) FROM postern.task WHERE type = 'leader.tool'), (SELECT count(*) FROM postern.channel_message)`).
 		Scan(&active, &calls, &messages))
 	if active != 2 || calls != 2 || messages != 0 {
 		t.Errorf("%d active, %d calls, %d messages", active, calls, messages)
@@ -132,7 +132,7 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	if n := <-stale + <-stale; n != 2 {
 		t.Errorf("%d events grew stale, want 2", n)
 	}
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.message`).Scan(&messages))
+	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.channel_message`).Scan(&messages))
 	if messages != 2 {
 		t.Errorf("%d results are on their way, want 2", messages)
 	}

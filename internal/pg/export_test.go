@@ -51,10 +51,10 @@ func (s *Store) Forgetful() bool           { return s.forgetful.Load() > 0 }
 
 // ByKeySQL are statements whose rows have to be found by their keys, with the lists of keys all empty.
 var ByKeySQL = map[string][]any{
-	receiptsSQL:   {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{}, []time.Duration{}, []string{}, []string{}, time.Time{}},
-	messageUpdate: {[]int32{}, []string{}, []string{}, []int32{}, []int64{}, []int64{}, []int64{}, []int32{}, []string{}, time.Time{}},
-	messageDelete: {[]int32{}, []string{}},
-	fanoutDelete:  {[]int32{}, []time.Time{}, []int64{}, []int64{}, []string{}},
+	receiptsSQL:          {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{}, []time.Duration{}, []string{}, []string{}, time.Time{}},
+	channelMessageUpdate: {[]int32{}, []string{}, []string{}, []int32{}, []int64{}, []int64{}, []int64{}, []int32{}, []string{}, time.Time{}},
+	channelMessageDelete: {[]int32{}, []string{}},
+	fanoutDelete:         {[]int32{}, []time.Time{}, []int64{}, []int64{}, []string{}},
 }
 
 // PlaceSQL is the statement that finds a place.

@@ -156,8 +156,8 @@ func messages(s *story, c *command, say say) error {
 	var id, state, note string
 	var retries int
 	return s.each(`SELECT x.message_id, x.state, x.retries, x.note FROM postern.channel c CROSS JOIN LATERAL (
-			SELECT 0 AS place, m.message_id, m.state, m.retries, m.error AS note, 0 AS fence FROM postern.message m WHERE m.channel_id = c.channel_id
-			UNION ALL SELECT 1, e.message_id, e.state, e.retries, e.reason, e.fence FROM postern.message_end e WHERE e.channel_id = c.channel_id) x
+			SELECT 0 AS place, m.message_id, m.state, m.retries, m.error AS note, 0 AS fence FROM postern.channel_message m WHERE m.channel_id = c.channel_id
+			UNION ALL SELECT 1, e.message_id, e.state, e.retries, e.reason, e.fence FROM postern.channel_message_end e WHERE e.channel_id = c.channel_id) x
 		WHERE c.name = $1 ORDER BY x.place, x.message_id, x.fence`, []any{c.word()}, []any{&id, &state, &retries, &note}, func() error {
 		if note != "" {
 			note = fmt.Sprintf(" (%s)", note)

@@ -10,13 +10,13 @@ var events = []Invariant{
 			WHERE e.status IN ('Queued', 'Active'))
 		SELECT 'event ' || event_id || ' is Queued, and no message, time or drop tells of it' FROM e
 		WHERE status = 'Queued' AND not_before IS NULL AND NOT dropped
-			AND NOT EXISTS (SELECT FROM postern.message m WHERE (m.channel_id, m.message_id) = (e.line, e.event_id::text))
+			AND NOT EXISTS (SELECT FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = (e.line, e.event_id::text))
 		UNION ALL SELECT 'event ' || event_id || ' is Active, and no transaction calls its tool, and no message or drop tells of it' FROM e
 		WHERE status = 'Active' AND outcome = '' AND tool_id = '' AND NOT dropped
-			AND NOT EXISTS (SELECT FROM postern.message m WHERE (m.channel_id, m.message_id) = (e.line, e.event_id::text))
+			AND NOT EXISTS (SELECT FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = (e.line, e.event_id::text))
 		UNION ALL SELECT 'event ' || event_id || ' is ' || outcome || ', and no message, transaction or drop tells its workflow' FROM e
 		WHERE status = 'Active' AND outcome <> '' AND result_id = '' AND NOT dropped
-			AND NOT EXISTS (SELECT FROM postern.message m WHERE (m.channel_id, m.message_id) = (e.results, e.event_id::text))`},
+			AND NOT EXISTS (SELECT FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = (e.results, e.event_id::text))`},
 
 	{"S1.5", "the history of an event is whole, leads to its state, and ends once", `
 		SELECT 'event ' || e.event_id || ' is ' || e.status || ' after ' || e.moves || ' moves, and has ' || m.n || ' up to ' || coalesce(m.top, 0) || ', ' || m.ends || ' of them ends'

@@ -93,7 +93,7 @@ func TestEachInvariantOfEventsSeesWhatItIsFor(t *testing.T) {
 	}
 	const result = `(o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)`
 	for _, c := range []struct{ invariant, sentence, plant string }{
-		{"S1.2", "the message between listener and engine is gone", `DELETE FROM postern.message`},
+		{"S1.2", "the message between listener and engine is gone", `DELETE FROM postern.channel_message`},
 		{"S1.2", "a next try without a time", `UPDATE postern.event SET not_before = NULL WHERE identity = 'e'`},
 		{"S1.2", "Active, and nobody's", `UPDATE postern.event SET tool_id = '' WHERE identity = 'd'`},
 		{"S1.2", "the result of an event is nobody's", `UPDATE postern.event SET result_id = '' WHERE identity = 'b'`},
