@@ -41,7 +41,7 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			var log *app.HeldLog
-			d, err := newDev(cmd, ephemeral, func(c app.Config, f *os.File) (l *slog.Logger) {
+			d, err := newDev(cmd, ephemeral, false, func(c app.Config, f *os.File) (l *slog.Logger) {
 				l, log = app.LoggerHeld(c, f)
 				return l
 			})

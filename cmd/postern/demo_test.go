@@ -176,6 +176,7 @@ func TestAnEphemeralDatabaseAndAConfiguredOneExcludeEachOther(t *testing.T) {
 	for _, command := range []string{"dev", "demo"} {
 		postern(t, database("postgres://127.0.0.1:1/x"), command, "--ephemeral").want(t, 2, "leave out --ephemeral")
 	}
+	postern(t, database("postgres://127.0.0.1:1/x"), "dev", "--reset").want(t, 2, "names one of yours")
 }
 
 func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 const workerPorts = "1024-65535"
 
 func devCommand() *cobra.Command {
-	var ephemeral, devnet bool
+	var ephemeral, reset, devnet bool
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything for development: database, API and sequencer in one",
@@ -36,7 +36,7 @@ func devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := newDev(cmd, ephemeral, app.Logger)
+			d, err := newDev(cmd, ephemeral, reset, app.Logger)
 			if err != nil {
 				return err
 			}
@@ -65,6 +65,8 @@ func devCommand() *cobra.Command {
 		},
 	}
 	addDevSettings(cmd, &ephemeral)
+	cmd.Flags().BoolVar(&reset, "reset", false, "throw away the kept database, and begin with a new one")
+	cmd.MarkFlagsMutuallyExclusive("reset", "ephemeral")
 	cmd.Flags().BoolVar(&devnet, "devnet", false, "run a ledger to submit to and its worker, too")
 	return cmd
 }
@@ -88,7 +90,7 @@ func devDefaults() map[string]string {
 
 // newDev builds a whole installation. What happens is told on standard error; a port that nobody asked
 // for is given up where it is in use.
-func newDev(cmd *cobra.Command, ephemeral bool, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
+func newDev(cmd *cobra.Command, ephemeral, reset bool, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
 	cfg, list, err := settings(cmd, devDefaults())
 	if err != nil {
 		return nil, err
@@ -97,6 +99,6 @@ func newDev(cmd *cobra.Command, ephemeral bool, logger func(app.Config, *os.File
 	for _, s := range list {
 		move = move || s.Env == "POSTERN_LISTEN" && s.Origin == "default"
 	}
-	return app.NewDev(cmd.Context(), cfg, app.DevOptions{Ephemeral: ephemeral, Move: move, Version: version(),
+	return app.NewDev(cmd.Context(), cfg, app.DevOptions{Ephemeral: ephemeral, Reset: reset, Move: move, Version: version(),
 		Say: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }}, logger(cfg, os.Stderr))
 }

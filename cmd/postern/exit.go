@@ -41,6 +41,7 @@ var codes = map[string]int{
 	"no_database":            exitUsage,
 	"bad_setting":            exitUsage,
 	"ephemeral_and_database": exitUsage,
+	"reset_and_database":     exitUsage,
 	"database_unavailable":   exitUnreachable,
 	"worker_unreachable":     exitUnreachable,
 	"database_went_back":     exitDisowned,

@@ -36,6 +36,7 @@ type Dev struct {
 // DevOptions say how a Dev differs from its Config.
 type DevOptions struct {
 	Ephemeral bool // the database is thrown away at the end
+	Reset     bool // the kept database is thrown away before, and made anew
 	Move      bool // take another port if that of Listen is in use
 	Version   string
 	Say       func(string) // told what happens, a line each
@@ -43,7 +44,7 @@ type DevOptions struct {
 
 // NewDev finds or starts a PostgreSQL (the one that is configured wins), brings it to the newest
 // migration and builds API and sequencer on it. Faults: those of New and of devpg.Start, and
-// ephemeral_and_database.
+// ephemeral_and_database, reset_and_database.
 func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ *Dev, err error) {
 	d := &Dev{stop: func() error { return nil }}
 	defer func() {
@@ -57,11 +58,15 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 	case missing == nil && o.Ephemeral:
 		return nil, fault.New(fault.Invalid, "ephemeral_and_database",
 			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: unset it, or leave out --ephemeral")
+	case missing == nil && o.Reset:
+		return nil, fault.New(fault.Invalid, "reset_and_database",
+			"--reset throws away the database that dev keeps, and DATABASE_URL (or PGHOST and its like) names one of yours: "+
+				"unset it, or drop the schemas postern, report and river there yourself")
 	case missing == nil:
 		o.Say("using the database " + Masked(configured))
 	default:
 		server, err := devpg.Start(ctx, devpg.Options{StateDir: cfg.StateDir, BinDir: cfg.PGBin, AllowDownload: cfg.PGDownload,
-			Ephemeral: o.Ephemeral, Log: o.Say})
+			Ephemeral: o.Ephemeral, Reset: o.Reset, Log: o.Say})
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 type Options struct {
 	StateDir      string            // where the data is kept; "" is $XDG_STATE_HOME/postern
 	Ephemeral     bool              // a new server in a temporary directory, removed at the end; nothing is joined
+	Reset         bool              // throw away what is kept, of the major that would be started, and begin anew
 	BinDir        string            // the directory of initdb and postgres (POSTERN_PG_BIN); "" looks for one
 	AllowDownload bool              // download one if none is installed (POSTERN_PG_DOWNLOAD)
 	Repository    string            // from where, "" for Maven Central; for our own tests
@@ -42,7 +43,7 @@ type Server struct {
 // Start joins or starts a server and returns when it accepts connections. It gives up when ctx ends, leaving nothing
 // running that it started. Faults: Invalid with code no_postgres if there is none to be had, the sentence naming the
 // remedies; Conflict with code data_of_another_major if the data directory belongs to another PostgreSQL (it is never
-// touched then). MaybeChild must have been called before.
+// touched then), or in_use if others use the data that is to be thrown away. MaybeChild must have been called before.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	defer fault.Wrap(&err, "a PostgreSQL for development")
 	if !childChecked {
@@ -98,6 +99,10 @@ func startKept(ctx context.Context, o Options, who account) (*Server, error) {
 		}
 	}
 	if s, err := join(ctx, root, bin.major); s != nil || err != nil {
+		if err == nil && o.Reset {
+			return nil, errors.Join(fault.New(fault.Conflict, "in_use",
+				"%s is in use: stop the other postern dev or demo first, then its data can be thrown away", s.DataDir), s.Close())
+		}
 		return s, err
 	}
 	if o.BinDir == "" {
@@ -117,6 +122,11 @@ func startKept(ctx context.Context, o Options, who account) (*Server, error) {
 	users, err := who.shareUsers(ctx, dir)
 	if err != nil {
 		return nil, err
+	}
+	if o.Reset {
+		if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
+			return nil, errors.Join(err, users.Close())
+		}
 	}
 	s, err := start(ctx, o, who, bin, dir)
 	if err != nil {

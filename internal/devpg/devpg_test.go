@@ -206,6 +206,30 @@ func shows(t *testing.T, s *Server, wants map[string]string) {
 	}
 }
 
+func TestResetThrowsAwayWhatIsKeptUnlessItIsInUse(t *testing.T) {
+	t.Parallel()
+	o := Options{StateDir: stateDir(t)}
+	s := beginFour(t, o)
+	tell(t, s.URL, "CREATE TABLE kept AS SELECT 'here' AS a")
+	anew := o
+	anew.Reset = true
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := Start(ctx, anew); fault.CodeOf(err) != "in_use" {
+		t.Errorf("reset of data in use says %v", err)
+	}
+	if got := ask(t, s.URL, "SELECT a FROM kept"); got != "here" {
+		t.Errorf("kept row: %q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := begin(t, anew)
+	if got := ask(t, again.URL, "SELECT coalesce(to_regclass('kept')::text, 'gone')"); got != "gone" {
+		t.Errorf("after a reset the table is %s", got)
+	}
+}
+
 func TestAnEphemeralServerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := begin(t, Options{Ephemeral: true, Unsafe: true})

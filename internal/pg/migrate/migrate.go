@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,8 +34,14 @@ const (
 // (nil: silence). Outcomes: nil, also when there was nothing to do; an error that names the step, and everything
 // before that step is kept; or an error because another process held the lock for five minutes. Several processes may
 // call it at once: one migrates, the others wait. It must run as a role that may create schemas in the database.
+//
+// Conflict migrations_differ: an earlier build made the database. Conflict older_processes_live: a migration is missing
+// while a process dispatches by the migrations of before.
 func Up(ctx context.Context, url string, progress func(string)) (err error) {
 	defer fault.Wrap(&err, "migrate up")
+	if err := mayGoUp(ctx, url); err != nil {
+		return err
+	}
 	db, p, err := open(url, progress)
 	if err != nil {
 		return err
@@ -44,6 +52,46 @@ func Up(ctx context.Context, url string, progress func(string)) (err error) {
 	}
 	_, err = p.Up(ctx)
 	return firstError(err)
+}
+
+// mayGoUp refuses a database that Up cannot bring forward, or must not change yet. A process refuses at its start a
+// database that lacks one of its migrations. So a process that lives while one is missing is an older one, and its
+// statements may not fit the tables that Up makes. A process that starts between this look and the first step is not seen.
+func mayGoUp(ctx context.Context, url string) error {
+	conn, err := watch.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	all, err := states(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if err := unchanged(all); err != nil {
+		return err
+	}
+	missing := slices.IndexFunc(all, func(s State) bool { return s.AppliedAt == nil })
+	var found bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('postern.node') IS NOT NULL").Scan(&found); err != nil || missing < 0 || !found {
+		return err
+	}
+	var n int
+	var name, version string
+	var wait float64
+	err = conn.QueryRow(ctx, `SELECT count(*) OVER (), n.name, n.version,
+			extract(epoch FROM max(n.heartbeat_at + n.ttl) OVER () - clock_timestamp())::float8
+		FROM postern.node n
+		WHERE n.dead_at IS NULL AND n.heartbeat_at + n.ttl > clock_timestamp()
+		ORDER BY n.started_at LIMIT 1`).Scan(&n, &name, &version, &wait)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fault.New(fault.Conflict, "older_processes_live", "%d processes dispatch by the migrations of before, one is node %s "+
+		"(version %q), and %s is to be applied: stop them first (`postern work`, `postern dev`); one that was killed counts for "+
+		"another %.0f s", n, name, version, all[missing].Name, math.Ceil(wait))
 }
 
 // Down takes every migration back and drops our schemas with everything in them. It is for development and
@@ -89,7 +137,7 @@ func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := []goose.ProviderOption{goose.WithStore(store), goose.WithLocker(locker),
+	opts := []goose.ProviderOption{goose.WithStore(recorder{store}), goose.WithLocker(locker),
 		goose.WithGoMigrations(river...), goose.WithDisableGlobalRegistry(true)}
 	if progress != nil {
 		opts = append(opts, goose.WithVerbose(true), goose.WithSlog(slog.New(progressHandler{progress})))

@@ -172,3 +172,74 @@ func TestAFailedStepIsNamedAndWhatWasBeforeIsKept(t *testing.T) {
 	}
 	up(t, db.URL)
 }
+
+func TestADatabaseOfAnEarlierBuildIsRefusedWithTheWayOut(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{
+		"another text":   "UPDATE postern.goose_db_version SET hash = 'another' WHERE version_id = 41",
+		"before hashes":  "ALTER TABLE postern.goose_db_version DROP COLUMN hash",
+		"one without it": "UPDATE postern.goose_db_version SET hash = NULL WHERE version_id = 41",
+	} {
+		db := pgtest.New(t)
+		if _, err := db.Pool.Exec(ctx, before); err != nil {
+			t.Fatal(err)
+		}
+		wantDiffer(t, db.Pool, "run `postern dev --reset`")
+		err := migrate.Up(ctx, db.URL, nil)
+		if fault.CodeOf(err) != "migrations_differ" || !strings.Contains(err.Error(), "has changed since: run `postern dev --reset`") {
+			t.Errorf("%s: up says %v", name, err)
+		}
+		if strings.Count(fault.As(err).Detail, ". ") > 0 {
+			t.Errorf("%s: more than one sentence: %s", name, fault.As(err).Detail)
+		}
+	}
+}
+
+func TestCommentsAndLayoutDoNotChangeAMigration(t *testing.T) {
+	t.Parallel()
+	const sql = "-- +goose Up\nCREATE TABLE t (a int); -- a table\n-- +goose Down\nDROP TABLE t;"
+	for other, same := range map[string]bool{
+		"-- about t\n--\n-- +goose Up\nCREATE TABLE\n  t (a int);\n\n-- +goose Down\nDROP TABLE t;\n": true,
+		"-- +goose Up\nCREATE TABLE t (b int);\n-- +goose Down\nDROP TABLE t;":                        false,
+		"-- +goose Up\nCREATE TABLE t (a int);\nDROP TABLE t;":                                        false,
+	} {
+		if (migrate.HashOf(other) == migrate.HashOf(sql)) != same {
+			t.Errorf("same is not %v: %q", same, other)
+		}
+	}
+}
+
+func TestUpRefusesWhileOlderProcessesLive(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := db.Pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`INSERT INTO postern.node (name, version, ttl, heartbeat_at) VALUES ('old', 'v0.0.9', '1 hour', clock_timestamp())`)
+	if err := migrate.Up(ctx, db.URL, nil); err != nil {
+		t.Errorf("there is nothing to do, and up says %v", err)
+	}
+	if err := migrate.DownTo(ctx, db.URL, 44); err != nil {
+		t.Fatal(err)
+	}
+	err := migrate.Up(ctx, db.URL, nil)
+	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) != "older_processes_live" ||
+		!strings.Contains(err.Error(), `node old (version "v0.0.9"), and 00046_source_table is to be applied: stop them first`) {
+		t.Errorf("up beside a live node says %v", err)
+	}
+	wantDiffer(t, db.Pool, "the first is 00046_source_table")
+	exec(`UPDATE postern.node SET dead_at = clock_timestamp()`)
+	if lines := up(t, db.URL); len(lines) != 1 {
+		t.Errorf("up beside a dead node did %q", lines)
+	}
+	if err := migrate.DownTo(ctx, db.URL, 44); err != nil {
+		t.Fatal(err)
+	}
+	exec(`UPDATE postern.node SET dead_at = NULL, heartbeat_at = clock_timestamp() - interval '2 hours'`)
+	if lines := up(t, db.URL); len(lines) != 1 {
+		t.Errorf("up beside a node that was killed long ago did %q", lines)
+	}
+}

@@ -28,6 +28,8 @@ type State struct {
 	Name      string     `json:"name"`       // like 00001_schemas; River's are 00002_river_create_river_migration and so on
 	AppliedAt *time.Time `json:"applied_at"` // nil: not applied
 	Unknown   bool       `json:"unknown"`    // the database has it, this program has not
+
+	hash string // of what it said when it was applied
 }
 
 // Status lists what this program knows and what the database has, by number. It changes nothing, also in a
@@ -42,12 +44,31 @@ func Status(ctx context.Context, url string) (_ []State, err error) {
 	return states(ctx, conn)
 }
 
+// differ is the code of all faults about a database whose migrations are not those of this program.
+const differ = "migrations_differ"
+
+// unchanged is nil if every migration that the database has said the same when it was applied. Before the first release
+// migrations change in place, and what an earlier build of them made cannot be brought forward.
+func unchanged(all []State) error {
+	for _, s := range all {
+		if s.changed() {
+			return fault.New(fault.Conflict, differ, "an earlier build made this database, and %s has changed since: "+
+				"run `postern dev --reset`, which throws away what dev keeps (in a database of your own, drop its schemas "+
+				"postern, report and river)", s.Name)
+		}
+	}
+	return nil
+}
+
 // Check compares the database with this program. nil: they are the same. A Conflict with code migrations_differ: the
-// database is empty, behind or ahead, and the sentence says what to run. Any other error: it could not be asked.
+// database is empty, behind, ahead or of an earlier build, and the sentence says what to run. Any other error: it could not be asked.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	all, err := states(ctx, pool)
 	if err != nil {
 		return fmt.Errorf("read the state of the migrations: %w", err)
+	}
+	if err := unchanged(all); err != nil {
+		return err
 	}
 	var applied int
 	var missing, unknown []string
@@ -61,15 +82,14 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 			applied++
 		}
 	}
-	const code = "migrations_differ"
 	switch {
 	case applied == 0 && len(unknown) == 0:
-		return fault.New(fault.Conflict, code, "the database has none of our %d migrations: run `postern migrate up`", len(missing))
+		return fault.New(fault.Conflict, differ, "the database has none of our %d migrations: run `postern migrate up`", len(missing))
 	case len(unknown) > 0:
-		return fault.New(fault.Conflict, code,
+		return fault.New(fault.Conflict, differ,
 			"the database is ahead: it has migration %s, which this program does not know: run a program as new as the database", unknown[0])
 	case len(missing) > 0:
-		return fault.New(fault.Conflict, code,
+		return fault.New(fault.Conflict, differ,
 			"the database is behind: %d of %d migrations are missing, the first is %s: run `postern migrate up`", len(missing), len(all), missing[0])
 	}
 	return nil
@@ -104,16 +124,20 @@ func states(ctx context.Context, db asker) ([]State, error) {
 		all[version] = State{Version: version, Name: name}
 	}
 	if found {
-		rows, err := db.Query(ctx, "SELECT version_id, max(tstamp) FROM "+versionTable+
-			" WHERE is_applied AND version_id > 0 GROUP BY version_id")
+		rows, err := db.Query(ctx, `SELECT v.version_id, max(v.tstamp), coalesce(max(to_jsonb(v) ->> 'hash'), '')
+			FROM `+versionTable+` v
+			WHERE v.is_applied AND v.version_id > 0
+			GROUP BY v.version_id`) // by way of JSON, since the table of an earlier build has no such column
 		if err != nil {
 			return nil, err
 		}
 		var version int64
 		var at time.Time
-		if _, err := pgx.ForEachRow(rows, []any{&version, &at}, func() error {
+		var hash string
+		if _, err := pgx.ForEachRow(rows, []any{&version, &at, &hash}, func() error {
 			s, known := all[version]
 			applied := at
+			s.hash = hash
 			s.Version, s.Name, s.AppliedAt, s.Unknown = version, nameOf(version), &applied, !known
 			all[version] = s
 			return nil
