@@ -107,7 +107,7 @@ func (w *world) wire() http.Handler {
 	})
 }
 
-// batch is one of these messages, non-atomic unless made so.
+// batchOf is one of these messages, non-atomic unless made so.
 func batchOf(kind string, names ...string) string {
 	var functions, msgs []string
 	for _, n := range names {

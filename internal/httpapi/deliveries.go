@@ -41,7 +41,7 @@ type tryView struct {
 func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
 	v := deliveryView{ID: d.String(), Subscription: ptr(d.Subscription), Event: d.Event, URL: ptr(d.URL), State: d.State, At: d.At.UTC(), NextAt: utc(d.NextAt),
 		Tries: d.Attempts, Error: ptr(d.Error), CreatedAt: d.CreatedAt.UTC(), EndedAt: utc(d.EndedAt)}
-	if d.Line != pg.HookLine {
+	if d.Track != pg.HookTrack {
 		v.Event = outbox.Event(d.Event).Name()
 	}
 	switch outbox.Event(d.Event) {
@@ -52,7 +52,7 @@ func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
 		v.Transaction = ptr(d.ID.String())
 	}
 	if d.Position > 0 {
-		v.Cursor = ptr(pg.Cursor{Subscription: d.Line, Position: d.Position}.String())
+		v.Cursor = ptr(pg.Cursor{Subscription: d.Track, Position: d.Position}.String())
 	}
 	if whole {
 		v.Attempts = []tryView{}
@@ -82,7 +82,7 @@ type deliveryCursor struct {
 	At    time.Time `json:"a"`
 	Queue int64     `json:"q"`
 	Seq   int64     `json:"s"`
-	Line  string    `json:"l"`
+	Track string    `json:"l"`
 	Event string    `json:"e"`
 }
 
@@ -104,7 +104,7 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	if err := in.read(filters, &c); err != nil {
 		return nil, err
 	}
-	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterLine, f.AfterEvent = c.At, c.Queue, c.Seq, c.Line, c.Event
+	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterTrack, f.AfterEvent = c.At, c.Queue, c.Seq, c.Track, c.Event
 	found, err := a.Store.Deliveries(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	for i, d := range found {
 		if i == limit {
 			last := found[i-1]
-			out.Body.Next, out.Link = in.next(ctx, filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Line)), last.Event})
+			out.Body.Next, out.Link = in.next(ctx, filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Track)), last.Event})
 			break
 		}
 		out.Body.Items = append(out.Body.Items, viewDelivery(d, false))

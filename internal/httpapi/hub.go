@@ -153,7 +153,7 @@ func (h *hub) run() {
 			}
 		}
 		looked = time.Now()
-		seen, found := h.look(ends, others)
+		seen, found := h.ask(ends, others)
 		took, before = time.Since(looked), took
 		maps.Copy(over, seen)
 		told = len(over) > 0
@@ -190,8 +190,8 @@ func (h *hub) due() (ends, others []outbox.ID, over map[outbox.ID]bool, youngest
 	return ends, others, over, youngest
 }
 
-// look finds out which of ends are over, and what others are now.
-func (h *hub) look(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
+// ask finds out which of ends are over, and what others are now.
+func (h *hub) ask(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	var err error

@@ -91,7 +91,7 @@ func (n *news) run() {
 		if len(subs) == 0 {
 			return
 		}
-		n.look(subs, asked)
+		n.ask(subs, asked)
 	}
 }
 
@@ -110,7 +110,7 @@ func (n *news) due() (subs []int32, asked map[int32]bool) {
 	return subs, asked
 }
 
-func (n *news) look(subs []int32, asked map[int32]bool) {
+func (n *news) ask(subs []int32, asked map[int32]bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
 	defer cancel()
 	newest, err := n.store.Newest(ctx, subs)

@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// To another installation a processor is a worker: its batches come as dispatches (S2.7), and what became of them is
-// asked by /status (S4.14). Whoever calls is a peer of the processor, and signs with its secret instead of showing a key.
+// peerRoutes are those of a worker, which a processor is to another installation: batches come as dispatches (S2.7), and
+// /status tells what became of them (S4.14). The caller is a peer, and signs with its secret instead of showing a key.
 func (a *API) peerRoutes() {
 	const tag, at = "processors", "/contexts/{context}/processors/{name}/peers/{peer}"
 	op := operation(tag, http.MethodPost, at+"/dispatch/{type}", "deliver-batch", "As a peer: send a batch, once however often", []int{202, 200})

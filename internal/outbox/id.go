@@ -46,7 +46,7 @@ func (d Day) Time() time.Time { return time.Unix(int64(d)*86400, 0).UTC() }
 // bytes lays the parts out as queue 44, salt's upper 4 | version 8, salt's middle 8, seq's upper 4
 // | variant 2, day 16, salt's lower 10, seq's lower 36.
 func (id ID) bytes() (b [16]byte) {
-	if id.Queue >= lineOfProcessor {
+	if id.Queue >= trackOfProcessor {
 		id.Salt = int(id.Seq >> seqBits)
 	}
 	q := uint64(id.Queue) & (1<<44 - 1)
@@ -117,7 +117,7 @@ func ParseID(s string) (ID, error) {
 		Seq:   int64(hi&0xf<<36 | lo&(1<<36-1)),
 		Day:   Day(lo >> 46 & 0xffff),
 	}
-	if id.Queue >= lineOfProcessor {
+	if id.Queue >= trackOfProcessor {
 		id.Seq, id.Salt = id.Seq|int64(id.Salt)<<seqBits, 0
 	}
 	if id.bytes() != [16]byte(raw) { // version or variant

@@ -81,15 +81,15 @@ func (id ID) EventID(at time.Time, e Event) string {
 	return id.sealed(at, string(e.State()))
 }
 
-// lineOfProcessor is what the events of a processor have instead of the id of a queue: in 44 bits, and beyond all that
+// trackOfProcessor is what the events of a processor have instead of the id of a queue: in 44 bits, and beyond all that
 // queues are numbered with.
-const lineOfProcessor = 1 << 43
+const trackOfProcessor = 1 << 43
 
 // OfProcessor names what is told of a processor's batches, as an ID names a transaction in events and deliveries: the end
 // of one by its id, a timeout, of which there may be several, by its notice. Those of a processor are told in
 // order, as those of a queue are. The numbers are longer than positions, and take the place of the salt.
 func OfProcessor(processor int32, number int64, day Day) ID {
-	return ID{Queue: lineOfProcessor + int64(processor), Seq: number, Day: day}
+	return ID{Queue: trackOfProcessor + int64(processor), Seq: number, Day: day}
 }
 
 // Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do

@@ -45,7 +45,7 @@ func TestACallbackWaitsForThatBeforeItInItsQueue(t *testing.T) {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
-	h, err := w.s.Deliver(w.ctx, pg.CallbackLine, nil, 10)
+	h, err := w.s.Deliver(w.ctx, pg.CallbackTrack, nil, 10)
 	w.must(err)
 	if len(h.Due) != 3 || h.Due[0].URL == "" || h.Due[0].Body == nil {
 		t.Fatalf("%+v", h)
@@ -54,7 +54,7 @@ func TestACallbackWaitsForThatBeforeItInItsQueue(t *testing.T) {
 	for _, d := range h.Due {
 		receipts = append(receipts, pg.Receipt{Delivery: d, State: "delivered", Try: []byte(`{}`)})
 	}
-	h, err = w.s.Deliver(w.ctx, pg.CallbackLine, receipts, 10)
+	h, err = w.s.Deliver(w.ctx, pg.CallbackTrack, receipts, 10)
 	w.must(err)
 	if len(h.Due) != 1 || h.Due[0].ID != second {
 		t.Errorf("%+v", h.Due)

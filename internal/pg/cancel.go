@@ -120,7 +120,7 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id out
 // pending, until its worker has been asked about what was sent before. What is out, or has ended, is
 // refused.
 func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	deps, err := s.reachOf(ctx, id, false, place{})
+	deps, err := s.reachOf(ctx, id, false, position{})
 	if err != nil {
 		return r, err
 	}
@@ -219,7 +219,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if by.Reason == "" {
 		return r, fault.At("/reason", "abandon wants a reason: it is kept for whoever asks why")
 	}
-	deps, err := s.reachOf(ctx, id, false, place{})
+	deps, err := s.reachOf(ctx, id, false, position{})
 	if err != nil {
 		return r, err
 	}

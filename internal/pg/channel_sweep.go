@@ -92,7 +92,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) error {
 	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
 			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
-		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.id, reason, lineOfResults, lineOfSource+"%")
+		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.id, reason, channelOfResults, channelOfSource+"%")
 	if c.Owner == nil {
 		return nil
 	}

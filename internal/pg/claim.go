@@ -102,7 +102,7 @@ type claim struct {
 	room  Room
 	alive bool
 	left  bool // somebody waits for a sender that is not free
-	look  look
+	view  laneView
 
 	quarantine *quarantined // by which all of the claim is decided
 
@@ -120,7 +120,7 @@ type claim struct {
 func (c *claim) openLanes(ctx context.Context) error {
 	c.candidates = map[int32][]*queueRow{}
 	b := &pgx.Batch{}
-	c.look = c.s.fronts.look(c.s.now() != nil)
+	c.view = c.s.fronts.view(c.s.now() != nil)
 	c.findLanes(b)
 	b.Queue(liveNodeSQL, c.node.ID, c.node.Epoch, c.quarantine.number).
 		Query(func(rows pgx.Rows) error {
@@ -131,7 +131,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
 			if d := c.e.view.byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
-				c.lockLane(b, l, c.look.of(l.id), min(c.room.Total, c.room.Slots(d)))
+				c.lockLane(b, l, c.view.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	if err := c.t.send(ctx, b); err != nil {
 		return err
 	}
-	c.s.fronts.seen(c.look, c.lanes, c.e.now)
+	c.s.fronts.seen(c.view, c.lanes, c.e.now)
 	var known []*openLane
 	for _, l := range c.lanes {
 		if l.kind != "exclusive" {

@@ -59,15 +59,15 @@ func (l *openLane) needs() bool { return l.poolOf != 0 || l.sender != 0 }
 
 // findLanes adds the look for the lanes with work to b.
 func (c *claim) findLanes(b *pgx.Batch) {
-	known := make([]int32, 0, len(c.look.from))
-	for lane := range c.look.from {
+	known := make([]int32, 0, len(c.view.from))
+	for lane := range c.view.from {
 		known = append(known, lane)
 	}
 	slices.Sort(known)
 	after, upto := append([]int32{math.MinInt32}, known...), append(slices.Clone(known), math.MaxInt32)
 	high, low := make([]pgtype.Timestamptz, len(known)), make([]pgtype.Timestamptz, len(known))
 	for i, lane := range known {
-		high[i], low[i] = c.look.of(lane).args()
+		high[i], low[i] = c.view.of(lane).args()
 	}
 	b.Queue(openLanesSQL, c.s.now(), c.room.Total, after, upto, known, high, low).Query(func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -17,15 +17,15 @@ const numberAtOnce = 500
 // disableAfter is how long a webhook may fail before it is left alone.
 const disableAfter = 5 * 24 * time.Hour
 
-// Busy lists the lines on which something is to be done: events to number, deliveries that are due.
+// Busy lists the tracks on which something is to be done: events to number, deliveries that are due.
 func (s *Store) Busy(ctx context.Context) ([]int32, error) {
 	rows, err := s.looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
 		WHERE s.removed_at IS NULL AND (EXISTS (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id OFFSET 0)
 			OR s.kind = 'webhook' AND s.enabled AND EXISTS (SELECT FROM postern.delivery d
 				WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()) OFFSET 0))
-		UNION ALL SELECT n.line FROM unnest($2::int[]) n(line) WHERE EXISTS (SELECT FROM postern.delivery d
-				WHERE d.subscription_id = n.line AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()))`,
-		s.now(), []int32{HookLine, CallbackLine})
+		UNION ALL SELECT n.track FROM unnest($2::int[]) n(track) WHERE EXISTS (SELECT FROM postern.delivery d
+				WHERE d.subscription_id = n.track AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()))`,
+		s.now(), []int32{HookTrack, CallbackTrack})
 	if err != nil {
 		return nil, known(err)
 	}
@@ -33,7 +33,7 @@ func (s *Store) Busy(ctx context.Context) ([]int32, error) {
 	return list, known(err)
 }
 
-// Handed is what a pass over a line leaves to be done.
+// Handed is what a pass over a track leaves to be done.
 type Handed struct {
 	Due     []*Delivery
 	More    bool   // there was more to number than one pass takes
@@ -41,7 +41,7 @@ type Handed struct {
 	Stopped string // why the subscription was disabled in this pass
 }
 
-// Deliver is one pass over a line: it records what came of deliveries, gives positions to the events that
+// Deliver is one pass over a track: it records what came of deliveries, gives positions to the events that
 // have committed, lets the next of each queue go, and hands out up to room deliveries that are due.
 //
 // All of it happens behind the lock of the subscription's row, in one SQL transaction, whoever does it.
@@ -51,21 +51,21 @@ type Handed struct {
 // meanwhile. And it is why two that number at once give each position once. Who brings no receipts does
 // not wait for the lock: whoever has it does the same. A process that dies loses its lock and its SQL
 // transaction, and nothing else.
-func (s *Store) Deliver(ctx context.Context, line int32, done []Receipt, room int) (h Handed, err error) {
+func (s *Store) Deliver(ctx context.Context, track int32, done []Receipt, room int) (h Handed, err error) {
 	err = s.run(ctx, func(t *txn) error {
-		p := &pass{s: s, line: line, done: done, room: room}
+		p := &pass{s: s, track: track, done: done, room: room}
 		if err := p.load(ctx, t); err != nil {
 			return err
 		}
-		if line > 0 && p.sub == nil {
+		if track > 0 && p.sub == nil {
 			return t.rollback(ctx)
 		}
 		b := &pgx.Batch{}
-		writeReceipts(b, line, done, p.now)
-		if line == CallbackLine {
+		writeReceipts(b, track, done, p.now)
+		if track == CallbackTrack {
 			p.nextCallbacks(b)
 		}
-		if line > 0 {
+		if track > 0 {
 			p.number(b)
 			p.judge(b)
 		}
@@ -83,18 +83,18 @@ func (s *Store) Deliver(ctx context.Context, line int32, done []Receipt, room in
 }
 
 type pass struct {
-	s    *Store
-	line int32
-	done []Receipt
-	room int
-	now  time.Time
-	sub  *lineRow
-	news []newsRow
-	h    Handed
+	s     *Store
+	track int32
+	done  []Receipt
+	room  int
+	now   time.Time
+	sub   *trackRow
+	news  []newsRow
+	h     Handed
 }
 
-// lineRow is the locked row of a subscription.
-type lineRow struct {
+// trackRow is the locked row of a subscription.
+type trackRow struct {
 	outbox.Subscription
 	Context      int32
 	Secret       []byte
@@ -115,15 +115,15 @@ type newsRow struct {
 
 func (p *pass) load(ctx context.Context, t *txn) error {
 	b := &pgx.Batch{}
-	if p.line > 0 {
+	if p.track > 0 {
 		lock := ` FOR UPDATE`
 		if len(p.done) == 0 {
 			lock += ` SKIP LOCKED`
 		}
 		b.Queue(`SELECT context_id, kind, url, events, filter, on_error, include, secret, secret_before, secret_until, enabled, since, newest, failing_since
-			FROM postern.subscription WHERE subscription_id = $1 AND removed_at IS NULL`+lock, p.line).Query(func(rows pgx.Rows) error {
+			FROM postern.subscription WHERE subscription_id = $1 AND removed_at IS NULL`+lock, p.track).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				p.sub = &lineRow{}
+				p.sub = &trackRow{}
 				r := p.sub
 				if err := rows.Scan(&r.Context, &r.Kind, &r.URL, &r.Events, &r.Filter, &r.OnError, &r.Include, &r.Secret, &r.SecretBefore,
 					&r.SecretUntil, &r.Enabled, &r.Since, &r.Newest, &r.FailingSince); err != nil {
@@ -143,7 +143,7 @@ func (p *pass) load(ctx context.Context, t *txn) error {
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
 		LEFT JOIN postern.processor p ON f.event IN ('result', 'timeout') AND p.processor_id = f.queue_id - $3::bigint
-		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.line, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
+		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.track, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n newsRow
 			if err := rows.Scan(&n.at, &n.id.Queue, &n.id.Seq, &n.id.Day, &n.event, &n.queue, &n.typ); err != nil {
@@ -187,12 +187,12 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 	rows, gone := columns{}, columns{}
 	for _, n := range p.news {
-		gone.add(p.line, n.at, n.id.Queue, n.id.Seq, string(n.event))
+		gone.add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
 			continue
 		}
 		sub.Newest = p.s.position(sub.Newest, p.now)
-		rows.add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.line, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
+		rows.add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.track, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
 		touched[n.id.Queue] = true
 	}
 	if len(p.news) > 0 {
@@ -203,7 +203,7 @@ func (p *pass) number(b *pgx.Batch) {
 		eventInsert.queue(b, rows)
 	}
 	if state == "queued" && len(touched) > 0 {
-		b.Queue(promoteSQL, p.line, slices.Sorted(maps.Keys(touched)), p.now)
+		b.Queue(promoteSQL, p.track, slices.Sorted(maps.Keys(touched)), p.now)
 	}
 }
 
@@ -250,15 +250,15 @@ func (p *pass) judge(b *pgx.Batch) {
 	if sub.Since == nil { // this transaction sees the row, so the row has committed: see fanout.go
 		since := p.now.Add(listenersMaxAge)
 		sub.Since = &since
-		b.Queue(`UPDATE postern.subscription SET since = $2 WHERE subscription_id = $1`, p.line, since)
+		b.Queue(`UPDATE postern.subscription SET since = $2 WHERE subscription_id = $1`, p.track, since)
 	}
 	if p.h.Stopped != "" {
 		sub.Enabled = false
-		b.Queue(`UPDATE postern.subscription SET enabled = false, disabled_reason = $2, version = version + 1 WHERE subscription_id = $1`, p.line, p.h.Stopped)
+		b.Queue(`UPDATE postern.subscription SET enabled = false, disabled_reason = $2, version = version + 1 WHERE subscription_id = $1`, p.track, p.h.Stopped)
 	}
 	if len(p.news)+len(p.done) > 0 {
 		b.Queue(`UPDATE postern.subscription SET newest = $2, failing_since = $3 WHERE subscription_id = $1
-			AND (newest, failing_since) IS DISTINCT FROM ($2, $3)`, p.line, sub.Newest, failing)
+			AND (newest, failing_since) IS DISTINCT FROM ($2, $3)`, p.track, sub.Newest, failing)
 	}
 }
 
@@ -270,15 +270,15 @@ func (p *pass) take(b *pgx.Batch) {
 	}
 	take := quarantine.taking()
 	switch {
-	case p.line == HookLine:
+	case p.track == HookTrack:
 		takeHooks(b, take, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
-	case p.line == CallbackLine:
-		takeEvents(b, take, p.line, []string{"result"}, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
+	case p.track == CallbackTrack:
+		takeEvents(b, take, p.track, []string{"result"}, p.now, p.room, func(d *Delivery) { p.h.Due = append(p.h.Due, d) })
 	case p.sub.Kind == "webhook" && p.sub.Enabled:
 		if p.h.Failing {
 			p.room = 1 // one probe at a time
 		}
-		takeEvents(b, take, p.line, p.sub.Include, p.now, p.room, func(d *Delivery) {
+		takeEvents(b, take, p.track, p.sub.Include, p.now, p.room, func(d *Delivery) {
 			d.URL, d.Block = p.sub.URL, p.sub.OnError == "block"
 			d.Secrets = [][]byte{p.sub.Secret}
 			if p.sub.SecretUntil != nil && p.sub.SecretUntil.After(p.now) {

@@ -37,7 +37,7 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	if err != nil {
 		return err
 	}
-	return s.look(ctx, contextID, v)
+	return s.askExecution(ctx, contextID, v)
 }
 
 // endTTL ends a batch that was not delivered, and that nobody sent again while its ttl lasted.

@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Lines that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
+// Tracks that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
 // are told that transactions named.
 const (
-	HookLine     int32 = 0
-	CallbackLine int32 = -1
+	HookTrack     int32 = 0
+	CallbackTrack int32 = -1
 )
 
 // Delivery is something that is to be told now, to one endpoint.
 type Delivery struct {
-	Line     int32 // the subscription, HookLine or CallbackLine
+	Track    int32 // the subscription, HookTrack or CallbackTrack
 	ID       outbox.ID
 	Context  int32
 	Type     string // of the transaction that it tells of, if it is there
@@ -77,7 +77,7 @@ type Receipt struct {
 // deliveryLease is how long a delivery that was handed out is left alone; its call takes less.
 const deliveryLease = 30 * time.Second
 
-// takeSQL hands out what is due on a line, each for a while in which nobody else gets it; a process that
+// takeSQL hands out what is due on a track, each for a while in which nobody else gets it; a process that
 // dies leaves it to the next one.
 var takeSQL = takeBut("")
 
@@ -109,10 +109,10 @@ func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Del
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 		JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (d.queue_id, d.seq, d.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = d.queue_id
-		LEFT JOIN postern.sender s ON s.sender_id = o.sender_id`, HookLine, now, room, deliveryLease).Query(func(rows pgx.Rows) error {
+		LEFT JOIN postern.sender s ON s.sender_id = o.sender_id`, HookTrack, now, room, deliveryLease).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			h := &HookCall{Task: &Task{}}
-			d := &Delivery{Line: HookLine, Now: now, Hook: h}
+			d := &Delivery{Track: HookTrack, Now: now, Hook: h}
 			if err := rows.Scan(append(h.Task.dests(), &d.Event, &d.Attempts, &d.FirstAt, &h.Queue, &h.State, &h.Retries, &h.Attempt, &h.Fence,
 				&h.Fee, &h.Hash, &h.Nonce, &h.Account, &h.SenderURL, &h.Result, &h.Class, &h.Code, &h.Error)...); err != nil {
 				return err
@@ -125,13 +125,13 @@ func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Del
 	})
 }
 
-func takeEvents(b *pgx.Batch, take string, line int32, include []string, now time.Time, room int, add func(*Delivery)) {
+func takeEvents(b *pgx.Batch, take string, track int32, include []string, now time.Time, room int, add func(*Delivery)) {
 	b.Queue(take+`SELECT d.context_id, coalesce(t.type, ''), d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $5)
 		FROM taken d LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
-		ORDER BY d.at, d.queue_id, d.seq, d.event`, line, now, room, deliveryLease, include).Query(func(rows pgx.Rows) error {
+		ORDER BY d.at, d.queue_id, d.seq, d.event`, track, now, room, deliveryLease, include).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			d := &Delivery{Line: line, Now: now}
+			d := &Delivery{Track: track, Now: now}
 			if err := rows.Scan(&d.Context, &d.Type, &d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
 				return err
 			}
@@ -141,8 +141,8 @@ func takeEvents(b *pgx.Batch, take string, line int32, include []string, now tim
 	})
 }
 
-// receiptsSQL finds each delivery by its key. The line is a column, not a parameter, and what has a next time is
-// pending: said otherwise, all deliveries of the line, or all that wait, would be read to find these.
+// receiptsSQL finds each delivery by its key. The track is a column, not a parameter, and what has a next time is
+// pending: said otherwise, all deliveries of the track, or all that wait, would be read to find these.
 const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.state, error = n.error,
 		next_at = CASE WHEN n.state = 'pending' THEN $11::timestamptz + n.again END,
 		ended_at = CASE WHEN n.state <> 'pending' THEN $11::timestamptz END,
@@ -162,10 +162,10 @@ const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.stat
 // writeReceipts records what came of deliveries. A receipt of an attempt that is not the last any more (its
 // lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
 // locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
-func writeReceipts(b *pgx.Batch, line int32, list []Receipt, now time.Time) {
+func writeReceipts(b *pgx.Batch, track int32, list []Receipt, now time.Time) {
 	c := columns{n: len(list)}
 	for _, r := range list {
-		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), line, r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
+		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
 	}
 	if len(list) > 0 {
 		b.Queue(receiptsSQL, c.args(now)...)

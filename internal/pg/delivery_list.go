@@ -19,16 +19,16 @@ import (
 type DeliveryID struct {
 	ID    outbox.ID
 	Event string
-	Line  int32
+	Track int32
 }
 
 // String writes the id as clients see it.
 func (d DeliveryID) String() string {
-	to := strconv.Itoa(int(d.Line))
-	switch d.Line {
-	case HookLine:
+	to := strconv.Itoa(int(d.Track))
+	switch d.Track {
+	case HookTrack:
 		to = "hook"
-	case CallbackLine:
+	case CallbackTrack:
 		to = "callback"
 	}
 	return fmt.Sprintf("%s.%s.%s", d.ID, d.Event, to)
@@ -40,11 +40,11 @@ func ParseDeliveryID(s string) (d DeliveryID, err error) {
 	if len(parts) == 3 {
 		d.Event = parts[1]
 		n, bad := strconv.ParseInt(parts[2], 10, 32)
-		d.Line = int32(n)
+		d.Track = int32(n)
 		if parts[2] == "callback" {
-			d.Line, bad = CallbackLine, nil
+			d.Track, bad = CallbackTrack, nil
 		} else if parts[2] == "hook" {
-			d.Line, bad = HookLine, nil
+			d.Track, bad = HookTrack, nil
 		}
 		d.ID, err = outbox.ParseID(parts[0])
 		if err == nil && bad == nil && d.String() == s {
@@ -86,21 +86,21 @@ const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce
 
 func scanDelivery(row pgx.CollectableRow) (*DeliveryRow, error) {
 	v := &DeliveryRow{}
-	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Salt, &v.Event, &v.Line, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
+	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Salt, &v.Event, &v.Track, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
 		&v.Attempts, &v.NextAt, &v.Error, &v.Tries, &v.CreatedAt, &v.EndedAt)
 }
 
 // DeliveryFilter narrows a list of deliveries. Empty fields do not narrow.
 type DeliveryFilter struct {
-	Subscription          []string
-	Transaction           *outbox.ID
-	State                 []string
-	After, Before         time.Time // of their creation, half-open
-	Ascending             bool
-	AfterAt               time.Time // the cursor
-	AfterQueue, AfterSeq  int64
-	AfterLine, AfterEvent string
-	Limit                 int
+	Subscription           []string
+	Transaction            *outbox.ID
+	State                  []string
+	After, Before          time.Time // of their creation, half-open
+	Ascending              bool
+	AfterAt                time.Time // the cursor
+	AfterQueue, AfterSeq   int64
+	AfterTrack, AfterEvent string
+	Limit                  int
 }
 
 // Deliveries lists deliveries by their time: those of one transaction with the hooks of its worker; of all
@@ -132,7 +132,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	}
 	const key = "d.created_at, d.queue_id, d.seq, d.subscription_id::text, d.event"
 	if !f.AfterAt.IsZero() {
-		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterLine), arg(f.AfterEvent)))
+		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterTrack), arg(f.AfterEvent)))
 	}
 	rows, err := s.db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 // Delivery returns one delivery, or NotFound.
 func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*DeliveryRow, error) {
 	rows, err := s.db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
-		AND coalesce(postern.salt(t.created_at, t.moved_from), 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, id.ID.Salt)
+		AND coalesce(postern.salt(t.created_at, t.moved_from), 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, id.ID.Salt)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -171,15 +171,15 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 		var state string
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Line)
+		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Track)
 		b.Queue(`SELECT state FROM postern.delivery WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5) FOR UPDATE`,
-			id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
+			id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
 		s.readNow(b, &now)
 		if err := t.send(ctx, b); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Line, id.Event, now}
+		key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, now}
 		const where = ` WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)`
 		switch {
 		case state == "kept":
@@ -189,9 +189,9 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 			return t.rollback(ctx)
 		case state == "pending":
 			b.Queue(`UPDATE postern.delivery SET next_at = $6`+where, key...)
-		case id.Line > 0:
+		case id.Track > 0:
 			b.Queue(`UPDATE postern.delivery SET state = 'queued', ended_at = NULL, first_at = NULL, error = NULL`+where, key[:5]...)
-			b.Queue(promoteSQL, id.Line, []int64{id.ID.Queue}, now)
+			b.Queue(promoteSQL, id.Track, []int64{id.ID.Queue}, now)
 		default:
 			b.Queue(`UPDATE postern.delivery SET state = 'pending', next_at = $6, ended_at = NULL, first_at = NULL, error = NULL`+where, key...)
 		}

@@ -34,7 +34,7 @@ const (
 type reach struct {
 	root  outbox.ID
 	good  bool // it ended DONE
-	after place
+	after position
 	most  int // dependents in one SQL transaction
 	list  []*dependent
 	more  bool // somebody is left to a ripple
@@ -96,7 +96,7 @@ func (r *reach) read(b *pgx.Batch) {
 }
 
 // reachOf looks, without locks, whom the end of root would get to, behind a place.
-func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after place) (*reach, error) {
+func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after position) (*reach, error) {
 	r := &reach{root: root, good: good, after: after, most: reachAtOnce}
 	if !good {
 		r.most = s.failAtOnce
@@ -293,7 +293,7 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 
 // ripple takes one end to all its dependents, chunk by chunk.
 func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) error {
-	var after place
+	var after position
 	for {
 		r := &reach{root: root, good: state == outbox.DONE, after: after, most: reachAtOnce}
 		if err := s.readReach(ctx, r); err != nil {
@@ -326,7 +326,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			return err
 		}
 		if r.good { // who fails is gone from the list; who waits for something else as well is not
-			after = placeOf(r.list[len(r.list)-1].ID)
+			after = positionOf(r.list[len(r.list)-1].ID)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results m
 	slices.Sort(contexts)
 	channels := map[int32]int32{}
 	load := &pgx.Batch{}
-	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, lineOfResults).Query(func(rows pgx.Rows) error {
+	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, channelOfResults).Query(func(rows pgx.Rows) error {
 		var context, channel int32
 		_, err := pgx.ForEachRow(rows, []any{&context, &channel}, func() error { channels[context] = channel; return nil })
 		return err

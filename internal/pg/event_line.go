@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// leaderLine is a channel of the leader in which something lies.
-type leaderLine struct {
+// leaderChannel is a channel of the leader in which something lies.
+type leaderChannel struct {
 	Context int32
 	Channel int32
 	Waiting bool // some were never offered
@@ -20,9 +20,9 @@ type leaderLine struct {
 
 // LeaderWork is what there is to do about events, as of a moment ago.
 type LeaderWork struct {
-	Any     bool         // there is a source at all
-	events  []leaderLine // from listeners
-	results []leaderLine // from the engine
+	Any     bool            // there is a source at all
+	events  []leaderChannel // from listeners
+	results []leaderChannel // from the engine
 }
 
 // LeaderWork looks where messages are offered or wait. Served by channel_message_by_state; the sources are few.
@@ -33,11 +33,11 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
-		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, lineOfResults, s.quarantine().contexts())
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channelOfResults, s.quarantine().contexts())
 	if err != nil {
 		return w, known(err)
 	}
-	var l leaderLine
+	var l leaderChannel
 	var results, offered bool
 	_, err = pgx.ForEachRow(rows, []any{&l.Context, &l.Channel, &results, &offered, &l.Waiting}, func() error {
 		switch w.Any = true; {
@@ -54,7 +54,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 
 // refill offers what waits in a line and was never refused, where who received made room: what was refused waits for
 // the retrier.
-func (s *Store) refill(ctx context.Context, l leaderLine) error {
+func (s *Store) refill(ctx context.Context, l leaderChannel) error {
 	if !l.Waiting {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (s *Store) refill(ctx context.Context, l leaderLine) error {
 }
 
 // giveBack lets others have messages that this process could not deal with; err is why. It counts as no retry.
-func (s *Store) giveBack(ctx context.Context, l leaderLine, held []Held[EventRef], err error) error {
+func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []Held[EventRef], err error) error {
 	if err == nil {
 		return nil
 	}

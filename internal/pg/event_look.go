@@ -73,7 +73,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 		return w, s.whyQueued(ctx, contextID, e, w)
 	case e.Outcome == "" && e.Tool == "":
 		w.Moving, w.Summary = true, "its tool "+e.FQN+" is about to be called"
-		own("line_turn", "/channels/"+lineOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
+		own("line_turn", "/channels/"+channelOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
 	case e.Outcome == "":
 		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
@@ -82,7 +82,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", Lever{"PUT", "/dispatchers/" + leader.TypeResult, "admin"})
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
-		own("result_offered", "/channels/"+lineOfResults, "the message about it is on its way to the channels")
+		own("result_offered", "/channels/"+channelOfResults, "the message about it is on its way to the channels")
 	default:
 		tx, w.Summary = e.Result, "its workflow is told that it "+map[string]string{leader.OutcomeSuccessful: "succeeded", leader.OutcomeFailed: "failed", leader.OutcomeStale: "grew stale"}[e.Outcome]
 		own("result_waits", "/transactions/"+tx, "the transaction that tells its workflow has not ended")
@@ -121,7 +121,7 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why
 	for _, n := range calling {
 		all += n
 	}
-	b := Blocker{Kind: "line_turn", Object: "/channels/" + lineOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
+	b := Blocker{Kind: "line_turn", Object: "/channels/" + channelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
 	w.Moving = true
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):

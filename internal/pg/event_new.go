@@ -17,8 +17,8 @@ import (
 // Two kinds of high-integrity channels belong to the leader (S1.15): one per source, to the engine, and one per
 // context, from the engine to the channels of kind cap. A message is named by its event.
 const (
-	lineOfSource  = "source:"
-	lineOfResults = "leader:results"
+	channelOfSource  = "source:"
+	channelOfResults = "leader:results"
 )
 
 // EventRef is the payload of such a message.
@@ -26,7 +26,7 @@ type EventRef struct {
 	Tool string `json:"tool,omitempty"`
 }
 
-func lineChannel(name string) ChannelSettings {
+func leaderChannelSettings(name string) ChannelSettings {
 	c := DefaultChannel()
 	c.Name, c.RetryEvery = name, time.Second
 	// Who holds a message is about to post a transaction, which is found again if somebody else does it too.
@@ -34,7 +34,7 @@ func lineChannel(name string) ChannelSettings {
 	return c
 }
 
-func putLine(b *pgx.Batch, contextID int32, c ChannelSettings, now *time.Time) {
+func putLeaderChannel(b *pgx.Batch, contextID int32, c ChannelSettings, now *time.Time) {
 	b.Queue(`INSERT INTO postern.channel AS c (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, version = c.version + 1 WHERE c.capacity <> excluded.capacity`,
@@ -49,7 +49,7 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
 		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL WHERE postern.dispatcher.removed_at IS NOT NULL`, contextID, d.Type, string(settings))
 	s.makePool(b, contextID, leader.PoolOfResults)
-	c := lineChannel(lineOfResults)
+	c := leaderChannelSettings(channelOfResults)
 	c.Capacity = 1000
 	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp())) ON CONFLICT (context_id, name) DO NOTHING`,

@@ -62,7 +62,7 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total in
 	return total, nil
 }
 
-func (s *Store) result(ctx context.Context, l leaderLine, held []Held[EventRef]) error {
+func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRef]) error {
 	subs, of, err := s.resultsOf(ctx, l, held)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Store) result(ctx context.Context, l leaderLine, held []Held[EventRef])
 }
 
 // resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none.
-func (s *Store) resultsOf(ctx context.Context, l leaderLine, held []Held[EventRef]) (subs []*Submission, of []*eventRow, err error) {
+func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []Held[EventRef]) (subs []*Submission, of []*eventRow, err error) {
 	rows, err := s.db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
 		FROM postern.event e LEFT JOIN LATERAL (SELECT o.result FROM postern.outcome o
 			WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day) AND e.outcome = 'successful') o ON true

@@ -94,7 +94,7 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // what the last one who took has committed, and nobody else adds until its own commit. Calls that end meanwhile leave
 // more room than was counted, never less. Messages and events that somebody has locked are skipped, so that nobody
 // waits while holding the dispatcher's row, and there is no cycle.
-func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
+func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
 	err = s.run(ctx, func(t *txn) error {
 		held, open, steps = nil, nil, nil
@@ -186,7 +186,7 @@ func (s *Store) activate(ctx context.Context, l leaderLine, n Node, slots int) (
 }
 
 // call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.
-func (s *Store) call(ctx context.Context, l leaderLine, held []Held[EventRef], of []*eventRow) error {
+func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef], of []*eventRow) error {
 	var subs []*Submission
 	for _, v := range of {
 		subs = append(subs, v.toolCall())
@@ -237,7 +237,7 @@ func (v *eventRow) toolCall() *Submission {
 
 // postAll posts what the leader wants of the core. What it cannot take now is tried again until ctx ends; what it
 // refuses for good is returned with the reason, by its place in the list.
-func (s *Store) postAll(ctx context.Context, l leaderLine, subs []*Submission) (out []Accepted, refused map[int]error, err error) {
+func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*Submission) (out []Accepted, refused map[int]error, err error) {
 	refused = map[int]error{}
 	if len(subs) == 0 {
 		return nil, refused, nil
@@ -294,7 +294,7 @@ func without(held []Held[EventRef], refused map[int]error, of []*eventRow) (list
 }
 
 // nackAll gives back the messages of which the core has refused the transaction.
-func (s *Store) nackAll(ctx context.Context, l leaderLine, held []Held[EventRef], refused map[int]error, of []*eventRow) error {
+func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []Held[EventRef], refused map[int]error, of []*eventRow) error {
 	c := &Conduit[EventRef]{s: s, id: l.Channel}
 	for i, why := range refused {
 		for _, h := range held {

@@ -146,7 +146,7 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 		return err
 	}
 	for _, v := range running {
-		if err := s.look(ctx, contextID, v); err != nil {
+		if err := s.askExecution(ctx, contextID, v); err != nil {
 			return err
 		}
 	}
@@ -177,9 +177,9 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 	return nil
 }
 
-// look asks what became of an execution's transaction. An outcome does not change, so that what is read here holds
+// askExecution asks what became of an execution's transaction. An outcome does not change, so that what is read here holds
 // behind the lock as well.
-func (s *Store) look(ctx context.Context, contextID int32, v *Batch) error {
+func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
 	var o outcome
 	var late bool

@@ -46,28 +46,29 @@ type fronts struct {
 const (
 	frontsKept   = 16 // lanes
 	frontsSlack  = 250 * time.Millisecond
-	frontsCheap  = 5 * time.Millisecond   // a look from the beginning that takes no longer is taken always
+	frontsCheap  = 5 * time.Millisecond   // a reading from the beginning that takes no longer is taken always
 	frontsShare  = 30                     // of the time, one part in so many
 	frontsFelt   = 100 * time.Millisecond // what takes longer is LookBack's
 	frontsNearby = time.Minute            // LookBack looks so far back more often
-	frontsAside  = 60                     // one part in so many of the time for each of its two looks
+	frontsAside  = 60                     // one part in so many of the time for each of its two readings
 )
 
-// look is one look at ready: from where on it reads the lanes that are known. Others are read from the beginning.
-type look struct {
+// laneView says from where on one claim reads the lanes of ready that are known. It reads others from the beginning.
+type laneView struct {
 	began  time.Time
 	whole  bool // all lanes are read from the beginning
 	from   map[int32]front
 	turned int
 }
 
-func (l look) of(lane int32) front { return l.from[lane] }
+func (l laneView) of(lane int32) front { return l.from[lane] }
 
-// look begins a look. Where the deciding clock is moved by hand, times say nothing about order, and it is whole.
-func (f *fronts) look(moved bool) look {
+// view returns where a claim begins to read. Where the deciding clock is moved by hand, times say nothing about order, and
+// the claim reads all lanes whole.
+func (f *fronts) view(moved bool) laneView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := look{began: time.Now(), from: make(map[int32]front, len(f.of)), turned: f.turned}
+	l := laneView{began: time.Now(), from: make(map[int32]front, len(f.of)), turned: f.turned}
 	l.whole = moved || !f.aside && !l.began.Before(f.next)
 	for lane, at := range f.of {
 		if l.whole {
@@ -79,8 +80,8 @@ func (f *fronts) look(moved bool) look {
 }
 
 // seen says where the first rows of the lanes stood. A lane that is not among them is closed or empty, and its front stays.
-// So do all where one was moved back meanwhile: this look has not seen what lies there.
-func (f *fronts) seen(l look, lanes []*openLane, now time.Time) {
+// So do all where one was moved back meanwhile: this claim has not seen what lies there.
+func (f *fronts) seen(l laneView, lanes []*openLane, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if took := time.Since(l.began); l.whole && took > frontsCheap {

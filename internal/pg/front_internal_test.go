@@ -11,11 +11,11 @@ func TestAFrontThatIsMovedBackStaysUntilItWasLookedAt(t *testing.T) {
 	at := func(s int) front { return front{1: now.Add(time.Duration(s) * time.Second)} }
 	lane := func(s int) []*openLane { return []*openLane{{id: 7, front: at(s)}} }
 	var f fronts
-	f.seen(f.look(false), lane(-20), now)
-	early := f.look(false)
+	f.seen(f.view(false), lane(-20), now)
+	early := f.view(false)
 	f.back(false, 0, map[int32]front{7: at(-30), 8: at(-40)}, nil)
 	f.seen(early, lane(-10), now)
-	late := f.look(false)
+	late := f.view(false)
 	if got := f.of[7]; !got[1].Equal(at(-30)[1]) || len(f.of) != 1 {
 		t.Fatalf("a claim that began before has moved it to %v", f.of)
 	}
@@ -28,11 +28,11 @@ func TestAFrontThatIsMovedBackStaysUntilItWasLookedAt(t *testing.T) {
 // What takes long is not done by claims; and what is done beside them is a bounded share of the time.
 func TestALookThatIsFeltIsNotTheClaims(t *testing.T) {
 	var f fronts
-	l := f.look(false)
+	l := f.view(false)
 	l.began = l.began.Add(-time.Second)
 	f.seen(l, nil, time.Now())
 	f.next = time.Time{}
-	if !l.whole || !f.aside || f.look(false).whole || !f.look(true).whole {
+	if !l.whole || !f.aside || f.view(false).whole || !f.view(true).whole {
 		t.Fatalf("after a look of a second %+v", &f)
 	}
 	if d := time.Until(f.all); d < 55*time.Second || d > 61*time.Second {
@@ -43,7 +43,7 @@ func TestALookThatIsFeltIsNotTheClaims(t *testing.T) {
 		t.Errorf("after one of two seconds it is in %s, aside: %t", d, f.aside)
 	}
 	f.back(true, time.Millisecond, nil, nil)
-	if f.aside || !f.look(false).whole {
+	if f.aside || !f.view(false).whole {
 		t.Error("claims have not taken it back")
 	}
 }

@@ -14,7 +14,7 @@ import (
 //
 // A flight that panics is answered to all who wait for it as "commit_unknown", and the next one flies.
 type group[T, R any] struct {
-	place   string // of its panics
+	name    string // of its panics
 	run     func(context.Context, []T) ([]R, error)
 	weigh   func(T) int // nil: each is one
 	limit   int         // what a flight carries, unless its first item alone weighs more
@@ -89,7 +89,7 @@ func (g *group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
 
 // attempt runs one flight. An answer for each item, or an error for all, comes of it, whatever happens.
 func (g *group[T, R]) attempt(ctx context.Context, items []T) (values []R, err error) {
-	err = safe.Try(g.place, func() (err error) {
+	err = safe.Try(g.name, func() (err error) {
 		if values, err = g.run(ctx, items); err == nil && len(values) != len(items) {
 			panic(fmt.Sprintf("%d answers to %d items", len(values), len(items)))
 		}

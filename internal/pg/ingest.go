@@ -205,7 +205,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 	b := &pgx.Batch{}
 	lockQueues(b, lockWaiting, ids, in.s.names.eras(ids[:own]), in.queues)
 	if in.deps != nil {
-		in.deps.look(b)
+		in.deps.load(b)
 	}
 	if len(uids) > 0 {
 		b.Queue(knownSQL.of(len(uids)), argument(contexts), argument(uids)).Query(func(rows pgx.Rows) error {
@@ -220,7 +220,7 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			return rows.Err()
 		})
 	}
-	in.taking.look(b, in.e.view, in.subs)
+	in.taking.readOpen(b, in.e.view, in.subs)
 	if unnamed > 0 {
 		b.Queue(`SELECT nextval('postern.queue_id') FROM generate_series(1, $1::int)`, unnamed).Query(func(rows pgx.Rows) (err error) {
 			in.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -280,7 +280,7 @@ func (in *ingest) decide(ctx context.Context, t *txn) error {
 			in.waits[nameKey{sub.ContextID, sub.Queue}] = sub.Queue != ""
 			continue
 		}
-		id, err := in.place(ctx, t, sub, in.deps.fateOf(i))
+		id, err := in.admit(ctx, t, sub, in.deps.fateOf(i))
 		if err == nil && in.deps != nil {
 			in.deps.placed[i] = id
 		}
@@ -328,8 +328,8 @@ func replay(sub *Submission, known keyRow) Accepted {
 	return Accepted{ID: known.id, Replay: true}
 }
 
-// place gives one submission its position, or says why it gets none.
-func (in *ingest) place(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
+// admit gives one submission its position, or says why it gets none.
+func (in *ingest) admit(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
 	view := in.e.view
 	d := view.dispatcherOf(sub.ContextID, sub.Type)
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0

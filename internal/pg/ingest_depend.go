@@ -176,8 +176,8 @@ func (d *dependencies) queues(ids []int64) []int64 {
 	return ids
 }
 
-// look reads, behind the locks, how it stands with what is depended on.
-func (d *dependencies) look(b *pgx.Batch) {
+// load reads, behind the locks, how it stands with what is depended on.
+func (d *dependencies) load(b *pgx.Batch) {
 	d.changed = false
 	clear(d.placed)
 	clear(d.fates)
@@ -306,7 +306,7 @@ func (in *ingest) depend() {
 	if d == nil {
 		return
 	}
-	watched := map[place]bool{}
+	watched := map[position]bool{}
 	for i := range d.subs {
 		who, ok := d.placed[i]
 		if !ok {
@@ -318,7 +318,7 @@ func (in *ingest) depend() {
 				on = d.placed[r.sub]
 			}
 			in.e.depends = append(in.e.depends, dependencyRow{who, on})
-			if p := placeOf(on); !r.state.Terminal() && !r.watched && !watched[p] && (r.sub < 0 || d.fateOf(r.sub) != doomed) {
+			if p := positionOf(on); !r.state.Terminal() && !r.watched && !watched[p] && (r.sub < 0 || d.fateOf(r.sub) != doomed) {
 				watched[p] = true
 				in.watch(on)
 			}

@@ -16,7 +16,7 @@ type Ingester struct {
 // NewIngester returns an Ingester over s.
 func NewIngester(s *Store) *Ingester {
 	i := &Ingester{s: s}
-	i.g.place = "ingest"
+	i.g.name = "ingest"
 	i.g.limit, i.g.flights = 256, 2
 	i.g.weigh = func(subs []*Submission) int { return len(subs) }
 	i.g.run = s.ingestPosts

@@ -15,13 +15,13 @@ type Kind string
 // Kinds says of which kinds there is any at all.
 type Kinds map[Kind]bool
 
-// Look registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
+// RegisterKind registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
 // with the configuration, once a second.
-func (s *Store) Look(k Kind, exists string) {
-	s.conf.kinds.looks = append(s.conf.kinds.looks, kindLook{k, exists})
+func (s *Store) RegisterKind(k Kind, exists string) {
+	s.conf.kinds.registered = append(s.conf.kinds.registered, registeredKind{k, exists})
 }
 
-type kindLook struct {
+type registeredKind struct {
 	kind   Kind
 	exists string
 }
@@ -29,7 +29,7 @@ type kindLook struct {
 // read adds to a reading of the configuration of which kinds there is any, and what is in quarantine.
 func (k *kinds) read(b *pgx.Batch, into *confView) {
 	var all []string
-	for _, l := range k.looks {
+	for _, l := range k.registered {
 		all = append(all, l.exists)
 	}
 	var found []bool
@@ -38,7 +38,7 @@ func (k *kinds) read(b *pgx.Batch, into *confView) {
 	into.kinds = Kinds{}
 	each(b, `SELECT ARRAY[`+strings.Join(all, ", ")+`]::boolean[], `+quarantineSQL,
 		[]any{&found, &into.quarantine.number, &contexts, &types}, func() {
-			for i, l := range k.looks {
+			for i, l := range k.registered {
 				into.kinds[l.kind] = found[i]
 			}
 			for i := range contexts {
@@ -49,10 +49,10 @@ func (k *kinds) read(b *pgx.Batch, into *confView) {
 
 // kinds is what the last reading of the configuration found, and who waits for more.
 type kinds struct {
-	looks []kindLook
-	mu    sync.Mutex
-	now   Kinds
-	news  chan struct{} // closed when now changes; nil while nobody waits
+	registered []registeredKind
+	mu         sync.Mutex
+	now        Kinds
+	news       chan struct{} // closed when now changes; nil while nobody waits
 }
 
 // tell notes what the present view has: it is read behind the lock, so that no older one is noted after it.

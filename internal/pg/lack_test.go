@@ -30,7 +30,7 @@ func (w *world) ready(s *pg.Store) string {
 	return strings.Join(wrong, "; ")
 }
 
-// app is a store that is a member of postern_app, and its role.
+// appStore is a store that is a member of postern_app, and its role.
 func (w *world) appStore() (s *pg.Store, role string) {
 	w.t.Helper()
 	role, url := login(w.t, connect(w.t, w.url()), "postern_app")

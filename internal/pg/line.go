@@ -28,8 +28,8 @@ const (
 		WHERE processor_id = $1 AND priority = $2 AND place >= $3 AND place <= $4 ORDER BY place DESC OFFSET $5 LIMIT $6`
 )
 
-// look reads up to n batches of a line between two places: from the lower one up, or from the upper one down.
-func (h *heldProcessor) look(ctx context.Context, t *txn, prio processor.Priority, sql string, low, high, pass, n int64) (list []standing, err error) {
+// between reads up to n batches of a line between two places: from the lower one up, or from the upper one down.
+func (h *heldProcessor) between(ctx context.Context, t *txn, prio processor.Priority, sql string, low, high, pass, n int64) (list []standing, err error) {
 	b := &pgx.Batch{}
 	b.Queue(sql, h.ID, prio, low, high, pass, n).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[standing])
@@ -47,7 +47,7 @@ func (h *heldProcessor) at(ctx context.Context, t *txn, prio processor.Priority,
 	if fromTail {
 		sql = placesDown
 	}
-	list, err := h.look(ctx, t, prio, sql, l.Lowest, l.Highest, pass, 1)
+	list, err := h.between(ctx, t, prio, sql, l.Lowest, l.Highest, pass, 1)
 	if err == nil && len(list) == 0 {
 		err = fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and none at %d", h.Name, prio, l.Length, position)
 	}
@@ -137,11 +137,11 @@ func (h *heldProcessor) spot(ctx context.Context, t *txn, b *pgx.Batch, prio pro
 // middle finds a place between those who stand at or below before and at or above after.
 func (h *heldProcessor) middle(ctx context.Context, t *txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
-	down, err := h.look(ctx, t, prio, placesDown, l.Lowest, before, 0, 1)
+	down, err := h.between(ctx, t, prio, placesDown, l.Lowest, before, 0, 1)
 	if err != nil {
 		return 0, err
 	}
-	up, err := h.look(ctx, t, prio, placesUp, after, l.Highest, 0, 1)
+	up, err := h.between(ctx, t, prio, placesUp, after, l.Highest, 0, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -170,11 +170,11 @@ func (h *heldProcessor) deal(ctx context.Context, t *txn, b *pgx.Batch, prio pro
 	}
 	b.QueuedQueries = nil
 	for reach := int64(32); ; reach *= 8 {
-		down, err := h.look(ctx, t, prio, placesDown, l.Lowest, before, 0, reach+1)
+		down, err := h.between(ctx, t, prio, placesDown, l.Lowest, before, 0, reach+1)
 		if err != nil {
 			return 0, err
 		}
-		up, err := h.look(ctx, t, prio, placesUp, after, l.Highest, 0, reach+1)
+		up, err := h.between(ctx, t, prio, placesUp, after, l.Highest, 0, reach+1)
 		if err != nil {
 			return 0, err
 		}

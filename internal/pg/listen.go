@@ -14,18 +14,18 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// Look is the right to ask a source for one page, and to store it.
-type Look struct {
+// Reading is the right to ask a source for one page, and to store it.
+type Reading struct {
 	Source
 	ContextID int32
 	Fence     int64
 	by        string // the node
 }
 
-// TakeLooks hands out sources that are to be looked at, and leases each for that long: for less, if its node
+// TakeReadings hands out sources that are to be read, and leases each for that long: for less, if its node
 // dies. It never waits: a source whose row is locked is being taken or stored, and skipped. next is when there
 // will be another, zero for nobody knows.
-func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Duration) (list []*Look, next time.Time, err error) {
+func (s *Store) TakeReadings(ctx context.Context, n Node, max int, lease time.Duration) (list []*Reading, next time.Time, err error) {
 	quarantine := s.quarantine()
 	if quarantine.whole() {
 		return nil, time.Time{}, nil
@@ -41,7 +41,7 @@ func (s *Store) TakeLooks(ctx context.Context, n Node, max int, lease time.Durat
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
 			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				l := &Look{by: n.Name}
+				l := &Reading{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
 					return err
 				}
@@ -85,10 +85,10 @@ type Stored struct {
 // its commit has stored nothing, and the same page is asked for again; after it, the next. An event that is
 // there already, as the last of a page is where cursors are inclusive, is not stored again.
 //
-// The source's row is locked and its fence compared first, so that of two who looked only the one whose lease
+// The source's row is locked and its fence compared first, so that of two readings only the one whose lease
 // it still is stores anything. Who pauses, rewinds or replaces the source raises the fence.
-func (s *Store) StorePage(ctx context.Context, l *Look, page leader.Page) (out Stored, err error) {
-	err = s.onLook(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
+func (s *Store) StorePage(ctx context.Context, l *Reading, page leader.Page) (out Stored, err error) {
+	err = s.onReading(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent
 		for _, it := range page.Items {
 			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
@@ -158,10 +158,10 @@ func sameJSON(a, b json.RawMessage) bool {
 	return x.String() == y.String() || json.Unmarshal(a, &v) == nil && json.Unmarshal(b, &w) == nil && reflect.DeepEqual(v, w)
 }
 
-// FailLook writes down that there was no page: the source is asked again after wait, or, where asking again
+// FailReading writes down that there was no page: the source is asked again after wait, or, where asking again
 // cannot help, stops until somebody resumes it.
-func (s *Store) FailLook(ctx context.Context, l *Look, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.onLook(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
+func (s *Store) FailReading(ctx context.Context, l *Reading, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
+	err = s.onReading(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -173,8 +173,8 @@ func (s *Store) FailLook(ctx context.Context, l *Look, trouble *leader.Trouble, 
 	return out, err
 }
 
-// onLook runs write with the source locked, if the look is still good.
-func (s *Store) onLook(ctx context.Context, l *Look, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
+// onReading runs write with the source locked, if the reading still holds its lease.
+func (s *Store) onReading(ctx context.Context, l *Reading, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
 	return s.run(ctx, func(t *txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64

@@ -102,7 +102,7 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 }
 
 func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
-	t := l.tasks[place{q.ID, q.Cur}]
+	t := l.tasks[position{q.ID, q.Cur}]
 	if t == nil {
 		return nil, &bodyMissing{s: l.s, queue: q.ID, seq: q.Cur}
 	}

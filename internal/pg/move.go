@@ -25,11 +25,11 @@ type Place struct{ Before, After *outbox.ID }
 // twice or left out: ranks are read and written under the lock of the queue, under which claim and settle decide
 // what goes out, and what goes out next is in the row.
 func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
-	return s.place(ctx, by, id, to, "move", txPath(id))
+	return s.moveAs(ctx, by, id, to, "move", txPath(id))
 }
 
-// place is Move with the action and the object that the audit row names.
-func (s *Store) place(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
+// moveAs is Move with the action and the object that the audit row names.
+func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "move", id)
@@ -233,20 +233,20 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 	} else if err := t.send(ctx, b); err != nil || !depends {
 		return err // nobody here depends on anything, or is depended on
 	}
-	var from, to []place
+	var from, to []position
 	b = &pgx.Batch{}
 	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
 		SELECT o.seq FROM open o JOIN open me ON me.seq = $4
 		WHERE o.seq <> $4 AND CASE WHEN $6 THEN o.rank > $5::text::numeric AND o.rank < me.rank ELSE o.rank < $5::text::numeric AND o.rank > me.rank END`,
 		m.q.ID, m.q.Head, m.q.HeadDay.Time(), m.id.Seq, m.rank, m.ahead).Query(func(rows pgx.Rows) error {
 		var seq int64
-		_, err := pgx.ForEachRow(rows, []any{&seq}, func() error { to = append(to, place{m.q.ID, seq}); return nil })
+		_, err := pgx.ForEachRow(rows, []any{&seq}, func() error { to = append(to, position{m.q.ID, seq}); return nil })
 		return err
 	})
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	if from = []place{placeOf(m.id)}; !m.ahead {
+	if from = []position{positionOf(m.id)}; !m.ahead {
 		from, to = to, from
 	}
 	if err := t.lockMoves(ctx, m.q.Context); err != nil {
@@ -270,12 +270,12 @@ func (t *txn) lockMoves(ctx context.Context, contextID int32) error {
 
 // dependsOn walks from what some transactions depend on to what stands before that, and so on, and returns one of to
 // that it meets as a dependency, or nil. Places in the queue own count for nothing. Not done: it gave up.
-func (t *txn) dependsOn(ctx context.Context, from, to []place, own int64) (met *place, done bool, err error) {
-	goal := map[place]bool{}
+func (t *txn) dependsOn(ctx context.Context, from, to []position, own int64) (met *position, done bool, err error) {
+	goal := map[position]bool{}
 	for _, p := range to {
 		goal[p] = true
 	}
-	seen := map[place]bool{}
+	seen := map[position]bool{}
 	for len(from) > 0 && met == nil && len(seen) <= waitsAtMost {
 		var queues, seqs []int64
 		for _, p := range from {
@@ -293,11 +293,11 @@ func (t *txn) dependsOn(ctx context.Context, from, to []place, own int64) (met *
 					LEFT JOIN postern.mark r ON (r.queue_id, r.seq, r.kind) = (d.on_queue, d.on_seq, 'placed')
 					WHERE k.queue_id = d.on_queue AND k.queue_id <> $3 AND k.kind = 'held' AND coalesce(p.rank, k.seq) < coalesce(r.rank, d.on_seq)) x
 			WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (x.queue_id, x.seq))`, queues, seqs, own).Query(func(rows pgx.Rows) error {
-			var p place
+			var p position
 			var direct bool
 			_, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &direct}, func() error {
 				if direct && goal[p] {
-					met = &place{p.queue, p.seq}
+					met = &position{p.queue, p.seq}
 				}
 				if !seen[p] {
 					seen[p] = true
@@ -314,7 +314,7 @@ func (t *txn) dependsOn(ctx context.Context, from, to []place, own int64) (met *
 	return met, len(seen) <= waitsAtMost, nil
 }
 
-func (m *move) circle(p *place) string {
+func (m *move) circle(p *position) string {
 	switch {
 	case p == nil:
 		return fmt.Sprintf("more than %d transactions depend on each other around %s: it cannot be seen that none would wait for itself", waitsAtMost, m.id)

@@ -77,7 +77,7 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 		return r, err
 	}
 	if by.Match = nil; to != nil { // it was about the old one
-		_, err = s.place(ctx, by, m.task.ID, *to, "", "")
+		_, err = s.moveAs(ctx, by, m.task.ID, *to, "", "")
 	}
 	return LeverResult{Changed: true, Moved: &m.task.ID}, err
 }
@@ -145,7 +145,7 @@ func (m *transfer) circle(ctx context.Context, t *txn) error {
 	if err != nil {
 		return err
 	}
-	var before, behind []place
+	var before, behind []position
 	q := m.there
 	b = &pgx.Batch{}
 	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
@@ -154,7 +154,7 @@ func (m *transfer) circle(ctx context.Context, t *txn) error {
 		var seq int64
 		var first *bool // null where the anchor is not there
 		_, err := pgx.ForEachRow(rows, []any{&seq, &first}, func() error {
-			if p := (place{q.ID, seq}); first != nil && *first {
+			if p := (position{q.ID, seq}); first != nil && *first {
 				before = append(before, p)
 			} else {
 				behind = append(behind, p)
@@ -166,9 +166,9 @@ func (m *transfer) circle(ctx context.Context, t *txn) error {
 	if err := t.send(ctx, b); err != nil {
 		return err
 	}
-	self := []place{placeOf(id)}
+	self := []position{positionOf(id)}
 	for _, way := range []struct {
-		from, to []place
+		from, to []position
 		text     string
 	}{{self, behind, "transaction %s depends, perhaps through others, on what would go out behind it"},
 		{before, self, "what would go out before transaction %s depends on it, perhaps through others"}} {
@@ -257,10 +257,10 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.ID]*Transaction, read func([]outbox.ID) (map[outbox.ID]*Transaction, error)) error {
 	var queues, seqs []int64
 	var days []time.Time
-	asked := map[place]outbox.ID{}
+	asked := map[position]outbox.ID{}
 	for _, id := range ids {
 		if found[id] == nil {
-			asked[placeOf(id)] = id
+			asked[positionOf(id)] = id
 			queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 		}
 	}
@@ -271,7 +271,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 	}
 	to := map[outbox.ID]outbox.ID{}
 	var list []outbox.ID
-	var p place
+	var p position
 	var text string
 	var salt int
 	if _, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq, &salt, &text}, func() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Beside lost, after which nothing was done: what a worker says itself, and what may stand before one that did it.
+// saysBlocked is an answer of the worker itself. Like lost it did nothing, and may stand before a call that did.
 func saysBlocked() outbox.Answer {
 	return outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Message: "not now", Told: true}
 }

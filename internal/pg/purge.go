@@ -79,7 +79,7 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 	if err != nil {
 		return 0, false, err
 	}
-	var above place
+	var above position
 	for {
 		// by the key of queues that hold something, and by that of tasks in each
 		rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
@@ -105,7 +105,7 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 		if len(ids) == 0 {
 			return cancelled, more, s.auditPurge(ctx, by, object)
 		}
-		above = placeOf(ids[len(ids)-1])
+		above = positionOf(ids[len(ids)-1])
 		done, err := s.Bulk(ctx, by, ids, dry, s.cancelWaits)
 		for _, p := range done {
 			if p.Changed {

@@ -33,7 +33,7 @@ type QuarantinedScope struct {
 	Open                  int64
 	original              string // the deployment of the database, where it may be a copy of that one's
 	id                    int64
-	after                 place
+	after                 position
 }
 
 // Lost says whether something may be lost, so that workers are to be asked before it is released.

@@ -54,13 +54,13 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			return len(l)
 		},
 		"take": func(a *arena, s *pg.Store) int {
-			c := &crew{node: a.n1, seats: 10}
+			c := &crew{node: a.n1, room: 10}
 			s.Take(c)
 			defer s.Take(nil)
 			out, err := s.Ingest(a.ctx, []*pg.Submission{a.sub("new", "U", "new")}, false)
 			a.must(err)
 			a.must(out[0].Err)
-			return len(c.flown)
+			return len(c.started)
 		},
 		"wake": func(a *arena, s *pg.Store) int {
 			w, err := s.Wake(a.ctx, a.n1, 10, 10)

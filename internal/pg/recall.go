@@ -77,7 +77,7 @@ func (st *settlement) recall(b *pgx.Batch) {
 			senders[i] = &before.Sender
 		}
 		if len(l.ahead) > 0 {
-			st.next[placeOf(l.ID())] = l.ahead[0]
+			st.next[positionOf(l.ID())] = l.ahead[0]
 		} else {
 			tails[i] = &before.Tail
 		}

@@ -95,15 +95,15 @@ func (s *Store) NextUnended(ctx context.Context, v *QuarantinedScope, limit int)
 			return list, err
 		}
 		list = append(list, part...)
-		if after = (place{q.ID, q.Tail}); len(part) > 0 && len(list) == limit {
-			after = placeOf(part[len(part)-1].ID)
+		if after = (position{q.ID, q.Tail}); len(part) > 0 && len(list) == limit {
+			after = positionOf(part[len(part)-1].ID)
 		}
 	}
 	return list, nil
 }
 
 // queueWithWork reads the first queue in which something may lie behind a place.
-func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after place) (*queueRow, error) {
+func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after position) (*queueRow, error) {
 	rows, err := s.pool.Query(ctx, `SELECT `+queueSelect+` FROM postern.queue q
 		WHERE q.queue_id >= $1 AND (q.queue_id > $1 OR q.tail_seq > $2) AND q.phase <> 'IDLE'
 			AND ($3 = '' OR q.context_id = (SELECT c.context_id FROM postern.context c WHERE c.name = $3))
@@ -120,7 +120,7 @@ func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after pl
 }
 
 // unendedOf reads what has not ended in one queue, behind a place.
-func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow, after place, limit int) (list []*Unended, err error) {
+func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow, after position, limit int) (list []*Unended, err error) {
 	from := q.Head
 	if after.queue == q.ID {
 		from = max(from, after.seq+1)
@@ -226,7 +226,7 @@ func (st *settlement) adopt(a *Answer) {
 	id, was := a.Lease.ID(), a.found
 	q := st.queues[id.Queue]
 	if q == nil || q.Node != 0 || was.Node != 0 || q.Fence != was.Fence || q.Phase != was.Phase || q.Cur != was.Cur || q.Attempt != was.Attempt ||
-		q.Head != was.Head || q.Next != was.Next || st.ended[placeOf(id)] {
+		q.Head != was.Head || q.Next != was.Next || st.ended[positionOf(id)] {
 		return
 	}
 	for n := q.Attempt; n < a.Lease.Attempt; n++ { // each attempt that did not end it has a row
@@ -296,7 +296,7 @@ type Reconciliation struct {
 func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconciliation) error {
 	upto := v.after
 	if len(r.Part) > 0 {
-		upto = placeOf(r.Part[len(r.Part)-1].ID)
+		upto = positionOf(r.Part[len(r.Part)-1].ID)
 	}
 	c := columns{n: len(r.Open)}
 	for _, u := range r.Open {

@@ -224,7 +224,7 @@ func (r *rehearsal) posts(n int) (err error) {
 		sub.ContextID, sub.Actor, sub.Type, sub.Data = 1, "actor", "type", json.RawMessage(`{}`)
 		err = cmp.Or(err, r.post(n, sub, taking{}))
 		if r.p&Works != 0 {
-			err = cmp.Or(err, r.post(n, sub, taking{s: r.s, by: seated{}, node: r.node, open: map[int32]bool{1: true}, quarantine: r.s.quarantine()}))
+			err = cmp.Or(err, r.post(n, sub, taking{s: r.s, by: roomy{}, node: r.node, open: map[int32]bool{1: true}, quarantine: r.s.quarantine()}))
 		}
 	}
 	return err
@@ -251,7 +251,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 	if len(uids) > 0 {
 		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
 	}
-	in.taking.look(r.b, in.e.view, in.subs)
+	in.taking.readOpen(r.b, in.e.view, in.subs)
 	r.s.takes.Store(false)
 	r.s.readNow(r.b, &in.e.now)
 	if err := in.decide(context.Background(), nil); err != nil {
@@ -334,7 +334,7 @@ func (r *rehearsal) settle(n int, follows bool) error {
 	st := newSettlement(r.s, answers)
 	st.recall(r.b)
 	for i, a := range answers {
-		if err := st.settle(i, a); err != nil {
+		if err := st.answer(i, a); err != nil {
 			return err
 		}
 	}
@@ -343,12 +343,12 @@ func (r *rehearsal) settle(n int, follows bool) error {
 }
 
 // seated is a Taker that has room for all, and calls nothing.
-type seated struct{}
+type roomy struct{}
 
-func (seated) Taking() (Node, bool)  { return Node{}, true }
-func (seated) Begin() uint64         { return 0 }
-func (seated) End(uint64)            {}
-func (seated) Seat(*Dispatcher) bool { return true }
-func (seated) Rise(*Dispatcher)      {}
-func (seated) Fly([]*Lease)          {}
-func (seated) Doubt(*Doubtful)       {}
+func (roomy) Taking() (Node, bool)     { return Node{}, true }
+func (roomy) Begin() uint64            { return 0 }
+func (roomy) End(uint64)               {}
+func (roomy) Reserve(*Dispatcher) bool { return true }
+func (roomy) Release(*Dispatcher)      {}
+func (roomy) Start([]*Lease)           {}
+func (roomy) Doubt(*Doubtful)          {}

@@ -94,7 +94,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 		c := w.takenBy(n, 10)
 		w.post("one", "T", uid("i"))
 		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
-		w.settleAll(c.flown)
+		w.settleAll(c.started)
 		w.s.Take(nil)
 		var deep []string // more than is read ahead
 		for k := range 20 {

@@ -38,19 +38,19 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) ([]Settled, error
 	return out, nil
 }
 
-// settleTogether is Settle without what is left out of the common commit, of which it only says so.
+// settleTogether settles all answers in one commit but the ends that others wait for, which it marks apart.
 func (s *Store) settleTogether(ctx context.Context, answers []*Answer) (out []Settled, err error) {
 	if s.recallable(answers) {
-		if out, err = s.settle(ctx, answers, true); sqlState(err) != guardFailed {
+		if out, err = s.settleBy(ctx, answers, true); sqlState(err) != guardFailed {
 			return out, err
 		}
 		s.forgetful.Store(recallAgain)
 	}
-	return s.settle(ctx, answers, false)
+	return s.settleBy(ctx, answers, false)
 }
 
-// settle is Settle, by what the leases remember or by what the rows say.
-func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
+// settleBy settles in one commit, by what the leases remember or by what the rows say.
+func (s *Store) settleBy(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		apart := 0
 		st := newSettlement(s, answers)
@@ -63,7 +63,7 @@ func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (o
 		}
 		var lacks missing
 		for i, a := range answers {
-			if a.Step.Then == sequencer.ThenEnd && st.watched[placeOf(a.Lease.ID())] && st.holds(a) {
+			if a.Step.Then == sequencer.ThenEnd && st.watched[positionOf(a.Lease.ID())] && st.holds(a) {
 				out[i].apart = true
 				apart++
 				continue
@@ -73,7 +73,7 @@ func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (o
 				out[i].Err = gap
 				continue
 			}
-			if err := lacks.add(st.settle(i, a)); err != nil {
+			if err := lacks.add(st.answer(i, a)); err != nil {
 				return err
 			}
 		}
@@ -92,7 +92,7 @@ func (s *Store) settle(ctx context.Context, answers []*Answer, byMemory bool) (o
 // SQL transaction.
 func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 	id := a.Lease.ID()
-	r, err := s.reachOf(ctx, id, a.Step.State == outbox.DONE, place{})
+	r, err := s.reachOf(ctx, id, a.Step.State == outbox.DONE, position{})
 	if err != nil {
 		return Settled{Err: err}
 	}
@@ -107,7 +107,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 			if err := r.apply(st.e, st.queues, a.Step.State); err != nil {
 				return err
 			}
-			if next := st.next[placeOf(id)]; next != nil && r.good { // it may have waited for this one alone
+			if next := st.next[positionOf(id)]; next != nil && r.good { // it may have waited for this one alone
 				for _, d := range r.list {
 					if d.ID == next.ID && !d.open {
 						next.Held = d.Held
@@ -115,7 +115,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 				}
 			}
 		}
-		if err := st.settle(0, a); err != nil {
+		if err := st.answer(0, a); err != nil {
 			return err
 		}
 		return st.e.commit(ctx, t, &pgx.Batch{})
@@ -128,7 +128,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 
 func newSettlement(s *Store, answers []*Answer) *settlement {
 	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-		queues: make(map[int64]*queueRow, len(answers)), next: make(map[place]*Task, len(answers))}
+		queues: make(map[int64]*queueRow, len(answers)), next: make(map[position]*Task, len(answers))}
 }
 
 type settlement struct {
@@ -138,24 +138,24 @@ type settlement struct {
 	out       []Settled
 	queues    map[int64]*queueRow
 	read      bodies
-	next      map[place]*Task // behind what ends
-	passed    map[place]int32 // marks between what ends and the next
-	watched   map[place]bool  // others depend on it
-	deps      *reach          // whom its end gets to, if it is settled apart
-	marked    map[place]bool  // somebody asked to cancel what ends, perhaps after the lease was read
-	suspended map[place]bool  // it may not go out
-	ended     map[place]bool  // has an outcome already
+	next      map[position]*Task // behind what ends
+	passed    map[position]int32 // marks between what ends and the next
+	watched   map[position]bool  // others depend on it
+	deps      *reach             // whom its end gets to, if it is settled apart
+	marked    map[position]bool  // somebody asked to cancel what ends, perhaps after the lease was read
+	suspended map[position]bool  // it may not go out
+	ended     map[position]bool  // has an outcome already
 }
 
-// place is a position of a queue. A batch may hold two answers of one queue, a late one beside the one
+// position is one of a queue. A batch may hold two answers of one queue, a late one beside the one
 // that counts, and what comes next differs.
-type place struct{ queue, seq int64 }
+type position struct{ queue, seq int64 }
 
-func placeOf(id outbox.ID) place { return place{id.Queue, id.Seq} }
+func positionOf(id outbox.ID) position { return position{id.Queue, id.Seq} }
 
 func (st *settlement) load(ctx context.Context, t *txn) error {
-	st.read, st.passed, st.ended = bodies{}, map[place]int32{}, map[place]bool{} // by memory there are none of these
-	st.marked, st.suspended, st.watched = map[place]bool{}, map[place]bool{}, map[place]bool{}
+	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{} // by memory there are none of these
+	st.marked, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
 	var ids, on, onSeqs []int64
 	var onDays []time.Time
 	var behind []stretch
@@ -165,7 +165,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 		ids = append(ids, id.Queue)
 		switch {
 		case a.Step.Then == sequencer.ThenEnd && len(l.ahead) > 0:
-			st.next[placeOf(id)] = l.ahead[0]
+			st.next[positionOf(id)] = l.ahead[0]
 		case a.Step.Then == sequencer.ThenEnd && l.tail > id.Seq:
 			// a clock that is not the database's bounds the day; what it misses is looked for below
 			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now()))
@@ -183,7 +183,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 	if len(on) > 0 { // in a lazy run the row cannot tell that a position has ended; an end is refused by its key
 		b.Queue(`SELECT o.queue_id, o.seq FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 			JOIN postern.outcome o USING (queue_id, seq, day)`, on, onSeqs, onDays).Query(func(rows pgx.Rows) error {
-			var p place
+			var p position
 			_, err := pgx.ForEachRow(rows, []any{&p.queue, &p.seq}, func() error { st.ended[p] = true; return nil })
 			return err
 		})
@@ -222,16 +222,16 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		q := st.queues[id.Queue]
-		if a.Step.Then != sequencer.ThenEnd || st.next[placeOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq {
+		if a.Step.Then != sequencer.ThenEnd || st.next[positionOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq {
 			continue
 		}
-		if st.next[placeOf(id)] = st.read[place{id.Queue, id.Seq + 1}]; st.next[placeOf(id)] == nil {
+		if st.next[positionOf(id)] = st.read[position{id.Queue, id.Seq + 1}]; st.next[positionOf(id)] == nil {
 			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(q.Tail, id.Seq+readAhead), id.Day}), max(to, q.TailDay)
 		}
 	}
 	st.s.nextTasks(b, behind, to, func(t *Task) {
 		st.read.add(t)
-		st.next[place{t.ID.Queue, t.ID.Seq - 1}] = t
+		st.next[position{t.ID.Queue, t.ID.Seq - 1}] = t
 	})
 }
 
@@ -243,16 +243,16 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 		id := a.Lease.ID()
 		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then != sequencer.ThenWait && a.Step.Then != sequencer.ThenAsk {
 			if a.Step.Then == sequencer.ThenEnd {
-				delete(st.next, placeOf(id))
-				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[placeOf(id)] = t },
-					func(n int32) { st.passed[placeOf(id)] = n })
+				delete(st.next, positionOf(id))
+				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[positionOf(id)] = t },
+					func(n int32) { st.passed[positionOf(id)] = n })
 			}
 			b.Queue(`SELECT kind FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
 				var kind string
 				_, err := pgx.ForEachRow(rows, []any{&kind}, func() error {
-					st.marked[placeOf(id)] = st.marked[placeOf(id)] || kind == "cancelling"
-					st.suspended[placeOf(id)] = st.suspended[placeOf(id)] || kind == "suspended"
-					st.watched[placeOf(id)] = st.watched[placeOf(id)] || kind == "watched"
+					st.marked[positionOf(id)] = st.marked[positionOf(id)] || kind == "cancelling"
+					st.suspended[positionOf(id)] = st.suspended[positionOf(id)] || kind == "suspended"
+					st.watched[positionOf(id)] = st.watched[positionOf(id)] || kind == "watched"
 					return nil
 				})
 				return err
@@ -274,19 +274,20 @@ func (q *queueRow) holds(l *Lease) bool {
 // holds says whether an answer still counts.
 func (st *settlement) holds(a *Answer) bool {
 	id := a.Lease.ID()
-	return st.queues[id.Queue].holds(a.Lease) && !st.ended[placeOf(id)]
+	return st.queues[id.Queue].holds(a.Lease) && !st.ended[positionOf(id)]
 }
 
 // gap says that an answer ends what has something behind it whose body is not there: its queue must not look empty.
 func (st *settlement) gap(a *Answer) *bodyMissing {
 	id := a.Lease.ID()
-	if q := st.queues[id.Queue]; a.Step.Then == sequencer.ThenEnd && q.holds(a.Lease) && q.Marks == 0 && q.Tail > id.Seq && st.next[placeOf(id)] == nil {
+	if q := st.queues[id.Queue]; a.Step.Then == sequencer.ThenEnd && q.holds(a.Lease) && q.Marks == 0 && q.Tail > id.Seq && st.next[positionOf(id)] == nil {
 		return &bodyMissing{s: st.s, queue: id.Queue, seq: id.Seq + 1}
 	}
 	return nil
 }
 
-func (st *settlement) settle(i int, a *Answer) error {
+// answer puts one answer into the commit: as late, where its lease holds the queue no longer, else as its step says.
+func (st *settlement) answer(i int, a *Answer) error {
 	q, l, step := st.queues[a.Lease.ID().Queue], a.Lease, a.Step
 	if !st.holds(a) {
 		st.out[i].Fenced = true
@@ -296,7 +297,7 @@ func (st *settlement) settle(i int, a *Answer) error {
 		return nil
 	}
 	before := *q
-	st.reach(q, a)
+	st.gate(q, a)
 	if u := a.Unclear; u != nil {
 		row := st.attempt(a, "unknown")
 		row.Hash, row.Nonce, row.Data, row.StartedAt = "", "", nil, u.StartedAt
@@ -319,9 +320,9 @@ func (st *settlement) settle(i int, a *Answer) error {
 	case sequencer.ThenEnd:
 		err = st.end(i, q, a)
 	case sequencer.ThenCall:
-		if st.marked[placeOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
+		if st.marked[positionOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
 			st.reconsider(q) // a cancel was accepted while its worker was asked
-		} else if st.suspended[placeOf(l.ID())] {
+		} else if st.suspended[positionOf(l.ID())] {
 			st.park(q)
 		} else if st.s.Quarantined(q.Context, l.Task.Type) {
 			q.at(l.Task)
@@ -344,8 +345,8 @@ func (st *settlement) settle(i int, a *Answer) error {
 	return err
 }
 
-// reach opens or closes the way to the worker.
-func (st *settlement) reach(q *queueRow, a *Answer) {
+// gate closes the gate of a worker that cannot be reached, and opens it behind a probe that reached it.
+func (st *settlement) gate(q *queueRow, a *Answer) {
 	g := gate{Dispatcher: a.Lease.Dispatcher.ID, Why: a.Step.Message}
 	if a.Lease.SenderURL != "" {
 		g = gate{Sender: q.Sender}
@@ -370,10 +371,10 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 	if q.PauseOnFailure && (step.State == outbox.FAILED || step.State == outbox.UNRESOLVED) {
 		q.Paused = true
 	}
-	next := st.next[placeOf(l.ID())]
+	next := st.next[positionOf(l.ID())]
 	// What the row says must be true of the next one too, its position apart.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && !a.Yield
-	q.Marks -= st.passed[placeOf(l.ID())]
+	q.Marks -= st.passed[positionOf(l.ID())]
 	st.blame(q, a)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
@@ -486,7 +487,7 @@ func (st *settlement) back(q *queueRow, a *Answer) error {
 	q.pin(l.Task, step, sender)
 	q.Attempt, q.Retries = step.Attempt, step.Retries
 	task := *l.Task
-	task.Held = st.suspended[placeOf(l.ID())]
+	task.Held = st.suspended[positionOf(l.ID())]
 	return st.e.rest(q, &task, false)
 }
 

@@ -14,7 +14,7 @@ type Settler struct {
 // NewSettler returns a Settler over s.
 func NewSettler(s *Store) *Settler {
 	st := &Settler{s: s}
-	st.g.place = "settle"
+	st.g.name = "settle"
 	st.g.limit, st.g.flights = 256, 2
 	st.g.run = s.settleApart
 	return st

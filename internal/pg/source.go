@@ -101,9 +101,9 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 		}
 		b := &pgx.Batch{}
 		s.equip(b, by.Context)
-		lane := lineChannel(lineOfSource + v.Name)
+		lane := leaderChannelSettings(channelOfSource + v.Name)
 		lane.Capacity = v.Buffer
-		putLine(b, by.Context, lane, s.now())
+		putLeaderChannel(b, by.Context, lane, s.now())
 		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, max_retries, stale_after, channel_id,
 				next_at, created_at, relation)
 			SELECT $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $12, $13, (SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $14),

@@ -29,7 +29,7 @@ const (
 // value may appear after a higher one has been read. Therefore nothing is read beyond a value of which it is known
 // that it was there already for the time to settle: whoever has a lower one had begun before, and has committed
 // since, or takes longer than the time to settle allows. The clock is that of the database where the table is.
-func (s *Store) TablePage(ctx context.Context, l *Look, dial pgconn.DialFunc) (page leader.Page, trouble *leader.Trouble) {
+func (s *Store) TablePage(ctx context.Context, l *Reading, dial pgconn.DialFunc) (page leader.Page, trouble *leader.Trouble) {
 	at, trouble := leader.ReadTableCursor(l.Cursor)
 	if trouble != nil {
 		return page, trouble

@@ -189,10 +189,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.subscribers = newSubscribers()
 	s.Tell(s.subscribers)
 	s.Make(batchesMade(s))
-	s.Look(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
+	s.RegisterKind(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
 	s.Make(eventsMade(s))
-	s.Look(Sources, `EXISTS (SELECT FROM postern.source)`)
-	s.Look(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
+	s.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
+	s.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
 	s.PoolBlocks(leader.PoolOfResults)
 	if _, err := s.EnsureDays(ctx); err != nil {
 		return nil, err

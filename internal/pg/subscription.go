@@ -230,7 +230,7 @@ func (s *Store) TestSubscription(ctx context.Context, by By, name string) (id st
 		b.Queue(`WITH n AS (UPDATE postern.subscription SET tests = tests + 1 WHERE subscription_id = $1 RETURNING tests)
 			INSERT INTO postern.fanout (subscription_id, at, queue_id, seq, event, day) SELECT $1, $2, 0, tests, 'test', $3 FROM n
 			RETURNING seq`, sub, now, outbox.DayOf(now).Time()).QueryRow(func(row pgx.Row) error {
-			d := DeliveryID{Line: sub, ID: outbox.ID{Day: outbox.DayOf(now)}, Event: string(outbox.EventTest)}
+			d := DeliveryID{Track: sub, ID: outbox.ID{Day: outbox.DayOf(now)}, Event: string(outbox.EventTest)}
 			err := row.Scan(&d.ID.Seq)
 			id = d.String()
 			return err

@@ -18,21 +18,22 @@ import (
 //
 // Why such a queue has no second owner: it is idle under the lock of its row, and what is idle has no ready row that a claim could
 // find. Why a buried node takes nothing: as in Claim. Why nothing goes out that is paused, or whose worker cannot be reached:
-// openTypesSQL reads it in the same SQL transaction, as a claim does. Why nobody starves who waits for a place: Seat gives
-// none where the last claim may have left somebody behind. A type with senders, or an exclusive one, is left to claims.
+// openTypesSQL reads it in the same SQL transaction, as a claim does. Why no transaction starves that waits for room: Reserve
+// gives none where the last claim may have left one behind. A type with senders, or an exclusive one, is left to claims.
 type Taker interface {
 	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of River's
 	// jobs is at work in it.
 	Taking() (Node, bool)
-	// Begin says that a commit follows which may lease queues, and End that what it leased was told to Fly or Doubt, or that
-	// it leased nothing: until then what the rows say of them is not compared with what the process holds.
+	// Begin says that a commit follows that may lease queues. End says that Start or Doubt was told of these, or that there
+	// are none. Between the two the rows of queues are not compared with what the process holds.
 	Begin() (ticket uint64)
 	End(ticket uint64)
-	// Seat keeps a place for one call, and is followed by Rise or Fly; false: there is none.
-	Seat(*Dispatcher) bool
-	Rise(*Dispatcher)
-	// Fly is told of leases that are durable. Their queues are to be called.
-	Fly([]*Lease)
+	// Reserve keeps room for one call, and is followed by Release or Start; false: there is none.
+	Reserve(*Dispatcher) bool
+	// Release gives back the room for one call.
+	Release(*Dispatcher)
+	// Start begins the calls of leases that are durable, and for which room is reserved.
+	Start([]*Lease)
 	// Doubt is told of queues that the node may own or not, since nobody knows what became of a commit.
 	Doubt(*Doubtful)
 }
@@ -91,9 +92,9 @@ func (d *Dispatcher) takeable() bool {
 	return d.PoolID == 0 && (d.Exclusive == "" || d.Exclusive == "none")
 }
 
-// look adds to b what has to be known of the types of subs, of those that may be taken. One ingest of a process takes at a
+// readOpen adds to b what has to be known of the types of subs, of those that may be taken. One ingest of a process takes at a
 // time: if several held the key of its node without a gap, nobody could bury it.
-func (t *taking) look(b *pgx.Batch, view *confView, subs []*Submission) {
+func (t *taking) readOpen(b *pgx.Batch, view *confView, subs []*Submission) {
 	if t.by == nil {
 		return
 	}
@@ -118,7 +119,7 @@ func (t *taking) look(b *pgx.Batch, view *confView, subs []*Submission) {
 
 // take leases a queue that has just become ready to the node, if there is a place for it.
 func (t *taking) take(e *effects, q *queueRow, d *Dispatcher) {
-	if t.by == nil || !t.open[d.ID] || !d.takeable() || q.Phase != outbox.PhaseReady || q.Paused || q.Marks > 0 || q.Pin != 0 || q.Pool != 0 || !t.by.Seat(d) {
+	if t.by == nil || !t.open[d.ID] || !d.takeable() || q.Phase != outbox.PhaseReady || q.Paused || q.Marks > 0 || q.Pin != 0 || q.Pool != 0 || !t.by.Reserve(d) {
 		return
 	}
 	e.readyAdd = slices.DeleteFunc(e.readyAdd, func(k readyKey) bool { return k.Queue == q.ID })
@@ -154,12 +155,12 @@ func (t *taking) end(now time.Time, err error) {
 				continue
 			}
 		}
-		if t.by.Rise(n.d); t.done || fault.CodeOf(err) == "commit_unknown" {
+		if t.by.Release(n.d); t.done || fault.CodeOf(err) == "commit_unknown" {
 			doubt.Queues = append(doubt.Queues, Fenced{n.q.ID, n.q.Fence})
 		}
 	}
 	if len(leases) > 0 {
-		t.by.Fly(leases)
+		t.by.Start(leases)
 	}
 	if t.taken, t.holds = nil, false; len(doubt.Queues) > 0 {
 		t.by.Doubt(doubt)

@@ -15,33 +15,33 @@ import (
 
 // crew takes what is posted for a node, and calls nobody.
 type crew struct {
-	node  pg.Node
-	away  bool
-	seats int
-	asked int
-	open  int // commits that may lease
-	flown []*pg.Lease
-	doubt *pg.Doubtful
+	node    pg.Node
+	away    bool
+	room    int
+	asked   int
+	open    int // commits that may lease
+	started []*pg.Lease
+	doubt   *pg.Doubtful
 }
 
 func (c *crew) Taking() (pg.Node, bool) { return c.node, !c.away }
 func (c *crew) Begin() uint64           { c.open++; return uint64(c.open) }
 func (c *crew) End(uint64)              { c.open-- }
-func (c *crew) Seat(*pg.Dispatcher) bool {
+func (c *crew) Reserve(*pg.Dispatcher) bool {
 	c.asked++
-	if c.seats == 0 {
+	if c.room == 0 {
 		return false
 	}
-	c.seats--
+	c.room--
 	return true
 }
-func (c *crew) Rise(*pg.Dispatcher)  { c.seats++ }
-func (c *crew) Fly(l []*pg.Lease)    { c.flown = append(c.flown, l...) }
-func (c *crew) Doubt(d *pg.Doubtful) { c.doubt = d }
+func (c *crew) Release(*pg.Dispatcher) { c.room++ }
+func (c *crew) Start(l []*pg.Lease)    { c.started = append(c.started, l...) }
+func (c *crew) Doubt(d *pg.Doubtful)   { c.doubt = d }
 
 // takenBy lets n take what w posts, with so many places.
 func (w *world) takenBy(n pg.Node, seats int) *crew {
-	c := &crew{node: n, seats: seats}
+	c := &crew{node: n, room: seats}
 	w.s.Take(c)
 	w.t.Cleanup(func() { w.s.Take(nil) })
 	return c
@@ -51,7 +51,7 @@ func (w *world) takenBy(n pg.Node, seats int) *crew {
 // something that is open kept it from being taken or not.
 func opTake(name string, queues ...string) op {
 	return op{name: name, run: func(a *arena, s *pg.Store) string {
-		c := &crew{node: a.n1, seats: 10}
+		c := &crew{node: a.n1, room: 10}
 		s.Take(c)
 		defer s.Take(nil)
 		var subs []*pg.Submission
@@ -64,7 +64,7 @@ func opTake(name string, queues ...string) op {
 			said += fmt.Sprintf(" %d/%d%s", o.ID.Queue, o.ID.Seq, refusal(o.Err))
 		}
 		more, _, err := s.Claim(a.ctx, a.n1, everything())
-		return fmt.Sprintf("%s takes %s%s, %d places left", said, leases(append(c.flown, more...)), refusal(err), c.seats+len(c.flown))
+		return fmt.Sprintf("%s takes %s%s, %d places left", said, leases(append(c.started, more...)), refusal(err), c.room+len(c.started))
 	}}
 }
 
@@ -127,10 +127,10 @@ func TestAPostTakesItsQueue(t *testing.T) {
 	want := w.claim(n, everything())[0]
 	crew := w.takenBy(n, 10)
 	posted := w.post("q", "U", "c", "d")
-	if len(crew.flown) != 1 || crew.seats != 9 || ready() != 0 {
-		t.Fatalf("%d leases, %d places left, %d queues ready", len(crew.flown), crew.seats, ready())
+	if len(crew.started) != 1 || crew.room != 9 || ready() != 0 {
+		t.Fatalf("%d leases, %d places left, %d queues ready", len(crew.started), crew.room, ready())
 	}
-	got := crew.flown[0]
+	got := crew.started[0]
 	if got.ID() != posted[0] || got.Queue != "q" || got.Phase != want.Phase || got.Attempt != 1 || got.Fee != want.Fee || got.Resume || string(got.Task.Data) != `{"uid": "c"}` || string(want.Task.Data) != `{"uid": "a"}` {
 		t.Errorf("taken %+v, claimed %+v", got, want)
 	}
@@ -148,14 +148,14 @@ func TestAPostTakesItsQueue(t *testing.T) {
 	}
 	w.settle(w.answer(next, done()))
 	w.post("", "U", "alone") // without a queue
-	if len(crew.flown) != 2 || crew.flown[1].Queue != "" {
-		t.Fatalf("%d leases", len(crew.flown))
+	if len(crew.started) != 2 || crew.started[1].Queue != "" {
+		t.Fatalf("%d leases", len(crew.started))
 	}
-	w.settle(w.answer(crew.flown[1], done()))
-	if w.post("q", "U", "e"); len(crew.flown) != 3 {
+	w.settle(w.answer(crew.started[1], done()))
+	if w.post("q", "U", "e"); len(crew.started) != 3 {
 		t.Errorf("the queue is idle again, and what is posted there was not taken")
 	}
-	if w.post("q", "U", "f"); len(crew.flown) != 3 {
+	if w.post("q", "U", "f"); len(crew.started) != 3 {
 		t.Errorf("taken behind one that is in hand")
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())
@@ -166,7 +166,7 @@ func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(w *world, c *crew, sub *pg.Submission){
 		"a node that takes nothing": func(_ *world, c *crew, _ *pg.Submission) { c.away = true },
-		"no room":                   func(_ *world, c *crew, _ *pg.Submission) { c.seats = 0 },
+		"no room":                   func(_ *world, c *crew, _ *pg.Submission) { c.room = 0 },
 		"a node that was buried": func(w *world, c *crew, _ *pg.Submission) {
 			w.later(time.Minute)
 			_, err := w.s.Bury(w.ctx)
@@ -212,12 +212,12 @@ func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 			w.dispatcher("P", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			c, sub := w.takenBy(w.node("n"), 1), w.sub("q", "U", "x")
 			set(w, c, sub)
-			seats := c.seats
+			seats := c.room
 			out, err := w.s.Ingest(w.ctx, []*pg.Submission{sub}, false)
 			w.must(err)
 			w.must(out[0].Err)
-			if len(c.flown) > 0 || c.seats != seats || w.state(out[0].ID) == outbox.DISPATCHING {
-				t.Errorf("%d leases, %d of %d places left, %s", len(c.flown), c.seats, seats, w.state(out[0].ID))
+			if len(c.started) > 0 || c.room != seats || w.state(out[0].ID) == outbox.DISPATCHING {
+				t.Errorf("%d leases, %d of %d places left, %s", len(c.started), c.room, seats, w.state(out[0].ID))
 			}
 			holdsTrue(t, w.ctx, w.s.Pool())
 		})
@@ -236,8 +236,8 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	c := w.takenBy(n, 3)
 	idle := func(what string, places int) {
 		t.Helper()
-		if len(c.flown) > 0 || c.doubt != nil || c.open != 0 || c.seats != places || c.asked == 0 {
-			t.Errorf("%s: %d leases, %d places left, asked for %d, doubt %v", what, len(c.flown), c.seats, c.asked, c.doubt)
+		if len(c.started) > 0 || c.doubt != nil || c.open != 0 || c.room != places || c.asked == 0 {
+			t.Errorf("%s: %d leases, %d places left, asked for %d, doubt %v", what, len(c.started), c.room, c.asked, c.doubt)
 		}
 		c.asked = 0
 	}
@@ -258,8 +258,8 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	w.unknownCommits(true)
 	_, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false)
 	w.unknownCommits(false)
-	if fault.CodeOf(err) != "commit_unknown" || c.open != 0 || c.seats != 3 || len(c.flown) > 0 {
-		t.Fatalf("%v, %d places left, %d leases", err, c.seats, len(c.flown))
+	if fault.CodeOf(err) != "commit_unknown" || c.open != 0 || c.room != 3 || len(c.started) > 0 {
+		t.Fatalf("%v, %d places left, %d leases", err, c.room, len(c.started))
 	}
 	if id := w.byUID("a").ID; c.doubt == nil || len(c.doubt.Queues) != 1 || c.doubt.Queues[0].Queue != id.Queue || w.state(id) != outbox.DISPATCHING {
 		t.Fatalf("doubt %v, and it is %s", c.doubt, w.state(id))
@@ -290,7 +290,7 @@ func TestWhatIsInDoubtIsGivenUpOnceItIsThere(t *testing.T) {
 		c := w.takenBy(n, 3)
 		if queue != "" {
 			w.post(queue, "U", "first")
-			w.settle(w.answer(c.flown[0], done()))
+			w.settle(w.answer(c.started[0], done()))
 		}
 		other := w.another(2)
 		open, on, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -312,7 +312,7 @@ func TestWhatIsInDoubtIsGivenUpOnceItIsThere(t *testing.T) {
 		close(on)
 		w.must(<-done)
 		if queue == "" {
-			d.Queues = []pg.Fenced{{Queue: c.flown[0].ID().Queue, Fence: c.flown[0].Fence}}
+			d.Queues = []pg.Fenced{{Queue: c.started[0].ID().Queue, Fence: c.started[0].Fence}}
 		}
 		if n, left, err := other.GiveUp(w.ctx, n, d.Queues); err != nil || n != 1 || len(left) > 0 {
 			t.Errorf("queue %q: %d were given up, left are %v, %v", queue, n, left, err)
@@ -352,7 +352,7 @@ func TestALateAnswerToWhatAPostTookChangesNothing(t *testing.T) {
 				return slices.Concat(a.lines(`SELECT q::text FROM postern.queue q ORDER BY 1`), a.lines(`SELECT o::text FROM postern.outcome o ORDER BY 1`))
 			}
 			before := rows()
-			if out := a.settle(a.answer(c.flown[0], done())); !out[0].Fenced {
+			if out := a.settle(a.answer(c.started[0], done())); !out[0].Fenced {
 				t.Error("it was not fenced")
 			}
 			a.same(rows(), before...)

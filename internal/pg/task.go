@@ -109,14 +109,14 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 }
 
 // bodies are tasks by their places.
-type bodies map[place]*Task
+type bodies map[position]*Task
 
-func (m bodies) add(t *Task) { m[placeOf(t.ID)] = t }
+func (m bodies) add(t *Task) { m[positionOf(t.ID)] = t }
 
 // run returns the tasks right behind id without a gap, in their order.
 func (m bodies) run(id outbox.ID) (list []*Task) {
 	for seq := id.Seq + 1; ; seq++ {
-		t := m[place{id.Queue, seq}]
+		t := m[position{id.Queue, seq}]
 		if t == nil {
 			return list
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
-// A test binary that devpg starts again must become a keeper before it runs any test, also where there is no TestMain.
+// init has a test binary that devpg starts again become a keeper before any test runs, also where there is no TestMain.
 func init() { devpg.MaybeChild() }
 
 // server is where the databases of this process are made.

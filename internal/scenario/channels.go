@@ -87,7 +87,7 @@ func (s *story) received(id string, fence int64) int {
 	return slices.Index(s.fences[id], fence) + 1
 }
 
-// ack: ack CHANNEL ID fence=; nack: nack CHANNEL ID fence= [reason=]
+// judge is ack and nack. ack: ack CHANNEL ID fence=; nack: nack CHANNEL ID fence= [reason=]
 func judge(ok bool) func(*story, *command, say) error {
 	return func(s *story, c *command, _ say) error {
 		conduit, _, err := s.conduit(c)

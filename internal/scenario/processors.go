@@ -107,7 +107,7 @@ func actions(c *command, domain string, words []string) (a processor.Actions, er
 	return a, err
 }
 
-// messages makes one for each word: add is {"add":{}}.
+// messagesOf makes one for each word: add is {"add":{}}.
 func messagesOf(words []string) (list []processor.Message) {
 	for _, w := range words {
 		w, _, _ = strings.Cut(w, "?")
@@ -199,7 +199,7 @@ func authorize(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// sends: batch LABEL MESSAGE... [by=] [ttl=1h]. Sends a batch through an authorization.
+// sendsBatch sends: batch LABEL MESSAGE... [by=] [ttl=1h]. Sends a batch through an authorization.
 func sendsBatch(s *story, c *command, _ say) error {
 	label := c.word()
 	ttl, err := time.ParseDuration(c.option("ttl", "0s"))

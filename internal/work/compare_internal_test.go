@@ -146,7 +146,7 @@ func TestALeaseThatIsOnItsWayIsLeftToIt(t *testing.T) {
 			held := e.launch(t.Context(), leases)
 			e.holdings.end(ticket)
 			if e.flights.Wait(); late {
-				if len(held) > 0 || len(e.dispatched()) > 0 || e.flying != 0 {
+				if len(held) > 0 || len(e.dispatched()) > 0 || e.inFlight != 0 {
 					t.Errorf("%d of them fly after they were handed back, %v was called", len(held), e.dispatched())
 				}
 			} else if got := e.states(); got != "30 DONE" {

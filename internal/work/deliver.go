@@ -21,7 +21,7 @@ const (
 	deliverGiveUp = 72 * time.Hour
 )
 
-// How many deliveries of a line a node has out at a time: workers take more than somebody's endpoint.
+// How many deliveries of a track a node has out at a time: workers take more than somebody's endpoint.
 const (
 	hooksAt    = 64
 	webhooksAt = 16
@@ -35,35 +35,35 @@ const deliverEvery = 250 * time.Millisecond
 const deliverRest = 25 * time.Millisecond
 
 // hooksLinger is how long what became of a few hooks waits for more of it, and for more that is due. Nothing waits for a hook, and each record is a
-// commit beside those that something waits for. Other lines do not linger: the next of a queue goes out behind a record.
+// commit beside those that something waits for. Other tracks do not linger: the next of a queue goes out behind a record.
 const hooksLinger = 20 * time.Millisecond
 
-// deliverLoop keeps a line going wherever there is something to do: the hooks of workers, the callbacks of
-// transactions, and each subscription. Lines do not wait for each other, so an endpoint that hangs holds
+// deliverLoop keeps a track going wherever there is something to do: the hooks of workers, the callbacks of
+// transactions, and each subscription. Tracks do not wait for each other, so an endpoint that hangs holds
 // up nobody else's events.
 func (e *Engine) deliverLoop(ctx context.Context) {
 	var mu sync.Mutex
-	var lines sync.WaitGroup
+	var tracks sync.WaitGroup
 	running := map[int32]bool{}
-	defer lines.Wait()
+	defer tracks.Wait()
 	for {
 		busy, err := e.Store.Busy(ctx)
 		if err != nil && ctx.Err() == nil {
 			e.Log.Warn("deliveries", "error", err)
 		}
 		mu.Lock()
-		for _, line := range busy {
-			if running[line] {
+		for _, track := range busy {
+			if running[track] {
 				continue
 			}
-			running[line] = true
-			lines.Go(safe.Func("line", func() {
+			running[track] = true
+			tracks.Go(safe.Func("track", func() {
 				defer func() {
 					mu.Lock()
 					defer mu.Unlock()
-					delete(running, line)
+					delete(running, track)
 				}()
-				e.runLine(ctx, line)
+				e.runTrack(ctx, track)
 			}))
 		}
 		mu.Unlock()
@@ -78,17 +78,17 @@ func (e *Engine) deliverLoop(ctx context.Context) {
 func (e *Engine) DeliverOnce(ctx context.Context) (int, error) {
 	busy, err := e.Store.Busy(ctx)
 	var all sync.WaitGroup
-	for _, line := range busy {
-		all.Go(safe.Func("line", func() { e.runLine(ctx, line) }))
+	for _, track := range busy {
+		all.Go(safe.Func("track", func() { e.runTrack(ctx, track) }))
 	}
 	all.Wait()
 	return len(busy), err
 }
 
-// runLine delivers on one line until nothing is out and nothing is due.
-func (e *Engine) runLine(ctx context.Context, line int32) {
+// runTrack delivers on one track until nothing is out and nothing is due.
+func (e *Engine) runTrack(ctx context.Context, track int32) {
 	most := webhooksAt
-	if line == pg.HookLine {
+	if track == pg.HookTrack {
 		most = hooksAt
 	}
 	var done []pg.Receipt
@@ -97,10 +97,10 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 	tick := time.NewTicker(deliverEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		h, err := e.Store.Deliver(ctx, line, done, most-out)
+		h, err := e.Store.Deliver(ctx, track, done, most-out)
 		if err != nil {
 			if ctx.Err() == nil {
-				e.Log.Warn("deliver", "line", line, "error", err)
+				e.Log.Warn("deliver", "track", track, "error", err)
 			}
 			if out+len(done) == 0 || !pause(ctx, nil, deliverEvery) {
 				break
@@ -109,7 +109,7 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 		}
 		done = nil
 		if h.Stopped != "" {
-			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver", "subscription", line, "reason", h.Stopped)
+			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver", "subscription", track, "reason", h.Stopped)
 		}
 		for _, d := range h.Due {
 			out++
@@ -121,7 +121,7 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 		}
 		if most = webhooksAt; h.Failing {
 			most = 1
-		} else if line == pg.HookLine {
+		} else if track == pg.HookTrack {
 			most = hooksAt
 		}
 		switch {
@@ -135,7 +135,7 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 			done, out = append(done, r), out-1
 		case <-tick.C:
 		}
-		if line == pg.HookLine && len(h.Due) < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
+		if track == pg.HookTrack && len(h.Due) < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
 			break
 		}
 		for more := true; more; {
@@ -154,8 +154,8 @@ func (e *Engine) runLine(ctx context.Context, line int32) {
 	if len(done) > 0 {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		if _, err := e.Store.Deliver(last, line, done, 0); err != nil {
-			e.Log.Warn("deliver", "line", line, "error", err)
+		if _, err := e.Store.Deliver(last, track, done, 0); err != nil {
+			e.Log.Warn("deliver", "track", track, "error", err)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (e *Engine) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receip
 	event := outbox.Event(d.Event)
 	id := d.ID.EventID(d.At, event)
 	if event == outbox.EventTest {
-		id = fmt.Sprintf("test.%d.%x", d.Line, d.At.UnixMicro())
+		id = fmt.Sprintf("test.%d.%x", d.Track, d.At.UnixMicro())
 	}
 	body, err := json.Marshal(message{event.Name(), d.At.UTC(), d.Body})
 	if err != nil || e.Webhook == nil {

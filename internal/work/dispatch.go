@@ -201,13 +201,13 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	}
 	if room.Total == 0 || !e.trusted() {
 		e.more.Store(true)
-		e.shut()
+		e.refusePosts()
 		return false
 	}
 	began := time.Now()
-	room = e.book()
+	room = e.reserveForClaim()
 	leases, more, err := e.lease(ctx, e.calls, room)
-	e.booked(leases, err)
+	e.endReservation(leases, err)
 	if err != nil && ctx.Err() == nil {
 		c.failures++
 		e.Log.Warn("claim", "error", err)
@@ -274,16 +274,16 @@ func (e *Engine) start(calls context.Context, leases []*pg.Lease) {
 	}
 }
 
-// flight is fly, which is counted out before what it lost is handed back.
+// flight works through a queue, and is counted out before a queue that it lost is handed back.
 func (e *Engine) flight(calls context.Context, l *pg.Lease) (lost bool) {
 	defer e.give(l)
-	return e.fly(calls, l)
+	return e.workThrough(calls, l)
 }
 
-// fly works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
+// workThrough works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
 // nothing back: the queue is empty, waits, was given back, or is somebody else's; lost is one of which nobody knows that, as
 // after a panic.
-func (e *Engine) fly(ctx context.Context, l *pg.Lease) (lost bool) {
+func (e *Engine) workThrough(ctx context.Context, l *pg.Lease) (lost bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			safe.Told("flight", v)

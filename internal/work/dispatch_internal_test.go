@@ -186,8 +186,8 @@ func TestWhatOthersLeaseIsCalledByTheJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.flights.Wait()
-	if e.flying != 0 || len(e.byType) > 0 {
-		t.Errorf("%d in flight, %v", e.flying, e.byType)
+	if e.inFlight != 0 || len(e.byType) > 0 {
+		t.Errorf("%d in flight, %v", e.inFlight, e.byType)
 	}
 }
 

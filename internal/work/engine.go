@@ -51,12 +51,12 @@ type Engine struct {
 	born time.Time    // the zero of that clock
 
 	mu       sync.Mutex
-	flying   int
+	inFlight int
 	byType   map[int32]int   // calls in flight of dispatchers without senders
 	flights  sync.WaitGroup  // every goroutine that may hold a lease, or gets one
 	holdings *holdings       // what those hold
 	loose    loose           // what may be lost
-	seats    seats           // for what is posted in this process
+	posts    postRoom        // for what is posted in this process
 	sent     time.Time       // when a job that carries the claims was last sent for
 	sending  bool            // its insert has not ended
 	calls    context.Context // of flights: it outlives that of Run by the grace
@@ -101,7 +101,7 @@ func New(c Config) *Engine {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, seats: seats{crowded: map[int32]bool{}},
+	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, posts: postRoom{fullFor: map[int32]bool{}},
 		unowned: make(chan error, 1), turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
 	e.events.bell = make(chan struct{}, 1)
 	e.holdings, e.compareEvery, e.lateAfter = newHoldings(), compareEvery, lateAfter
@@ -131,7 +131,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the grace
 	defer cut()
 	e.calls = calls
-	e.seats.full = true // until a claim has seen what waits
+	e.posts.full = true // until a claim has seen what waits
 	e.Store.Take(e)
 	var own sync.WaitGroup
 	background := func(place string, f func(context.Context)) {
@@ -184,7 +184,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	stopRiver()
 	e.claims.Lock() // nobody claims any more, not even a job that River could not stop
 	defer e.claims.Unlock()
-	e.land(cut)
+	e.awaitCalls(cut)
 	stopBeating()
 	beats.Wait()
 	if disowned {
@@ -196,10 +196,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	return err
 }
 
-// land waits for the calls in flight: until they end, or the grace is over and they are cut off.
-func (e *Engine) land(cut func()) {
+// awaitCalls waits for the calls in flight: until they end, or the grace is over and they are cut off.
+func (e *Engine) awaitCalls(cut func()) {
 	e.mu.Lock()
-	e.seats.closed = true
+	e.posts.closed = true
 	e.mu.Unlock()
 	landed := make(chan struct{})
 	go safe.Run("landing", func() { e.flights.Wait(); close(landed) })
@@ -269,7 +269,7 @@ func (e *Engine) free() pg.Room {
 	for d, n := range e.byType {
 		used[d] = n
 	}
-	total := e.Concurrency - e.flying
+	total := e.Concurrency - e.inFlight
 	if e.draining.Load() {
 		total = 0
 	}
@@ -287,7 +287,7 @@ func (e *Engine) take(leases []*pg.Lease) []*pg.Lease {
 	e.flights.Add(len(held))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.flying += len(held)
+	e.inFlight += len(held)
 	for _, l := range held {
 		if l.SenderID == 0 {
 			e.byType[l.Dispatcher.ID]++
@@ -316,15 +316,15 @@ func (e *Engine) give(l *pg.Lease) {
 func (e *Engine) giveOne(l *pg.Lease) (waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.flying--
+	e.inFlight--
 	if l.SenderID == 0 {
-		e.vacate(l.Dispatcher)
+		e.releaseSlot(l.Dispatcher)
 	}
-	return e.waits(l.Dispatcher.ID)
+	return e.someoneWaits(l.Dispatcher.ID)
 }
 
-// vacate frees a place among the calls of a dispatcher without senders.
-func (e *Engine) vacate(d *pg.Dispatcher) {
+// releaseSlot frees a slot among the calls of a dispatcher without senders.
+func (e *Engine) releaseSlot(d *pg.Dispatcher) {
 	if e.byType[d.ID]--; e.byType[d.ID] == 0 {
 		delete(e.byType, d.ID)
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// How a node looks at sources: so many at once, and none for longer than that without its lease being gone.
+// How a node reads sources: so many at once, and none for longer than that without its lease being gone.
 const (
-	looksAtOnce = 16
-	lookLease   = time.Minute
-	lookEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
-	leastPage   = 2           // events; a page of one, where cursors are inclusive, brings nothing new
-	usualPage   = 4 << 20     // bytes that are kept of a page
-	mostPage    = 32 << 20    // of one that cannot be smaller
-	smallPage   = 1 << 20     // after it more events are asked for again
+	readingsAtOnce = 16
+	readingLease   = time.Minute
+	readingEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
+	leastPage      = 2           // events; a page of one, where cursors are inclusive, brings nothing new
+	usualPage      = 4 << 20     // bytes that are kept of a page
+	mostPage       = 32 << 20    // of one that cannot be smaller
+	smallPage      = 1 << 20     // after it more events are asked for again
 )
 
-// listenLoop looks at the sources whose time has come, until ctx ends. A source that answers slowly holds up no other.
+// listenLoop reads the sources whose time has come, until ctx ends. A source that answers slowly holds up no other.
 func (e *Engine) listenLoop(ctx context.Context) {
 	if e.Fetch == nil {
 		return
@@ -36,9 +36,9 @@ func (e *Engine) listenLoop(ctx context.Context) {
 	var looking atomic.Int32
 	looked := make(chan struct{}, 1)
 	for {
-		next := lookEvery
-		if free := looksAtOnce - int(looking.Load()); free > 0 && e.trusted() {
-			looks, at, err := e.Store.TakeLooks(ctx, *e.node.Load(), free, lookLease)
+		next := readingEvery
+		if free := readingsAtOnce - int(looking.Load()); free > 0 && e.trusted() {
+			looks, at, err := e.Store.TakeReadings(ctx, *e.node.Load(), free, readingLease)
 			switch {
 			case err != nil && ctx.Err() == nil:
 				e.Log.Warn("listen", "error", err)
@@ -54,7 +54,7 @@ func (e *Engine) listenLoop(ctx context.Context) {
 						looking.Add(-1)
 						knock(looked)
 					}()
-					e.look(ctx, l)
+					e.readSource(ctx, l)
 				}))
 			}
 		}
@@ -66,18 +66,18 @@ func (e *Engine) listenLoop(ctx context.Context) {
 
 // ListenOnce asks each source that is due for one page, and returns how many those were.
 func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
-	looks, _, err := e.Store.TakeLooks(ctx, *e.node.Load(), looksAtOnce, lookLease)
+	looks, _, err := e.Store.TakeReadings(ctx, *e.node.Load(), readingsAtOnce, readingLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
-		all.Go(safe.Func("look", func() { e.look(ctx, l) }))
+		all.Go(safe.Func("look", func() { e.readSource(ctx, l) }))
 	}
 	all.Wait()
 	return len(looks), err
 }
 
-// look asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
+// readSource asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
 // somebody asks for the same page again.
-func (e *Engine) look(ctx context.Context, l *pg.Look) {
+func (e *Engine) readSource(ctx context.Context, l *pg.Reading) {
 	if e.Store.Quarantined(l.ContextID, "") { // its lease ends, and then somebody looks who may
 		return
 	}
@@ -98,7 +98,7 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 		if trouble.Large {
 			wait = 0
 		}
-		out, err = e.Store.FailLook(ctx, l, trouble, wait)
+		out, err = e.Store.FailReading(ctx, l, trouble, wait)
 	}
 	switch {
 	case err != nil:
@@ -114,10 +114,10 @@ func (e *Engine) look(ctx context.Context, l *pg.Look) {
 }
 
 // page asks a source once for what comes after its cursor: for fewer events than last time, where those were too large for
-// a page or took too long, and of the fewest for as many bytes as one look of a node at a time may hold. How many that are
-// is this node's to remember, so that no look takes longer than its lease. An event that is too large to be stored is none
+// a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How many that are
+// is this node's to remember, so that no reading takes longer than its lease. An event that is too large to be stored is none
 // of those bytes.
-func (e *Engine) page(ctx context.Context, l *pg.Look) (leader.Page, *leader.Trouble) {
+func (e *Engine) page(ctx context.Context, l *pg.Reading) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
 	}

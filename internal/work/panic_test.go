@@ -33,7 +33,7 @@ func heard(t *testing.T) (places func() []string) {
 	}
 }
 
-// until waits for a condition.
+// within waits for a condition.
 func (h *house) within(what string, met func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(60 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {

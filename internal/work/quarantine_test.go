@@ -120,7 +120,7 @@ func (h *house) sound() {
 	}
 }
 
-// restored is the house on a copy of its database, with the same worker. What happens in this one from now on is lost there.
+// copied is the house on a copy of its database, with the same worker. What happens in this one from now on is lost there.
 func (h *house) copied() *house {
 	h.t.Helper()
 	h.s.Close()

@@ -6,107 +6,110 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// seats says which part of the room for calls posts may take. A claim that is under way has booked half of what was
-// free before, or all where somebody is known to wait; and there are none where somebody may wait who was there
-// first, so that a stream of posts does not overtake what claims would find. It is guarded by the mutex of its
-// engine.
-type seats struct {
-	booked  booking        // by a claim; of nothing if none is under way
-	full    bool           // others may wait for room of any kind
-	crowded map[int32]bool // others may wait for room of these dispatchers
-	closed  bool           // the engine waits for its last calls
+// postRoom says which part of the room for calls posts may take. A claim that is under way has reserved half of what was
+// free before, or all where a transaction is known to wait. Posts get no room where a transaction may wait that was there
+// first, so that a stream of posts does not overtake what claims would find. The mutex of the engine guards it.
+type postRoom struct {
+	reserved reservation    // for the claim that is under way; zero without one
+	full     bool           // others may wait for room of any kind
+	fullFor  map[int32]bool // others may wait for room of these dispatchers
+	closed   bool           // the engine waits for its last calls
 }
 
-type booking struct {
+// reservation is the room that a claim may fill: of all calls, and of those of one dispatcher.
+type reservation struct {
 	total int
 	slots func(*pg.Dispatcher) int
 }
 
-func half(n int) int { return max(0, n+1) / 2 }
+// halfOf is half of n, rounded up.
+func halfOf(n int) int { return max(0, n+1) / 2 }
 
-// book makes room for a claim, which ends with booked.
-func (e *Engine) book() pg.Room {
+// reserveForClaim returns the room that a claim may fill. endReservation ends it.
+func (e *Engine) reserveForClaim() pg.Room {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	room := e.free()
 	slots := room.Slots
-	part := half
+	part := halfOf
 	if e.more.Load() { // halves of halves would only make more claims
 		part = func(n int) int { return n }
 	}
-	b := booking{part(room.Total), func(d *pg.Dispatcher) int { return part(slots(d)) }}
-	e.seats = seats{booked: b, crowded: map[int32]bool{}, closed: e.seats.closed}
+	b := reservation{part(room.Total), func(d *pg.Dispatcher) int { return part(slots(d)) }}
+	e.posts = postRoom{reserved: b, fullFor: map[int32]bool{}, closed: e.posts.closed}
 	room.Total = b.total
 	room.Slots = func(d *pg.Dispatcher) int {
 		n := b.slots(d)
-		if n == 0 { // what stands there is left behind
+		if n == 0 { // the claim leaves behind what stands there
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.seats.crowded[d.ID] = true
+			e.posts.fullFor[d.ID] = true
 		}
 		return n
 	}
 	return room
 }
 
-// booked ends the booking of a claim, whose leases have been launched. Where they fill it, or nobody knows, it may
-// have left somebody behind.
-func (e *Engine) booked(leases []*pg.Lease, err error) {
+// endReservation ends the reservation of a claim, whose calls have begun. Where its leases fill the room, or the claim
+// failed, a transaction may wait that it left behind: posts get no room until the next claim.
+func (e *Engine) endReservation(leases []*pg.Lease, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := &e.seats
-	s.full = s.full || err != nil || len(leases) >= s.booked.total
+	s := &e.posts
+	s.full = s.full || err != nil || len(leases) >= s.reserved.total
 	n := map[int32]int{}
 	for _, l := range leases {
-		if n[l.Dispatcher.ID]++; n[l.Dispatcher.ID] >= s.booked.slots(l.Dispatcher) {
-			s.crowded[l.Dispatcher.ID] = true
+		if n[l.Dispatcher.ID]++; n[l.Dispatcher.ID] >= s.reserved.slots(l.Dispatcher) {
+			s.fullFor[l.Dispatcher.ID] = true
 		}
 	}
-	s.booked = booking{}
+	s.reserved = reservation{}
 }
 
-// shut gives posts no seats until the next claim.
-func (e *Engine) shut() {
+// refusePosts gives posts no room until the next claim.
+func (e *Engine) refusePosts() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.seats.full = true
+	e.posts.full = true
 }
 
-// waits says whether somebody may wait for a place among the calls of a dispatcher.
-func (e *Engine) waits(dispatcher int32) bool {
-	return e.more.Load() || e.seats.full || e.seats.crowded[dispatcher]
+// someoneWaits says whether a transaction may wait for room among the calls of a dispatcher.
+func (e *Engine) someoneWaits(dispatcher int32) bool {
+	return e.more.Load() || e.posts.full || e.posts.fullFor[dispatcher]
 }
 
-// Taking, Begin, End, Seat, Rise, Fly and Doubt are pg.Taker.
+// Taking returns the node under which posts may take room now. It and Begin, End, Reserve, Release, Start and Doubt make
+// the engine a pg.Taker.
 func (e *Engine) Taking() (pg.Node, bool) {
 	return *e.node.Load(), e.carried() && e.trusted() && !e.stopping.Load() && !e.draining.Load()
 }
 
-// Seat keeps a place. Whoever gets none waits for a claim, and those who come after it wait as well.
-func (e *Engine) Seat(d *pg.Dispatcher) bool {
+// Reserve keeps room for one call. A post that gets none waits for a claim, and so do the posts behind it.
+func (e *Engine) Reserve(d *pg.Dispatcher) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s, total, slots := &e.seats, e.Concurrency-e.flying, d.Slots-e.byType[d.ID]
-	if s.booked.slots != nil {
-		total, slots = total-s.booked.total, slots-s.booked.slots(d)
+	s, total, slots := &e.posts, e.Concurrency-e.inFlight, d.Slots-e.byType[d.ID]
+	if s.reserved.slots != nil {
+		total, slots = total-s.reserved.total, slots-s.reserved.slots(d)
 	}
 	s.full = s.full || total <= 0
 	if slots <= 0 {
-		s.crowded[d.ID] = true
+		s.fullFor[d.ID] = true
 	}
-	if s.closed || s.full || s.crowded[d.ID] || !e.takes(d.Type) {
+	if s.closed || s.full || s.fullFor[d.ID] || !e.takes(d.Type) {
 		return false
 	}
-	e.flying++
+	e.inFlight++
 	e.byType[d.ID]++
 	e.flights.Add(1)
 	return true
 }
 
-func (e *Engine) Rise(d *pg.Dispatcher) {
+// Release gives back the room that Reserve kept.
+func (e *Engine) Release(d *pg.Dispatcher) {
 	e.mu.Lock()
-	e.flying--
-	e.vacate(d)
+	e.inFlight--
+	e.releaseSlot(d)
 	e.mu.Unlock()
 	e.flights.Done()
 }
@@ -115,18 +118,18 @@ func (e *Engine) Rise(d *pg.Dispatcher) {
 func (e *Engine) Begin() uint64     { return e.holdings.begin() }
 func (e *Engine) End(ticket uint64) { e.holdings.end(ticket) }
 
-// Fly has flights start for leases that have their places.
-func (e *Engine) Fly(taken []*pg.Lease) {
+// Start begins a flight for each lease that has its room.
+func (e *Engine) Start(taken []*pg.Lease) {
 	held, refused := e.holdings.hold(taken)
 	for _, l := range refused {
-		e.Rise(l.Dispatcher)
+		e.Release(l.Dispatcher)
 	}
 	if e.refuse(refused); len(held) > 0 {
 		e.hand(e.calls, held)
 	}
 }
 
-// Doubt has what may have been leased by a commit that nobody knows the end of handed back, as soon as that has one.
+// Doubt has queues handed back that a commit with an unknown end may have leased, as soon as that end is known.
 func (e *Engine) Doubt(d *pg.Doubtful) {
 	e.Log.Warn("nobody knows whether queues were leased to this node: they are given up", "queues", len(d.Queues), "error", d)
 	e.lose(d.Node, d.Queues...)

@@ -21,7 +21,7 @@ func (e *Engine) began(l *pg.Lease) {
 	}
 	e.Metrics.Entered(l.Task.Type, outbox.DISPATCHING)
 	e.Metrics.Left(outbox.WAITING, l.ReadAt.Sub(since))
-	e.line(l, outbox.WAITING, sequencer.SenderBound, outbox.DISPATCHING, "", "")
+	e.logStep(l, outbox.WAITING, sequencer.SenderBound, outbox.DISPATCHING, "", "")
 }
 
 // ended notes what was recorded of a lease. That a transaction has ended is counted by the store, which
@@ -45,13 +45,13 @@ func (e *Engine) ended(l *pg.Lease, a *pg.Answer) {
 	if len(step.Events) > 0 { // what follows by itself, such as the start of a delay, is not why
 		on = step.Events[0]
 	}
-	e.line(l, from, on, step.State, step.Code, step.Message)
+	e.logStep(l, from, on, step.State, step.Code, step.Message)
 	e.tell(l, a)
 	e.calledFor(l, a)
 }
 
-// line writes a transition down, if anybody reads such lines.
-func (e *Engine) line(l *pg.Lease, from outbox.State, on sequencer.Event, to outbox.State, code, message string) {
+// logStep writes a transition into the log, where the log has such lines.
+func (e *Engine) logStep(l *pg.Lease, from outbox.State, on sequencer.Event, to outbox.State, code, message string) {
 	if !e.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}

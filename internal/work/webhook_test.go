@@ -120,8 +120,7 @@ func always(status int) func(int, told) (int, http.Header) {
 	return func(int, told) (int, http.Header) { return status, nil }
 }
 
-// until waits until ok, which must come true by itself.
-// until waits for a condition, longer than the 30 s after which what a dead node was delivering is delivered anew.
+// until waits for a condition, for two minutes at most. A delivery that a dead node had out is made again after 30 s.
 func (h *house) until(what string, ok func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -143,8 +142,8 @@ func (h *house) subscribe(v outbox.Subscription, secret []byte) *pg.Subscription
 	return s
 }
 
-// heardOnce is what arrived, each message once, in the order of its first arrival; nothing of a queue may come
-// before what stands before it there.
+// inOrder compares the messages of each queue with what is wanted: each once, in the order of its first arrival. A message
+// that arrived again is passed over.
 func (r *receiver) inOrder(want map[string][]string) {
 	r.t.Helper()
 	got, seen := map[string][]string{}, map[string]bool{}

@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/migrations"
 )
 
-// recorder is goose's store, which writes besides into each row of the version table what the migration said. It does so
-// in the SQL transaction of the migration, so that a row and what it describes are there together or not at all.
+// recorder is goose's store, and writes besides the hash of the migration into its row of the version table. It does so
+// in the SQL transaction of the migration, so that both are there or neither.
 type recorder struct{ database.Store }
 
 // CreateVersionTable makes goose's table with a column for the hash. A database of an earlier build lacks the column.
@@ -31,13 +31,13 @@ func (r recorder) CreateVersionTable(ctx context.Context, db database.DBTxConn) 
 
 // Insert notes that a migration was applied, with its hash.
 func (r recorder) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := db.ExecContext(ctx, "INSERT INTO "+versionTable+" (version_id, is_applied, hash) VALUES ($1, true, nullif($2, ''))",
-		req.Version, hashes()[req.Version])
+	_, err := db.ExecContext(ctx, `INSERT INTO `+versionTable+` (version_id, is_applied, hash)
+		VALUES ($1, true, nullif($2, ''))`, req.Version, hashes()[req.Version])
 	return err
 }
 
-// idle is what may change in a migration without changing what it does: comments, and how it is laid out. The lines by
-// which goose knows up from down are comments too, and are kept.
+// idle finds the parts of a migration that do nothing: comments and white space. It leaves the comments by which goose
+// tells up from down.
 var idle = regexp.MustCompile(`(?m)--(?: [^+\n].*| ?|[^ \n].*)$|\s+`)
 
 // hashes gives each migration of this program the hash of what it does.
@@ -66,6 +66,7 @@ var hashes = sync.OnceValue(func() map[int64]string {
 	return all
 })
 
+// hash is that of a migration without its idle parts.
 func hash(sql string) string {
 	sum := sha256.Sum256([]byte(strings.Join(strings.Fields(idle.ReplaceAllString(sql, " ")), " ")))
 	return hex.EncodeToString(sum[:16])

@@ -14,9 +14,9 @@ import (
 	"github.com/postern-dev/postern/internal/wire"
 )
 
-// line is the socket of one connection. pgx reads and writes on it, under TLS if there is any; the watch sees how long
+// link is the socket of one connection. pgx reads and writes on it, under TLS if there is any; the watch sees how long
 // it has waited, and may close it at any time.
-type line struct {
+type link struct {
 	net.Conn
 	moves   atomic.Uint64 // what has begun or ended on it
 	busy    atomic.Int32  // reads and writes that are under way
@@ -45,7 +45,7 @@ type wait struct {
 var errSilent = errors.New("the server does not answer on this connection")
 
 // Read and Write pass on, and say that they do.
-func (l *line) Read(b []byte) (int, error) {
+func (l *link) Read(b []byte) (int, error) {
 	l.moves.Add(1)
 	l.busy.Add(1)
 	n, err := l.Conn.Read(b)
@@ -54,7 +54,7 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, l.why(err)
 }
 
-func (l *line) Write(b []byte) (int, error) {
+func (l *link) Write(b []byte) (int, error) {
 	l.moves.Add(1)
 	l.busy.Add(1)
 	n, err := l.Conn.Write(b)
@@ -64,7 +64,7 @@ func (l *line) Write(b []byte) (int, error) {
 }
 
 // why is why the line was closed, where it was.
-func (l *line) why(err error) error {
+func (l *link) why(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (l *line) why(err error) error {
 }
 
 // reset closes the line at once. What has not arrived at the server never does, and what may still come is not waited for.
-func (l *line) reset(why error) {
+func (l *link) reset(why error) {
 	if l.ended.CompareAndSwap(nil, &why) {
 		if tcp, ok := l.Conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
@@ -85,13 +85,13 @@ func (l *line) reset(why error) {
 }
 
 // Close closes the line, and takes it from the watch.
-func (l *line) Close() error {
+func (l *link) Close() error {
 	l.onClose()
 	return l.Conn.Close()
 }
 
 // RemoteAddr names no address that can be dialled: pgx would send a cancel request there whenever a wait is ended.
-func (l *line) RemoteAddr() net.Addr { return nowhere{l.Conn.RemoteAddr()} }
+func (l *link) RemoteAddr() net.Addr { return nowhere{l.Conn.RemoteAddr()} }
 
 // nowhere is the address of a server to which no cancel request is sent.
 type nowhere struct{ net.Addr }
@@ -101,7 +101,7 @@ const noCancel = "no cancel requests"
 func (nowhere) Network() string { return noCancel }
 
 // SyscallConn is for those who look at the socket.
-func (l *line) SyscallConn() (syscall.RawConn, error) {
+func (l *link) SyscallConn() (syscall.RawConn, error) {
 	if c, ok := l.Conn.(syscall.Conn); ok {
 		return c.SyscallConn()
 	}
@@ -109,18 +109,18 @@ func (l *line) SyscallConn() (syscall.RawConn, error) {
 }
 
 // talking says whether something has come that nobody has read: then it is we who are slow.
-func (l *line) talking() bool {
+func (l *link) talking() bool {
 	raw, err := l.SyscallConn()
 	return err == nil && wire.Look(raw) == wire.Talking
 }
 
-// lineOf returns the line under a connection, under TLS if there is any; nil: the connection is not watched.
-func lineOf(c *pgconn.PgConn) *line {
+// linkOf returns the link under a connection, under TLS if there is any; nil: the connection is not watched.
+func linkOf(c *pgconn.PgConn) *link {
 	conn := c.Conn()
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
 	}
-	l, _ := conn.(*line)
+	l, _ := conn.(*link)
 	return l
 }
 
@@ -129,7 +129,7 @@ func lineOf(c *pgconn.PgConn) *line {
 type ender struct{ conn *pgconn.PgConn }
 
 func (e ender) HandleCancel(context.Context) {
-	l := lineOf(e.conn)
+	l := linkOf(e.conn)
 	if l == nil || l.listens.Load() {
 		_ = e.conn.Conn().SetDeadline(time.Now())
 		return

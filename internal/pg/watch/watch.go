@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	lookEvery   = 250 * time.Millisecond // at all lines
+	lookEvery   = 250 * time.Millisecond // at all links
 	askEvery    = time.Second            // those that rest
-	suspectFrom = time.Second            // how long a line waits until the server is asked after it
+	suspectFrom = time.Second            // how long a link waits until the server is asked after it
 	againAfter  = 2 * time.Second        // and again, while the server works on it
-	alarmFor    = 5 * time.Second        // after a line was closed others are suspected sooner, by
+	alarmFor    = 5 * time.Second        // after a link was closed others are suspected sooner, by
 	alarmFrom   = 250 * time.Millisecond // how long they wait
 	graceLeast  = 250 * time.Millisecond // for an answer that the server has given, and as long as the question after it took
 	openWithin  = 10 * time.Second       // a connection, where the URL does not say it
@@ -38,7 +38,7 @@ type Watch struct {
 	open opening
 
 	mu      sync.Mutex
-	lines   map[*line]bool
+	links   map[*link]bool
 	running bool
 	loops   safe.Loops
 	pool    *pgxpool.Pool
@@ -47,7 +47,7 @@ type Watch struct {
 	probes  int // that are under way
 	probed  time.Time
 	asked   time.Time // those that rest
-	alarmed time.Time // a line was closed
+	alarmed time.Time // a link was closed
 }
 
 // answer is what a connection that was opened to ask after others was told.
@@ -63,7 +63,7 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = openWithin
 	}
-	w := &Watch{dial: cfg.DialFunc, lines: map[*line]bool{}, answers: make(chan answer, 8)}
+	w := &Watch{dial: cfg.DialFunc, links: map[*link]bool{}, answers: make(chan answer, 8)}
 	w.open.slots = make(chan struct{}, openAtOnce)
 	w.cfg = cfg.Copy()
 	cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler { return ender{c} }
@@ -103,7 +103,7 @@ func (w *Watch) Rests(pool *pgxpool.Pool) {
 var errCancel = errors.New("no cancel request is sent: it would end a commit's wait for its standby")
 
 // connect dials, unless it is asked to dial for a cancel request.
-func (w *Watch) connect(ctx context.Context, network, address string, onClose func()) (*line, error) {
+func (w *Watch) connect(ctx context.Context, network, address string, onClose func()) (*link, error) {
 	if network == noCancel {
 		return nil, errCancel
 	}
@@ -111,10 +111,10 @@ func (w *Watch) connect(ctx context.Context, network, address string, onClose fu
 	if err != nil {
 		return nil, err
 	}
-	return &line{Conn: conn, onClose: onClose}, nil
+	return &link{Conn: conn, onClose: onClose}, nil
 }
 
-// opened dials a line that is watched.
+// opened dials a link that is watched.
 func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, error) {
 	if network == noCancel {
 		return nil, errCancel
@@ -124,11 +124,11 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 			return nil, err
 		}
 	}
-	var l *line
+	var l *link
 	l, err := w.connect(ctx, network, address, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.lines, l)
+		delete(w.links, l)
 	})
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 	l.limit.Store(int64(limitMost))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines[l] = true
+	w.links[l] = true
 	if !w.running {
 		w.running = true
 		go w.loops.Run(context.Background(), "watch", func(context.Context) { w.run() })
@@ -148,7 +148,7 @@ func (w *Watch) opened(ctx context.Context, network, address string) (net.Conn, 
 // statement may run. Behind a pooler it may be another with each statement, and has no name: then the server cannot be
 // asked after it, as where it does not tell.
 func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
-	l := lineOf(c)
+	l := linkOf(c)
 	if l == nil {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (w *Watch) identify(ctx context.Context, c *pgconn.PgConn) error {
 	return nil
 }
 
-// run looks at all lines until there are none.
+// run looks at all links until there are none.
 func (w *Watch) run() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -186,23 +186,23 @@ func (w *Watch) run() {
 			continue
 		case <-tick.C:
 		}
-		lines, goesOn := w.all()
+		links, goesOn := w.all()
 		if !goesOn {
 			return
 		}
-		w.look(lines, time.Now())
+		w.look(links, time.Now())
 	}
 }
 
-// look looks at all lines once, and asks where that is due. Where one was closed, more are dead: all that rest are asked at
+// look looks at all links once, and asks where that is due. Where one was closed, more are dead: all that rest are asked at
 // once, and what waits is suspected sooner.
-func (w *Watch) look(lines []*line, now time.Time) {
+func (w *Watch) look(links []*link, now time.Time) {
 	patience := suspectFrom
 	if now.Sub(w.alarmed) < alarmFor {
 		patience = alarmFrom
 	}
 	suspicious := false
-	for _, l := range lines {
+	for _, l := range links {
 		switch l.look(now, patience) {
 		case suspected:
 			suspicious = true
@@ -217,26 +217,26 @@ func (w *Watch) look(lines []*line, now time.Time) {
 	}
 	if now.Sub(w.asked) >= askEvery {
 		w.asked = now
-		w.askResting(lines)
+		w.askResting(links)
 	}
 }
 
-// all lists the lines; false: there are none, and the watch rests.
-func (w *Watch) all() ([]*line, bool) {
+// all lists the links; false: there are none, and the watch rests.
+func (w *Watch) all() ([]*link, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.lines) == 0 && w.probes == 0 {
+	if len(w.links) == 0 && w.probes == 0 {
 		w.running = false
 		return nil, false
 	}
-	list := make([]*line, 0, len(w.lines))
-	for l := range w.lines {
+	list := make([]*link, 0, len(w.links))
+	for l := range w.links {
 		list = append(list, l)
 	}
 	return list, true
 }
 
-// verdict is what a look at a line says.
+// verdict is what a look at a link says.
 type verdict int
 
 const (
@@ -245,8 +245,8 @@ const (
 	closed
 )
 
-// look notes how long a line has waited, and closes it where that is due.
-func (l *line) look(now time.Time, patience time.Duration) verdict {
+// look notes how long a link has waited, and closes it where that is due.
+func (l *link) look(now time.Time, patience time.Duration) verdict {
 	v := &l.seen
 	moves := l.moves.Load()
 	if l.busy.Load() == 0 || l.listens.Load() {
@@ -273,8 +273,8 @@ func (l *line) look(now time.Time, patience time.Duration) verdict {
 // judge applies an answer of the server to those that waited when it was asked. What answers a later question first does
 // not answer this one any more; a moment is left for what is on its way.
 func (w *Watch) judge(a answer, now time.Time) {
-	lines, _ := w.all()
-	for _, l := range lines {
+	links, _ := w.all()
+	for _, l := range links {
 		v := &l.seen
 		if v.since.IsZero() || v.since.After(a.began) || v.moves != l.moves.Load() {
 			continue
@@ -321,20 +321,20 @@ func (w *Watch) probe(began time.Time) {
 
 // askResting asks the connections of the pool that have rested since the last time. What does not answer is found out by
 // its wait.
-func (w *Watch) askResting(lines []*line) {
+func (w *Watch) askResting(links []*link) {
 	w.mu.Lock()
 	pool := w.pool
 	w.mu.Unlock()
 	if pool == nil {
 		return
 	}
-	for _, l := range lines {
+	for _, l := range links {
 		moves := l.moves.Load()
 		l.seen.resting = l.seen.rested == moves && l.busy.Load() == 0
 		l.seen.rested = moves
 	}
 	for _, c := range pool.AcquireAllIdle(context.Background()) {
-		if l := lineOf(c.Conn().PgConn()); l == nil || !l.seen.resting {
+		if l := linkOf(c.Conn().PgConn()); l == nil || !l.seen.resting {
 			c.Release()
 			continue
 		}
@@ -360,7 +360,7 @@ func Notification(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error
 }
 
 func listen(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
-	if l := lineOf(c.PgConn()); l != nil {
+	if l := linkOf(c.PgConn()); l != nil {
 		l.listens.Store(true)
 		defer l.listens.Store(false)
 	}
