@@ -1,0 +1,160 @@
+package internal_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+var update = flag.Bool("update", false, "write the lists of exceptions anew, where a count has fallen")
+
+// shrinks compares what a house rule finds in each file with the list of exceptions, testdata/name. The list says
+// exactly how many there are. -update writes it anew unless there are more in all: it only shrinks, and files may move.
+func shrinks(t *testing.T, name string, found map[string]int, rule string) {
+	t.Helper()
+	file := "testdata/" + name
+	text, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	listed, before, now := map[string]int{}, 0, 0
+	for line := range strings.Lines(string(text)) {
+		var n int
+		var p string
+		if _, err := fmt.Sscanf(line, "%d %s", &n, &p); err != nil {
+			t.Fatalf("%s: %q: %v", file, line, err)
+		}
+		listed[p] = n
+		before += n
+	}
+	for _, n := range found {
+		now += n
+	}
+	if *update && (now <= before || text == nil) {
+		var b strings.Builder
+		for _, p := range slices.Sorted(maps.Keys(found)) {
+			fmt.Fprintf(&b, "%d %s\n", found[p], p)
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, p := range slices.Sorted(maps.Keys(found)) {
+		if n := found[p]; n > listed[p] {
+			t.Errorf("%s: %d where %s lists %d: %s", p, n, file, listed[p], rule)
+		}
+	}
+	if !t.Failed() && now < before {
+		t.Errorf("%s lists %d, and there are %d: run `go test ./internal -update`, so that it shrinks",
+			file, before, now)
+	}
+}
+
+// columns is how wide a line is shown, with a tab up to the next multiple of four.
+func columns(line []byte) int {
+	n := 0
+	for len(line) > 0 {
+		r, size := utf8.DecodeRune(line)
+		if line = line[size:]; r == '\t' {
+			n += 4 - n%4
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLinesEndAt120Columns(t *testing.T) {
+	const most = 120
+	generated := map[string]bool{}
+	for _, f := range goFiles(t) {
+		generated[f.path] = f.generated()
+	}
+	found := map[string]int{}
+	walk(t, func(p string, text []byte) {
+		if ext := path.Ext(p); ext != ".go" && ext != ".sql" || generated[p] {
+			return
+		}
+		for line := range bytes.Lines(text) {
+			if columns(bytes.TrimRight(line, "\r\n")) > most {
+				found[p]++
+			}
+		}
+	})
+	shrinks(t, "wide.txt", found, "break its lines at 120 columns (a tab is four), one clause of SQL a line")
+}
+
+// cryptic finds subjects that a reader has to look for: name the thing, or say A and B.
+var cryptic = regexp.MustCompile(
+	`(?i)\b(?:whoever|whomever|whosever|nobody|of which|of whom|whose is|as whom|that which)\b` +
+		// a sentence or a clause whose subject is "what" or "who"
+		`|(?:^|[.:;] )(?:what|who) (?:is|was|has|had|are|were|may|does|` +
+		`waits|goes|comes|stands|ends|dies|asks|holds|lies|gathers)\b`)
+
+func TestCommentsNameTheirSubjects(t *testing.T) {
+	found := map[string]int{}
+	for _, f := range goFiles(t) {
+		if f.generated() {
+			continue
+		}
+		for _, group := range f.syntax.Comments {
+			text := strings.Join(strings.Fields(group.Text()), " ")
+			if n := len(cryptic.FindAllString(text, -1)); n > 0 {
+				found[f.path] += n
+			}
+		}
+	}
+	const rule = "a sentence whose subject is whoever, nobody, what, who or of which: name it"
+	shrinks(t, "cryptic.txt", found, rule)
+}
+
+func TestTheRuleOfSubjectsFindsWhatItShould(t *testing.T) {
+	for text, n := range map[string]int{
+		"ingest is Ingest without what has to wait, of which it says which that is":        1,
+		"One without an owner is whoever's the API lets so far":                            1,
+		"what gathers meanwhile is not its business":                                       1,
+		"of whom an identity provider knows as subject, \"\" if nobody is":                 2,
+		"actorOf is as whom a peer acts: what it sent has it as initiator":                 1,
+		"whoever goes out later waits for whoever goes first":                              2,
+		"It is read once. What waits is read again":                                        1,
+		"ingest stores what it can and returns the indexes that must wait for this commit": 0,
+		"settleTogether settles all but watched ends, which it marks apart":                0,
+	} {
+		if got := len(cryptic.FindAllString(text, -1)); got != n {
+			t.Errorf("%d in %q, want %d", got, text, n)
+		}
+	}
+}
+
+// story is a function that the testing package calls. Its name is a sentence, and its comment may go on from there.
+var story = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark|Example)(?:[^a-z]|$)`)
+
+func TestADocCommentBeginsWithTheName(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.generated() {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Doc == nil || f.test() && fn.Recv == nil && story.MatchString(fn.Name.Name) {
+				continue
+			}
+			first, _, _ := strings.Cut(strings.Join(strings.Fields(fn.Doc.Text()), " "), " ")
+			first = strings.TrimSuffix(strings.TrimRight(first, ",:;."), "'s")
+			if first != "" && first != fn.Name.Name {
+				t.Errorf("%s: the comment of %s begins with %q: begin with the name, and say what it does",
+					f.path, fn.Name.Name, first)
+			}
+		}
+	}
+}
