@@ -48,8 +48,8 @@ func (p *principal) in(c *pg.Context, system int32) level {
 	return max(anyone, p.roles[c.ID])
 }
 
-// credentialReaders look for one kind of credential each. nil, nil: the request has none of this kind.
-// What is there and does not hold is unauthenticated.
+// credentialReaders look for one kind of credential each. nil, nil: the request has none of this kind. A credential
+// that does not hold is unauthenticated.
 var credentialReaders = []func(*API, *http.Request) (*principal, error){
 	(*API).readAPIKey,
 	(*API).readToken,
@@ -57,7 +57,8 @@ var credentialReaders = []func(*API, *http.Request) (*principal, error){
 	(*API).readSignature,
 }
 
-// credentials returns who asks, nil if nobody says. Several credentials must all hold and name one actor.
+// credentials returns the caller, nil if no credential names one. Several credentials must all hold and name one
+// actor.
 func (a *API) credentials(r *http.Request) (who *principal, err error) {
 	for _, read := range credentialReaders {
 		p, err := read(a, r)
@@ -92,8 +93,8 @@ func bearer(r *http.Request) (string, error) {
 
 const apiKeyPrefix = "postern_"
 
-// readAPIKey checks an API key. What is wrong with it is not said: neither whether its prefix is known, nor
-// whether it has expired.
+// readAPIKey checks an API key. It does not say why a key is wrong: neither whether its prefix is known, nor whether
+// it has expired.
 func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 	token, err := bearer(r)
 	if err != nil || !strings.HasPrefix(token, apiKeyPrefix) {
@@ -113,7 +114,7 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 	}
 	if k.Stale && k.Noted.CompareAndSwap(false, true) {
 		if err := a.Store.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
-			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // nobody is kept out for it
+			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // the caller is let in all the same
 		}
 	}
 	return &principal{actor: keyActor(prefix), roles: map[int32]level{k.ContextID: levels[k.Role]}, only: k.Only, home: k.ContextID}, nil
@@ -183,7 +184,7 @@ func (a *API) developer() *principal {
 	return &principal{actor: "dev", roles: map[int32]level{a.system(): admins}}
 }
 
-// system is the id of the context that owns what is nobody's.
+// system is the id of the context that owns the objects without a context of their own.
 func (a *API) system() int32 {
 	if c := a.Store.Context(pg.System); c != nil {
 		return c.ID

@@ -121,9 +121,10 @@ func (h *hub) forget(w *waiter) {
 	}
 }
 
-// rest is how long the hub rests from the begin of a look to the next, by how long the one who came last has waited, and what
-// the last two looks took: one alone that was slow, as by a new plan after a day was dropped, is not what the next will take.
-// Somebody who is known to be done is told at once, or, right after others were told, together with whoever is done by then.
+// rest is how long the hub rests from the begin of a look to the next, by how long the newest request has waited, and
+// how long the last two looks took: one alone that was slow, as by a new plan after a day was dropped, says nothing
+// of the next. A request whose transaction is known to be done is told at once, or, right after others were told,
+// together with those that are done by then.
 func rest(youngest time.Duration, done, told bool, took, before time.Duration) time.Duration {
 	least := max(pollSoon, youngest/4)
 	switch {
@@ -135,7 +136,7 @@ func rest(youngest time.Duration, done, told bool, took, before time.Duration) t
 	return max(least, 5*min(took, before))
 }
 
-// run looks until nobody waits.
+// run looks until no request waits.
 func (h *hub) run() {
 	h.store.OnEnd(h.over)
 	looked, took, before, told := time.Now(), time.Duration(0), time.Duration(0), false
@@ -212,8 +213,8 @@ func (h *hub) ask(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[
 // readAtOnce is how many that have ended are read in one statement, with their bodies.
 const readAtOnce = 64
 
-// tell lets those go whose transaction is over, or has become what they wait for. What is over is read for all of a
-// context; whoever does not get it so reads it by itself.
+// tell lets those requests go whose transaction is over, or has become what they wait for. Ends are read for all of a
+// context at once; a request that does not get its end so reads it by itself.
 func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
 	ended := h.sort(over, found)
 	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)

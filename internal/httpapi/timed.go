@@ -90,7 +90,8 @@ type requests struct {
 	open map[*timed]struct{}
 }
 
-// GiveUp answers all requests that are still open, since the process ends: what may have been done is unknown, not cut off.
+// GiveUp answers all requests that are still open, since the process ends: their changes are told as unknown, not cut
+// off.
 func (a *API) GiveUp() {
 	a.requests.mu.Lock()
 	open := slices.Collect(maps.Keys(a.requests.open))
@@ -115,7 +116,7 @@ func (t *timed) WriteHeader(status int) {
 	}
 }
 
-// Write writes a part of the answer. What comes too late is dropped: http.ErrHandlerTimeout.
+// Write writes a part of the answer. A part that comes too late is dropped: http.ErrHandlerTimeout.
 func (t *timed) Write(p []byte) (int, error) {
 	if !t.begin() {
 		return 0, http.ErrHandlerTimeout
@@ -163,9 +164,9 @@ func (t *timed) end() {
 	t.mu.Unlock()
 }
 
-// late answers in the place of a handler that has not, and says why, takes its connection, and ends its context. The handler
-// may be in a commit, which nothing ends: nobody knows then what becomes of it. A body that is still on its way has a deadline
-// of its own, and nothing has been done for it.
+// late answers in the place of a handler that has not answered, and says why, takes its connection, and ends its
+// context. The handler may be in a commit, which nothing ends: its end is then unknown. A body that is still on its
+// way has a deadline of its own, and nothing has been done for it.
 func (t *timed) late(why string) {
 	t.mu.Lock()
 	if t.begun || t.over || !t.arrived() {

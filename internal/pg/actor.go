@@ -68,7 +68,7 @@ func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
 	return list[0], nil
 }
 
-// ActorOf returns the id of whom an identity provider knows as subject, "" if nobody is.
+// ActorOf returns the actor of an OIDC subject, or "".
 func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string, err error) {
 	err = s.db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`, issuer, subject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {

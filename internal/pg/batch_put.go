@@ -23,7 +23,8 @@ type NewBatch struct {
 	Origin string // its transaction there
 }
 
-// owned refuses whoever is not the owner of a processor. One without an owner is whoever's the API lets so far.
+// owned refuses an actor that is not the owner of a processor. Without an owner, each actor that the API admits may
+// act.
 func (h *heldProcessor) owned(by By) error {
 	if h.Owner != "" && h.Owner != by.Actor {
 		return processor.NotOwner()
@@ -32,7 +33,7 @@ func (h *heldProcessor) owned(by By) error {
 }
 
 // Enqueue puts an owner's batch at the back of its line. Outcomes: the batch, Queued; the batch, Done, when it has
-// expired already; Invalid for what cannot be executed; Forbidden for whoever is not the owner.
+// expired already; Invalid for a batch that cannot be executed; Forbidden for others than the owner.
 func (s *Store) Enqueue(ctx context.Context, by By, name string, n NewBatch) (*Batch, error) {
 	return s.putBatch(ctx, by, name, n, processor.Enqueued, processor.Spot{})
 }
@@ -123,7 +124,7 @@ func (h *heldProcessor) begin(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 	if err != nil {
 		return err
 	}
-	if st.State == processor.Done { // nobody sees its position, but it must be one (S4.3)
+	if st.State == processor.Done { // its position is not shown, but it must be one (S4.3)
 		if err := h.lines[v.Priority].CanInsert(spot.Position); err != nil {
 			return err
 		}

@@ -277,7 +277,7 @@ func hold[P any](w *channelMessageChange, rows []*channelMessageRow, by Node) (l
 }
 
 // Ack ends a message: it was processed. It may be repeated. Conflict "stale_fence": it is no longer held
-// under that fence, and somebody else has it, or will.
+// under that fence: another receiver holds it, or will take it.
 func (c *Conduit[P]) Ack(ctx context.Context, id string, fence int64) error {
 	return c.judge(ctx, id, fence, leader.ChannelMessageOk, "")
 }

@@ -19,9 +19,9 @@ const (
 	RetriedDropped Retried = "dropped" // with a record; its owner was told
 )
 
-// Retry meets one random queued message: the next from a random start on, so that no poisonous one stands in
-// the way of the others and nobody sorts them all. It is offered again, or dropped if it was refused as often
-// as the channel allows. start is to be drawn anew for each call.
+// Retry takes one random queued message, the next from a random start on. So a message that always fails does not
+// stand in the way of the others, and the messages need not be sorted. The message is offered again, or dropped if it
+// was refused as often as the channel allows. start is to be drawn anew for each call.
 func (c *Conduit[P]) Retry(ctx context.Context, start int64) (Retried, error) {
 	did, err := c.offer(ctx, start, 1, false)
 	switch {
@@ -38,11 +38,11 @@ func (c *Conduit[P]) Retry(ctx context.Context, start int64) (Retried, error) {
 // offered is what offer did.
 type offered struct{ met, Offered, Dropped int }
 
-// offer is Retry of many in one go, those from a random start on; fresh: only of such as were never refused.
+// offer is Retry of many messages in one go, from a random start on; fresh: only of messages that were never refused.
 // It ends where the channel is full.
 //
-// Two that offer are serial by the channel's lock; the second sees what the first left. Nobody else moves a
-// queued message, so none is skipped. Served by channel_message_to_draw.
+// Two calls of offer are serial by the channel's lock; the second sees what the first left. Only offer moves a queued
+// message, so none is skipped. Served by channel_message_to_draw.
 func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
 	err = c.s.run(ctx, func(t *txn) error {
 		did = offered{}
@@ -87,8 +87,8 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 	return did, err
 }
 
-// told tells the owner of a message that is dropped. Of a message about an event that is the event, whoever runs
-// the retrier.
+// told tells the owner of a message that is dropped. The owner of a message about an event is the event, in whichever
+// process the retrier runs.
 func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) error {
 	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
 			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
@@ -96,12 +96,12 @@ func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) err
 	if c.Owner == nil {
 		return nil
 	}
-	h, _ := heldOf[P](m) // what is no P is told by its id and error
+	h, _ := heldOf[P](m) // of a payload that is no P the owner gets id and error
 	return c.Owner(b, h)
 }
 
-// Sweep takes back what is held for longer than the channel allows, or by a node that is dead, and returns how
-// much that was. It counts as no retry: nobody said that it failed. What is locked just now is being
+// Sweep takes back messages that are held for longer than the channel allows, or by a node that is dead, and returns
+// how many. It counts as no retry, since no receiver said that it failed. A message that is locked just now is being
 // acknowledged, and skipped. Served by channel_message_by_state.
 func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	const chunk = 500

@@ -13,11 +13,11 @@ import (
 	"github.com/postern-dev/postern/migrations"
 )
 
-// What is read all the time is mostly of today, and is then read from today's partitions by their names: a statement that names the
-// tables that are divided by days takes a lock on each day that is kept whenever it runs, and its plan has all of them, which each
+// Most reads are of today. They read today's partitions by their names: a statement that names the tables that are
+// divided by days takes a lock on each day that is kept whenever it runs, and its plan has all of them, which each
 // connection makes anew when a day is made or dropped.
 //
-// Other days are asked of the tables: what has survived of one that retention has dropped lies elsewhere.
+// Other days are asked of the tables: the rows that have survived of a day that retention has dropped lie elsewhere.
 
 // dated are the texts of today.
 var dated struct {
@@ -39,8 +39,9 @@ func (s *Store) today(from, to outbox.Day) bool {
 	return from == to && from == outbox.DayOf(now)
 }
 
-// ofDays reads with sql what has ids: first the partitions of today where all are of it, which may be enough, as read says. Somebody
-// may make up an id of a day that nobody has made yet, as no process has run for long: then the tables say that it is not there.
+// ofDays reads ids with sql: first from the partitions of today where all are of it, which may be enough, as read
+// says. A client may make up an id of a day that has no partitions yet, as no process has run for long: then the
+// tables say that it is not there.
 func (s *Store) ofDays(sql string, ids []outbox.ID, read func(sql string) (enough bool, err error)) error {
 	var from, to outbox.Day
 	for i, id := range ids {
@@ -74,9 +75,10 @@ func ofDay(sql string, day outbox.Day) string {
 	return text
 }
 
-// txOfDay is the view tx for whoever reads single rows of one day. It leaves out what stands in a queue that began to be worked on
-// before that day and has not ended, since whether that is in flight may be said by an end of the day before. Names are looked for row
-// by row: of a single row PostgreSQL would rather read all of them, where statistics say that they are few.
+// txOfDay is the view tx for reads of single rows of one day. It leaves out queues that began to be worked on before
+// that day and have not ended, since an end of the day before may say whether such a transaction is in flight. Names
+// are looked for row by row: for a single row PostgreSQL would rather read all of them, where statistics say that
+// they are few.
 var txOfDay = sync.OnceValue(func() string {
 	const names = `LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id AND n.context_id = t.context_id`
 	text, err := viewText("tx")
@@ -90,7 +92,7 @@ var txOfDay = sync.OnceValue(func() string {
 		" AND (q.head_day = t.day) IS NOT FALSE"
 })
 
-// viewText is the query of a view as the newest migration has it that makes it.
+// viewText is the view's query in the newest migration that defines it.
 func viewText(view string) (text string, err error) {
 	files, err := fs.Glob(migrations.FS, "*.sql")
 	for _, f := range files { // in the order of their names

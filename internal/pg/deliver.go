@@ -41,16 +41,15 @@ type Handed struct {
 	Stopped string // why the subscription was disabled in this pass
 }
 
-// Deliver is one pass over a track: it records what came of deliveries, gives positions to the events that
-// have committed, lets the next of each queue go, and hands out up to room deliveries that are due.
+// Deliver is one pass over a track: it records what came of deliveries, gives positions to the events that have
+// committed, lets the next of each queue go, and hands out up to room deliveries that are due.
 //
-// All of it happens behind the lock of the subscription's row, in one SQL transaction, whoever does it.
-// That is why a position, once given, has no other behind it that commits later: they are given under this
-// lock, which is held until the commit, to rows that are visible, and so have committed. It is why of one
-// queue at most one delivery is pending, the earliest that has not ended: nobody ends one or adds one
-// meanwhile. And it is why two that number at once give each position once. Who brings no receipts does
-// not wait for the lock: whoever has it does the same. A process that dies loses its lock and its SQL
-// transaction, and nothing else.
+// All of it happens behind the lock of the subscription's row, in one SQL transaction, in any process. That is why a
+// position, once given, has no other behind it that commits later: positions are given under this lock, which is held
+// until the commit, to rows that are visible, and so have committed. It is why of one queue at most one delivery is
+// pending, the earliest that has not ended: only the holder of the lock ends or adds one. And it is why two passes at
+// once give each position once. A pass without receipts does not wait for the lock: its holder does the same work. A
+// process that dies loses its lock and its SQL transaction, and nothing else.
 func (s *Store) Deliver(ctx context.Context, track int32, done []Receipt, room int) (h Handed, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		p := &pass{s: s, track: track, done: done, room: room}
@@ -214,8 +213,8 @@ const fanoutDelete = `DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::i
 		n(subscription_id, at, queue_id, seq, event)
 	WHERE (f.subscription_id, f.at, f.queue_id, f.seq, f.event) = (n.subscription_id, n.at, n.queue_id, n.seq, n.event)`
 
-// promoteSQL lets the earliest that is queued of each queue go, unless one of the queue is pending. Whoever
-// runs it holds the subscription's row.
+// promoteSQL lets the earliest that is queued of each queue go, unless one of the queue is pending. The caller holds
+// the subscription's row.
 const promoteSQL = `UPDATE postern.delivery d SET state = 'pending', next_at = $3
 	FROM unnest($2::bigint[]) q(queue_id)
 	CROSS JOIN LATERAL (SELECT x.seq, x.day, x.subscription_id, x.event FROM postern.delivery x

@@ -13,24 +13,24 @@ import (
 // CodeDependency is the code of what failed because something that it depends on did not end DONE (S2.15).
 const CodeDependency = "dependency_failed"
 
-// How many dependents one SQL transaction takes along; what is beyond is reached by Ripple. Those that fail with an end are
-// told in its own transaction, as long as that holds their queues for less than a second or so.
+// How many dependents one SQL transaction takes along; Ripple reaches those beyond. The dependents that fail with an
+// end are told in its own transaction, as long as that holds their queues for less than a second or so.
 const (
 	failAtOnce  = 10_000
 	reachAtOnce = 1000 // that are released, or left to a ripple
 )
 
-// reach is how an end gets to those who wait for it: DONE releases who depends on it and on nothing else
-// that is open; any other end fails whoever depends on it, and their dependents in turn.
+// reach propagates an end to its dependents: DONE releases a transaction that depends on it and on nothing else that
+// is open; any other end fails its dependents, and their dependents in turn.
 //
-// Why no dependent is forgotten: who posts one locks the queue of what it depends on and marks that as
-// watched, or sees its outcome behind that lock; who ends what is watched locks the queues of the
-// dependents before it looks whether something else holds them, so that of two ends that a transaction
-// waits for the later one sees the other's outcome. Who was posted between the look that told us which
-// queues to lock and our lock on the end's own queue is found behind the locks, and all begins again.
+// Why no dependent is forgotten: the post of a dependent locks the queue of the transaction that it depends on, and
+// marks that as watched, or reads its outcome behind that lock. The end of a watched transaction locks the queues of
+// the dependents before it reads whether something else holds them. So where a transaction waits for two ends, the
+// later one sees the other's outcome. A dependent that was posted after the read of the queues to lock, and before
+// our lock on the end's own queue, is found behind the locks, and all begins again.
 //
-// Why this is no deadlock: all queues, the end's own among them, are locked in one statement in the order
-// of their ids.
+// Why this is no deadlock: all queues, the end's own among them, are locked in one statement in the order of their
+// ids.
 type reach struct {
 	root  outbox.ID
 	good  bool // it ended DONE
@@ -161,7 +161,7 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 	for _, d := range r.list {
 		r.fails[d.ID.Queue] = append(r.fails[d.ID.Queue], d.ID.Seq)
 	}
-	for id, fails := range r.fails { // the queues of which it holds the head go on behind it
+	for id, fails := range r.fails { // a queue whose head fails goes on behind it
 		q := rows[id]
 		if q.Phase != outbox.PhaseHeld || !slices.Contains(fails, q.first()) {
 			continue
@@ -312,7 +312,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			if err := r.behind(ctx, t, rows); err != nil {
 				return err
 			}
-			done, r.more = !r.more, false // what is left has its ripple already
+			done, r.more = !r.more, false // the rest has its ripple already
 			if err := r.apply(e, rows, state); err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 		if err != nil || done {
 			return err
 		}
-		if r.good { // who fails is gone from the list; who waits for something else as well is not
+		if r.good { // a dependent that fails has left the list; one that waits for something else has not
 			after = positionOf(r.list[len(r.list)-1].ID)
 		}
 	}

@@ -146,8 +146,8 @@ func matchVersion(want, have int64, created bool) error {
 	return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
 }
 
-// PauseDispatcher stops or lets on what a type sends out, and ends a drain. Calls that are out end; what waits in the
-// lanes stays there.
+// PauseDispatcher stops or resumes dispatching a type, and ends a drain. Calls that are out end; queues stay in the
+// lanes.
 func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
 	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockDispatcher, typ, paused)

@@ -11,8 +11,8 @@ import (
 // Fenced is a queue under a fence.
 type Fenced struct{ Queue, Fence int64 }
 
-// Doubtful is the error of a claim, or of a post that takes its queue, of which nobody knows whether it was
-// committed. The node may own these queues, and does not work on them: GiveUp them.
+// Doubtful is the error of a claim, or of a post that takes its queue, whose commit has an unknown end. The node may
+// own these queues, and does not work on them: GiveUp them.
 type Doubtful struct {
 	error
 	Node   Node
@@ -33,16 +33,16 @@ func doubtful(node Node, rows []*queueRow, err error) error {
 	return d
 }
 
-// GiveUp takes queues from a node that has them by its row and does not work on them: it does not know whether its
-// last commit was one, or lost what a commit had leased. It returns how many those were, and those that have to be
-// asked for again: their rows are not there, as a queue without a name begins with the transaction that is in
-// doubt, which may still be under way, or somebody holds them just now.
+// GiveUp takes queues from a node that has them by its row and does not work on them: the end of its last commit is
+// unknown to it, or it lost what a commit had leased. It returns how many those were, and those that have to be asked
+// for again: their rows are not there, since a queue without a name begins with the transaction that is in doubt,
+// which may still be under way, or another session holds them just now.
 //
-// Why nothing is taken that was not meant: owner, epoch and fence are compared in the locked row, by nothing else,
-// and whoever leases a queue raises its fence. Position and phase are not compared: in a lazy run the row tells
-// them late (see Settle), so handBack reads them from the outcomes, behind the lock. Why it waits for no lock: who
-// holds one may be the session of a settlement that nobody waits for any more, for as long as a standby is away,
-// and the other queues of the list go on meanwhile. What that settlement has committed is seen by the next try.
+// Why no other queue is taken: owner, epoch and fence are compared in the locked row, by nothing else, and each lease
+// of a queue raises its fence. Position and phase are not compared: in a lazy run the row tells them late (see
+// Settle), so handBack reads them from the outcomes, behind the lock. Why it waits for no lock: the holder may be the
+// session of a settlement whose caller has gone, for as long as a standby is away, and the other queues of the list
+// go on meanwhile. The next try sees what that settlement has committed.
 func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, left []Fenced, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		left = nil

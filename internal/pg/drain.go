@@ -12,19 +12,18 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Drainer moves what postern.submit has staged into its queues, in the order in which it was staged. Any
-// process may drain, and several at once; one Drainer is used by one goroutine.
+// Drainer moves the rows that postern.submit has staged into their queues, in the order in which they were staged.
+// Any process may drain, and several at once; one Drainer is used by one goroutine.
 //
-// Why a queue is never reordered, and nothing is skipped: the queue row is locked first, and the staged rows
-// of that queue are read by a statement behind the lock, all that are visible, in the order of stage_id. Of
-// two submissions of which one had committed before the other was called, the first has the lower stage_id,
-// and whoever sees the second one sees the first, or it has its position already. (Two drains that took rows
-// with SKIP LOCKED would reorder: the second takes the second row and commits first.) Which queues to look at
-// is asked by name, each time: there is no mark up to where somebody has read, which a row that commits late
-// with a low number would lie behind.
+// Why a queue is never reordered, and nothing is skipped: the queue row is locked first, and the staged rows of that
+// queue are read by a statement behind the lock, all that are visible, in the order of stage_id. Where submission A
+// had committed before submission B was called, A has the lower stage_id, and a drain that sees B sees A, or A has
+// its position already. (Two drains that took rows with SKIP LOCKED would reorder: the second takes the second row
+// and commits first.) Which queues have staged rows is asked by name, each time: there is no mark that says how far
+// was read, behind which a row with a low number could commit late.
 //
-// Why nothing is posted twice: staged rows are deleted in the commit that gives them their positions, and
-// every one has a uid, whose key is inserted there too.
+// Why nothing is posted twice: staged rows are deleted in the commit that gives them their positions, and every one
+// has a uid, whose key is inserted there too.
 type Drainer struct {
 	s    *Store
 	from nameKey // the last queue looked at, so that busy ones do not starve those behind them
@@ -49,14 +48,14 @@ type round struct {
 // A round takes at most so many queues and rows; rows may have 256 KiB each.
 const drainQueues, drainRows = 64, 128
 
-// judgeFor is how long data is held against schemas while the queues of a round are locked: the row that takes it longer
-// is its last. What was staged later waits for the next.
+// judgeFor is how long data is held against schemas while the queues of a round are locked: the row that takes it
+// longer is its last, and the rows behind it wait for the next round.
 var judgeFor = time.Second
 
-// Once takes one round: of up to 64 queues that have staged rows, the oldest ones. What cannot be accepted
-// any more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where
-// it holds up nobody; with the uid of another transaction it has none. A queue that somebody has locked is
-// waited for, alone and for a tenth of a second, and left for the next round then.
+// Once takes one round: of up to 64 queues that have staged rows, the oldest ones. A row that cannot be accepted any
+// more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where it holds up
+// nothing; with the uid of another transaction it has none. Once waits for a locked queue, alone and for a tenth of a
+// second, and leaves it for the next round then.
 func (d *Drainer) Once(ctx context.Context) (Drained, error) {
 	var out round
 	err := d.once(ctx, &out)
@@ -208,7 +207,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 // rows have no queue that could be locked: they are locked themselves.
 func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
 	var ids []int64
-	asked := map[nameKey]int64{} // once: what is compared below is what was locked
+	asked := map[nameKey]int64{} // once, so that the queues below are those that were locked
 	unordered := false
 	for _, n := range names {
 		if n.name == "" {

@@ -24,14 +24,15 @@ type ToolCall struct {
 const takeMost = 500
 
 // TakeEvents makes events Active for which the engine has room, and posts the transactions that call their tools
-// (S1.5). Room is what the slots of the dispatcher leave, in a context over all nodes; of them one tool gets half at
+// (S1.5). Room is what the slots of the dispatcher leave, in a context over all nodes; one tool gets half of it at
 // most, so that one that hangs leaves room for the others.
 //
-// In this order: the messages are held and the events made Active in one commit, behind the lock under which the room is
-// counted; the transactions are posted under uids that event and try make up; then the events name them and the
-// messages are acknowledged in one commit. An event is Active before its tool can be called and until what came of it
-// is written, so that never more tools are called than there is room. Whoever dies on the way leaves messages that are
-// taken back: their events are Active already, and who gets them finds the same transactions again.
+// In this order: the messages are held and the events made Active in one commit, behind the lock under which the room
+// is counted; the transactions are posted under uids that event and try make up; then the events name them and the
+// messages are acknowledged in one commit. An event is Active before its tool can be called and until the result of
+// the call is written, so that never more tools are called than there is room. A process that dies on the way leaves
+// messages that are taken back: their events are Active already, and the next receiver finds the same transactions
+// again.
 func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (out Taken, err error) {
 	for _, l := range w.events {
 		d := s.DispatcherOf(l.Context, leader.TypeTool)
@@ -85,15 +86,15 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 	return out, known(collectCalling(&out)(rows))
 }
 
-// activate holds messages of a line and makes their events Active, as many as there is room for. With them come the
-// events whose transactions are still to be posted: these, and those that somebody made Active and died over, which
-// have their room already. Their messages are taken where they wait, too: those that are offered may all be of events for
-// which there is no room before these have ended.
+// activate holds messages of a channel and makes their events Active, as many as there is room for. With them come
+// the events whose transactions are still to be posted: these, and those that a process made Active before it died,
+// which have their room already. The messages of the latter are taken where they wait, too: all messages on offer may
+// be of events for which there is no room before these have ended.
 //
-// Who takes in a context locks the row of its tool dispatcher, and counts in a statement behind that lock: it sees
-// what the last one who took has committed, and nobody else adds until its own commit. Calls that end meanwhile leave
-// more room than was counted, never less. Messages and events that somebody has locked are skipped, so that nobody
-// waits while holding the dispatcher's row, and there is no cycle.
+// Each call in a context locks the row of its tool dispatcher, and counts in a statement behind that lock: it sees
+// the commit of the call before it, and no other call adds until its own commit. Calls of tools that end meanwhile
+// leave more room than was counted, never less. Messages and events that are locked by others are skipped, so that no
+// session waits while it holds the dispatcher's row, and there is no cycle.
 func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
 	err = s.run(ctx, func(t *txn) error {
@@ -206,7 +207,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 	err = s.run(ctx, func(t *txn) error {
 		b := &pgx.Batch{}
 		if len(names) > 0 {
-			// Locked in their order: who had the messages before may be at the same events.
+			// Locked in their order: the process that had the messages before may be at the same events.
 			b.Queue(`SELECT FROM postern.event WHERE event_id = ANY ($1::text[]::uuid[]) ORDER BY event_id FOR UPDATE`, names)
 			b.Queue(`UPDATE postern.event e SET tool_queue = n.queue_id, tool_seq = n.seq, tool_day = n.day, tool_id = n.id
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::int[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::date[]), unnest($6::text[])) n(event_id, retried, queue_id, seq, day, id)
@@ -293,7 +294,7 @@ func without(held []Held[EventRef], refused map[int]error, of []*eventRow) (list
 	return list
 }
 
-// nackAll gives back the messages of which the core has refused the transaction.
+// nackAll gives back the messages whose transactions the core has refused.
 func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []Held[EventRef], refused map[int]error, of []*eventRow) error {
 	c := &Conduit[EventRef]{s: s, id: l.Channel}
 	for i, why := range refused {

@@ -29,7 +29,7 @@ func (v *Batch) submission(contextID int32) *Submission {
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
 
-// batchOf is the batch of which a transaction is an execution, 0 if it is none.
+// batchOf returns the batch whose execution a transaction is, 0 if it is none.
 func batchOf(t *Transaction) (id int64) {
 	_, _ = fmt.Sscanf(t.UID, ":processor:%d:", &id)
 	return id
@@ -92,8 +92,8 @@ func (s *Store) post(ctx context.Context, sub *Submission) error {
 	return err
 }
 
-// executesAtomically refuses a type whose worker does not promise all or nothing. What goes whole to another installation
-// is refused there.
+// executesAtomically refuses a type whose worker does not promise all or nothing. Another installation refuses it for
+// a batch that goes there whole.
 func (s *Store) executesAtomically(ctx context.Context, contextID int32, a processor.Actions) error {
 	if a.Atomic == nil {
 		return nil
@@ -121,7 +121,8 @@ func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) erro
 	return err
 }
 
-// freshDispatcher says whether a type has a dispatcher of which something is true; before it says no, it reads again.
+// freshDispatcher says whether a type has a dispatcher for which is holds; before it says no, it reads the
+// configuration again.
 func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string, is func(*Dispatcher) bool) (bool, error) {
 	seen := func() bool {
 		d := s.DispatcherOf(contextID, typ)
@@ -201,8 +202,8 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 	return s.finish(ctx, contextID, v, o.of(v))
 }
 
-// repost posts the execution of whoever ticked and died before that. Where retention has dropped the day on which it
-// began, it may have been posted and have ended: then nobody knows how, and it is not executed again.
+// repost posts the execution of a tick whose process died before it posted. Where retention has dropped the day on
+// which it began, it may have been posted and have ended: then its end is unknown, and it is not executed again.
 func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 	var since time.Time
 	if err := s.db(ctx).QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {

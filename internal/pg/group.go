@@ -44,10 +44,10 @@ type result[R any] struct {
 // flightTime bounds a flight where no statement's timeout does: on a connection that answers nothing any more.
 const flightTime = time.Minute
 
-// do brings item into a commit and waits for its answer. Whoever finds nothing in flight flies at once, alone and on
-// its own goroutine, which saves the switches to another one and back; what gathers meanwhile is not its business.
-// When ctx ends first, the item goes out all the same: whoever waits stops waiting, whoever flies stays for the answer,
-// which nobody may be there for any more.
+// do brings item into a commit and waits for its answer. A caller that finds no commit in flight runs one at once,
+// with its own item alone and on its own goroutine, which saves the switches to another one and back; later arrivals
+// go into the next flight. When ctx ends first, the item goes out all the same: a caller that waits returns, a caller
+// that runs the commit stays for an answer that may have no reader any more.
 func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	aside := context.WithoutCancel(ctx)
 	g.mu.Lock()

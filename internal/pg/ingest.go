@@ -51,7 +51,7 @@ type Accepted struct {
 
 // Ingest stores submissions in one commit, in their order. Each gets its own answer: a refused one does
 // not touch its neighbours, unless atomic, where one refusal refuses all (the others then carry no id).
-// The error is for what concerns all of them: nothing was stored, or nobody knows ("commit_unknown").
+// The error is for what concerns all of them: nothing was stored, or that is unknown ("commit_unknown").
 //
 // Why positions are dense and in commit order: they are handed out under the queue row's lock, which is
 // held until the commit. Why no wake-up is lost: "idle" is read from that same row, and settle decides
@@ -84,7 +84,7 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 	return out, nil
 }
 
-// ingest is Ingest without what has to wait for its commit, of which it says which that is.
+// ingest stores what it can in one commit, and returns the indexes of those that must wait for it.
 func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependencies, atomic bool) (out []Accepted, again []int, err error) {
 	reread := false // a type or sender that we have not heard of may be new
 	in := &ingest{}
@@ -158,8 +158,8 @@ type ingest struct {
 	fresh   int
 	refused bool
 	atomic  bool
-	again   []int            // what has to wait for this commit, since it makes room by dropping what lies in it
-	waits   map[nameKey]bool // queues of which something does
+	again   []int            // those that wait for this commit, which makes room in their queue by dropping from it
+	waits   map[nameKey]bool // the queues of these
 	reread  *bool
 	deps    *dependencies // nil if nothing depends on anything
 	taking  taking

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Kind is something of which most installations have none. What looks after it waits until there is any.
+// Kind is something that most installations have none of. A loop for it waits until there is any.
 type Kind string
 
-// Kinds says of which kinds there is any at all.
+// Kinds says for each kind whether there is any at all.
 type Kinds map[Kind]bool
 
 // RegisterKind registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
@@ -26,7 +26,7 @@ type registeredKind struct {
 	exists string
 }
 
-// read adds to a reading of the configuration of which kinds there is any, and what is in quarantine.
+// read adds to a reading of the configuration which kinds there are, and what is in quarantine.
 func (k *kinds) read(b *pgx.Batch, into *confView) {
 	var all []string
 	for _, l := range k.registered {
@@ -52,7 +52,7 @@ type kinds struct {
 	registered []registeredKind
 	mu         sync.Mutex
 	now        Kinds
-	news       chan struct{} // closed when now changes; nil while nobody waits
+	news       chan struct{} // closed when now changes; nil while no loop waits
 }
 
 // tell notes what the present view has: it is read behind the lock, so that no older one is noted after it.

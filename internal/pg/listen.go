@@ -14,18 +14,18 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// Reading is the right to ask a source for one page, and to store it.
-type Reading struct {
+// SourceLease is the right to ask a source for one page, and to store it.
+type SourceLease struct {
 	Source
 	ContextID int32
 	Fence     int64
 	by        string // the node
 }
 
-// TakeReadings hands out sources that are to be read, and leases each for that long: for less, if its node
-// dies. It never waits: a source whose row is locked is being taken or stored, and skipped. next is when there
-// will be another, zero for nobody knows.
-func (s *Store) TakeReadings(ctx context.Context, n Node, max int, lease time.Duration) (list []*Reading, next time.Time, err error) {
+// LeaseSources hands out sources that are to be read, and leases each for that long: for less, if its node dies. It
+// never waits: a source whose row is locked is being leased or stored, and skipped. next is when there will be
+// another, zero if that is unknown.
+func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Duration) (list []*SourceLease, next time.Time, err error) {
 	quarantine := s.quarantine()
 	if quarantine.whole() {
 		return nil, time.Time{}, nil
@@ -41,7 +41,7 @@ func (s *Store) TakeReadings(ctx context.Context, n Node, max int, lease time.Du
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
 			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				l := &Reading{by: n.Name}
+				l := &SourceLease{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
 					return err
 				}
@@ -87,8 +87,8 @@ type Stored struct {
 //
 // The source's row is locked and its fence compared first, so that of two readings only the one whose lease
 // it still is stores anything. Who pauses, rewinds or replaces the source raises the fence.
-func (s *Store) StorePage(ctx context.Context, l *Reading, page leader.Page) (out Stored, err error) {
-	err = s.onReading(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
+func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page) (out Stored, err error) {
+	err = s.underLease(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent
 		for _, it := range page.Items {
 			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
@@ -158,10 +158,10 @@ func sameJSON(a, b json.RawMessage) bool {
 	return x.String() == y.String() || json.Unmarshal(a, &v) == nil && json.Unmarshal(b, &w) == nil && reflect.DeepEqual(v, w)
 }
 
-// FailReading writes down that there was no page: the source is asked again after wait, or, where asking again
-// cannot help, stops until somebody resumes it.
-func (s *Store) FailReading(ctx context.Context, l *Reading, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.onReading(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
+// FailPage writes down that there was no page: the source is asked again after wait, or, where asking again cannot
+// help, is failed.
+func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
+	err = s.underLease(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -173,8 +173,8 @@ func (s *Store) FailReading(ctx context.Context, l *Reading, trouble *leader.Tro
 	return out, err
 }
 
-// onReading runs write with the source locked, if the reading still holds its lease.
-func (s *Store) onReading(ctx context.Context, l *Reading, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
+// underLease runs write with the source locked, if the lease is still good.
+func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
 	return s.run(ctx, func(t *txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64

@@ -35,9 +35,9 @@ func pageOf(cursor string, more bool, ids ...int) leader.Page {
 	return p
 }
 
-func (w *world) look(s *pg.Store, n pg.Node) *pg.Reading {
+func (w *world) look(s *pg.Store, n pg.Node) *pg.SourceLease {
 	w.t.Helper()
-	list, _, err := s.TakeReadings(w.ctx, n, 9, time.Minute)
+	list, _, err := s.LeaseSources(w.ctx, n, 9, time.Minute)
 	w.must(err)
 	if len(list) == 0 {
 		return nil
@@ -187,14 +187,14 @@ func TestTroubleWaitsOrStops(t *testing.T) {
 	w := newWorld(t)
 	w.source(nil)
 	n := w.node("n")
-	_, err := w.s.FailReading(w.ctx, w.look(w.s, n), leader.Refused(503, "away"), time.Minute)
+	_, err := w.s.FailPage(w.ctx, w.look(w.s, n), leader.Refused(503, "away"), time.Minute)
 	w.must(err)
 	v, err := w.s.Source(w.ctx, w.id, "log")
 	if w.must(err); v.State != "running" || v.Failures != 1 || v.LastError != "HTTP 503: away" || !v.NextAt.Equal(w.now.Add(time.Minute)) || w.look(w.s, n) != nil {
 		t.Errorf("%+v", v)
 	}
 	w.later(time.Minute)
-	out, err := w.s.FailReading(w.ctx, w.look(w.s, n), leader.Refused(404, ""), time.Minute)
+	out, err := w.s.FailPage(w.ctx, w.look(w.s, n), leader.Refused(404, ""), time.Minute)
 	w.must(err)
 	if v, err := w.s.Source(w.ctx, w.id, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
 		t.Errorf("%+v %v", v, err)
@@ -206,26 +206,29 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 	t.Parallel()
 	for _, p := range []struct {
 		name   string
-		first  func(w *world, l *pg.Reading) error
-		second func(w *world, s *pg.Store, l *pg.Reading) string
+		first  func(w *world, l *pg.SourceLease) error
+		second func(w *world, s *pg.Store, l *pg.SourceLease) string
 		waits  bool
 		said   string
 		events string
 	}{
-		{"two store under one look", store(1), func(w *world, s *pg.Store, l *pg.Reading) string {
+		{"two store under one look", store(1), func(w *world, s *pg.Store, l *pg.SourceLease) string {
 			out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 1, 2))
 			return fmt.Sprintf("%+v %v", out, err)
 		}, true, "{New:1 Known:1 Dead:0 Fenced:false More:false Stopped:} <nil>", "1 Queued, 2 Queued"},
-		{"taken while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.Reading) string {
-			list, _, err := s.TakeReadings(w.ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
+		{"taken while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.SourceLease) string {
+			list, _, err := s.LeaseSources(w.ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
 			return fmt.Sprint(len(list), err)
 		}, false, "0 <nil>", "1 Queued"},
-		{"paused while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.Reading) string {
+		{"paused while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.SourceLease) string {
 			r, err := s.PauseSource(w.ctx, w.by, "log", true)
 			return fmt.Sprint(r.Changed, err)
 		}, true, "true <nil>", "1 Queued"},
-		{"stored while it is paused", func(w *world, _ *pg.Reading) error { _, err := w.s.PauseSource(w.ctx, w.by, "log", true); return err },
-			func(w *world, s *pg.Store, l *pg.Reading) string {
+		{"stored while it is paused", func(w *world, _ *pg.SourceLease) error {
+			_, err := w.s.PauseSource(w.ctx, w.by, "log", true)
+			return err
+		},
+			func(w *world, s *pg.Store, l *pg.SourceLease) string {
 				out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 2))
 				return fmt.Sprint(out.Fenced, err)
 			}, true, "true <nil>", ""},
@@ -244,8 +247,8 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 	}
 }
 
-func store(id int) func(*world, *pg.Reading) error {
-	return func(w *world, l *pg.Reading) error {
+func store(id int) func(*world, *pg.SourceLease) error {
+	return func(w *world, l *pg.SourceLease) error {
 		_, err := w.s.StorePage(w.ctx, l, pageOf(fmt.Sprintf("%q", fmt.Sprint(id)), false, id))
 		return err
 	}

@@ -16,14 +16,14 @@ type Place struct{ Before, After *outbox.ID }
 
 // Move changes when a waiting transaction goes out, within its queue (S2.4). Its position, which is the order of
 // arrival and part of its id, stays; a mark gives it a rank between its new neighbours, whose ranks are their
-// positions or their own marks. Changed is false if it stands there already. Outcomes: Conflict "wrong_state" if
-// it does not wait, has been out before, or would go ahead of one that is or has been out;
-// "dependency_cycle" (Invalid) if two would wait for each other then; Invalid for a place that is none.
+// positions or their own marks. Changed is false if it stands there already. Outcomes: Conflict "wrong_state" if it
+// does not wait, has been out before, or would go ahead of one that is or has been out; "dependency_cycle" (Invalid)
+// if two would wait for each other then; Invalid for a place that is none.
 //
-// Why what is in flight keeps its turn: it has the lowest rank (it went out as the lowest, and nothing is placed
-// below it since), so that it still goes first when its worker was away and it waits again. Why nobody is called
-// twice or left out: ranks are read and written under the lock of the queue, under which claim and settle decide
-// what goes out, and what goes out next is in the row.
+// Why the transaction in flight keeps its turn: it has the lowest rank (it went out as the lowest, and nothing is
+// placed below it since). So it still goes first when its worker was away and it waits again. Why no transaction is
+// called twice or left out: ranks are read and written under the lock of the queue. Under the same lock claim and
+// settle decide which one goes out, and the next one is in the row.
 func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
 	return s.moveAs(ctx, by, id, to, "move", txPath(id))
 }
@@ -96,9 +96,9 @@ const openSQL = `SELECT t.seq, t.day, postern.salt(t.created_at, t.moved_from) A
 	WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 
-// placeSQL finds the ranks between which one ($4) is to stand: that of its anchor ($5, or 0 for whoever is first) and
-// of the anchor's neighbour before, or behind it ($6). Each neighbour is one look at the key of tasks, for those
-// that go by their position, and one at the marks of the queue, for those that do not.
+// placeSQL finds the ranks between which one ($4) is to stand: that of its anchor ($5, or 0 for the first of the
+// queue) and of the anchor's neighbour before, or behind it ($6). Each neighbour costs one search in the key of
+// tasks, for those that go by their position, and one in the marks of the queue, for those that do not.
 const placeSQL = `WITH me AS (SELECT coalesce(p.rank, $4::bigint) AS rank, p.rank IS NOT NULL AS placed FROM (VALUES (1)) v
 			LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = ($1, $4::bigint, 'placed')),
 		placed AS MATERIALIZED (SELECT p.seq, p.rank FROM postern.mark p WHERE p.queue_id = $1 AND p.kind = 'placed' AND p.seq >= $2 AND p.seq <> $4
@@ -182,7 +182,7 @@ func (m *move) find(ctx context.Context, t *txn) error {
 	return nil
 }
 
-// isThere refuses an anchor of which nothing but the place is there: the id is of a time that was lost.
+// isThere refuses an anchor whose position exists under another salt: its id is of a time that was lost.
 func (t *txn) isThere(ctx context.Context, id outbox.ID) error {
 	there := false
 	b := &pgx.Batch{}
@@ -219,10 +219,11 @@ func (q *queueRow) out(ctx context.Context, t *txn) (int64, error) {
 // waitsAtMost bounds the walk along dependencies.
 const waitsAtMost = 10000
 
-// waits refuses a move after which two would wait for each other for ever. Of those that change sides with the moved
-// one, whoever goes out later waits for whoever goes first: that must not wait for the other by its dependencies.
+// waits refuses a move after which two transactions would wait for each other for ever. Of two that change sides, A
+// goes out first and B later: B waits for A in the queue, so A must not wait for B by its dependencies.
 //
-// Only dependencies lead back: what stood before both stands before both, and what waits for it waited already.
+// Only dependencies lead back: a transaction that stood before both stands before both, and one that waits for B
+// waited for it already.
 func (m *move) waits(ctx context.Context, t *txn) error {
 	depends := false
 	b := &pgx.Batch{}
@@ -231,7 +232,7 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 	if m.q.Marks == 0 {
 		return nil
 	} else if err := t.send(ctx, b); err != nil || !depends {
-		return err // nobody here depends on anything, or is depended on
+		return err // no transaction of this context has a dependency
 	}
 	var from, to []position
 	b = &pgx.Batch{}
@@ -259,9 +260,9 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 	return err
 }
 
-// lockMoves lets moves among what depends on something go one after the other, so that two at once, each sound
-// alone, cannot close a circle over two queues: the second one walks what the first has committed. It comes
-// behind the locks of queues; whoever locks a context's row otherwise locks no queue.
+// lockMoves lets moves in a context with dependencies go one after the other. So two at once, each sound alone,
+// cannot close a circle over two queues: the second one reads what the first has committed. It comes behind the locks
+// of queues; other statements that lock the row of a context lock no queue.
 func (t *txn) lockMoves(ctx context.Context, contextID int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR NO KEY UPDATE`, contextID)

@@ -81,7 +81,7 @@ func (s *Store) writeOne(ctx context.Context, sql string, args []any, row ...any
 
 // Peers is what a node sees when it looks at all nodes.
 type Peers struct {
-	Others int  // that nobody has buried
+	Others int  // that are not buried
 	Silent bool // one of them is to be buried
 	Buried bool // the node itself was
 	Drain  bool // the node itself is to drain
@@ -138,16 +138,16 @@ const releaseChunk = 500
 
 // Release takes the queues of owners that are no live (node, epoch) away from them and returns how many
 // those were. It changes owner and fence only, besides writing the head and position that the outcomes
-// show: phase, sender, attempt and not_before stay (S2.13). What was in a call goes to the lane resume,
-// where the next owner asks before it sends anything; a delay goes on until its time.
+// show: phase, sender, attempt and not_before stay (S2.13). A queue with a call under way goes to the lane
+// resume, where the next owner asks before it sends anything; a delay goes on until its time.
 //
 // It never waits for a lock: a queue that is locked is in the hands of a settle (which then commits
 // before us, or is fenced by the next round) or of a lever.
 //
 // A scan of queue is for nodes whose epoch has ended since the last scan that found nothing of them, however
-// many processes look and whichever of them begins anew. Such a scan is proof for ever: a claim holds the row
-// of its node by its key, so whatever was claimed under an epoch was committed before that epoch ended, and
-// the scan's snapshot is later than the statement that saw the end. What is locked still has its owner there.
+// many processes scan and whichever of them starts anew. Such a scan is proof for ever: a claim holds the row
+// of its node by its key, so each claim under an epoch was committed before that epoch ended, and the
+// snapshot of the scan is later than the statement that saw the end. A locked queue still has its owner there.
 func (s *Store) Release(ctx context.Context) (total int, err error) {
 	var nodes []int64
 	var epochs []int32
@@ -234,7 +234,7 @@ func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error)
 }
 
 // GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks.
-// What is given up before that is named with its fence: see GiveUp.
+// GiveUp releases single queues before that, by their fences.
 func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		var rows []*queueRow
@@ -265,7 +265,7 @@ func (e *effects) handBack(ctx context.Context, t *txn, rows []*queueRow) error 
 	return e.commit(ctx, t, &pgx.Batch{})
 }
 
-// orphan takes a queue from its owner. What was with the worker leaves a row that says so.
+// orphan takes a queue from its owner. A call that was under way leaves a row that says so.
 func (e *effects) orphan(q *queueRow, code, text string) {
 	if q.Phase == outbox.PhaseDispatching {
 		e.lost = append(e.lost, lostCall{Queue: q.ID, Seq: q.Cur, From: q.HeadDay, To: q.TailDay, Attempt: q.Attempt, Fence: q.Fence,

@@ -61,8 +61,8 @@ func noPeer(name, peer string) error {
 	return fault.New(fault.NotFound, "not_found", "processor %q has no peer %q", fault.Clip(name), fault.Clip(peer))
 }
 
-// Peer returns the secrets of a peer in a context: of this processor or, where it has no such peer, those of others, with
-// which it proves who it is and may do nothing here. NotFound for a processor or a name that nobody knows.
+// Peer returns the secrets of a peer in a context: of this processor or, where it has no such peer, those of others,
+// with which it proves who it is and may do nothing here. NotFound for a processor or a name that is not there.
 func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (secrets [][]byte, may bool, err error) {
 	if _, err := s.Processor(ctx, contextID, name); err != nil {
 		return nil, false, err
@@ -88,8 +88,8 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 	return secrets, may, nil
 }
 
-// mayPut refuses whoever may not put a batch into a line as its owner does: for a peer, the row that says so is read behind
-// the processor's lock, which whoever takes it away holds too.
+// mayPut refuses an actor that may not put a batch into a line as its owner does. The row that admits a peer is read
+// behind the processor's lock, which the statement that removes it holds too.
 func (h *heldProcessor) mayPut(ctx context.Context, t *txn, by By, peer string) (err error) {
 	if peer == "" {
 		return h.owned(by)
@@ -104,7 +104,7 @@ func (h *heldProcessor) mayPut(ctx context.Context, t *txn, by By, peer string) 
 	return err
 }
 
-// actorOf is as whom a peer acts: what it sent has it as initiator.
+// actorOf returns the name under which a peer acts, as initiator of what it sent.
 func actorOf(peer string) string { return "peer:" + peer }
 
 // Arrival is a message with a batch of another installation.
@@ -112,7 +112,7 @@ type Arrival struct {
 	processor.Envelope
 	Peer   string
 	Origin string    // the transaction there that brings it
-	Posted time.Time // when that was posted: before then nobody has had it from it
+	Posted time.Time // when that was posted: the peer has not sent it before
 }
 
 // Receive takes the batch of another installation into its line, once: however often it is sent, in whichever transaction

@@ -24,9 +24,9 @@ func (e *queueMissing) Mend(ctx context.Context) error { return e.s.ensureQueues
 // Elsewhere is false: in a commit that several calls share, rows of queues are made inside it.
 func (e *queueMissing) Elsewhere() bool { return false }
 
-// names remembers which queue has which name, of as many as a process is likely to work with at a time. A
-// name never changes its id, but its queue may be reaped. Whoever is asked for is kept for as long as half of namesKept others take to
-// come: to look for one to give up, each time that one comes, took a claim of many queues longer than to read their names.
+// names remembers the names of as many queues as a process is likely to work with at a time. A name never changes its
+// id, but its queue may be reaped. A name that is asked for is kept until half of namesKept others have come: to
+// search for one to give up each time that one comes took a claim of many queues longer than to read their names.
 type names struct {
 	mu         sync.Mutex
 	young, old nameTable
@@ -37,7 +37,7 @@ type nameTable struct {
 	byID   map[int64]*namedQueue
 }
 
-// namedQueue is a queue of which the name is known.
+// namedQueue is a queue whose name is known.
 type namedQueue struct {
 	nameKey
 	id  int64
@@ -53,7 +53,7 @@ func (n *names) add(k nameKey, id int64) {
 	n.keep(&namedQueue{nameKey: k, id: id})
 }
 
-// keep is add for whoever holds n.mu.
+// keep is add for a caller that holds n.mu.
 func (n *names) keep(q *namedQueue) {
 	if n.young.byID == nil || len(n.young.byID) >= namesKept/2 {
 		n.young, n.old = nameTable{map[nameKey]*namedQueue{}, map[int64]*namedQueue{}}, n.young
@@ -87,8 +87,8 @@ func (n *names) key(id int64) (nameKey, bool) {
 	return q.nameKey, true
 }
 
-// eras returns where the rows of queues are looked for from on. Whoever finds none there forgets the queue, and looks again: it may
-// have been reaped, and stand in era 0.
+// eras returns the lowest era to search for each queue. A caller that finds no row there forgets the queue, and
+// searches again: it may have been reaped, and stand in era 0.
 func (n *names) eras(ids []int64) map[int64]int32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,7 +174,8 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 			}
 			return rows.Err()
 		})
-		// The names are locked, so nobody else inserts these rows now. The offset keeps it a look for each: see nextTasksSQL.
+		// The names are locked, so only this session inserts these rows now. The offset makes it one search for each: see
+		// nextTasksSQL.
 		b.Queue(`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, prio, pool_id, max_depth,
 				drop_oldest, pause_on_failure, entered_at)
 			SELECT n.queue_id, n.context_id, n.last_seq + 1, n.last_seq, n.last_day, n.last_day,

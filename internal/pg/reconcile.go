@@ -15,7 +15,7 @@ import (
 // Reconciling is what workers are asked while everything stays here: what became of each transaction that has not ended in our rows,
 // which may be those of yesterday. This file reads what there is to ask about, and brings into the rows what a worker knows.
 
-// codeLostTime is why an attempt has a row that nobody saw the end of: it was made in the lost time.
+// codeLostTime is the code of an attempt whose end was not seen: it was made in the lost time.
 const codeLostTime = "lost_time"
 
 // Unended is a transaction that has not ended in our rows, and where its worker may be asked.
@@ -24,7 +24,7 @@ type Unended struct {
 	Dispatcher *Dispatcher
 	URLs       []string // of the workers that may have it
 	Attempt    int      // the first that it may have been called for and that our rows do not know the end of
-	Goes       bool     // it is what goes out next, or is out: what is found of it can be recorded
+	Goes       bool     // it goes out next, or is out, so that its worker's answer can be recorded
 	Busy       bool     // a live node has it in hand
 	row        *queueRow
 }
@@ -197,11 +197,12 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 	return l, err
 }
 
-// Reconciled records what a worker said of an attempt of a transaction that our rows do not know of, by the decision that a node
-// would make which had asked after resuming it: included, done, failed, pending. False: it changed meanwhile, and is as it was.
+// Reconciled records the answer of a worker about an attempt that our rows do not have, by the decision of a node
+// that asked after it resumed the queue: included, done, failed, pending. False: the row changed meanwhile, and stays
+// as it was.
 //
-// Why nothing is overwritten: the row is locked and compared with what it was when the worker was asked, owner, fence, phase, position
-// and attempt (adopt), and its fence rises in the same commit, so that nobody who had it before writes after.
+// Why nothing is overwritten: the row is locked, and owner, fence, phase, position and attempt are compared with
+// those of the question (adopt). Its fence rises in the same commit, so that no earlier owner writes afterwards.
 func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries int, st outbox.Status) (bool, error) {
 	l, err := s.found(ctx, u, attempt)
 	if err != nil {
@@ -220,8 +221,8 @@ func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries 
 	return err == nil && !out[0].Fenced, err
 }
 
-// adopt makes of a queue that nobody has one whose worker has been asked about an attempt. If it has changed since, it stays, and
-// the answer counts as that of somebody who came late.
+// adopt gives a queue without an owner the answer of its worker about an attempt. If the queue has changed since, it
+// stays, and the answer counts as a late one.
 func (st *settlement) adopt(a *Answer) {
 	id, was := a.Lease.ID(), a.found
 	q := st.queues[id.Queue]

@@ -22,9 +22,9 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Part is what a process does with its connections all the time. A new connection has the plans of the statements that its parts
-// need before it is used: whoever meets one of them first would wait some 10 ms, in which PostgreSQL reads the catalog of all
-// partitions, and an idle machine's longest answers were such.
+// Part is what a process does with its connections all the time. A new connection has the plans of the statements
+// that its parts need before it is used. Otherwise the first caller of each would wait some 10 ms, in which
+// PostgreSQL reads the catalog of all partitions; the longest answers of an idle machine were such.
 type Part int
 
 const (
@@ -39,9 +39,10 @@ const (
 	practiseFor = 2 * time.Second
 )
 
-// Fill returns when all connections that the pool may have are open, and have practised. Whoever finds none that rests opens one, and
-// waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile: in the first seconds of a load each burst met
-// that. What the database refuses is met by whoever needs it.
+// Fill returns when all connections that the pool may have are open, and have practised. A caller that finds no free
+// connection opens one and waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile:
+// without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
+// it.
 func Fill(ctx context.Context, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
@@ -130,9 +131,9 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are what whoever posted asks until it has ended, on its day and on the next, with arguments that find nothing. They are run,
-// so that pgx has prepared them by itself and prepares them anew when they fail: a connection on which a read is no longer what it was
-// is not closed.
+// reads are the questions of a client about its transaction until that has ended, on its day and on the next, with
+// arguments that find nothing. They are run, so that pgx has prepared them by itself and prepares them anew when they
+// fail: a connection on which a read has changed is not closed.
 func reads(day outbox.Day) map[string][]any {
 	all := map[string][]any{
 		unendedSQL:      {0, 0, time.Time{}, 0, 0},
@@ -161,10 +162,10 @@ func unprepared(err error) bool {
 	return errors.As(err, &e) && (e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery")
 }
 
-// rehearse returns the statements of a usual life, of one transaction and of several: it is posted, to a queue that is idle or not; it
-// is taken or claimed; its end is settled, and another of its queue goes out under the same lease, or the queue is idle. Nobody
-// lists them by hand: they are what our own decisions queue where there is no database. Queues without a name are left out, whose
-// statements touch no partitions but those of tasks.
+// rehearse returns the statements of a usual life, of one transaction and of several: it is posted, to a queue that
+// is idle or not; it is taken or claimed; its end is settled, and another of its queue goes out under the same lease,
+// or the queue is idle. Our own decisions queue these statements where there is no database, so the list is not kept
+// by hand. Queues without a name are left out: their statements touch no partitions but those of tasks.
 func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}

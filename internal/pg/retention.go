@@ -141,8 +141,8 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 	return nil
 }
 
-// awaitedOf are the positions of what has ended of a day and is awaited, or more than retainMost of them. There will be no
-// others, since what is posted now is of a later day.
+// awaitedOf returns the positions of transactions of a day that have ended and that others wait for, or more than
+// retainMost of them. There will be no others, since a post is now of a later day.
 func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
 		SELECT a.queue_id, a.seq FROM (`+s.awaited()+`) a

@@ -17,7 +17,7 @@ import (
 // positions and times.
 type queueRow struct {
 	ID      int64
-	Era     int32 // not before which it was written last
+	Era     int32 // the lower bound of the era of its last write
 	Context int32
 	Named   bool
 	Head    int64
@@ -159,9 +159,9 @@ var likelySame = func() (bits uint64) {
 	return bits
 }()
 
-// queueUpdate writes what has changed of rows: each column that has in any of them. Whoever calls it holds
-// their locks, so it cannot wait and cannot overwrite anybody; each queue occurs once, since a join with a
-// doubled key updates once, silently.
+// queueUpdate writes the columns that have changed in any of rows. The caller holds their locks, so it cannot wait
+// and cannot overwrite another's change. Each queue occurs once, since a join with a doubled key updates once,
+// silently.
 func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	changed := uint64(1)
 	for i, c := range stored {
@@ -221,13 +221,15 @@ func queueUpdate(b *pgx.Batch, rows []*queueRow) {
 	}
 }
 
-// updateText writes the columns of changed, of which values have one value for all rows: of a single row also its key. The
-// argument behind them is the era of each row as it was read. Eras only rise, so the key leads to the versions since then alone.
+// updateText is the UPDATE of the columns in changed; those in values have one value for all rows: for a single row
+// also its key. The last argument is the era of each row as it was read. Eras only rise, so the key leads to the
+// versions since then alone.
 //
-// An array of one stands for its element, since of columns that are equal PostgreSQL could read the whole table in their order and
-// compare each row with each of n, and does so where a table had nothing in it when it was last analyzed. So it can but look for one
-// after the other. Two comparisons, of at least and at most, would do the same, but behind them the era is no part of the way: each
-// version of the row that lies in a page of the key would be compared with it.
+// An array of one stands for its element. Where columns are equal, PostgreSQL could read the whole table in their
+// order and compare each row with each of n; it does so where a table had nothing in it when it was last analyzed.
+// With an array it can only look for one after the other. Two comparisons, of at least and at most, would do the
+// same, but behind them the era is no part of the way: each version of the row in a page of the key would be compared
+// with it.
 func updateText(changed, values uint64) string {
 	var sets, args, names []string
 	n := 0
@@ -271,7 +273,8 @@ func queueArgs(rows []*queueRow, which uint64) []any {
 	return args
 }
 
-// Queues are locked in the order of their ids; what is locked by somebody else is waited for, or left out.
+// Queues are locked in the order of their ids. A statement waits for a row that another session has locked, or leaves
+// it out.
 var (
 	lockWaiting  = lockingQueues(queueSelect, "")
 	lockSkipping = lockingQueues(queueSelect, "SKIP LOCKED")
@@ -283,12 +286,12 @@ func lockingQueues(list, skip string) rowwise {
 	})
 }
 
-// newestQueue locks the row q of the queue n.queue_id, one of rows after the other; its era is n.era, or a later one. While
-// some session holds an old snapshot, the key leads to every version of the row that does not share a page with the one before,
-// each with a look at its page; PostgreSQL keeps them in the order of their eras and pages, and new versions go to new ones. So the
-// key is read from its end, and that stops at the only version that can be seen. Which one that is does not depend on the
-// order: it only says how soon it is found. What is read of a page of the key is all that the condition allows, some three hundred
-// versions, before the first of them is looked at: hence the era.
+// newestQueue locks the row q of the queue n.queue_id, one of rows after the other; its era is n.era, or a later one.
+// While some session holds an old snapshot, the key leads to every version of the row that does not share a page with
+// the one before, and each costs a read of its page; PostgreSQL keeps them in the order of their eras and pages, and
+// new versions go to new pages. So the key is read from its end, and the read stops at the only version that can be
+// seen. The result does not depend on the order: the order only says how soon it is found. A page of the key yields
+// all that the condition allows, some three hundred versions, before the first of them is looked at: hence the era.
 func newestQueue(one bool, rows, and, skip string) string {
 	newest := `postern.queue q WHERE q.queue_id = n.queue_id AND q.era >= n.era` + and + `
 		ORDER BY q.era DESC LIMIT 1 FOR UPDATE OF q ` + skip
@@ -298,7 +301,7 @@ func newestQueue(one bool, rows, and, skip string) string {
 	return rows + ` CROSS JOIN LATERAL (SELECT * FROM ` + newest + `) q`
 }
 
-// lockQueues locks the queues of ids and returns those that exist. It waits for whoever holds one.
+// lockQueues locks the queues of ids and returns those that exist. It waits for a session that holds one.
 func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
 	lockQueues(b, lockWaiting, ids, nil, into)
 }

@@ -11,20 +11,19 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Settle records answers in one commit, each with what was decided about it, and hands out what comes
-// next. It never calls a position before the one before it is durable: Next is returned after the commit.
+// Settle records answers in one commit, each with what was decided about it, and hands out the next of each queue. It
+// never calls a position before the one before it is durable: Next is returned after the commit.
 //
-// Why a late process changes nothing: the row is locked, and its fence, phase and position are compared
-// with those of the lease; whoever took the queue since has raised the fence. Why a second outcome is
-// impossible: its key refuses it. Why nothing cancelled goes out: a cancel writes marks under the same
-// lock, and with marks > 0 the next one is looked for by its missing outcome, in a statement of its own
-// behind the lock.
+// Why a late process changes nothing: the row is locked, and its fence, phase and position are compared with those of
+// the lease; a process that took the queue since has raised the fence. Why a second outcome is impossible: its key
+// refuses it. Why nothing cancelled goes out: a cancel writes marks under the same lock, and with marks > 0 the next
+// one is looked for by its missing outcome, in a statement of its own behind the lock.
 //
-// The row is written lazily: while the same owner goes on with the next of the queue on its first
-// attempt and nothing is marked, only the outcome is written (see the view tx and trueCur).
+// The row is written lazily: while the same owner goes on with the next of the queue on its first attempt and nothing
+// is marked, only the outcome is written (see the view tx and trueCur).
 //
-// What others depend on (S2.15) is left out of the common commit: its end has to lock their queues as well,
-// and gets a transaction of its own.
+// The end of a transaction that others depend on (S2.15) is left out of the common commit: it has to lock their
+// queues as well, and gets a transaction of its own.
 func (s *Store) Settle(ctx context.Context, answers []*Answer) ([]Settled, error) {
 	out, err := s.settleTogether(ctx, answers)
 	if err != nil {
@@ -235,8 +234,7 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 	})
 }
 
-// loadMarked reads what marks say of the queues that have any: what comes next there, and what somebody wants of
-// what ends.
+// loadMarked reads, in queues with marks, which transaction comes next, and what marks say of the one that ends.
 func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 	b := &pgx.Batch{}
 	for _, a := range st.answers {
@@ -265,7 +263,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 	return t.send(ctx, b)
 }
 
-// holds says whether the lease is still the queue's: nobody has taken it, nothing has moved it on.
+// holds says whether the lease is still the queue's: its owner has not changed, and its position has not moved on.
 func (q *queueRow) holds(l *Lease) bool {
 	return q != nil && q.Fence == l.Fence && q.Phase == l.Phase && q.Cur != 0 && q.Cur <= l.Task.ID.Seq &&
 		q.Attempt == l.Attempt && q.Head <= l.Task.ID.Seq
@@ -440,8 +438,8 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 	st.out[i].Next = &n
 }
 
-// reconsider gives the queue up to whoever takes its timer, which is due: what was decided did not know
-// of the cancel that has been accepted since, or of the quarantine.
+// reconsider gives the queue to the next process that takes its timer, which is due: the decision did not know of a
+// cancel that has been accepted since, or of the quarantine.
 func (st *settlement) reconsider(q *queueRow) {
 	q.Node, q.NodeEpoch = 0, 0
 	st.e.timerSet[q.ID] = st.e.now

@@ -26,10 +26,10 @@ const (
 // nothing. dial reaches databases that are not ours; nil: none is reached.
 //
 // A cursor column that is a sequence, or a time, is given to a row before the row becomes visible, so that a lower
-// value may appear after a higher one has been read. Therefore nothing is read beyond a value of which it is known
-// that it was there already for the time to settle: whoever has a lower one had begun before, and has committed
-// since, or takes longer than the time to settle allows. The clock is that of the database where the table is.
-func (s *Store) TablePage(ctx context.Context, l *Reading, dial pgconn.DialFunc) (page leader.Page, trouble *leader.Trouble) {
+// value may appear after a higher one has been read. Therefore nothing is read beyond a value that was not yet there
+// one settle time ago: a writer of a lower one had begun before, and has committed since, or takes longer than the
+// settle time allows. The clock is that of the database where the table is.
+func (s *Store) TablePage(ctx context.Context, l *SourceLease, dial pgconn.DialFunc) (page leader.Page, trouble *leader.Trouble) {
 	at, trouble := leader.ReadTableCursor(l.Cursor)
 	if trouble != nil {
 		return page, trouble
@@ -160,7 +160,7 @@ func (r *tableRead) page(ctx context.Context, virtual any) (page leader.Page, er
 	return page, nil
 }
 
-// columns asks the catalog for the columns that the source names: whether there are such, and of which types.
+// columns asks the catalog for the columns that the source names: whether they exist, and their types.
 func (r *tableRead) columns(ctx context.Context) error {
 	t := r.source.Table
 	in := t.Relation()
@@ -252,7 +252,8 @@ func (r *tableRead) rows(ctx context.Context) (page leader.Page, err error) {
 	return page, errors.Join(rows.Err(), err)
 }
 
-// mark notes the highest that there is now, beyond what was read: what is not higher is read when it has settled.
+// mark notes the highest value that is there now, beyond those that were read: lower ones are read when they have
+// settled.
 func (r *tableRead) mark(ctx context.Context, page leader.Page, now time.Time) (leader.Page, error) {
 	r.at.Seen, r.at.Since = nil, nil
 	var seen string

@@ -36,16 +36,16 @@ type Store struct {
 	Doorbell func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()
-	// Count is told, after the commit, of each transaction that was accepted or has ended; nil for nobody.
+	// Count is told, after the commit, of each transaction that was accepted or has ended; nil: it is not told.
 	Count func(typ string, entered outbox.State)
-	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil for nobody.
+	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil: it is not told.
 	BatchLeft func(processor.State, time.Duration)
 
 	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
 	SourceSchemas []string
 
-	ended atomic.Pointer[func(outbox.ID)] // nil: nobody waits here
-	taker atomic.Pointer[Taker]           // nil: what is posted waits for a claim
+	ended atomic.Pointer[func(outbox.ID)] // nil: no request waits here
+	taker atomic.Pointer[Taker]           // nil: each post waits for a claim
 	takes atomic.Bool                     // an ingest is taking
 
 	// beforeCommit, set by tests of pairs of statements, runs when everything is written and nothing is
@@ -76,9 +76,10 @@ type Store struct {
 	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
 }
 
-// AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. Whoever waits with a
-// deadline of its own gives no less, unless the answer is of no use then: the end of a context closes the connection, and a slow database
-// would lose all that it has. What is dead is found sooner, by the watch.
+// AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. A
+// caller with a deadline of its own gives no less, unless the answer is of no use to it later: the end of a context
+// closes the connection, and a slow database would lose all its connections so. The watch finds a dead connection
+// sooner.
 const AnswerWithin = 40 * time.Second
 
 // Connect opens a pool for url with the settings that our statements want: nested loops over indexes (an
@@ -140,7 +141,8 @@ func poolConfig(url string, conns int32, parts ...Part) (*pgxpool.Config, error)
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
-		// The pool calls this in a goroutine of its own. What panics here may still serve whoever waits for a connection.
+		// The pool calls this in a goroutine of its own. A connection whose practice panics may still serve the next
+		// caller.
 		err := safe.Try("practice of a connection", func() error { return part.practise(ctx, c) })
 		if _, ok := err.(*safe.Panic); ok && !c.IsClosed() && !c.PgConn().IsBusy() { //nolint:errorlint // as Try returns it
 			return nil
@@ -210,12 +212,13 @@ func (s *Store) Leap(ctx context.Context) error {
 // Pool is the pool under the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// LookThrough has what a process looks for all the time (deliveries, callbacks, staged rows, processors, the configuration) go through a pool
-// of its own, of a connection or two. Behind a day that is made or dropped, each connection plans anew what it is asked next, and whoever waits for its
-// end waits for that: through the large pool, each of these looks in each connection. To be called before anything runs.
+// LookThrough gives the questions that a process asks all the time (deliveries, callbacks, staged rows, processors,
+// the configuration) a pool of their own, of a connection or two. Behind a day that is made or dropped, each
+// connection plans its next statements anew. In the large pool each of these questions would be planned in each
+// connection, while other callers wait. LookThrough is called before anything runs.
 func (s *Store) LookThrough(pool *pgxpool.Pool) { s.looks = pool }
 
-// Close closes the pools, for whoever has no use for them without the store.
+// Close closes the pools. It is for callers that have no use for them without the store.
 func (s *Store) Close() {
 	s.pool.Close()
 	s.looks.Close()

@@ -26,7 +26,8 @@ type Subscription struct {
 	CreatedAt      time.Time
 }
 
-// What waits to be numbered is pending too. A webhook has got to just before the first that has not ended.
+// subscriptionSQL reads subscriptions. Events that wait to be numbered are pending too. A webhook has got to just
+// before the first delivery that has not ended.
 const subscriptionSQL = `SELECT s.subscription_id, s.name, s.kind, s.url, s.events, s.filter, s.on_error, s.include, s.enabled, s.disabled_reason, s.since,
 		s.newest, CASE WHEN s.kind = 'webhook' THEN coalesce(least(
 				(SELECT min(d.cursor) FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'pending'),
@@ -62,7 +63,7 @@ func (s *Store) Subscription(ctx context.Context, contextID int32, name string) 
 	return s.subscription(ctx, contextID, name, true)
 }
 
-// Reading is Subscription for whoever reads its events: what is pending is not counted.
+// Reading is Subscription for a reader of its events: it does not count those that are pending.
 func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Subscription, error) {
 	return s.subscription(ctx, contextID, name, false)
 }
@@ -86,8 +87,8 @@ func noSubscription(name string) error {
 	return fault.New(fault.NotFound, "not_found", "no subscription %q", fault.Clip(name))
 }
 
-// PutSubscription creates or replaces a subscription. secret is for a new webhook. What has been numbered
-// stays as it is; a subscription does not change its kind.
+// PutSubscription creates or replaces a subscription. secret is for a new webhook. Events with a number stay as they
+// are; a subscription does not change its kind.
 func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		var kind string

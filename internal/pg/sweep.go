@@ -15,10 +15,11 @@ func (s *Store) QueuesAbout(ctx context.Context) (n int, err error) {
 	return n, known(err)
 }
 
-// Reap removes the hot rows of idle queues that nobody has used since before, after it has copied their tail and fence
-// to their names: so many in one commit, and then it rests. What is configured stays. It takes the name first, as whoever
-// revives a queue does, and skips what is locked, so it never waits; a post that comes meanwhile finds the name locked and
-// waits for this short transaction, or finds the row gone and revives it from the name.
+// Reap removes the hot rows of idle queues that were not used since before, after it has copied their tail and fence
+// to their names: so many in one commit, and then it rests. A queue that is configured stays. Reap takes the name
+// first, as a post that revives a queue does, and skips what is locked, so it never waits; a post that comes
+// meanwhile finds the name locked and waits for this short transaction, or finds the row gone and revives it from the
+// name.
 func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total int, err error) {
 	for from := int64(0); from >= 0; {
 		began := time.Now()
@@ -120,7 +121,7 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Forget removes the rows of nodes that have been dead for a day and of which Release found nothing left.
+// Forget removes the rows of nodes that have been dead for a day and own nothing any more, as Release has found.
 func (s *Store) Forget(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.leaseNow())
 	return known(err)

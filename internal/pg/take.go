@@ -11,15 +11,16 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Taker is what calls workers in this process, where it has such a part. What is posted here to a queue in which nothing
-// waits is taken at once: its queue is leased to this node in the commit of the post, instead of standing in a lane until
-// a claim finds it. That saves a commit, four round trips and the ready row; on an idle machine it is nearly half of the way
-// from a post to its worker.
+// Taker is the part of this process that calls workers, where it has one. A post to an empty queue is taken at once:
+// the commit of the post leases its queue to this node, instead of putting it into a lane until a claim finds it.
+// That saves a commit, four round trips and the ready row; on an idle machine it is nearly half of the way from a
+// post to its worker.
 //
-// Why such a queue has no second owner: it is idle under the lock of its row, and what is idle has no ready row that a claim could
-// find. Why a buried node takes nothing: as in Claim. Why nothing goes out that is paused, or whose worker cannot be reached:
-// openTypesSQL reads it in the same SQL transaction, as a claim does. Why no transaction starves that waits for room: Reserve
-// gives none where the last claim may have left one behind. A type with senders, or an exclusive one, is left to claims.
+// Why such a queue has no second owner: it is idle under the lock of its row, and an idle queue has no ready row that
+// a claim could find. Why a buried node takes nothing: as in Claim. Why nothing goes out whose type is paused, or
+// whose worker cannot be reached: openTypesSQL reads both in the same SQL transaction, as a claim does. Why no
+// transaction starves that waits for room: Reserve gives none where the last claim may have left one behind. A type
+// with senders, or an exclusive one, is left to claims.
 type Taker interface {
 	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of River's
 	// jobs is at work in it.
@@ -34,24 +35,24 @@ type Taker interface {
 	Release(*Dispatcher)
 	// Start begins the calls of leases that are durable, and for which room is reserved.
 	Start([]*Lease)
-	// Doubt is told of queues that the node may own or not, since nobody knows what became of a commit.
+	// Doubt is told of queues that the node may own or not, since the end of a commit is unknown.
 	Doubt(*Doubtful)
 }
 
-// Take lets t take what is posted from now on; nil: nobody.
+// Take lets t take the posts from now on; nil: they wait for claims.
 func (s *Store) Take(t Taker) {
 	if s.taker.Store(nil); t != nil {
 		s.taker.Store(&t)
 	}
 }
 
-// liveNodeSQL finds a node under its epoch, and keeps that from ending before the commit: an epoch is a part of a key, so
-// whatever ends one waits for whoever holds the key, or is seen. A heartbeat changes no key and does not meet it.
-// It does not find one whose process, which knows the quarantine by the number $3, has to know a later one: that number is a part of
-// the key, too (see EnterQuarantine).
+// liveNodeSQL finds a node under its epoch, and keeps the epoch from ending before the commit. The epoch is a part of
+// a key: a statement that ends it waits for the holder of the key, or the holder sees that it has ended. A heartbeat
+// changes no key and waits for nothing. The number of the quarantine is a part of the key, too (see EnterQuarantine):
+// a node is not found where its process knows the number $3 and has to know a later one.
 const liveNodeSQL = `SELECT FROM postern.node WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL AND quarantine <= $3 FOR KEY SHARE SKIP LOCKED`
 
-// openTypesSQL is liveNodeSQL for all of the dispatchers $3 of which anything may go out without further ado.
+// openTypesSQL is liveNodeSQL for those of the dispatchers $3 whose transactions may go out at once.
 const openTypesSQL = `SELECT d.dispatcher_id FROM postern.node n CROSS JOIN postern.dispatcher d JOIN postern.context c ON c.context_id = d.context_id
 	WHERE n.node_id = $1 AND n.epoch = $2 AND n.dead_at IS NULL AND n.quarantine <= $4 AND NOT n.draining AND d.dispatcher_id = ANY ($3)
 		AND NOT d.paused AND d.removed_at IS NULL AND d.pool_id IS NULL AND d.gate_failures = 0 AND d.gate_until IS NULL AND NOT c.paused
@@ -60,7 +61,7 @@ const openTypesSQL = `SELECT d.dispatcher_id FROM postern.node n CROSS JOIN post
 // taking is what an ingest takes along.
 type taking struct {
 	s     *Store
-	by    Taker // nil: nobody takes
+	by    Taker // nil: this process takes nothing
 	node  Node
 	holds bool           // the one place among the ingests of this process
 	under uint64         // the ticket meanwhile
@@ -92,8 +93,8 @@ func (d *Dispatcher) takeable() bool {
 	return d.PoolID == 0 && (d.Exclusive == "" || d.Exclusive == "none")
 }
 
-// readOpen adds to b what has to be known of the types of subs, of those that may be taken. One ingest of a process takes at a
-// time: if several held the key of its node without a gap, nobody could bury it.
+// readOpen adds to b the reading of which types of subs may be taken now. One ingest of a process takes at a time: if
+// several held the key of its node without a gap, the node could not be buried.
 func (t *taking) readOpen(b *pgx.Batch, view *confView, subs []*Submission) {
 	if t.by == nil {
 		return

@@ -16,7 +16,7 @@ const (
 	TickRotated   = "rotated"   // it cools, and stands at the back now
 	TickExecuting = "executing" // the worker is being called
 	TickRequeued  = "requeued"  // its next action, or its next try, waits at the back
-	TickWaiting   = "waiting"   // for its callback, or, when nobody could be reached, for whoever sends it again
+	TickWaiting   = "waiting"   // for its callback, or, where the peer could not be reached, to be sent again
 	TickFinished  = "finished"  // with a result
 )
 
@@ -42,12 +42,13 @@ func outcomeOf(st processor.Step) string {
 }
 
 // Tick looks at one batch (S4.4), in this order: Conflict "processor_paused"; Conflict "busy" while another one is
-// being executed; the head of High, else of Med, else Conflict "nothing_to_process"; expired, it ends; in its cooldown,
-// it goes to the back; else it is executed, and this returns once that has begun.
+// being executed; the head of High, else of Med, else Conflict "nothing_to_process"; expired, it ends; in its
+// cooldown, it goes to the back; else it is executed, and this returns once that has begun.
 //
-// Two ticks at once come one after the other by the lock of the processor, and the second finds the batch of the first
-// Executing (one_execution_per_processor says so too). That commit is the intent. What is then posted has a uid made of
-// batch and run: a tick that dies after it, or two processes that bring it on, post one transaction.
+// Two ticks at once come one after the other by the lock of the processor, and the second finds the batch of the
+// first Executing (one_execution_per_processor says so too). That commit is the intent. The transaction that is then
+// posted has a uid made of batch and run: a tick that dies after the commit, or two processes that bring it on, post
+// one transaction.
 func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
 	if err := s.Advance(ctx, by.Context, name); err != nil {
 		return Ticked{}, err
@@ -117,7 +118,7 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 
 // sight is what a tick looks at.
 type sight struct {
-	running *Batch // what is being executed
+	running *Batch // the batch that is being executed
 	hash    []byte // of its transaction, nil while there is none
 	outcome outcome
 	heads   [len(processor.Priorities)]*Batch
@@ -166,8 +167,9 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 	}
 }
 
-// concluded queues in b the end of what is being executed, if its transaction has ended, and returns that batch, else nil.
-// Who stands at the heads is then as if that had been written. What comes after it in this commit is told after it.
+// concluded queues in b the end of the batch that is being executed, if its transaction has ended, and returns that
+// batch, else nil. The heads of the lines are then read as if that end had been written. This commit tells of it
+// before it tells of anything else.
 func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	v := a.running
 	if v == nil || a.outcome.state == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {

@@ -9,9 +9,10 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// How often a node compares what its rows say is its own with what it holds: soon after a commit whose end nobody
-// knows and after a connection that broke, and once a minute besides. A walk takes about a microsecond for each
-// queue of the table; where that is much, soon is later, so that walks take no more than a fiftieth of the time.
+// How often a node compares the queues that are its own by their rows with those that it holds: soon after a commit
+// with an unknown end and after a connection that broke, and once a minute besides. A walk takes about a microsecond
+// for each queue of the table; where that is much, soon is later, so that walks take no more than a fiftieth of the
+// time.
 const (
 	compareEvery = time.Minute
 	walkRest     = time.Second
@@ -40,8 +41,8 @@ type loose struct {
 	bell chan struct{}
 }
 
-// lose has queues handed back that the node may own and does not work on: nobody knows what became of a commit.
-// They need no second look.
+// lose has queues handed back that the node may own and does not work on, after a commit with an unknown end. They
+// need no second look.
 func (e *Engine) lose(n pg.Node, list ...pg.Fenced) {
 	e.loose.mu.Lock()
 	for _, f := range list {
@@ -90,7 +91,7 @@ func (e *Engine) compareLoop(ctx context.Context) {
 	}
 }
 
-// compareSoon has the rows compared within a moment: a connection broke, or nobody knows what became of a commit.
+// compareSoon has the rows compared within a moment: a connection broke, or the end of a commit is unknown.
 func (e *Engine) compareSoon() {
 	e.walkNext(true)
 	knock(e.loose.bell)
@@ -137,10 +138,10 @@ func (e *Engine) walk(ctx context.Context) error {
 	}
 }
 
-// handLooseBack hands back what was seen and is not held, once no commit can bring its lease any more. The
-// statement looks at the rows again, behind their locks: what has another fence or another owner by now is nobody's
-// to hand back. What it left is looked at again, for as long as a transaction may be under way; after that a walk
-// finds it.
+// handLooseBack hands back queues that were seen and are not held, once no commit can bring their leases any more.
+// The statement looks at the rows again, behind their locks: a queue with another fence or another owner by now is
+// left alone. A queue that the statement left is looked at again, for as long as a transaction may be under way;
+// after that a walk finds it.
 func (e *Engine) handLooseBack(ctx context.Context) error {
 	late := func(s sight) bool { return time.Since(s.at) > e.lateAfter }
 	e.loose.mu.Lock()

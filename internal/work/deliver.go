@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// What is not delivered is tried for three days, at growing intervals (S2.12).
+// A delivery that fails is tried for three days, at growing intervals (S2.12).
 const (
 	deliverFirst  = time.Second
 	deliverMost   = time.Hour
@@ -39,8 +39,8 @@ const deliverRest = 25 * time.Millisecond
 const hooksLinger = 20 * time.Millisecond
 
 // deliverLoop keeps a track going wherever there is something to do: the hooks of workers, the callbacks of
-// transactions, and each subscription. Tracks do not wait for each other, so an endpoint that hangs holds
-// up nobody else's events.
+// transactions, and each subscription. Tracks do not wait for each other, so an endpoint that hangs holds up no
+// other's events.
 func (e *Engine) deliverLoop(ctx context.Context) {
 	var mu sync.Mutex
 	var tracks sync.WaitGroup
@@ -147,7 +147,7 @@ func (e *Engine) runTrack(ctx context.Context, track int32) {
 			}
 		}
 	}
-	// Stopping: what is out is cut off, and everything is recorded, so that others need not wait for it.
+	// Stopping: deliveries that are out are cut off, and everything is recorded, so that others need not wait for it.
 	for ; out > 0; out-- {
 		done = append(done, <-receipts)
 	}

@@ -21,8 +21,8 @@ const (
 	quantumTime  = 250 * time.Millisecond
 )
 
-// While claims follow one another and each finds a few, the next waits for more: what is claimed together is called
-// and settled together, and three commits for one transaction are what half of a load is spent on.
+// While claims follow one another and each finds a few, the next waits for more: leases that are claimed together are
+// called and settled together, and half of a load is spent on three commits for one transaction.
 const (
 	claimRest = 4 * time.Millisecond // from one to the next
 	claimFew  = 16
@@ -193,7 +193,7 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 		return false
 	}
 	room := e.room()
-	if room.Total < e.Concurrency/4 && e.more.Load() { // busy: what ends together ends within moments
+	if room.Total < e.Concurrency/4 && e.more.Load() { // busy: calls that end together end within moments
 		if !pause(ctx, nil, time.Millisecond) {
 			return false
 		}
@@ -233,8 +233,8 @@ func (e *Engine) lease(ctx, calls context.Context, room pg.Room) (leases []*pg.L
 	return leases, more, err
 }
 
-// vacant is how long a claim waits for a bell when nothing but calls has ended: a claim found nobody that waits for their
-// places, but may have missed whom others held, or who came to wait while it looked.
+// vacant is how long a claim waits for a bell when nothing but calls has ended: no transaction that the last claim
+// found waits for their room, but it may have missed one that was locked, or that came while it looked.
 const vacant = 20 * time.Millisecond
 
 // awaitWork waits until it is worth to claim again, for a second at most; false is the end of ctx.
@@ -281,7 +281,7 @@ func (e *Engine) flight(calls context.Context, l *pg.Lease) (lost bool) {
 }
 
 // workThrough works through a queue under one lease: call, decide, settle, go on. It ends when the settle hands
-// nothing back: the queue is empty, waits, was given back, or is somebody else's; lost is one of which nobody knows that, as
+// nothing back: the queue is empty, waits, was given back, or has another owner. lost: none of these is certain, as
 // after a panic.
 func (e *Engine) workThrough(ctx context.Context, l *pg.Lease) (lost bool) {
 	defer func() {
@@ -324,9 +324,10 @@ func (e *Engine) workThrough(ctx context.Context, l *pg.Lease) (lost bool) {
 	return false
 }
 
-// settle records an answer. It tries as long as the node lives, since nothing else can move the queue
-// on meanwhile. It is sure unless nobody knows the end of a commit, or an earlier try may have been committed under this
-// very fence: then the rows are asked, the queue is handed back, and its next owner asks the worker before it sends anything.
+// settle records an answer. It tries as long as the node lives, since nothing else can move the queue on meanwhile.
+// It is not sure where the end of a commit is unknown, or an earlier try may have been committed under this very
+// fence: then the rows are asked, the queue is handed back, and its next owner asks the worker before it sends
+// anything.
 func (e *Engine) settle(ctx context.Context, a *pg.Answer) (out pg.Settled, sure bool) {
 	a.StartedAt = e.Store.Moment(a.StartedAt)
 	if a.Unclear != nil {

@@ -23,10 +23,10 @@ import (
 type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
-	Webhook     func(context.Context, remote.Message) remote.Receipt                 // calls endpoints; nil: nobody does
-	Fetch       func(context.Context, leader.Ask, func(io.Reader)) *leader.Trouble   // asks sources for pages; nil: nobody does
+	Webhook     func(context.Context, remote.Message) remote.Receipt                 // calls endpoints; nil: no endpoint is called
+	Fetch       func(context.Context, leader.Ask, func(io.Reader)) *leader.Trouble   // asks sources for pages; nil: no source is asked
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error) // reaches databases of sources; nil: ours alone
-	Tools       Tools                                                                // calls tools, and asks after them; nil: nobody does
+	Tools       Tools                                                                // calls tools, and asks after them; nil: no tool is called
 	SigningKey  ed25519.PrivateKey                                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
@@ -36,8 +36,8 @@ type Config struct {
 	TTL         time.Duration // of leases; a crashed node's queues go on after it (default 10 s)
 	Concurrency int           // calls in flight at most (default 1000)
 	Types       []string      // types to work on; empty = all
-	Retention   time.Duration // what has ended so long ago is dropped, by days; 0: never
-	Loops       *safe.Loops   // nil for none: a loop that panics begins anew, and nobody is told that it does so often
+	Retention   time.Duration // days that ended so long ago are dropped; 0: never
+	Loops       *safe.Loops   // a loop that panics often is reported here; nil: it only begins anew
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
 }
 
@@ -54,34 +54,34 @@ type Engine struct {
 	inFlight int
 	byType   map[int32]int   // calls in flight of dispatchers without senders
 	flights  sync.WaitGroup  // every goroutine that may hold a lease, or gets one
-	holdings *holdings       // what those hold
-	loose    loose           // what may be lost
+	holdings *holdings       // of these goroutines
+	loose    loose           // queues that may be lost
 	posts    postRoom        // for what is posted in this process
 	sent     time.Time       // when a job that carries the claims was last sent for
 	sending  bool            // its insert has not ended
 	calls    context.Context // of flights: it outlives that of Run by the grace
 	claims   claims
-	ticking  sync.Mutex // whoever goes through the processors
+	ticking  sync.Mutex // held by the goroutine that goes through the processors
 
-	largePage sync.Mutex // whoever reads a page of a source that may be larger than others
-	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
+	largePage sync.Mutex // held while a page is read that may be larger than others
+	fewer     sync.Map   // sources that are asked for fewer events than their page_size, since their pages were too large
 
 	doorbell     atomic.Pointer[Doorbell] // nil until River is there
 	ownBell      atomic.Pointer[Doorbell] // has a job carry the claims of this process; nil until River runs
 	turn         chan struct{}            // a job has begun to carry them, or ended
 	bell         chan struct{}            // there may be something to claim
-	freed        chan struct{}            // a call has ended, and nobody is known to wait for its place
+	freed        chan struct{}            // a call has ended, and no transaction is known to wait for its room
 	alarm        chan struct{}            // there may be an earlier timer or a delivery
 	hooks        chan struct{}
 	ringing      atomic.Bool // timers and hooks are told in a moment
-	more         atomic.Bool // others wait for a place or a sender
+	more         atomic.Bool // transactions wait for room or a sender
 	unowned      chan error  // why it cannot go on under its node
 	stopping     atomic.Bool
 	housekeeping atomic.Bool  // River runs
 	draining     atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
 	peers        atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
-	events       ledger       // what is known of them besides their rows
+	events       ledger       // known besides their rows
 	away         sync.Map     // types whose worker cannot be reached, as the log was told
 
 	compareEvery, lateAfter time.Duration // as the constants say; tests have less time
@@ -161,7 +161,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	background("staged rows", func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
 	background("processors", e.tickLoop)
 	background("tools", e.probeLoop)
-	// Nothing above waits for River: what lies there goes out meanwhile.
+	// Nothing above waits for River: queues that are ready go out meanwhile.
 	if err = startRiver(); err != nil {
 		giveUp()
 	}
@@ -182,7 +182,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.stopping.Store(true)
 	own.Wait()
 	stopRiver()
-	e.claims.Lock() // nobody claims any more, not even a job that River could not stop
+	e.claims.Lock() // no claim follows, not even by a job that River could not stop
 	defer e.claims.Unlock()
 	e.awaitCalls(cut)
 	stopBeating()
@@ -296,7 +296,7 @@ func (e *Engine) take(leases []*pg.Lease) []*pg.Lease {
 	return held
 }
 
-// refuse says that leases came too late: their queues were handed back, and are somebody else's to call.
+// refuse says that leases came too late: their queues were handed back, and others may call.
 func (e *Engine) refuse(leases []*pg.Lease) {
 	for _, l := range leases {
 		e.Log.Warn("a lease came after its queue had been handed back: nothing is called", "tx", l.ID(), "queue", l.Queue, "fence", l.Fence)
@@ -312,7 +312,7 @@ func (e *Engine) give(l *pg.Lease) {
 	}
 }
 
-// giveOne counts a flight out, and says whether somebody may wait for its place.
+// giveOne counts a flight out, and says whether a transaction may wait for its room.
 func (e *Engine) giveOne(l *pg.Lease) (waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -49,8 +49,8 @@ func (h *holdings) begin() uint64 {
 	return h.last
 }
 
-// end takes it back: what was leased is held. It forgets what was handed back before the oldest ticket that is
-// left, of which no lease can come any more.
+// end takes a ticket back: the leases of its commit are held. It forgets queues that were handed back before the
+// oldest ticket that is left, since their leases can come no more.
 func (h *holdings) end(ticket uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,8 +95,8 @@ func (h *holdings) let(l *pg.Lease) {
 	h.mu.Unlock()
 }
 
-// unheld returns those of rows that nobody holds, and the ticket that has to end before they are lost. The rows
-// were read before.
+// unheld returns the rows that are not held, and the ticket that has to end before they are lost. The rows were read
+// before.
 func (h *holdings) unheld(rows []pg.Fenced) (loose []pg.Fenced, ticket uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	lastLooks = 20 // at an event whose transaction has ended, until its row says which that was
 )
 
-// ledger is what a node knows of events besides their rows: of which a transaction has just ended here. All of it
-// may be lost: the rows tell it too, to whoever looks at them.
+// ledger lists events whose transactions have just ended in this process. All of it may be lost: the rows tell the
+// same to a later look.
 type ledger struct {
 	mu    sync.Mutex
 	ended map[uuid.UUID]int // how often they were looked at since
@@ -124,7 +124,7 @@ func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
 	return n + lost, err
 }
 
-// advance brings on events of which something has ended. Those that have not moved are looked at again for a while:
+// advance brings on events whose transactions have ended. Those that have not moved are looked at again for a while:
 // the transaction may have been faster than the row that is to name it.
 func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (pg.Advanced, error) {
 	out, err := e.Store.AdvanceEvents(ctx, node.Name, slices.Collect(maps.Keys(list)))
@@ -137,8 +137,8 @@ func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]i
 	return out, err
 }
 
-// findLost looks now and then for what nobody told of: tries that are due, transactions that ended while nobody
-// listened, calls that take too long, messages that were dropped.
+// findLost looks now and then for changes that came without a word: tries that are due, transactions that ended
+// unheard, calls that take too long, messages that were dropped.
 func (e *Engine) findLost(ctx context.Context, node pg.Node) (int, error) {
 	if time.Now().Before(e.events.next) {
 		return 0, nil

@@ -17,13 +17,13 @@ import (
 
 // How a node reads sources: so many at once, and none for longer than that without its lease being gone.
 const (
-	readingsAtOnce = 16
-	readingLease   = time.Minute
-	readingEvery   = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
-	leastPage      = 2           // events; a page of one, where cursors are inclusive, brings nothing new
-	usualPage      = 4 << 20     // bytes that are kept of a page
-	mostPage       = 32 << 20    // of one that cannot be smaller
-	smallPage      = 1 << 20     // after it more events are asked for again
+	sourcesAtOnce = 16
+	sourceLease   = time.Minute
+	sourcesEvery  = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
+	leastPage     = 2           // events; a page of one, where cursors are inclusive, brings nothing new
+	usualPage     = 4 << 20     // bytes that are kept of a page
+	mostPage      = 32 << 20    // of one that cannot be smaller
+	smallPage     = 1 << 20     // after it more events are asked for again
 )
 
 // listenLoop reads the sources whose time has come, until ctx ends. A source that answers slowly holds up no other.
@@ -36,9 +36,9 @@ func (e *Engine) listenLoop(ctx context.Context) {
 	var looking atomic.Int32
 	looked := make(chan struct{}, 1)
 	for {
-		next := readingEvery
-		if free := readingsAtOnce - int(looking.Load()); free > 0 && e.trusted() {
-			looks, at, err := e.Store.TakeReadings(ctx, *e.node.Load(), free, readingLease)
+		next := sourcesEvery
+		if free := sourcesAtOnce - int(looking.Load()); free > 0 && e.trusted() {
+			looks, at, err := e.Store.LeaseSources(ctx, *e.node.Load(), free, sourceLease)
 			switch {
 			case err != nil && ctx.Err() == nil:
 				e.Log.Warn("listen", "error", err)
@@ -66,7 +66,7 @@ func (e *Engine) listenLoop(ctx context.Context) {
 
 // ListenOnce asks each source that is due for one page, and returns how many those were.
 func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
-	looks, _, err := e.Store.TakeReadings(ctx, *e.node.Load(), readingsAtOnce, readingLease)
+	looks, _, err := e.Store.LeaseSources(ctx, *e.node.Load(), sourcesAtOnce, sourceLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
 		all.Go(safe.Func("look", func() { e.readSource(ctx, l) }))
@@ -77,7 +77,7 @@ func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
 
 // readSource asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
 // somebody asks for the same page again.
-func (e *Engine) readSource(ctx context.Context, l *pg.Reading) {
+func (e *Engine) readSource(ctx context.Context, l *pg.SourceLease) {
 	if e.Store.Quarantined(l.ContextID, "") { // its lease ends, and then somebody looks who may
 		return
 	}
@@ -98,7 +98,7 @@ func (e *Engine) readSource(ctx context.Context, l *pg.Reading) {
 		if trouble.Large {
 			wait = 0
 		}
-		out, err = e.Store.FailReading(ctx, l, trouble, wait)
+		out, err = e.Store.FailPage(ctx, l, trouble, wait)
 	}
 	switch {
 	case err != nil:
@@ -117,7 +117,7 @@ func (e *Engine) readSource(ctx context.Context, l *pg.Reading) {
 // a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How many that are
 // is this node's to remember, so that no reading takes longer than its lease. An event that is too large to be stored is none
 // of those bytes.
-func (e *Engine) page(ctx context.Context, l *pg.Reading) (leader.Page, *leader.Trouble) {
+func (e *Engine) page(ctx context.Context, l *pg.SourceLease) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
 	}

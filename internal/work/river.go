@@ -88,7 +88,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	sample := later(sparing(e.calmly(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })))
 	var client *river.Client[pgx.Tx]
 	partition := later(func(ctx context.Context) error {
-		// Jobs that a node no longer took: nobody else takes them from its queue.
+		// Jobs that a node no longer took: no other node takes them from its queue.
 		left := river.NewJobDeleteManyParams().Kinds(dispatchArgs{}.Kind()).Where("state = 'available' AND created_at < now() - interval '1 hour'").First(10_000)
 		_, err := client.JobDeleteMany(ctx, left)
 		return errors.Join(err, e.PartitionOnce(ctx))
@@ -142,13 +142,14 @@ func (e *Engine) ringJobs(ctx context.Context, begin func(context.Context) (pgx.
 	}
 	bell := e.doorbell.Load()
 	if bell == nil || e.peers.Load() == 0 || len(e.Types) == 0 && e.trusted() && !e.more.Load() && !e.stopping.Load() {
-		return nil // nobody else would hear it, or this process has room itself
+		return nil // no other process would hear it, or this one has room itself
 	}
 	return bell.Ring(ctx, begin)
 }
 
-// sparing keeps what reads whole tables to a fiftieth of this process's time: the longer it took, the longer until it is
-// done again, but not longer than a minute. One call at a time; whoever comes meanwhile leaves it to that.
+// sparing keeps a job that reads whole tables to a fiftieth of this process's time: the longer it took, the longer
+// until it is done again, but not longer than a minute. One call at a time; a call that comes meanwhile returns at
+// once.
 func sparing(do func(context.Context) error) func(context.Context) error {
 	var mu sync.Mutex
 	var next time.Time
@@ -175,7 +176,7 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	c.Schema = riverSchema
 	c.Logger = slog.New(quiet{log.Handler(), stopping})
 	c.FetchCooldown = 5 * time.Millisecond
-	c.FetchPollInterval = 5 * time.Second // where no notification came; whoever a doorbell wakes looks once a second anyway
+	c.FetchPollInterval = 5 * time.Second // where no notification came; a process that a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
 	client, err := river.NewClient(driver{riverpgxv5.New(pool), pool}, c)
@@ -300,12 +301,11 @@ func (d *Doorbell) insert() {
 	d.disarm()
 	ctx, cancel := context.WithTimeout(d.life, 5*time.Second)
 	defer cancel()
-	// What is lost here is found by the next look, a second later at most.
+	// A job that is lost here is found by the next look, a second later at most.
 	_, _ = d.client.InsertManyFast(ctx, d.job)
 }
 
-// quiet keeps River's own talk out of our log: what is below a warning, and what it complains of while it
-// is being stopped.
+// quiet keeps River's own talk out of our log: records below a warning, and complaints while it is being stopped.
 type quiet struct {
 	slog.Handler
 	stopping *atomic.Bool
