@@ -158,3 +158,34 @@ func TestADocCommentBeginsWithTheName(t *testing.T) {
 		}
 	}
 }
+
+func TestTheGlossaryHasWholeEntries(t *testing.T) {
+	text, err := os.ReadFile("outbox/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, entry := range strings.Split(string(text), "\n//   - ")[1:] {
+		entry, _, _ = strings.Cut(entry, "\n//\n") // of the last of a group
+		entry, _, _ = strings.Cut(entry, "\npackage")
+		entry = strings.Join(strings.Fields(strings.ReplaceAll(entry, "\n//", " ")), " ")
+		names, meaning, ok := strings.Cut(entry, ": ")
+		if !ok || meaning == "" || !strings.HasSuffix(entry, ".") {
+			t.Errorf("%q: want a word, a colon, and sentences that end", entry)
+		}
+		for name := range strings.SplitSeq(names, ", ") {
+			if known[name] {
+				t.Errorf("%s is explained twice", name)
+			}
+			known[name] = true
+		}
+	}
+	for _, name := range []string{
+		"installation", "quarantine", "witness", "deployment", "maker", "teller", "pin", "channel message", "line", "place",
+		"position (seq)",
+	} {
+		if !known[name] {
+			t.Errorf("the glossary does not explain %s", name)
+		}
+	}
+}

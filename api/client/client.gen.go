@@ -1755,15 +1755,15 @@ type LivezOutputBody struct {
 
 // MachineView defines model for MachineView.
 type MachineView struct {
-	Events  []string `json:"events"`
-	Initial string   `json:"initial"`
-	Name    string   `json:"name"`
+	Events []string `json:"events"`
+
+	// Follows the published design that it is taken from
+	Follows string `json:"follows"`
+	Initial string `json:"initial"`
+	Name    string `json:"name"`
 
 	// Rules the first that matches wins
-	Rules []RuleView `json:"rules"`
-
-	// Seed the published design that it follows
-	Seed     string      `json:"seed"`
+	Rules    []RuleView  `json:"rules"`
 	States   []StateView `json:"states"`
 	Terminal []string    `json:"terminal"`
 }

@@ -9,7 +9,7 @@ import (
 // largest is how much of a result fits into an answer: Postern reads 1 MiB of one.
 const largest = 1<<20 - 4<<10
 
-// Answer is what a dispatch is answered (S2.7). A handler makes one with Sent or Done; a store keeps it as
+// Answer is what a dispatch is answered. A handler makes one with Sent or Done; a store keeps it as
 // JSON.
 type Answer struct {
 	Hash  string          `json:"hash"`
@@ -43,7 +43,7 @@ func Done(v any) Answer {
 // WithNonce names the nonce of what was sent, in digits: a retry carries it, to be replaced under it.
 func (a Answer) WithNonce(digits string) Answer { a.Nonce = digits; return a }
 
-// WithFee names the fee of what was sent, in digits: the first fee, if the dispatcher names none (S2.9).
+// WithFee names the fee of what was sent, in digits: the first fee, if the dispatcher names none.
 func (a Answer) WithFee(digits string) Answer { a.Fee = digits; return a }
 
 // WithData adds what shall be kept beside the hash. What is no JSON or too large is left out.

@@ -15,7 +15,7 @@ type Call[T any] struct {
 	Data T // txData.data; what does not fit into T is rejected with code bad_data
 }
 
-// Ended is what a hook is told: how a transaction ended (S2.12).
+// Ended is what a hook is told: how a transaction ended.
 type Ended[T any] struct {
 	Info
 	Data   T
@@ -51,7 +51,7 @@ type Info struct {
 	Again          bool // this token began before and nobody knows its end: look before you do it
 }
 
-// wire is the body of a dispatch or hook (S2.7).
+// wire is the body of a dispatch or hook.
 type wire struct {
 	TxData struct {
 		UID, Type string

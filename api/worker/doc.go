@@ -1,5 +1,5 @@
 // Package worker is for writing a worker of Postern in Go: what goes in is a handler per type, what comes
-// out is an HTTP service that speaks the worker contract (S2.7). It imports nothing but the standard
+// out is an HTTP service that speaks the worker contract. It imports nothing but the standard
 // library, and none is needed to write one: examples/worker.py is a whole worker in plain Python.
 //
 // What the kit does, so that a handler need not:
@@ -17,7 +17,7 @@
 // before it does it again. The easy way is to pass Transaction or Token on as the idempotency key of
 // whatever it calls.
 //
-// What becomes of what a handler returns (S2.8):
+// What becomes of what a handler returns:
 //
 //	Sent(hash)   on its way: Postern asks /status by this hash until it is included or fails
 //	Done(v)      all is done, with v as the result

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The classes of errors (S2.8).
+// The classes of errors.
 const (
 	ClassBlocked   = "blocked"
 	ClassAmbiguous = "ambiguous"

@@ -50,7 +50,7 @@ func Failed(reason string) Status { return Status{State: stateFailed, FailureRea
 // could not ask, return an error instead: that says nothing, and is asked again.
 func Unknown() Status { return Status{State: stateUnknown} }
 
-// body is the answer to a question (S2.7).
+// body is the answer to a question.
 func (s Status) body() map[string]any {
 	m := map[string]any{"state": s.State, "block_height": nil, "failure_reason": nil}
 	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason} {

@@ -112,7 +112,7 @@ func payload[T any](typ string, data json.RawMessage, into *T) error {
 	return nil
 }
 
-// MaxRetries says how often attempts of a type that fail are repeated (S2.9), unless the transaction or the
+// MaxRetries says how often attempts of a type that fail are repeated, unless the transaction or the
 // dispatcher says.
 func (w *Worker) MaxRetries(typ string, n int) { w.maxRetries[typ] = n }
 

@@ -204,7 +204,7 @@ func TestTablesFit80Columns(t *testing.T) {
 			"offered": json.Number("1000"), "active": json.Number("1000"), "dropped": json.Number("1000"), "block_reason": long},
 		"tools": {"fqn": long, "health": map[string]any{"state": "unreachable", "checked_at": "2020-01-01T00:00:00Z", "last_error": long}, "timeout": "1m30s",
 			"url": long, "refresh_error": long},
-		"machines": {"name": long, "seed": long},
+		"machines": {"name": long, "follows": long},
 		"others":   {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}
 	for noun := range layouts {

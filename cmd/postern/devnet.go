@@ -80,7 +80,7 @@ func devnetCommand() *cobra.Command {
 	f.IntVar(&cfg.Faults.ReorgDepth, "reorg-depth", 0, "how deep it goes, 1 or 2; 0: by chance")
 	f.Float64Var(&cfg.Faults.ReorgLose, "reorg-lose", 0, "chance that a transaction does not return from it")
 	f.Float64Var(&cfg.Faults.Drop, "drop", 0, "chance, with each block, that a transaction is dropped from the pool")
-	f.Uint64Var(&cfg.Seed, "seed", 1, "of chances")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "a number from which chances are drawn: the same one, the same chances")
 	f.BoolVar(&attached, "attached", false, "end when standard input does")
 	f.MarkHidden("attached")
 	cmd.AddCommand(devnetKeysCommand())

@@ -47,7 +47,7 @@ func machinesCommand() *cobra.Command {
 					fmt.Fprint(cmd.OutOrStdout(), machine.Mermaid(t))
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s (%s)\n", t.Name, t.Seed)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s, as in %s\n", t.Name, t.Follows)
 				rows := [][]string{{"from", "event", "if", "to", "do"}}
 				for _, r := range t.Rules {
 					from := r.From

@@ -64,7 +64,7 @@ var layouts = map[string][]column{
 		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "queues", cell: field("queues"), firm: true},
 		{head: "heartbeat", cell: since("heartbeat_at"), firm: true}, {head: "started", cell: since("started_at"), firm: true},
 		{head: "epoch", cell: field("epoch"), firm: true}, {head: "version", cell: field("version"), tail: true}},
-	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "seed", cell: field("seed")}},
+	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "follows", cell: field("follows")}},
 }
 
 func field(path string) func(record) string { return func(r record) string { return r.text(path) } }

@@ -20,7 +20,7 @@ import (
 // machineView is one state machine, as the code has it.
 type machineView struct {
 	Name     string      `json:"name"`
-	Seed     string      `json:"seed" doc:"the published design that it follows"`
+	Follows  string      `json:"follows" doc:"the published design that it is taken from"`
 	Initial  string      `json:"initial"`
 	Terminal []string    `json:"terminal"`
 	States   []stateView `json:"states"`
@@ -48,7 +48,7 @@ type machinesOutput struct {
 	}
 }
 
-// tables lists the machines of all seeds.
+// tables lists the machines of all systems.
 func tables() []machine.Table {
 	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables())
 }
@@ -95,7 +95,13 @@ func (a *API) getMachine(_ context.Context, in *machineInput) (*huma.StreamRespo
 }
 
 func viewMachine(t machine.Table) machineView {
-	v := machineView{Name: t.Name, Seed: t.Seed, Initial: t.Initial, Terminal: list(t.Terminal), Events: list(t.Events)}
+	v := machineView{
+		Name:     t.Name,
+		Follows:  t.Follows,
+		Initial:  t.Initial,
+		Terminal: list(t.Terminal),
+		Events:   list(t.Events),
+	}
 	for _, s := range t.States() {
 		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s], processor.Meanings[t.Name+"."+s])})
 	}

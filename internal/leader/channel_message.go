@@ -2,7 +2,7 @@ package leader
 
 import "github.com/postern-dev/postern/internal/machine"
 
-// The states of a message of a high-integrity channel (S1.15). The seed's two sets are Queued with Offered,
+// The states of a message of a high-integrity channel (S1.15). The published design has two sets: Queued with Offered,
 // and Active.
 const (
 	ChannelMessageQueued  = "Queued"
@@ -22,10 +22,13 @@ const (
 	ChannelMessageStale    = "Stale"    // the sweeper found it held for too long, or by who is dead
 )
 
-// ChannelMessage is the life of a message of a channel, as both diagrams of the seed tell it together.
+// ChannelMessage is the life of a message of a channel.
 var ChannelMessage = machine.Table{
-	Name: "channel_message", Seed: "1-leader.md", Initial: ChannelMessageQueued, Terminal: []string{ChannelMessageAcked, ChannelMessageDropped},
-	Events: []string{ChannelMessageSent, ChannelMessageReceived, ChannelMessageOk, ChannelMessageErr, ChannelMessageDrawn, ChannelMessageStale},
+	Name:     "channel_message",
+	Follows:  "the leader of Talus Nexus",
+	Initial:  ChannelMessageQueued,
+	Terminal: []string{ChannelMessageAcked, ChannelMessageDropped},
+	Events:   []string{ChannelMessageSent, ChannelMessageReceived, ChannelMessageOk, ChannelMessageErr, ChannelMessageDrawn, ChannelMessageStale},
 	Rules: []machine.Rule{
 		// the sender: what exists is not sent again, and is stored before there is room for it
 		{From: machine.Start, On: ChannelMessageSent, When: "room", To: ChannelMessageOffered, Do: []string{"store"}},

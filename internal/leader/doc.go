@@ -1,4 +1,4 @@
-// Package leader decides seed 1: events come in from sources, name a tool, and what the tool answers goes
+// Package leader decides what happens to events that call tools: events come in from sources, name a tool, and what the tool answers goes
 // out as a result through a channel. It decides on facts that are handed to it: no I/O, no clock.
 //
 //   - source: where events come from; cursor: how far it was read.

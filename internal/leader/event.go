@@ -51,8 +51,11 @@ func EventOfUID(uid string) (id uuid.UUID, ok bool) {
 
 // Event is the life of an event.
 var Event = machine.Table{
-	Name: "event", Seed: "1-leader.md", Initial: EventQueued, Terminal: []string{EventSuccessful, EventDead},
-	Events: []string{EventSaved, EventTaken, ToolDone, EventStale, EventDropped, ResultDone, ResultFailed},
+	Name:     "event",
+	Follows:  "the leader of Talus Nexus",
+	Initial:  EventQueued,
+	Terminal: []string{EventSuccessful, EventDead},
+	Events:   []string{EventSaved, EventTaken, ToolDone, EventStale, EventDropped, ResultDone, ResultFailed},
 	Rules: []machine.Rule{
 		{From: machine.Start, On: EventSaved, When: "undecodable", To: EventDead},
 		{From: machine.Start, On: EventSaved, To: EventQueued, Do: []string{"offer"}},

@@ -2,7 +2,7 @@ package leader
 
 import "github.com/postern-dev/postern/internal/machine"
 
-// Tables lists the machines of seed 1.
+// Tables lists the machines of the leader.
 func Tables() []machine.Table { return []machine.Table{Event, ChannelMessage} }
 
 // Meanings says in one line what each state means, under "table.state".

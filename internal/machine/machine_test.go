@@ -12,7 +12,7 @@ import (
 
 // door is small, has a birth, a guard, a stay and an end.
 var door = machine.Table{
-	Name: "door", Seed: "none", Initial: "Shut", Terminal: []string{"Broken"},
+	Name: "door", Follows: "none", Initial: "Shut", Terminal: []string{"Broken"},
 	Events: []string{"Built", "Push", "Kick"},
 	Rules: []machine.Rule{
 		{From: machine.Start, On: "Built", To: "Shut"},

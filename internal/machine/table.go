@@ -8,14 +8,14 @@ import (
 // Start stands in Rule.From for "there is nothing yet": the [*] of a diagram.
 const Start = ""
 
-// Table is one state machine. Every field is data; the strings keep the spelling of the seed.
+// Table is one state machine. Every field is data; the strings keep the spelling of the published design.
 type Table struct {
 	Name     string   // as in labels and pages: "transaction"
-	Seed     string   // the published design it follows: "2-sequencer.md"
+	Follows  string   // the published design it follows: "2-sequencer.md"
 	Initial  string   // the state in which a thing is born
 	Terminal []string // the states that nothing leaves
 	Events   []string // every event, in the order in which people read them
-	Rules    []Rule   // in the order of the seed; the first that matches wins
+	Rules    []Rule   // in the order of the design; the first that matches wins
 }
 
 // Rule is one line of a table: in state From, on event On, if the guard named When holds (none named:

@@ -5,56 +5,83 @@
 //
 // One word, one meaning. Where a published design has a word of its own, ours is the one below.
 //
-//   - transaction: what a client posts; must go out once, in order. Its body is a row of task, its end a
-//     row of outcome; its state is derived from these and its queue (S2.2).
-//   - queue: the ordering key. At most one transaction of a queue is in flight (S2.4). A queue without
-//     a name holds one unordered transaction (S2.18).
-//   - position (seq): the order of arrival in a queue; part of the id; never changes.
-//   - head: the first position without an outcome. cur: the position in flight. next: what goes out next,
+// The queue:
+//
+//   - transaction: a request of a client that must go out once, in order. Its body is a row of task, its end is a row
+//     of outcome. Its state is derived from these and its queue (S2.2).
+//   - queue: the ordering key. At most one transaction of a queue is in flight (S2.4). A queue without a name holds
+//     one unordered transaction (S2.18).
+//   - position (seq): the order of arrival in a queue. It is part of the id and never changes.
+//   - place: where a transaction stands that was moved: before or after another one (S2.4). Its rank is a number
+//     between those of its neighbours, in a mark.
+//   - head: the first position without an outcome. cur: the position in flight. next: the position that goes out next,
 //     where that is not the head.
-//   - phase: what the queue is doing with its head (S2.3). The state of the transaction in flight and
-//     of the sender follow from it.
-//   - dispatcher: the settings of one transaction type: worker URL, sender pool, retry, fee, timeouts.
-//   - sender: a scarce account that signs; bound to one queue at a time (S2.5).
-//   - pool: a named set of senders.
-//   - worker: the HTTP service that executes (S2.7).
-//   - lane: what must be free for the queues that stand in it: a dispatcher, with its pool or one
-//     sender, and a value when the dispatcher is exclusive. The lane resume holds work of dead nodes.
-//   - gate: the moment until which a lane's worker or a sender's worker is left alone (S2.9).
-//   - mark: what is exceptional about one transaction: cancelled, cancelling, suspended, held,
-//     watched, placed. Sparse.
-//   - place, rank: where a moved transaction stands among those of its queue (S2.4).
-//   - node: one running process, under an id that is fresh for each boot; epoch: its incarnation.
-//   - lease: a queue owned by a node; valid while the node's heartbeat is.
-//   - claim: the commit that leases queues that wait; a post takes its queue when it leases it to its own process.
-//   - fence: a number in the queue row that rises whenever its owner changes, and never falls: a hybrid clock. A write
-//     with a stale fence changes nothing.
-//   - attempt: one dispatch of a transaction; token: <id>.<arrival>.<attempt>, by which a worker recognises one.
+//   - phase: what the queue is doing with its head (S2.3). The states of the transaction in flight and of the sender
+//     follow from it.
+//   - mark: an exception about one transaction: cancelled, cancelling, suspended, held, watched or placed. Most have
+//     none.
+//   - attempt: one dispatch of a transaction. Its token is <id>.<arrival>.<attempt>: a worker recognises the attempt
+//     by it.
 //   - step: one decision of the state machine, written in one commit.
-//   - outcome: how a transaction ended. Written once, never changed.
-//   - hook: the call to a worker after the end: on-success, on-failure (S2.12).
+//   - outcome: how a transaction ended. It is written once and never changed.
+//   - day: the UTC day under which the rows of a transaction are partitioned. It never falls along a queue.
+//
+// Who sends:
+//
+//   - dispatcher: the settings of one transaction type: worker URL, sender pool, retry, fee and timeouts.
+//   - worker: the HTTP service that executes transactions (S2.7).
+//   - sender: a scarce account that signs. It is bound to one queue at a time (S2.5).
+//   - pool: a named set of senders.
+//   - pin: the sender that a queue must wait for, since only its worker can recognise the token of an earlier call.
+//   - lane: queues that wait for the same thing: a dispatcher with its pool or one sender, and a value when the
+//     dispatcher is exclusive. The lane resume holds the work of dead nodes.
+//   - gate: the time until which a worker that could not be reached is left alone (S2.9).
+//   - hook: the call to a worker after the end: on-success or on-failure (S2.12).
+//   - track: the deliveries that go out in one order: those of a subscription, of the hooks, or of the callbacks.
+//
+// Who owns what:
+//
+//   - installation: one database of Postern with the processes that work on it.
+//   - deployment: the name of an installation, which its processes are started with. A database that ran under another
+//     one is taken for a copy, and nothing is sent from it.
 //   - context: a tenant. Every object lies in one.
+//   - node: one running process, under an id that is fresh for each boot. Its epoch rises each time it is buried.
+//   - lease: a queue that a node owns. It is valid while the node's heartbeat is.
+//   - claim: the commit that leases queues that wait. A post to an empty queue may lease it at once, without a claim.
+//   - fence: a number in the queue row, a hybrid clock, that rises with each change of the owner and never falls. A
+//     write with a stale fence changes nothing.
 //   - quantum: how much a node does for one queue before it looks whether others wait.
-//   - day: the UTC day under which a transaction's rows are partitioned; never falls along a queue.
+//   - witness: what a process remembers of its own commits. It tells when the database has gone back before one of
+//     them.
+//   - quarantine: a state of all, of a context or of a type in which nothing goes out, because commits may be lost or
+//     the database may be a copy. An operator ends it.
 //
-// Of events that call tools (internal/leader):
+// How systems meet the queue (internal/pg):
 //
-//   - source: where events come from; cursor: how far it was read.
-//   - event: one request to run a tool, known by its identity within its source. What subscriptions are told of, and what
-//     a machine reacts to, are events too, as the seeds say: beside them this one is "an event of a source".
-//   - tool: an HTTP service with a name (FQN) that is called for an event; result: what its workflow is told of it.
-//   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, rows between two
-//     processes, each a message, of which none is lost. In Go the first are senders, and only the second Channel.
+//   - maker: a system that posts transactions of its own. The queue asks it before a lever is pulled on one of them,
+//     and tells it when one is moved or forgotten.
+//   - teller: a system that tells others of an end, in the commit of that end.
 //
-// Of processors (internal/processor):
+// Events that call tools (internal/leader):
 //
-//   - processor: what executes the batches of one domain, one at a time.
-//   - batch: messages that are executed together or one after the other; each goes out as a transaction.
-//   - action: one message of a batch; run: one execution, numbered within its batch.
-//   - line: one of the two queues of a processor; place: a number that orders it; position: how many stand before. (What
-//     deliveries go along in order, a subscription or the hooks, and the integrity channel of a source, are lines in Go too.)
+//   - source: where events come from. Its cursor says how far it was read. A source is leased for one page.
+//   - event: one request to run a tool, known by its identity within its source. Subscriptions hear of events and
+//     machines react to events, too: beside these, this one is called an event of a source.
+//   - tool: an HTTP service with a name (FQN) that is called for an event. Its result goes to the workflow of the
+//     event.
+//   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, a channel
+//     message for each thing that one process hands to another, none of which is lost. In Go only the second kind is
+//     called Channel.
+//   - channel message: a row of an integrity channel. The word message alone is left to other systems.
+//
+// Processors (internal/processor):
+//
+//   - processor: executes the batches of one domain, one at a time.
+//   - batch: messages that are executed together or one after the other. Each batch goes out as transactions.
+//   - action: one message of a batch. A run is one execution, numbered within its batch.
+//   - line: one of the two queues of a processor. A batch has a number that orders it there, with gaps between the
+//     numbers (column place), and a position: how many stand before it.
 //   - authorization: who may send batches, of what, and how many.
-//   - peer: another installation that may send a processor batches; envelope: a batch as it is sent there.
-//     nodes and machines is never called one.
-//   - notice: the number under which a timeout of a batch is told, of which there may be several.
+//   - peer: another installation that may send batches to a processor. An envelope is a batch as it is sent there.
+//   - notice: the number under which subscribers are told of a timeout of a batch, which may have several.
 package outbox

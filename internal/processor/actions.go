@@ -158,7 +158,7 @@ func (a Actions) Domain() string { return a.Functions()[0].Domain }
 // functionsMost is how many actions a batch may have.
 const functionsMost = 100
 
-// Validate refuses what cannot be executed, with the seed's texts where it has some (S4.11). Whether the
+// Validate refuses what cannot be executed, with the published texts where there are some (S4.11). Whether the
 // dispatchers are there is not known here.
 func (a Actions) Validate() error {
 	const at = "/actions_config"

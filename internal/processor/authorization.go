@@ -91,7 +91,7 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 // labelMost is how many characters a label has (S4.11).
 const labelMost = 44
 
-// Validate refuses what cannot be an authorization, with the seed's texts (S4.11).
+// Validate refuses what cannot be an authorization, with the published texts (S4.11).
 func (a Authorization) Validate() error {
 	if a.Label == "" {
 		return fault.At("/label", "Authorization must have a label")

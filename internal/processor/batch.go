@@ -10,7 +10,7 @@ import (
 // State is where a batch is in its life.
 type State string
 
-// The states of a batch. Of Queued and Waiting_Callback the seed speaks; the others are ours.
+// The states of a batch. The published design names Queued and Waiting_Callback; the others are ours.
 const (
 	Queued          State = "Queued"
 	Executing       State = "Executing"
@@ -42,7 +42,10 @@ const (
 
 // Machine is the life of a batch as S4.5 tells it, row by row.
 var Machine = machine.Table{
-	Name: "batch", Seed: "4-processor.md", Initial: string(Queued), Terminal: []string{string(Done)},
+	Name:     "batch",
+	Follows:  "the processor of Timewave's Valence",
+	Initial:  string(Queued),
+	Terminal: []string{string(Done)},
 	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Returned), string(Undelivered), string(Retried),
 		string(TTLOver), string(CallbackReceived), string(CallbackDeadline), string(Expiry), string(Evicted)},
 	Rules: []machine.Rule{

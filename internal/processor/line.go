@@ -105,7 +105,7 @@ func (w Window) Deal() ([]int64, bool) {
 	return places, true
 }
 
-// outOfBounds is the seed's text for a position that is not there (S4.3).
+// outOfBounds is the published text for a position that is not there (S4.3).
 func outOfBounds(pointer string, position, most int64) error {
 	return fault.At(pointer, "Index out of bounds").With("position", position).With("most", most)
 }

@@ -59,7 +59,7 @@ func (d MessageDetails) validate(at string) error {
 }
 
 // CheckMessages compares messages with the functions that they are for, message by message, in the order of
-// S4.12; the first that does not fit is refused with the seed's text.
+// S4.12; the first that does not fit is refused with the published text.
 func CheckMessages(messages []Message, functions []Function) error {
 	if len(messages) != len(functions) {
 		return fault.At("/messages", "The amount of messages you send must match the amount of functions in the list")

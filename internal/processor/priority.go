@@ -14,7 +14,7 @@ const (
 // Priorities lists both.
 var Priorities = [2]Priority{High, Med}
 
-// String is the priority as seed 4 writes it.
+// String is the priority as clients write it.
 func (p Priority) String() string {
 	if p == High {
 		return "High"

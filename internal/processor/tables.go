@@ -2,7 +2,7 @@ package processor
 
 import "github.com/postern-dev/postern/internal/machine"
 
-// Tables lists the machines of seed 4. Enums, constraints, machine.md and GET /machines are derived from it.
+// Tables lists the machines of processors. Enums, constraints, machine.md and GET /machines are derived from it.
 func Tables() []machine.Table { return []machine.Table{Machine} }
 
 // Meanings says in one line what each state means, under "table.state".

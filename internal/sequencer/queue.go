@@ -9,7 +9,10 @@ import (
 // hears the same events as Transaction and has the same guards; its effects concern queue, sender and
 // worker. A queue is never at an end.
 var Queue = machine.Table{
-	Name: "queue", Seed: "2-sequencer.md", Initial: string(outbox.FREE), Events: eventNames(),
+	Name:    "queue",
+	Follows: "the sequencer of Socialcap",
+	Initial: string(outbox.FREE),
+	Events:  eventNames(),
 	Rules: []machine.Rule{
 		// row 1
 		que(machine.Start, Posted, "type_known_and_queue_open", outbox.FREE),

@@ -2,7 +2,7 @@ package sequencer
 
 import "github.com/postern-dev/postern/internal/machine"
 
-// Tables lists the machines of seed 2. Enums, labels, constraints, machine.md and GET /machines are
+// Tables lists the machines of the sequencer. Enums, labels, constraints, machine.md and GET /machines are
 // derived from it.
 func Tables() []machine.Table { return []machine.Table{Transaction, Queue} }
 

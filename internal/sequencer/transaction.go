@@ -7,10 +7,12 @@ import (
 
 const none outbox.State = machine.Start
 
-// Transaction is the life of one transaction as seed 2 tells it (S2.5). Its effects concern the
+// Transaction is the life of one transaction by the table of transitions (S2.5). Its effects concern the
 // transaction alone; those on queue, sender and worker stand in Queue.
 var Transaction = machine.Table{
-	Name: "transaction", Seed: "2-sequencer.md", Initial: string(outbox.WAITING),
+	Name:     "transaction",
+	Follows:  "the sequencer of Socialcap",
+	Initial:  string(outbox.WAITING),
 	Terminal: []string{string(outbox.DONE), string(outbox.FAILED), string(outbox.UNRESOLVED), string(outbox.CANCELLED)},
 	Events:   eventNames(),
 	Rules: []machine.Rule{

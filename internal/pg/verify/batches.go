@@ -4,7 +4,10 @@ package verify
 // atomic batches nothing is executed before all is; of the others the actions that were executed are the first ones. One
 // that goes to another installation is a single action here, and its result is that one's to answer for.
 var batches = []Invariant{
-	{"I14", "a batch has executed what its state and result say: all of an atomic one at once, else the first so many, each once", `
+	{
+		Name:     "batches execute in full",
+		Sentence: "a batch has executed what its state and result say: all of an atomic one at once, else the first so many, each once",
+		SQL: `
 		SELECT 'batch ' || b.batch_id || ' is ' || b.state || ' at ' || b.position || coalesce(', ' || b.result || '(' || b.result_n || ')', '') || ': '
 			|| a.good || ' executed up to ' || a.upto || ', ' || a.open || ' open, ' || a.runs || ' runs'
 		FROM postern.batch b CROSS JOIN LATERAL (SELECT count(*) AS runs, count(*) FILTER (WHERE x.ok) AS good, coalesce(max(x.position) FILTER (WHERE x.ok) + 1, 0) AS upto,
@@ -19,9 +22,14 @@ var batches = []Invariant{
 		FROM postern.batch_action a JOIN postern.batch b USING (batch_id)
 		JOIN postern.idempotency i ON i.context_id = b.context_id AND i.key = ':processor:' || a.batch_id || ':' || a.run
 		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)
-		WHERE a.ok AND o.state IS DISTINCT FROM 'DONE'`},
+		WHERE a.ok AND o.state IS DISTINCT FROM 'DONE'`,
+	},
 
-	{"S4.3", "who is Queued stands in the line of its processor and priority, nobody else stands anywhere, and each line knows how long it is", `
+	// S4.3
+	{
+		Name:     "batches stand in line",
+		Sentence: "who is Queued stands in the line of its processor and priority, nobody else stands anywhere, and each line knows how long it is",
+		SQL: `
 		SELECT 'batch ' || b.batch_id || ' is Queued and stands nowhere' FROM postern.batch b
 		WHERE b.state = 'Queued' AND NOT EXISTS (SELECT FROM postern.batch_place l WHERE (l.batch_id, l.processor_id, l.priority) = (b.batch_id, b.processor_id, b.priority))
 		UNION ALL SELECT 'batch ' || l.batch_id || ' stands in a line' FROM postern.batch_place l
@@ -29,15 +37,25 @@ var batches = []Invariant{
 		UNION ALL SELECT 'line ' || l.priority || ' of processor ' || l.processor_id || ' says ' || l.length || ' and has ' || p.n
 		FROM postern.batch_line l CROSS JOIN LATERAL (SELECT count(*) AS n, min(x.place) AS first, max(x.place) AS last FROM postern.batch_place x
 			WHERE (x.processor_id, x.priority) = (l.processor_id, l.priority)) p
-		WHERE l.length <> p.n OR p.first < l.lowest OR p.last > l.highest`},
+		WHERE l.length <> p.n OR p.first < l.lowest OR p.last > l.highest`,
+	},
 
-	{"S4.8", "a batch that waits for a callback has one to come, by a time, and no other has one that was executed", `
+	// S4.8
+	{
+		Name:     "batches await callbacks",
+		Sentence: "a batch that waits for a callback has one to come, by a time, and no other has one that was executed",
+		SQL: `
 		SELECT 'batch ' || b.batch_id || ' waits for no callback' FROM postern.batch b
 		WHERE b.state = 'Waiting_Callback' AND NOT EXISTS (SELECT FROM postern.batch_callback c WHERE c.batch_id = b.batch_id AND c.deadline IS NOT NULL)
 		UNION ALL SELECT 'a callback of batch ' || c.batch_id || ' is left' FROM postern.batch_callback c
-		WHERE NOT EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = c.batch_id AND b.state = CASE WHEN c.deadline IS NULL THEN 'Executing' ELSE 'Waiting_Callback' END)`},
+		WHERE NOT EXISTS (SELECT FROM postern.batch b WHERE b.batch_id = c.batch_id AND b.state = CASE WHEN c.deadline IS NULL THEN 'Executing' ELSE 'Waiting_Callback' END)`,
+	},
 
-	{"S4.13", "an authorization counts the batches that have not ended, and each call that is held or burned", `
+	// S4.13
+	{
+		Name:     "authorizations count",
+		Sentence: "an authorization counts the batches that have not ended, and each call that is held or burned",
+		SQL: `
 		SELECT 'authorization ' || a.label || ' counts ' || a.running || ' of ' || coalesce(b.n, 0) FROM postern.batch_authorization a
 		LEFT JOIN (SELECT authorization_id, count(*) AS n FROM postern.batch WHERE state <> 'Done' AND authorization_id IS NOT NULL GROUP BY 1) b USING (authorization_id)
 		WHERE a.running <> coalesce(b.n, 0)
@@ -45,5 +63,6 @@ var batches = []Invariant{
 		JOIN (SELECT authorization_id, initiator, count(*) AS n FROM postern.batch
 			WHERE call_held AND (state <> 'Done' OR result IN ('executed', 'partially_executed', 'removed_by_owner')) GROUP BY 1, 2) b
 			ON (b.authorization_id, b.initiator) = (c.authorization_id, c.actor)
-		WHERE c.spent < b.n`},
+		WHERE c.spent < b.n`,
+	},
 }

@@ -93,19 +93,31 @@ func TestEachInvariantOfEventsSeesWhatItIsFor(t *testing.T) {
 	}
 	const result = `(o.queue_id, o.seq, o.day) = (e.result_queue, e.result_seq, e.result_day)`
 	for _, c := range []struct{ invariant, sentence, plant string }{
-		{"S1.2", "the message between listener and engine is gone", `DELETE FROM postern.channel_message`},
-		{"S1.2", "a next try without a time", `UPDATE postern.event SET not_before = NULL WHERE identity = 'e'`},
-		{"S1.2", "Active, and nobody's", `UPDATE postern.event SET tool_id = '' WHERE identity = 'd'`},
-		{"S1.2", "the result of an event is nobody's", `UPDATE postern.event SET result_id = '' WHERE identity = 'b'`},
-		{"S1.5", "a move is missing", `DELETE FROM postern.event_move WHERE n = 2 AND event_id = (SELECT event_id FROM postern.event WHERE identity = 'a')`},
-		{"S1.5", "an event ended twice", `UPDATE postern.event_move SET status = 'Dead' WHERE n = 2 AND event_id = (SELECT event_id FROM postern.event WHERE identity = 'a')`},
-		{"S1.5", "a state to which no move leads", `UPDATE postern.event SET was = 'Queued', status = 'Active' WHERE identity = 'f'`},
-		{"S1.14", "nobody told the workflow", `UPDATE postern.event SET result_id = '' WHERE identity = 'a'`},
-		{"S1.14", "the workflow did not take it", `UPDATE postern.outcome o SET state = 'FAILED' FROM postern.event e WHERE e.identity = 'a' AND ` + result},
-		{"S1.14", "its result is still on its way", `DELETE FROM postern.outcome o USING postern.event e WHERE e.identity = 'a' AND ` + result},
-		{"S1.14", "one result for two", `UPDATE postern.event e SET result_queue = x.result_queue, result_seq = x.result_seq, result_day = x.result_day
+		{"events are on their way", "the message between listener and engine is gone",
+			`DELETE FROM postern.channel_message`},
+		{"events are on their way", "a next try without a time",
+			`UPDATE postern.event SET not_before = NULL WHERE identity = 'e'`},
+		{"events are on their way", "Active, and nobody's",
+			`UPDATE postern.event SET tool_id = '' WHERE identity = 'd'`},
+		{"events are on their way", "the result of an event is nobody's",
+			`UPDATE postern.event SET result_id = '' WHERE identity = 'b'`},
+		{"events have a history", "a move is missing",
+			`DELETE FROM postern.event_move WHERE n = 2 AND event_id = (SELECT event_id FROM postern.event WHERE identity = 'a')`},
+		{"events have a history", "an event ended twice",
+			`UPDATE postern.event_move SET status = 'Dead' WHERE n = 2 AND event_id = (SELECT event_id FROM postern.event WHERE identity = 'a')`},
+		{"events have a history", "a state to which no move leads",
+			`UPDATE postern.event SET was = 'Queued', status = 'Active' WHERE identity = 'f'`},
+		{"events have one result", "nobody told the workflow",
+			`UPDATE postern.event SET result_id = '' WHERE identity = 'a'`},
+		{"events have one result", "the workflow did not take it",
+			`UPDATE postern.outcome o SET state = 'FAILED' FROM postern.event e WHERE e.identity = 'a' AND ` + result},
+		{"events have one result", "its result is still on its way",
+			`DELETE FROM postern.outcome o USING postern.event e WHERE e.identity = 'a' AND ` + result},
+		{"events have one result", "one result for two",
+			`UPDATE postern.event e SET result_queue = x.result_queue, result_seq = x.result_seq, result_day = x.result_day
 			FROM postern.event x WHERE e.identity = 'b' AND x.identity = 'c'`},
-		{"S1.12", "two results in one channel", `UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'cap-1') WHERE sender_id IS NOT NULL`},
+		{"channels carry one result", "two results in one channel",
+			`UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'cap-1') WHERE sender_id IS NOT NULL`},
 	} {
 		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) {
 			tx, err := pool.Begin(t.Context()) // one database for all: what is planted is rolled back

@@ -12,7 +12,7 @@ import (
 
 // Invariant is one sentence that is always true, and the statement that finds where it is not.
 type Invariant struct {
-	Name     string // as the reliability page numbers them, or the requirement
+	Name     string // a few words, by which tests know it
 	Sentence string
 	SQL      string // returns one text per violation, naming the row
 }

@@ -25,51 +25,79 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 	const lone = `(SELECT queue_id FROM postern.queue_name WHERE name = 'lone')`
 	pool := busy(t)
 	for _, c := range []struct{ invariant, sentence, plant string }{
-		{"S2.4 queue", "an outcome beyond the one in flight makes two of them", `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
+		{"one in flight per queue", "an outcome beyond the one in flight makes two of them",
+			`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
 			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'DONE' FROM postern.task WHERE queue_id = ` + flying + ` AND seq = 3 ON CONFLICT DO NOTHING;
 			UPDATE postern.queue SET marks = 0 WHERE queue_id = ` + flying},
-		{"S2.4 sender", "two queues name one sender", `UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'a1') WHERE cur_seq IS NOT NULL`},
-		{"S2.9", "two senders were called for one token", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+		{"one queue per sender", "two queues name one sender",
+			`UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'a1') WHERE cur_seq IS NOT NULL`},
+		{"one sender per token", "two senders were called for one token",
+			`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
 			SELECT queue_id, seq, day, attempt, fence - 1, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
 			FROM postern.attempt WHERE queue_id = ` + waiting},
-		{"S2.9", "another sender ended what one was called for", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+		{"one sender per token", "another sender ended what one was called for",
+			`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
 			SELECT queue_id, seq, day, attempt, fence, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
 			FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 1`},
-		{"S2.9", "what one sender was called for waits for any", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
+		{"one sender per token", "what one sender was called for waits for any",
+			`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id)
 			SELECT queue_id, head_seq, head_day, 1, fence, 'dispatch', (SELECT sender_id FROM postern.sender WHERE account = 'a3')
 			FROM postern.queue WHERE queue_id = ` + lone},
-		{"S2.20", "an exclusive lane was let go in flight", `UPDATE postern.lane SET holder = NULL`},
-		{"S2.20", "an exclusive lane is held by a queue that is gone", `UPDATE postern.lane SET holder = 12345 WHERE kind = 'exclusive'`},
-		{"I2", "a key names nothing", `INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) VALUES (1, 'ghost', 12345, 1, '2026-01-01', '')`},
-		{"I2", "two transactions bear one key", `UPDATE postern.task SET uid = 'same' WHERE queue_id = ` + ended + ` AND seq > 1`},
-		{"I3", "a position is missing", `DELETE FROM postern.task WHERE queue_id = ` + ended + ` AND seq = 2`},
-		{"I3", "the tail is behind", `UPDATE postern.queue SET tail_seq = 2, head_seq = 3 WHERE queue_id = ` + ended},
-		{"I4", "an outcome is missing", `DELETE FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 2`},
-		{"I5", "an outcome at the head of a queue without an owner", `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
+		{"exclusive lanes are held", "an exclusive lane was let go in flight", `UPDATE postern.lane SET holder = NULL`},
+		{"exclusive lanes are held", "an exclusive lane is held by a queue that is gone",
+			`UPDATE postern.lane SET holder = 12345 WHERE kind = 'exclusive'`},
+		{"one transaction per key", "a key names nothing",
+			`INSERT INTO postern.idempotency (context_id, key, queue_id, seq, day, body_hash) VALUES (1, 'ghost', 12345, 1, '2026-01-01', '')`},
+		{"one transaction per key", "two transactions bear one key",
+			`UPDATE postern.task SET uid = 'same' WHERE queue_id = ` + ended + ` AND seq > 1`},
+		{"positions are dense", "a position is missing",
+			`DELETE FROM postern.task WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"positions are dense", "the tail is behind",
+			`UPDATE postern.queue SET tail_seq = 2, head_seq = 3 WHERE queue_id = ` + ended},
+		{"below head all has ended", "an outcome is missing",
+			`DELETE FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"above head little has ended", "an outcome at the head of a queue without an owner",
+			`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
 			SELECT queue_id, seq, day, context_id, 'DISPATCHING', 'DONE' FROM postern.task WHERE queue_id = ` + lone},
-		{"I5", "a mark that is not counted", `INSERT INTO postern.mark (queue_id, seq, kind) VALUES (` + lone + `, 1, 'cancelling')`},
-		{"I6", "a fence fell", `UPDATE postern.outcome SET fence = 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
-		{"I7", "an attempt is missing", `UPDATE postern.outcome SET attempt = 2 WHERE queue_id = ` + ended + ` AND seq = 2`},
-		{"I7", "an attempt is younger than the outcome", `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step)
+		{"above head little has ended", "a mark that is not counted",
+			`INSERT INTO postern.mark (queue_id, seq, kind) VALUES (` + lone + `, 1, 'cancelling')`},
+		{"fences rise", "a fence fell",
+			`UPDATE postern.outcome SET fence = 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
+		{"attempts have rows", "an attempt is missing",
+			`UPDATE postern.outcome SET attempt = 2 WHERE queue_id = ` + ended + ` AND seq = 2`},
+		{"attempts have rows", "an attempt is younger than the outcome",
+			`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step)
 			SELECT queue_id, seq, day, 2, fence, 'dispatch' FROM postern.outcome WHERE queue_id = ` + ended + ` AND seq = 1`},
-		{"I8", "a sender that was not given back", `UPDATE postern.sender SET queue_id = ` + ended + ` WHERE account = 'a1'`},
-		{"I8", "a queue whose sender does not know", `UPDATE postern.sender SET queue_id = NULL WHERE queue_id IS NOT NULL`},
-		{"I12", "a ready row was lost", `DELETE FROM postern.ready WHERE queue_id = ` + lone},
-		{"I12", "a timer was lost", `DELETE FROM postern.timer WHERE queue_id = ` + waiting},
-		{"I12", "a ready row under an old key", `UPDATE postern.ready SET since = since - interval '1 s' WHERE queue_id = ` + lone},
-		{"I12", "a ready row where no claim looks for its queue", `UPDATE postern.ready SET era = 1000 WHERE queue_id = ` + lone},
-		{"I12", "a ready row of a queue that is owned", `INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
-		{"I12 time", "a call that its node does not end", `UPDATE postern.queue SET entered_at = now() - interval '14 min' WHERE queue_id = ` + flying},
-		{"I12 time", "a timer that nobody looks at", `UPDATE postern.timer SET due_at = now() - interval '4 min' WHERE queue_id = ` + waiting},
-		{"I12", "a paused queue that stands in its lane", `UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
-		{"I12", "an owner was taken and nothing given", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying},
-		{"I12", "one in DISPATCHING both stands and waits", `UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying + `;
+		{"bindings agree", "a sender that was not given back",
+			`UPDATE postern.sender SET queue_id = ` + ended + ` WHERE account = 'a1'`},
+		{"bindings agree", "a queue whose sender does not know",
+			`UPDATE postern.sender SET queue_id = NULL WHERE queue_id IS NOT NULL`},
+		{"work is in hand", "a ready row was lost", `DELETE FROM postern.ready WHERE queue_id = ` + lone},
+		{"work is in hand", "a timer was lost", `DELETE FROM postern.timer WHERE queue_id = ` + waiting},
+		{"work is in hand", "a ready row under an old key",
+			`UPDATE postern.ready SET since = since - interval '1 s' WHERE queue_id = ` + lone},
+		{"work is in hand", "a ready row where no claim looks for its queue",
+			`UPDATE postern.ready SET era = 1000 WHERE queue_id = ` + lone},
+		{"work is in hand", "a ready row of a queue that is owned",
+			`INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
+		{"states pass in time", "a call that its node does not end",
+			`UPDATE postern.queue SET entered_at = now() - interval '14 min' WHERE queue_id = ` + flying},
+		{"states pass in time", "a timer that nobody looks at",
+			`UPDATE postern.timer SET due_at = now() - interval '4 min' WHERE queue_id = ` + waiting},
+		{"work is in hand", "a paused queue that stands in its lane",
+			`UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
+		{"work is in hand", "an owner was taken and nothing given",
+			`UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying},
+		{"work is in hand", "one in DISPATCHING both stands and waits",
+			`UPDATE postern.queue SET node_id = NULL, node_epoch = NULL WHERE queue_id = ` + flying + `;
 			INSERT INTO postern.timer (queue_id, due_at) VALUES (` + flying + `, now());
 			INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT (SELECT lane_id FROM postern.lane WHERE kind = 'resume'), prio, entered_at, queue_id
 			FROM postern.queue WHERE queue_id = ` + flying},
-		{"I13", "a head without a body", `DELETE FROM postern.task WHERE queue_id = ` + lone},
-		{"I22", "the day fell", `UPDATE postern.task SET day = day - 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
-		{"I22", "a day beyond that of the tail", `UPDATE postern.queue SET tail_day = tail_day - 1, head_day = head_day - 1 WHERE queue_id = ` + ended},
+		{"heads have bodies", "a head without a body", `DELETE FROM postern.task WHERE queue_id = ` + lone},
+		{"days rise", "the day fell",
+			`UPDATE postern.task SET day = day - 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
+		{"days rise", "a day beyond that of the tail",
+			`UPDATE postern.queue SET tail_day = tail_day - 1, head_day = head_day - 1 WHERE queue_id = ` + ended},
 	} {
 		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) { seen(t, pool, c.plant, c.invariant) })
 	}
