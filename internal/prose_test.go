@@ -181,8 +181,8 @@ func TestTheGlossaryHasWholeEntries(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"installation", "quarantine", "witness", "deployment", "maker", "teller", "pin", "channel message", "line", "place",
-		"position (seq)",
+		"installation", "quarantine", "witness", "deployment", "maker", "teller", "pin", "channel message",
+		"line", "place", "position (seq)",
 	} {
 		if !known[name] {
 			t.Errorf("the glossary does not explain %s", name)

@@ -1,5 +1,5 @@
-// Package leader decides what happens to events that call tools: events come in from sources, name a tool, and what the tool answers goes
-// out as a result through a channel. It decides on facts that are handed to it: no I/O, no clock.
+// Package leader decides what happens to events that call tools: events come in from sources and name a tool, and its
+// answer goes out as a result through a channel. It decides on facts that are handed to it: no I/O, no clock.
 //
 //   - source: where events come from; cursor: how far it was read.
 //   - event: one request to run a tool, known by its identity within its source.
