@@ -143,7 +143,7 @@ type change struct {
 }
 
 // store queues in b what a decision makes of a batch: its row, its place, its history, and with its end what was held
-// for it. The processor is locked, and nobody writes a batch without that lock. If somebody did, the number of
+// for it. The processor is locked, and a batch is written under that lock only. If it were not, the number of
 // the step would be taken, and nothing of this is committed.
 func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, c change) error {
 	st := c.step
@@ -191,7 +191,7 @@ func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batc
 	}
 	b.Queue(`INSERT INTO postern.batch_step (batch_id, step, at, event, from_state, to_state, actor, reason, notice) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 		v.ID, v.steps, h.now, string(st.On), string(st.From), string(st.State), c.actor, c.reason, notice)
-	if pending && st.State != processor.WaitingCallback { // a callback that comes late finds nobody (S4.5)
+	if pending && st.State != processor.WaitingCallback { // a callback that comes late finds no batch (S4.5)
 		b.Queue(`DELETE FROM postern.batch_callback WHERE batch_id = $1`, v.ID)
 	}
 	if st.State == processor.Done {
@@ -228,9 +228,9 @@ func (v *Batch) result() processor.Result {
 	return *v.Result
 }
 
-// notify queues in b that whoever subscribed will be told of the end of a batch, once: what is stored here commits with it
-// or not at all, and Done is left by no event (S4.7). Of a timeout that is no end they are told each time, under a number
-// of its own, which it returns.
+// notify queues in b that subscribers will be told of the end of a batch, once: the rows here commit with the end or
+// not at all, and no event leaves Done (S4.7). Of a timeout that is no end they are told each time, under a number of
+// its own, which it returns.
 func (h *heldProcessor) notify(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
 	event, number := outbox.EventResult, v.ID
 	switch v.State {

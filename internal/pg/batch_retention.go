@@ -7,9 +7,9 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// forgetBatches removes batches that ended before a time, with their histories, in chunks. One of which somebody is
-// still to be told stays, since what is told is read from its row: one statement sees one moment, and what is to be told
-// goes from fanout to delivery in one commit. Of two processes at once the second finds the rows gone.
+// forgetBatches removes batches that ended before a time, with their histories, in chunks. A batch stays while a
+// subscriber is still to be told of it, since the telling reads its row: one statement sees one moment, and the
+// notice goes from fanout to delivery in one commit. Of two processes at once the second finds the rows gone.
 func (s *Store) forgetBatches(ctx context.Context, before time.Time) error {
 	return s.inChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT b.batch_id FROM postern.batch b WHERE b.state = 'Done' AND b.updated_at < $1

@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Callbacks are deliveries like those of subscriptions, to the endpoint that the transaction itself names. They
-// need no numbering, since a transaction ends once, so the SQL transaction that ends it writes its delivery.
+// Callbacks are deliveries like those of subscriptions, to the endpoint that the transaction itself names. They need
+// no numbering, since a transaction ends once, so the SQL transaction that ends it writes its delivery.
 //
-// They are in order per queue and endpoint: one is pending unless another of its queue to the same endpoint has
-// not ended, else queued; and whoever ends one lets the next go. Why the order holds: who inserts one holds its
-// queue's row, so all earlier ones of the queue have committed and are seen, and nobody makes a later one
-// pending while one of them has not ended. What can happen is that one is inserted as queued while the SQL
-// transaction that ends the one before it commits, which saw no next one: then nobody lets it go, and
-// ReleaseCallbacks finds it within five seconds.
+// They are in order per queue and endpoint: one is pending unless another of its queue to the same endpoint has not
+// ended, else queued; the end of one lets the next go. Why the order holds: an insert holds the row of its queue, so
+// all earlier ones of the queue have committed and are seen, and no later one becomes pending while one of them has
+// not ended. It can happen that one is inserted as queued while the SQL transaction that ends the one before it
+// commits, and has seen no next one: then that end does not let it go, and ReleaseCallbacks finds it within five
+// seconds.
 
 // callbackInsert adds deliveries of callbacks; those of one queue in one statement are in order of position.
 const callbackInsert = `INSERT INTO postern.delivery (queue_id, seq, day, subscription_id, context_id, event, url, at, state, next_at)

@@ -116,9 +116,8 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id out
 	return h, nil
 }
 
-// Cancel takes a transaction back that has not gone out (S2.5 rows 18 and 19). WAITING: at once. RETRY:
-// pending, until its worker has been asked about what was sent before. What is out, or has ended, is
-// refused.
+// Cancel takes a transaction back that has not gone out (S2.5 rows 18 and 19). WAITING: at once. RETRY: pending,
+// until its worker has been asked about the earlier call. A transaction that is out, or has ended, is refused.
 func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	deps, err := s.reachOf(ctx, id, false, position{})
 	if err != nil {

@@ -288,8 +288,8 @@ func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason st
 	return c.judge(ctx, id, fence, leader.ChannelMessageErr, reason)
 }
 
-// judge compares the fence behind the lock of the message's row: between this and its commit nobody can take
-// the message back.
+// judge ends or gives back a message. It compares the fence behind the lock of the message's row, so that between
+// this and its commit no other process can take the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
 	return c.s.run(ctx, func(t *txn) error {
 		var rows []*channelMessageRow
@@ -329,8 +329,8 @@ func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Hel
 	return c.moveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
-// moveIn lets something happen to messages that are held. What is not held any more under its fence is passed over:
-// somebody else has it.
+// moveIn lets something happen to messages that are held. A message that is not held any more under its fence is
+// passed over: another receiver has it.
 func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil

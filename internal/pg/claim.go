@@ -42,7 +42,7 @@ type pick struct {
 // many as fit into room. The leases are durable when it returns; the caller calls their workers.
 //
 // It never waits for a lock: queues, senders, exclusive lanes and the node's own row are locked with
-// SKIP LOCKED, and ready rows are written only by whoever holds their queue. Why no queue has two
+// SKIP LOCKED, and ready rows are written only under the lock of their queue. Why no queue has two
 // owners: node_id is compared in the locked row. Why no sender has two queues: queue_id is compared in
 // the locked row, and its key is unique. Why a buried node takes nothing: the key of its row is locked, so
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
@@ -283,9 +283,9 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 	return rows.Err()
 }
 
-// match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another. The lane whose
-// first candidate waits longest comes first: what is pinned to a sender (S2.9) competes for it with all that any sender
-// of its pool may take.
+// match pairs queues with senders, one candidate of each lane in turn, so that no lane starves another. The lane
+// whose first candidate waits longest comes first: a queue that is pinned to a sender (S2.9) competes for it with all
+// queues that any sender of its pool may take.
 func (c *claim) match() (left bool) {
 	taken := map[int32]bool{}
 	slices.SortStableFunc(c.lanes, func(a, b *openLane) int { return c.waits(a).Compare(c.waits(b)) })

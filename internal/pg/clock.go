@@ -94,12 +94,12 @@ func (s *Store) leaseNow() *time.Time {
 	return nil
 }
 
-// fence is what follows a fence: a hybrid clock, the greater of one more and the milliseconds of a reading of now. So it
-// rises with each owner, and never falls, not even where the store goes back to an earlier time by a restore, a
-// failover or a rollback to a point in time: what is given afterwards is of a later moment than all that was given and
-// lost, unless owners changed more than a thousand times a second for as long as was lost. Who is told of a fence
-// compares it with nothing else. The servers that take over from one another must agree about the time to within
-// what a failover takes (docs/numbers.md).
+// fence returns the fence after before: a hybrid clock, the greater of one more and the milliseconds of a reading of
+// now. So it rises with each owner, and never falls, not even where the store goes back to an earlier time by a
+// restore, a failover or a rollback to a point in time: a fence that is given afterwards is of a later moment than
+// all those that were lost, unless owners changed more than a thousand times a second for as long as was lost. A
+// worker compares a fence with no other clock. The servers that take over from one another must agree about the time
+// to within the length of a failover (docs/numbers.md).
 //
 // A clock that was moved for this process alone does not count, as it does not for leases: other processes, and this
 // database when the process has ended, go by a time that is behind it.
@@ -107,8 +107,8 @@ func (s *Store) fence(before int64, now time.Time) int64 {
 	return max(before+1, s.unmoved(now).UnixMilli())
 }
 
-// position is what follows the position of an event in a subscription: such a clock too, in microseconds. So whoever
-// has read events that are lost since gets all that happened instead, and none under a cursor that it knows.
+// position returns the position of an event in a subscription after before: such a clock too, in microseconds. So a
+// reader of events that are lost since gets all that happened instead, and none under a cursor that it knows.
 func (s *Store) position(before int64, now time.Time) int64 {
 	return max(before+1, s.unmoved(now).UnixMicro())
 }

@@ -103,9 +103,9 @@ type confView struct {
 	quarantine quarantined
 }
 
-// conf caches the configuration. Every process reads it again each second, and at once where it misses
-// something or has changed it itself; what is exact is decided by statements (claim reads the gates and
-// flags of dispatchers and senders in SQL).
+// conf caches the configuration. Every process reads it again each second, and at once where it misses something or
+// has changed it itself. Statements decide where it must be exact: claim reads the gates and flags of dispatchers and
+// senders in SQL.
 type conf struct {
 	pool     *pgxpool.Pool // makes lanes
 	view     atomic.Pointer[confView]

@@ -16,14 +16,14 @@ type Context struct {
 	Name           string
 	MaxDepth       int
 	RequireKey     bool // a transaction without an idempotency key is refused
-	DeclaredQueues bool // a queue that nobody configured is refused
+	DeclaredQueues bool // a queue that was not configured is refused
 	Paused         bool
 	Draining       bool // it accepts nothing more
 	Version        int64
 	CreatedAt      time.Time
 }
 
-// System is the context that owns what is nobody's; its admins are admins everywhere.
+// System is the context of objects without one of their own; its admins are admins everywhere.
 const System = "system"
 
 // Context returns the tenant of that name, or nil.
@@ -210,7 +210,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, before.ID)
 		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
 		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1 WHERE context_id = $1`, before.ID)
-		by.Context = s.Context(System).ID // nobody reads the rows of the one that is gone
+		by.Context = s.Context(System).ID // the rows of the one that is gone are not read
 		s.auditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
 		return t.commit(ctx, b)
 	})
@@ -229,7 +229,7 @@ func (s *Store) PauseContext(ctx context.Context, by By, name string, paused boo
 
 const lockContext = `SELECT version, removed_at IS NOT NULL FROM postern.context WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// lastAdmin refuses to leave a context to nobody.
+// lastAdmin refuses to leave a context without an admin.
 func lastAdmin(name string) error {
 	return fault.New(fault.Conflict, "wrong_state", "the last admin of context %s cannot leave: name another one first", name).With("lever", "PUT /contexts/"+name+"/members/{actor}")
 }

@@ -12,10 +12,10 @@ import (
 // undelivered is why the transaction of an execution is taken back, and what its batch says of that.
 const undelivered = "not delivered in time"
 
-// undeliveredSQL says whether the execution of the batch x of a processor p is to be taken back (S4.14): its domain has a
-// limit, that is over, no worker has ever taken anything of the batch, and the transaction i still waits: no
-// worker has it, nor has one ever told a hash of it, as of a message that is being sent again. What is out, or may be, is never
-// taken back; the core finds out about it.
+// undeliveredSQL says whether the execution of the batch x of a processor p is to be taken back (S4.14): its domain
+// has a limit, which is over; no worker has ever taken anything of the batch; and the transaction i still waits: no
+// worker has it, nor has one ever told a hash of it, as of a message that is being sent again. An execution that is
+// out, or may be, is never taken back; the core finds out about it.
 const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated_at + p.deliver_within <= n.now
 	AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = i.queue_id AND q.cur_seq IS NULL AND q.head_seq <= q.tail_seq)
 	AND NOT ` + takenSQL
@@ -23,9 +23,10 @@ const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated
 // takenSQL says whether a worker has told a hash of the transaction i.
 const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.hash IS NOT NULL OFFSET 0)`
 
-// takeBack cancels an execution that nobody took in time, and so says that it was not delivered. The cancel looks again
-// behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on. A process that
-// slept before its cancel may meet one that was taken, and waits to be sent again: what is read behind the cancel knows that.
+// takeBack cancels an execution that no worker took in time, and so says that it was not delivered. The cancel looks
+// again behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on. A
+// process that slept before its cancel may meet an execution that was taken, and waits to be sent again: the rows
+// behind the cancel tell.
 func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	id, err := s.ByUID(ctx, contextID, v.runUID())
 	if err == nil {
@@ -40,7 +41,7 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	return s.askExecution(ctx, contextID, v)
 }
 
-// endTTL ends a batch that was not delivered, and that nobody sent again while its ttl lasted.
+// endTTL ends a batch that was not delivered, and not sent again while its ttl lasted.
 func (s *Store) endTTL(ctx context.Context, contextID int32, name string, id int64) error {
 	return s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, id)

@@ -77,7 +77,7 @@ type Receipt struct {
 // deliveryLease is how long a delivery that was handed out is left alone; its call takes less.
 const deliveryLease = 30 * time.Second
 
-// takeSQL hands out what is due on a track, each for a while in which nobody else gets it; a process that
+// takeSQL hands out what is due on a track, each for a while in which no other process gets it; a process that
 // dies leaves it to the next one.
 var takeSQL = takeBut("")
 

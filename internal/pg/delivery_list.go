@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// DeliveryID names a delivery: whom it tells of which event of which transaction. It packs the key of its
-// row, and is opaque to clients.
+// DeliveryID names a delivery: its track, its transaction and the event that it tells. It packs the key of its row,
+// and is opaque to clients.
 type DeliveryID struct {
 	ID    outbox.ID
 	Event string
@@ -71,8 +71,8 @@ type DeliveryRow struct {
 	EndedAt      *time.Time
 }
 
-// What is kept to be fetched is delivered once it has been acknowledged. What a worker has no hook for has
-// nobody to be told.
+// deliverySelect reads deliveries. An event that is kept to be fetched is delivered once it has been acknowledged. An
+// event that a worker has no hook for has no receiver.
 const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
 		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
 		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at

@@ -40,7 +40,7 @@ type effects struct {
 	senderBind         map[int32]int64 // sender -> queue
 	senderFree         []senderFree
 	holdersFree        []int64         // queues that let go of their exclusive lane
-	holders            map[int32]int64 // exclusive lanes that a queue takes without a claim, where nobody holds them
+	holders            map[int32]int64 // exclusive lanes that a queue takes without a claim, where they are free
 	gates              []gate
 	told               bool // somebody is to hear of it
 }
@@ -76,8 +76,8 @@ type attemptRow struct {
 	At                 time.Time // of the answer; zero = now
 }
 
-// lostCall is a dispatch that its node did not see the end of. Whoever goes on asks before anything is
-// sent; this row is what tells people that there was a first node (S2.13).
+// lostCall is a dispatch whose end its node did not see. The next owner asks before anything is sent; this row tells
+// people that there was a first node (S2.13).
 type lostCall struct {
 	Queue, Seq      int64
 	From, To        outbox.Day // the task's day lies between them
@@ -115,7 +115,7 @@ type readyKey struct {
 type senderFree struct {
 	Sender int32
 	Nonce  string
-	Block  bool // abandoned: nobody may use it until somebody unblocks it
+	Block  bool // abandoned: it is not used until an operator unblocks it
 	Until  time.Time
 	Why    string // with Until: blocked by its pool after a failure
 }

@@ -46,8 +46,8 @@ func resultIn(text []byte) (r processor.Result, ok bool) {
 	return r, err == nil && r.Kind != ""
 }
 
-// of is what an outcome means to the execution of a batch (S4.6). Of one that went to another installation only that
-// knows the result: where it did not say, and may have the batch, nobody knows (S4.14).
+// of is what an outcome means to the execution of a batch (S4.6). Where the batch went to another installation, only
+// that one knows the result: where it did not say, and may have the batch, the result is unknown (S4.14).
 func (o outcome) of(v *Batch) ending {
 	switch {
 	case o.state == "CANCELLED" && o.text == undelivered && !o.taken:

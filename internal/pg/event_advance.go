@@ -23,9 +23,9 @@ type Advanced struct {
 }
 
 // AdvanceEvents brings events on whose tool call or result has ended, whose message was dropped, or whose call takes
-// too long (S1.5). It may be asked at any time, by any number of processes, also about events of which nothing is
-// to be said: each is locked, or skipped where somebody else is at it, and its transactions' outcomes, which never
-// change, are read behind the lock. A result is sent on in the commit that writes the outcome.
+// too long (S1.5). It may be called at any time, by any number of processes, also with events that have not changed:
+// each is locked, or skipped where another process is at it, and its transactions' outcomes, which never change, are
+// read behind the lock. A result is sent on in the commit that writes the outcome.
 func (s *Store) AdvanceEvents(ctx context.Context, by string, list []uuid.UUID) (out Advanced, err error) {
 	ids := make([]string, 0, len(list))
 	for _, id := range list {
@@ -186,7 +186,7 @@ func (v *eventRow) verdict() (leader.Class, string, string) {
 	return leader.Fatal, v.toolCode, v.toolError
 }
 
-// LostEvents lists events of which somebody may have died before telling, from one on in the order of their ids:
+// LostEvents lists events about which a process may have died before it told, from one on in the order of their ids:
 // those that are Active, and those whose message was dropped. next is where to go on, nil for from the beginning.
 func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUID, next uuid.UUID, err error) {
 	const page = 500
@@ -214,8 +214,8 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 	return list, next, known(err)
 }
 
-// OfferDueEvents sends the messages of events again whose next try is due, and returns how many. Whoever is locked
-// is being looked at by somebody else. Served by event_due.
+// OfferDueEvents sends the messages of events again whose next try is due, and returns how many. An event that is
+// locked is in the hands of another process, and skipped. Served by event_due.
 func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		n = 0

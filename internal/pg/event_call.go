@@ -41,9 +41,9 @@ func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall)
 	return v, nil
 }
 
-// LeaveToolAlone keeps for how long a tool wants to be left alone that is to be called again (its Retry-After, S1.11):
-// the event is not offered before that, whoever hears of the end of its call. It is written before that end, so that
-// nobody who reads the end misses it; another try changes nothing.
+// LeaveToolAlone keeps for how long a tool wants to be left alone that is to be called again (its Retry-After,
+// S1.11): the event is not offered before that, in whichever process the end of its call is read. It is written
+// before that end, so that no reader of the end misses it; another try changes nothing.
 func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCall, wait time.Duration) error {
 	_, err := s.exec(ctx, `UPDATE postern.event SET not_before = coalesce($4::timestamptz, clock_timestamp()) + $5::interval
 		WHERE context_id = $1 AND event_id = $2::text::uuid AND retried + 1 = $3 AND status = 'Active' AND outcome = ''`, contextID, call.Event, call.Try, s.now(), wait)

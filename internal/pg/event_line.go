@@ -52,8 +52,8 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 	return w, known(err)
 }
 
-// refill offers what waits in a line and was never refused, where who received made room: what was refused waits for
-// the retrier.
+// refill offers messages that wait in a channel and were never refused, where a receiver made room. Messages that
+// were refused wait for the retrier.
 func (s *Store) refill(ctx context.Context, l leaderChannel) error {
 	if !l.Waiting {
 		return nil

@@ -40,7 +40,7 @@ func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) (
 	return list, known(err)
 }
 
-// WhyEvent says what an event waits for: what is in its own way, then what is in the way of its transaction.
+// WhyEvent says what an event waits for: first its own blockers, then those of its transaction.
 func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*Why, error) {
 	e, err := s.Event(ctx, contextID, id)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 	return d == nil || d.Removed
 }
 
-// whyQueued says why nobody takes an event.
+// whyQueued says why an event is not taken.
 func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why) error {
 	calling, err := s.calling(ctx, contextID)
 	if err != nil {

@@ -29,7 +29,8 @@ type EventRef struct {
 func leaderChannelSettings(name string) ChannelSettings {
 	c := DefaultChannel()
 	c.Name, c.RetryEvery = name, time.Second
-	// Who holds a message is about to post a transaction, which is found again if somebody else does it too.
+	// The receiver of a message is about to post a transaction; if another receiver posts it too, there is still only
+	// one.
 	c.StaleAfter, c.SweepEvery = 30*time.Second, 5*time.Second
 	return c
 }
@@ -41,8 +42,8 @@ func putLeaderChannel(b *pgx.Batch, contextID int32, c ChannelSettings, now *tim
 		contextID, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, now)
 }
 
-// equip gives a context what its first source needs: the built-in dispatcher of tool calls, the pool of the
-// channels to its workflow, and the line to them. What is there stays as somebody has set it.
+// equip gives a context what its first source needs: the built-in dispatcher of tool calls, the pool of the channels
+// to its workflow, and the channel to them. Settings that are there stay as they are.
 func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	d := ToolDispatcher()
 	settings, _ := json.Marshal(d)

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// eventOf is the event of which a transaction calls the tool or tells the result, false if it does neither. The first
-// that does has a uid that the event makes up; one that was redriven has not, but its data names the event.
+// eventOf returns the event whose tool a transaction calls, or whose result it tells, false if it does neither. The
+// first one has a uid that the event makes up; one that was redriven has not, but its data names the event.
 func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
 	if t.Type != leader.TypeTool && t.Type != leader.TypeResult {
 		return id, false

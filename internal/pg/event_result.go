@@ -34,10 +34,10 @@ type ToolOutput struct {
 	Output  json.RawMessage `json:"output"`
 }
 
-// SendResults posts the transactions that tell workflows what came of events: an ordinary one of type leader.result
+// SendResults posts the transactions that tell workflows the results of events: an ordinary one of type leader.result
 // through a pool of senders, which are the channels, under a uid that the event makes up, so that there is one
 // (S1.14). It goes as TakeEvents does: held, posted, acknowledged. In a context without that dispatcher the results
-// wait, and are lost by nobody's counting.
+// wait, and none is lost.
 func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total int, err error) {
 	for _, l := range w.results {
 		d := s.DispatcherOf(l.Context, leader.TypeResult)

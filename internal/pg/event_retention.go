@@ -8,12 +8,12 @@ import (
 // forgetAtOnce is how many rows one statement looks at.
 const forgetAtOnce = 2000
 
-// forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that moved
-// the cursor of their source stay, and what is younger, however old they are: an inclusive cursor brings the last of them
-// again, a cursor that does not move all that come after it, and they are to be known then. So does all that a source has
-// after it was rewound, until it is read to its end again. Nobody writes what has ended but who redrives it, and waits here
-// or finds it gone. Served by event_listed, by which the events of all contexts are gone through in one order, so that those
-// that stay are looked at once.
+// forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that
+// moved the cursor of their source stay, and younger ones, however old they are: an inclusive cursor brings the last
+// of them again, a cursor that does not move brings all that come after it, and they are to be known then. So do all
+// events of a source after it was rewound, until it is read to its end again. Only a redrive writes an event that has
+// ended; it waits here or finds the event gone. Served by event_listed, by which the events of all contexts are gone
+// through in one order, so that those that stay are looked at once.
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	at, id := time.Time{}, ""
 	return s.inChunks(ctx, func(atOnce int) (n int, err error) {

@@ -32,7 +32,7 @@ const listenersMaxAge = 2 * time.Second
 // listeners is one reading of who wants to hear of what; it is never changed.
 type listeners struct {
 	readAt time.Time
-	of     map[int32][]*listener // by context; nil where nobody listens at all
+	of     map[int32][]*listener // by context; nil where there is no listener
 }
 
 type listener struct {

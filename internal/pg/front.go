@@ -25,14 +25,14 @@ func (f front) args() (high, low pgtype.Timestamptz) {
 }
 
 // fronts remembers where the first ready row of each lane stood when this process last looked. While some session
-// holds an old snapshot, no ready row that was taken since can be removed, and who reads a lane from its beginning
-// reads them all. As soon as that takes long, a claim begins where the one before found the first row.
+// holds an old snapshot, no ready row that was taken since can be removed, and a read of a lane from its beginning
+// meets them all. As soon as that takes long, a claim begins where the one before found the first row.
 //
-// What lies before that is not lost. Rows become ready in the order of since, but for the time from a decision to its
-// commit, for which slack is left; and a row that another claim has deleted and not committed still counts. What comes
-// with a time of long ago (of a slow commit, or a queue that changes its lane) is found by a look from the beginning, for which
-// claims take a bounded share of the time. Where it takes so long that each would be felt, LookBack looks beside them instead. The
-// lane resume is always read from its beginning, since its queues keep their time.
+// Rows before that are not lost. Rows become ready in the order of since, but for the time from a decision to its
+// commit, for which slack is left; and a row that another claim has deleted and not committed still counts. A row
+// with a time of long ago (of a slow commit, or a queue that changes its lane) is found by a read from the beginning,
+// for which claims take a bounded share of the time. Where it takes so long that each would be felt, LookBack reads
+// beside them instead. The lane resume is always read from its beginning, since its queues keep their time.
 type fronts struct {
 	mu     sync.Mutex
 	of     map[int32]front

@@ -22,7 +22,7 @@ func (r rowwise) of(n int) string {
 }
 
 // given is the item n of a FROM: rows that are the arguments from $first on, one for each column "name type". One row
-// is a SELECT without FROM, of which the plan keeps nothing: where a column is read stands the value itself.
+// is a SELECT without FROM, and the plan keeps nothing of it: where a column is read stands the value itself.
 func given(one bool, first int, cols ...string) string {
 	var names, reads []string
 	for i, c := range cols {

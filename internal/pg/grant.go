@@ -12,9 +12,9 @@ import (
 // Grant is how many calls an actor may still make of an authorization, and how many it has spent (S4.13).
 type Grant struct{ Left, Spent int64 }
 
-// PutGrant gives an actor so many calls from now on, whatever it has spent. Conflict "wrong_state" for an authorization
-// that counts no calls. The authorization's row is locked: whoever holds, burns or gives back a call of it has that lock
-// too, and so what is spent does not change meanwhile.
+// PutGrant gives an actor so many calls from now on, whatever it has spent. Conflict "wrong_state" for an
+// authorization that counts no calls. The authorization's row is locked: each change of a call (hold, burn, give
+// back) takes that lock too, and so the spent calls do not change meanwhile.
 func (s *Store) PutGrant(ctx context.Context, by By, label, actor string, left int64) (g Grant, err error) {
 	err = s.run(ctx, func(t *txn) error {
 		b := &pgx.Batch{}

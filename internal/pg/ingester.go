@@ -34,9 +34,10 @@ func (i *Ingester) Submit(ctx context.Context, sub *Submission) (Accepted, error
 }
 
 // SubmitBatch stores a batch in one commit, item by item or, if atomic, all or none. A small one shares its commit
-// with whatever else came in meanwhile: each commit locks the queues that it writes, and many small ones that lock the
-// same queues stand in one another's way. What is worth a flight by itself has one, and nobody waits behind it; so has what
-// depends on others, since that may take several tries, and is told of by its place in the batch.
+// with other posts that came in meanwhile: each commit locks the queues that it writes, and many small ones that lock
+// the same queues stand in one another's way. A batch that is worth a flight by itself has one, and no post waits
+// behind it. So has one with dependencies, since that may take several tries, and is told of by its place in the
+// batch.
 func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
 	switch {
 	case slices.ContainsFunc(subs, placed):

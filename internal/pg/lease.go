@@ -132,7 +132,7 @@ func (l *Lease) Data() json.RawMessage {
 	return l.Task.Data
 }
 
-// Answer is how one step of a lease ended: what was decided, and what the worker said.
+// Answer is how one step of a lease ended: the answer of the worker and the decision about it.
 type Answer struct {
 	Lease       *Lease
 	Step        sequencer.Step

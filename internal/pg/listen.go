@@ -81,12 +81,12 @@ type Stored struct {
 	Stopped string
 }
 
-// StorePage stores the events of a page and moves the cursor, in one SQL transaction (S1.2): whoever dies before
-// its commit has stored nothing, and the same page is asked for again; after it, the next. An event that is
+// StorePage stores the events of a page and moves the cursor, in one SQL transaction (S1.2): a process that dies
+// before its commit has stored nothing, and the same page is asked for again; after it, the next. An event that is
 // there already, as the last of a page is where cursors are inclusive, is not stored again.
 //
-// The source's row is locked and its fence compared first, so that of two readings only the one whose lease
-// it still is stores anything. Who pauses, rewinds or replaces the source raises the fence.
+// The source's row is locked and its fence compared first, so that of two readers only the one that still has the
+// lease stores anything. A pause, a rewind and a new definition of the source raise the fence.
 func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page) (out Stored, err error) {
 	err = s.underLease(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent

@@ -124,8 +124,8 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 	return lease, nil
 }
 
-// bodyMissing asks run to begin again without a queue whose head has no body. That cannot happen as long as
-// nobody deletes rows by hand; if it does, it must not stop the others.
+// bodyMissing asks run to begin again without a queue whose head has no body. That happens only where rows are
+// deleted by hand; if it does, it must not stop the others.
 type bodyMissing struct {
 	s          *Store
 	queue, seq int64

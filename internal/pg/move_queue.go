@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// codeMoved is the code of the end that a transaction has in the queue that it was moved out of. Nobody is shown
-// that end: readers of the old id are led to the new one.
+// codeMoved is the code of the end that a transaction has in the queue that it was moved out of. That end is never
+// shown: readers of the old id are led to the new one.
 const codeMoved = "moved"
 
 // MoveTo moves a waiting transaction to another queue of its context: to a place there, or with nil to its end. It gets
@@ -201,7 +201,7 @@ func (m *transfer) anchor(ctx context.Context, t *txn) (any, error) {
 	return m.there.out(ctx, t)
 }
 
-// leaveHere ends it in the queue where it is. Nobody hears of that end.
+// leaveHere ends it in the queue where it is. No subscriber hears of that end.
 func (m *transfer) leaveHere(ctx context.Context, t *txn, by By, b *pgx.Batch) error {
 	old := *m.task
 	q := m.there

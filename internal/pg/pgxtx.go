@@ -12,7 +12,7 @@ import (
 // cannot end it.
 type asTx struct{ t *txn }
 
-// begin shows t to whoever needs it, begun.
+// begin shows t to a caller that needs it, begun.
 func (t *txn) begin(ctx context.Context) (pgx.Tx, error) {
 	if t.began {
 		return asTx{t}, nil

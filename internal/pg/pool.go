@@ -98,9 +98,9 @@ func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) 
 		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
 }
 
-// RemovePool removes a pool that nothing needs any more; Conflict "in_use" while it has senders, or a
-// dispatcher or queue names it. Whoever makes one of these locks the pool's row first, so that it waits for
-// the commit of a removal and then makes the pool anew, or the removal waits for it and then sees it.
+// RemovePool removes a pool that nothing needs any more; Conflict "in_use" while it has senders, or a dispatcher or
+// queue names it. A statement that makes one of these locks the pool's row first: it waits for the commit of a
+// removal and then makes the pool anew, or the removal waits for it and then sees it.
 func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 	err := s.run(ctx, func(t *txn) error {
 		missing, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
@@ -173,7 +173,7 @@ func (v *confView) readPools(b *pgx.Batch) {
 	})
 }
 
-// each queues a statement of which fn sees each row.
+// each queues a statement and calls fn for each of its rows.
 func each(b *pgx.Batch, sql string, into []any, fn func(), args ...any) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { fn(); return nil })

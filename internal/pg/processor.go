@@ -162,8 +162,8 @@ func (s *Store) SetHeight(ctx context.Context, by By, name string, height int64)
 	})
 }
 
-// RemoveProcessor removes a processor that has nothing to do; Conflict "in_use" while a batch of it has not ended.
-// Whoever adds one holds the same lock, and so comes before this and is seen, or after it and finds no processor.
+// RemoveProcessor removes a processor that has nothing to do; Conflict "in_use" while a batch of it has not ended. A
+// post of a batch holds the same lock: it comes before this and is seen, or after it and finds no processor.
 func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
 		if err := by.seen(h.Version); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// RemoveQueue takes the settings of a queue back (S2.4, S2.19). Outcomes: a queue that never held anything
-// is gone; one that did keeps its name, positions and fences, and is as if nobody had configured it;
-// Conflict "in_use" while anything waits or is in flight; NotFound.
+// RemoveQueue takes the settings of a queue back (S2.4, S2.19). Outcomes: a queue that never held anything is gone;
+// one that did keeps its name, positions and fences, and is as if it had never been configured; Conflict "in_use"
+// while anything waits or is in flight; NotFound.
 func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
 	return s.run(ctx, func(t *txn) error {
 		var id, have, last int64

@@ -111,9 +111,10 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 	return queues, seqs, nil
 }
 
-// forgetKeys deletes what else says that the transactions of a day were which ended before a time: uids, dependencies and
-// redrives. Who waited for one of them knows of its end, unless a ripple is still to tell: what else it waits for is left, and an end
-// that nobody can read any more does not hold it. One that ends while the chunks go by holds the day, and keeps its own, as those that are awaited do.
+// forgetKeys deletes the other rows of transactions of a day that ended before a time: uids, dependencies and
+// redrives. A dependent of one of them knows of its end, unless a ripple is still to tell: then its other
+// dependencies are left, and an end that can be read no more does not hold it. A transaction that ends while the
+// chunks go by holds the day, and keeps its own, as those that are awaited do.
 func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// These are the moves of a queue row. Each keeps what belongs to a phase in step with it: the ready
-// row, the timer, the bound sender and the held lane. Whoever calls one holds the row's lock.
+// These are the moves of a queue row. Each keeps what belongs to a phase in step with it: the ready row, the timer,
+// the bound sender and the held lane. The caller holds the row's lock.
 
 // enter changes the phase and the time of its beginning.
 func (e *effects) enter(q *queueRow, p outbox.Phase) {
@@ -43,7 +43,7 @@ func (e *effects) leave(q *queueRow) {
 	}
 }
 
-// own makes a node the owner of a queue that has none, and fences whoever was before.
+// own makes a node the owner of a queue that has none, and fences the owner before it.
 func (e *effects) own(q *queueRow, n Node) {
 	q.Node, q.NodeEpoch = n.ID, n.Epoch
 	q.Fence = e.s.fence(q.Fence, e.now)
@@ -113,7 +113,7 @@ func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 		return err
 	}
 	q.Lane = lane
-	if next.Held { // whoever lifts what holds it moves the queue on
+	if next.Held { // the lever that lifts the hold moves the queue on
 		e.enter(q, outbox.PhaseHeld)
 		return nil
 	}

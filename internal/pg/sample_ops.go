@@ -6,7 +6,7 @@ import (
 
 // Trouble is what a sample shows that should be zero, small or old only for a reason: what alerts stand on.
 type Trouble struct {
-	Forgotten      int64   // queues with work that nobody will look at (I12): always 0
+	Forgotten      int64   // queues with work that no process will find (I12): always 0
 	Overdue        int64   // queues that are in a state for longer than it may last: always 0
 	Stalled        float64 // seconds that a queue has stood ready in an open lane although a sender was free
 	Nodes          int64   // that live: registered, and heard of within their TTL

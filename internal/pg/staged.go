@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Staged returns what an application has staged under uid and nobody has drained yet, without an id, or
+// Staged returns what an application has staged under uid and that was not drained yet, without an id, or
 // NotFound.
 func (s *Store) Staged(ctx context.Context, contextID int32, uid string) (*Transaction, error) {
 	t := &Transaction{Staged: true, State: outbox.WAITING, QueueState: string(outbox.FREE)}

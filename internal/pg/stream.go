@@ -12,7 +12,7 @@ import (
 // streamName is that of the subscription behind the stream of a context; no name that people give begins so.
 const streamName = ":stream"
 
-// streamKept is how long the stream of a context goes on being numbered with nobody reading it.
+// streamKept is how long the stream of a context goes on being numbered without a reader.
 const streamKept = 24 * time.Hour
 
 // ContextStream returns the subscription behind the stream of a context, which comes into being with the
@@ -29,7 +29,7 @@ func (s *Store) ContextStream(ctx context.Context, contextID int32) (*Subscripti
 	if err != nil {
 		return nil, err
 	}
-	if v.Since == nil { // whoever made it has not said since when yet
+	if v.Since == nil { // its begin is not written yet
 		if err := s.begin(ctx, contextID, streamName); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (s *Store) UseStream(ctx context.Context, id int32) error {
 	return err
 }
 
-// TidySubscriptions ends streams that nobody has read for a day, and drops what a process that had not heard
+// TidySubscriptions ends streams that were not read for a day, and drops what a process that had not heard
 // of the end of a subscription told it since.
 func (s *Store) TidySubscriptions(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `SELECT context_id FROM postern.subscription WHERE kind = 'stream' AND removed_at IS NULL

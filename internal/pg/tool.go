@@ -26,7 +26,7 @@ type Tool struct {
 	MaxAnswer   int
 	Sign        string        // how calls are signed, "" for not at all
 	TTL         time.Duration // for so long is believed what its /meta said
-	CheckEvery  time.Duration // 0: nobody asks whether it is ready
+	CheckEvery  time.Duration // 0: it is not asked whether it is ready
 	Discovered  bool          // its schemas are those of its /meta
 	ReadAt      *time.Time    // when that was read last
 	RefreshAt   *time.Time    // when it is read next
@@ -75,7 +75,7 @@ func (s *Store) Tools(ctx context.Context, contextID int32, after string, limit 
 }
 
 // Tool returns a tool that a context may call, its own or a shared one, with its schemas compiled: as it is registered
-// now, whoever changed it. NotFound for one that is unknown, or not registered any more (since unregistered_at).
+// now, by any process. NotFound for one that is unknown, or not registered any more (since unregistered_at).
 func (s *Store) Tool(ctx context.Context, contextID int32, fqn string) (*Tool, error) {
 	list, err := s.tools(ctx, contextID, fqn, "", 1)
 	if err != nil {

@@ -163,7 +163,7 @@ func (p *past) dispatches() []Dispatch {
 		if d.Answered == nil { // else it answered when it accepted, and the outcome came later
 			d.Answered = &o.DoneAt
 		}
-		if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // nobody answered
+		if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // no answer came
 			d.Answered = nil
 		}
 	case p.flying != nil:

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Watch reads transactions of any context by id, without their bodies, in one statement: for whoever
-// waits for several of them at once and may see each. What does not exist is missing from the map.
+// Watch reads transactions of any context by id, without their bodies, in one statement: for a caller that waits for
+// several at once and may see each. One that does not exist is missing from the map.
 func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	var queues, seqs []int64
 	var days []time.Time
@@ -55,8 +55,8 @@ func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open b
 	return open, known(err)
 }
 
-// Ended says which transactions have ended, by a read of an index for each, where Watch puts the whole of it together: for
-// whoever waits for the ends of very many. Those that were moved are elsewhere.
+// Ended says which transactions have ended, by a read of an index for each, where Watch puts the whole of it
+// together: for a caller that waits for very many ends. Those that were moved are elsewhere.
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
 	c := columns{n: len(ids)}
 	for _, id := range ids {

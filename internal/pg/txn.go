@@ -23,7 +23,7 @@ type txn struct {
 	done  bool
 
 	version int64  // what lockVersion found
-	joint   *joint // whoever began it commits it
+	joint   *joint // its own beginner commits it
 	newest  acked  // a row by which its commit can be found again, if it has one
 }
 
@@ -104,7 +104,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) 
 }
 
 // recovered runs a part of a transaction. A panic ends its session, and with it the transaction, unless it came behind the
-// commit: nobody knows, and so it is "commit_unknown".
+// commit: that is not known, and so it is "commit_unknown".
 func recovered(ctx context.Context, conn *pgxpool.Conn, fn func() error) error {
 	err := safe.Try("transaction", fn)
 	if p, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one has been here

@@ -13,7 +13,7 @@ import (
 type Woken struct {
 	Due    int      // timers that were due
 	Leases []*Lease // now owned by the node: delays that ended, unknown outcomes to ask about
-	Polls  []*Lease // owned by nobody: submitted transactions whose inclusion is to be asked about
+	Polls  []*Lease // without an owner: submitted transactions whose inclusion is to be asked about
 	Next   time.Time
 	Now    time.Time
 }

@@ -148,7 +148,7 @@ func (x *explain) lever(id outbox.ID, verb, role string) Lever {
 	return Lever{"POST", txPath(id) + "/" + verb, role}
 }
 
-// needNode adds that nobody is there who could do what comes next.
+// needNode adds that no process is there for the next step.
 func (x *explain) needNode() bool {
 	if x.live > 0 {
 		return false
@@ -296,7 +296,7 @@ func (x *explain) exclusive(holder int64) error {
 	return nil
 }
 
-// dispatching explains a head whose worker is being called, or whose outcome nobody knows.
+// dispatching explains a head whose worker is being called, or whose outcome is unknown.
 func (x *explain) dispatching() error {
 	id := x.head.ID
 	abandon := []Lever{x.lever(id, "abandon", "admin")}

@@ -91,7 +91,7 @@ type senderFacts struct {
 
 func (f *senderFacts) object() string { return "/senders/" + f.account }
 
-// blocked says why a sender that nobody uses may not be used, "" if it may.
+// blocked says why a sender that is free may not be used, "" if it may.
 func (f *senderFacts) blocked() string {
 	switch {
 	case f.removed:
@@ -169,7 +169,7 @@ func (x *explain) unblocks(b *Blocker, f senderFacts) {
 	}
 }
 
-// pool explains a pool in which nobody is free.
+// pool explains a pool without a free sender.
 func (x *explain) pool(all []senderFacts) error {
 	var blocked []senderFacts
 	bound := 0
@@ -189,7 +189,7 @@ func (x *explain) pool(all []senderFacts) error {
 			Levers: []Lever{{"PUT", "/senders/{account}", "admin"}}})
 	case bound == 0:
 		f := blocked[0]
-		for _, g := range blocked { // who comes back first
+		for _, g := range blocked { // the first that comes back
 			if g.until != nil && !g.paused && !g.draining && (f.until == nil || f.paused || f.draining || g.until.Before(*f.until)) {
 				f = g
 			}

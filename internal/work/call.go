@@ -58,7 +58,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	}
 	var got outbox.Answer
 	if l.Dispatcher.WorkerURL == leader.ToolURL && e.Tools != nil {
-		if got = e.invoke(ctx, l, call); ctx.Err() != nil { // cut off: whoever goes on calls again under the same token
+		if got = e.invoke(ctx, l, call); ctx.Err() != nil { // cut off: the next owner calls again under the same token
 			got = outbox.Answer{Class: outbox.ClassAmbiguous, StartedAt: got.StartedAt, Elapsed: got.Elapsed}
 		}
 	} else {
@@ -79,7 +79,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	return a
 }
 
-// ask asks the worker what became of a dispatch whose end nobody saw.
+// ask asks the worker what became of a dispatch whose end was not seen.
 func (e *Engine) ask(ctx context.Context, l *pg.Lease) *pg.Answer {
 	started := time.Now()
 	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")

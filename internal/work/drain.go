@@ -12,7 +12,7 @@ import (
 // How often a process looks for what postern.submit has staged. A look that finds nothing is one statement
 // of some 30 µs, but it wakes two processes, which was the half of what an idle installation cost: so the next
 // look waits for a thousandth of the time for which nothing was staged, and a process spends no more than a tenth of
-// its time on looking. Nobody is notified: a NOTIFY makes the commits of all applications wait for one another,
+// its time on looking. There is no notification: a NOTIFY makes the commits of all applications wait for one another,
 // and none can then be prepared (XA).
 const (
 	drainEvery          = 15 * time.Millisecond

@@ -27,7 +27,7 @@ func (e *Engine) awaitTrust(ctx context.Context) bool {
 }
 
 // heartbeat renews the node's leases ten times per TTL, and looks twice a second or as often for other nodes that do
-// not, to bury them. Whoever buried a node releases its queues at once.
+// not, to bury them. A node that buried another releases its queues at once.
 func (e *Engine) heartbeat(ctx context.Context) {
 	every := min(e.TTL/10, time.Second/2)
 	for {

@@ -19,7 +19,7 @@ import (
 const (
 	sourcesAtOnce = 16
 	sourceLease   = time.Minute
-	sourcesEvery  = time.Second // where nobody knows of an earlier one: as long as a new source waits at most
+	sourcesEvery  = time.Second // where no earlier time is known: as long as a new source waits at most
 	leastPage     = 2           // events; a page of one, where cursors are inclusive, brings nothing new
 	usualPage     = 4 << 20     // bytes that are kept of a page
 	mostPage      = 32 << 20    // of one that cannot be smaller

@@ -40,7 +40,7 @@ func (e *Engine) Round(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		e.events.next = time.Time{} // what was lost is looked for at once
+		e.events.next = time.Time{} // lost events are looked for at once
 		led, err := e.LeadOnce(ctx)
 		if err != nil || ctx.Err() != nil || w.Due+len(leases)+hooks+led == 0 {
 			return err

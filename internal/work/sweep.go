@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reapAfter is how long a queue that nobody configured stays in the hot table after it became idle.
+// reapAfter is how long a queue without settings stays in the hot table after it became idle.
 const reapAfter = 24 * time.Hour
 
 // reapAtOnce is how many one SQL transaction takes.

@@ -21,7 +21,7 @@ const (
 )
 
 // tickLoop ticks the processors whose time has come, and brings on what they execute (S4.4), until ctx ends. Nodes do
-// not share them out: each goes through them in an order of its own, and whoever comes second finds that nothing is due.
+// not share them out: each goes through them in an order of its own, and the second finds that nothing is due.
 func (e *Engine) tickLoop(ctx context.Context) {
 	failures := 0
 	for e.Store.Await(ctx, pg.Processors) {

@@ -64,7 +64,7 @@ func (e *Engine) logStep(l *pg.Lease, from outbox.State, on sequencer.Event, to 
 }
 
 // tell says what people have to look at: a worker that cannot be reached, when that begins and ends, and an
-// outcome that nobody will know.
+// outcome that will stay unknown.
 func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 	typ := l.Task.Type
 	switch {
