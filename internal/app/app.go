@@ -97,8 +97,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version, SigningKey: ed25519.PrivateKey(cfg.SigningKey)})
 	if role.Work {
-		a.engine = work.New(work.Config{Store: store, Worker: remote.Mux{Next: a.remote}, Webhook: a.remote.Webhook, Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote, SigningKey: ed25519.PrivateKey(cfg.SigningKey), Log: log, Loops: &a.loops, NodeName: cfg.NodeName, Metrics: a.metrics, Traces: a.traces,
-			Version: role.Version, TTL: cfg.LeaseTTL, Concurrency: cfg.Concurrency, Types: cfg.Types, Grace: cfg.ShutdownGrace, Retention: time.Duration(cfg.Retention) * 24 * time.Hour})
+		a.engine = a.newEngine(role.Version)
 	}
 	if role.Serve && !role.Work {
 		bell, err := work.InsertOnlyDoorbell(store.Pool(), log)

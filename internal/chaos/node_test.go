@@ -69,17 +69,21 @@ func newEngine(s *pg.Store, name string) *work.Engine {
 		lease = d
 	}
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	return work.New(work.Config{
+	e := work.New(work.Config{
 		Store:    s,
 		Worker:   remote.Mux{Next: client},
-		Webhook:  client.Webhook,
-		Fetch:    client.Fetch,
-		Tools:    client,
 		NodeName: name,
 		TTL:      lease,
 		Grace:    2 * time.Second,
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
+	e.Add(
+		work.NewDeliveries(e, work.DeliveriesConfig{Webhook: client.Webhook}).System(),
+		work.NewEvents(e, work.EventsConfig{Fetch: client.Fetch, Tools: client}).System(),
+		work.NewBatches(e).System(),
+		work.NewChannels(e).System(),
+	)
+	return e
 }
 
 // engine runs a node in this process until the test ends, and returns its store.

@@ -145,7 +145,7 @@ func tend(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	return n.engine.TendOnce(s.ctx)
+	return n.channels.TendOnce(s.ctx)
 }
 
 // messages: messages CHANNEL. One line each: what has not ended, then how the others did.

@@ -219,7 +219,7 @@ func listen(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.engine.ListenOnce(s.ctx)
+	_, err = n.events.ListenOnce(s.ctx)
 	return err
 }
 
@@ -229,7 +229,7 @@ func lead(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.engine.LeadOnce(s.ctx)
+	_, err = n.events.LeadOnce(s.ctx)
 	return err
 }
 

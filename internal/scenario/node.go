@@ -21,12 +21,14 @@ const ttl = 10 * time.Second
 
 // node is one process that dispatches, moved by hand.
 type node struct {
-	id     int64
-	store  *pg.Store
-	engine *work.Engine
-	client *remote.Client
-	valve  *valve
-	alive  bool // its heartbeats go on
+	id       int64
+	store    *pg.Store
+	engine   *work.Engine
+	events   *work.Events
+	channels *work.Channels
+	client   *remote.Client
+	valve    *valve
+	alive    bool // its heartbeats go on
 
 	kill  context.CancelFunc // of the round that is frozen
 	ended chan error         // of the round that is frozen, nil if none is
@@ -53,7 +55,10 @@ func (s *story) node(name string) (*node, error) {
 		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, SigningKey: signingKey})}
 	s.t.Cleanup(n.client.Close)
 	n.valve = &valve{Worker: remote.Mux{Next: n.client}, tools: n.client}
-	n.engine = work.New(work.Config{Store: store, Worker: n.valve, Fetch: n.client.Fetch, Tools: n.valve, NodeName: name, TTL: ttl})
+	n.engine = work.New(work.Config{Store: store, Worker: n.valve, NodeName: name, TTL: ttl})
+	n.events = work.NewEvents(n.engine, work.EventsConfig{Fetch: n.client.Fetch, Tools: n.valve})
+	n.channels = work.NewChannels(n.engine)
+	n.engine.Add(work.NewDeliveries(n.engine, work.DeliveriesConfig{}).System(), n.events.System(), n.channels.System())
 	if err := n.engine.Manual(s.ctx); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/remotetest"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 var dispatches = remotetest.Match{Op: remotetest.OpDispatch}
@@ -155,7 +154,7 @@ func TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "T"}, remotetest.Done("ok"))
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "SLOW"}, remotetest.Accept("0xx").ThenHang())
 	const grace = 3 * time.Second
-	stop := h.engine("n1", func(c *work.Config) { c.Grace = grace })
+	stop := h.engine("n1", func(c *parts) { c.Grace = grace })
 	h.post("slow", "SLOW", "s")
 	for q := range 20 {
 		var uids []string
@@ -192,7 +191,7 @@ func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testin
 	h.sender("p", "a1", "a2")
 	h.fake.Script(dispatches, remotetest.Accept("0xx").ThenHang())
 	h.fake.IncludeAll(true)
-	stop := h.engine("n1", func(c *work.Config) { c.Grace = 50 * time.Millisecond })
+	stop := h.engine("n1", func(c *parts) { c.Grace = 50 * time.Millisecond })
 	ids := h.post("q", "T", "x")
 	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
@@ -57,8 +56,8 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 		call.Traceparent = span.Traceparent()
 	}
 	var got outbox.Answer
-	if l.Dispatcher.WorkerURL == leader.ToolURL && e.Tools != nil {
-		if got = e.invoke(ctx, l, call); ctx.Err() != nil { // cut off: the next owner calls again under the same token
+	if inside := e.workers[l.Dispatcher.WorkerURL]; inside != nil {
+		if got = inside(ctx, l, call); ctx.Err() != nil { // cut off: the next owner calls again under the same token
 			got = outbox.Answer{Class: outbox.ClassAmbiguous, StartedAt: got.StartedAt, Elapsed: got.Elapsed}
 		}
 	} else {

@@ -10,7 +10,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // postTo posts with a callback for each.
@@ -43,7 +42,7 @@ func TestACallbackIsToldTheEndSignedAndInOrderPerQueue(t *testing.T) {
 	ids := h.postTo("q", mine.URL, nil, "q-1", "q-2", "q-3")
 	ids = append(ids, h.postTo("q", others.URL, nil, "q-4")...)
 	ids = append(ids, h.postTo("r", others.URL, []outbox.State{outbox.FAILED}, "r-unheard")...)
-	h.engine("n1", func(c *work.Config) { c.SigningKey = private })
+	h.engine("n1", func(c *parts) { c.SigningKey = private })
 	h.await(ids, 20*time.Second, outbox.DONE)
 	h.until("another endpoint does not wait for that one", func() bool { return len(others.list()) == 1 })
 	h.until("three are told", func() bool { return len(mine.list()) >= 5 })

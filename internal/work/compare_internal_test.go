@@ -90,7 +90,7 @@ func TestQueuesThatANodeDoesNotKnowOfGoOn(t *testing.T) {
 			e.working()
 			timers, stop := context.WithCancel(ctx)
 			over := make(chan struct{})
-			go func() { e.timerLoop(timers, ctx); close(over) }()
+			go func() { e.run(timers, e.timers()); close(over) }()
 			defer func() { stop(); <-over }()
 			e.eventually("30 DONE")
 			var fence int64

@@ -165,7 +165,7 @@ func TestWhatOthersLeaseIsCalledByTheJob(t *testing.T) {
 	e.eventually("27 DONE, 1 RETRY, 2 WAITING")
 	timers, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() { e.timerLoop(timers, ctx); close(over) }()
+	go func() { e.run(timers, e.timers()); close(over) }()
 	if leases = handed(j); len(leases) != 1 || leases[0].Phase != outbox.PhaseDelay {
 		t.Fatalf("%d leases, %+v", len(leases), leases[0])
 	}

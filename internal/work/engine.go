@@ -2,32 +2,23 @@ package work
 
 import (
 	"context"
-	"crypto/ed25519"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
-// Config is what an Engine needs.
+// Config is what every part of a process that dispatches needs. What one system alone needs is its own configuration's.
 type Config struct {
 	Store       *pg.Store
 	Worker      remote.Worker
-	Webhook     func(context.Context, remote.Message) remote.Receipt                 // calls endpoints; nil: no endpoint is called
-	Fetch       func(context.Context, leader.Ask, func(io.Reader)) *leader.Trouble   // asks sources for pages; nil: no source is asked
-	Dial        func(ctx context.Context, network, address string) (net.Conn, error) // reaches databases of sources; nil: ours alone
-	Tools       Tools                                                                // calls tools, and asks after them; nil: no tool is called
-	SigningKey  ed25519.PrivateKey                                                   // signs webhooks besides their secrets; nil: none
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
 	Traces      *telemetry.Traces  // nil for none
@@ -41,14 +32,12 @@ type Config struct {
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
 }
 
-// Engine is one node that dispatches.
+// Engine is one node that dispatches: the core, and the systems that were added to it.
 type Engine struct {
-	Config
+	*Node
 	settler *pg.Settler
-
-	node atomic.Pointer[pg.Node]
-	beat atomic.Int64 // when the last heartbeat that succeeded began, on our monotonic clock
-	born time.Time    // the zero of that clock
+	systems []System
+	workers map[string]Call // those inside this process, by their URL
 
 	mu       sync.Mutex
 	inFlight int
@@ -61,33 +50,27 @@ type Engine struct {
 	sending  bool            // its insert has not ended
 	calls    context.Context // of flights: it outlives that of Run by the grace
 	claims   claims
-	ticking  sync.Mutex // held by the goroutine that goes through the processors
-
-	largePage sync.Mutex // held while a page is read that may be larger than others
-	fewer     sync.Map   // sources that are asked for fewer events than their page_size, since their pages were too large
 
 	doorbell     atomic.Pointer[Doorbell] // nil until River is there
 	ownBell      atomic.Pointer[Doorbell] // has a job carry the claims of this process; nil until River runs
 	turn         chan struct{}            // a job has begun to carry them, or ended
 	bell         chan struct{}            // there may be something to claim
 	freed        chan struct{}            // a call has ended, and no transaction is known to wait for its room
-	alarm        chan struct{}            // there may be an earlier timer or a delivery
-	hooks        chan struct{}
-	ringing      atomic.Bool // timers and hooks are told in a moment
-	more         atomic.Bool // transactions wait for room or a sender
-	unowned      chan error  // why it cannot go on under its node
+	alarm        chan struct{}            // there may be an earlier timer
+	ringing      atomic.Bool              // timers and systems are told in a moment
+	more         atomic.Bool              // transactions wait for room or a sender
+	unowned      chan error               // why it cannot go on under its node
 	stopping     atomic.Bool
 	housekeeping atomic.Bool  // River runs
 	draining     atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
 	peers        atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
-	events       ledger       // known besides their rows
 	away         sync.Map     // types whose worker cannot be reached, as the log was told
 
 	compareEvery, lateAfter time.Duration // as the constants say; tests have less time
 }
 
-// New makes an engine; Run starts it.
+// New makes an engine without systems; Run starts it.
 func New(c Config) *Engine {
 	if c.TTL <= 0 {
 		c.TTL = 10 * time.Second
@@ -101,12 +84,23 @@ func New(c Config) *Engine {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{Config: c, born: time.Now(), byType: map[int32]int{}, posts: postRoom{fullFor: map[int32]bool{}},
-		unowned: make(chan error, 1), turn: make(chan struct{}, 1), bell: make(chan struct{}, 1), freed: make(chan struct{}, 1), alarm: make(chan struct{}, 1), hooks: make(chan struct{}, 1)}
-	e.events.bell = make(chan struct{}, 1)
-	e.holdings, e.compareEvery, e.lateAfter = newHoldings(), compareEvery, lateAfter
+	e := &Engine{
+		Node:     &Node{Config: c, born: time.Now()},
+		settler:  pg.NewSettler(c.Store),
+		workers:  map[string]Call{},
+		byType:   map[int32]int{},
+		holdings: newHoldings(),
+		posts:    postRoom{fullFor: map[int32]bool{}},
+		turn:     make(chan struct{}, 1),
+		bell:     make(chan struct{}, 1),
+		freed:    make(chan struct{}, 1),
+		alarm:    make(chan struct{}, 1),
+		unowned:  make(chan error, 1),
+
+		compareEvery: compareEvery,
+		lateAfter:    lateAfter,
+	}
 	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
-	e.settler = pg.NewSettler(c.Store)
 	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringJobs // before anybody posts
 	return e
 }
@@ -116,11 +110,9 @@ func New(c Config) *Engine {
 // start, or could not go on: a fault "database_went_back" or "node_gone", where calls are cut off at
 // once and nothing is handed back, since what it holds may be another process's by now.
 func (e *Engine) Run(ctx context.Context) error {
-	n, err := e.Store.Register(ctx, e.NodeName, e.Version, e.TTL)
-	if err != nil {
+	if err := e.register(ctx); err != nil {
 		return fmt.Errorf("register node %s: %w", e.NodeName, err)
 	}
-	e.node.Store(&n)
 	e.trustFrom(time.Now())
 	startRiver, stopRiver, err := e.river(ctx)
 	if err != nil {
@@ -133,34 +125,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.calls = calls
 	e.posts.full = true // until a claim has seen what waits
 	e.Store.Take(e)
-	var own sync.WaitGroup
-	background := func(place string, f func(context.Context)) {
-		own.Go(e.Loops.Func(ctx, place, f))
-	}
+
+	var own, beats sync.WaitGroup
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
-	var beats sync.WaitGroup
+	defer stopBeating()
 	beats.Go(e.Loops.Func(beating, "heartbeat", e.heartbeat))
 	beats.Go(e.Loops.Func(beating, "comparison", e.compareLoop))
-	background("claims", e.claimLoop)
-	background("look back", func(ctx context.Context) {
-		for pause(ctx, nil, time.Second) {
-			if err := e.Store.LookBack(ctx); err != nil && ctx.Err() == nil {
-				e.Log.Warn("look for what became ready long ago", "error", err)
-			}
-		}
-	})
-	background("timers", func(ctx context.Context) { e.timerLoop(ctx, calls) })
-	background("deliveries", e.deliverLoop)
-	background("sources", func(ctx context.Context) {
-		if e.Store.Await(ctx, pg.Sources) {
-			e.listenLoop(ctx)
-		}
-	})
-	background("events", e.leadLoop)
-	background("configuration", e.Store.KeepFresh)
-	background("staged rows", func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
-	background("processors", e.tickLoop)
-	background("tools", e.probeLoop)
+	e.background(ctx, &own)
 	// Nothing above waits for River: queues that are ready go out meanwhile.
 	if err = startRiver(); err != nil {
 		giveUp()
@@ -168,11 +139,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.housekeeping.Store(err == nil)
 	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
-	select {
-	case <-ctx.Done():
-	case <-e.Store.Lost():
-		err = e.Store.Loss().Err()
-	case err = <-e.unowned:
+	if why := e.awaitEnd(ctx); why != nil {
+		err = why
 	}
 	disowned := err != nil && ctx.Err() == nil
 	if disowned {
@@ -194,6 +162,53 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer cancel()
 	e.handBack(last)
 	return err
+}
+
+// register gives the process its row.
+func (e *Engine) register(ctx context.Context) error {
+	n, err := e.Store.Register(ctx, e.NodeName, e.Version, e.TTL)
+	if err != nil {
+		return err
+	}
+	e.node.Store(&n)
+	return nil
+}
+
+// background starts whatever the process does by itself until ctx ends, of which all keeps count.
+func (e *Engine) background(ctx context.Context, all *sync.WaitGroup) {
+	begin := func(name string, f func(context.Context)) { all.Go(e.Loops.Func(ctx, name, f)) }
+	begin("claims", e.claimLoop)
+	begin("look back", e.lookBackLoop)
+	begin("configuration", e.Store.KeepFresh)
+	begin("staged rows", func(ctx context.Context) { Drain(ctx, e.Store, true, e.Log) })
+	loops := []Loop{e.timers()}
+	for _, s := range e.systems {
+		loops = append(loops, s.Loops...)
+	}
+	for _, l := range loops {
+		begin(l.Name, func(ctx context.Context) { e.run(ctx, l) })
+	}
+}
+
+// lookBackLoop looks once a second for what became ready long ago.
+func (e *Engine) lookBackLoop(ctx context.Context) {
+	for pause(ctx, nil, time.Second) {
+		if err := e.Store.LookBack(ctx); err != nil && ctx.Err() == nil {
+			e.Log.Warn("look for what became ready long ago", "error", err)
+		}
+	}
+}
+
+// awaitEnd waits until the engine is told to stop, or returns why it cannot go on.
+func (e *Engine) awaitEnd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-e.Store.Lost():
+		return e.Store.Loss().Err()
+	case err := <-e.unowned:
+		return err
+	}
 }
 
 // awaitCalls waits for the calls in flight: until they end, or the grace is over and they are cut off.
@@ -227,22 +242,26 @@ func (e *Engine) handBack(ctx context.Context) {
 	}
 }
 
-// ringRest is how long timers and hooks leave the processors and the database to a claim that the same ring brought.
+// ringRest is how long timers and systems leave the processors and the database to a claim that the same ring brought.
 const ringRest = 3 * time.Millisecond
 
-// Ring tells the engine that there may be work, and a moment later that there may be a timer or a hook.
+// Ring tells the engine that there may be work, and a moment later its timers and systems.
 func (e *Engine) Ring() {
 	knock(e.bell)
 	e.ringLater()
 }
 
-// ringLater tells of timers and hooks alone, once the claim has had its moment.
+// ringLater tells timers and systems alone, once the claim has had its moment.
 func (e *Engine) ringLater() {
 	if !e.ringing.Swap(true) {
 		time.AfterFunc(ringRest, safe.Func("ring", func() {
 			e.ringing.Store(false)
 			knock(e.alarm)
-			knock(e.hooks)
+			for _, s := range e.systems {
+				if s.Ring != nil {
+					s.Ring()
+				}
+			}
 		}))
 	}
 }

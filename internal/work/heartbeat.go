@@ -7,25 +7,6 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// trustFrom notes that a heartbeat which began at t has succeeded.
-func (e *Engine) trustFrom(t time.Time) { e.beat.Store(int64(t.Sub(e.born))) }
-
-// trusted says whether our leases certainly hold: no other node can have buried us yet. The margin is
-// what a call that starts now needs to reach the worker before somebody else could ask about it.
-func (e *Engine) trusted() bool {
-	return time.Since(e.born)-time.Duration(e.beat.Load()) < e.TTL-e.TTL/5
-}
-
-// awaitTrust waits until our leases certainly hold; false is the end of ctx.
-func (e *Engine) awaitTrust(ctx context.Context) bool {
-	for !e.trusted() {
-		if !pause(ctx, nil, 20*time.Millisecond) {
-			return false
-		}
-	}
-	return ctx.Err() == nil
-}
-
 // heartbeat renews the node's leases ten times per TTL, and looks twice a second or as often for other nodes that do
 // not, to bury them. A node that buried another releases its queues at once.
 func (e *Engine) heartbeat(ctx context.Context) {

@@ -125,11 +125,11 @@ func comparingNode(t *testing.T, url, name string) *pg.Store {
 	e := New(Config{
 		Store:    s,
 		Worker:   remote.Mux{Next: client},
-		Webhook:  client.Webhook,
 		NodeName: name,
 		TTL:      5 * time.Minute,
 		Log:      slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
+	e.Add(NewDeliveries(e, DeliveriesConfig{Webhook: client.Webhook}).System())
 	e.compareEvery = 10 * time.Millisecond
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup

@@ -14,20 +14,9 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// Tools calls tools, and fetches their inputs. *remote.Client is one.
-type Tools interface {
-	// Invoke calls a tool once; see remote.Client.
-	Invoke(ctx context.Context, call remote.Call, token string, input json.RawMessage, most int) leader.Reply
-	// Input fetches what a tool is to be given.
-	Input(ctx context.Context, url string) leader.Reply
-	// Meta asks a tool what it is, and Healthy whether it is ready: "" if it is.
-	Meta(ctx context.Context, url string) ([]byte, error)
-	Healthy(ctx context.Context, url string) (why string)
-}
-
 // invoke is the worker of leader.tool (S1.5): it looks the tool up, gets and checks the input, calls the tool and
 // checks what that answers. Successful is done, fatal is rejected, retriable is retry.
-func (e *Engine) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
+func (e *Events) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
 	started := time.Now()
 	v := e.verdict(ctx, l, call)
 	a := outbox.Answer{Code: v.Code, Message: clipped(v.Message), StartedAt: started, Elapsed: time.Since(started)}
@@ -45,7 +34,7 @@ func (e *Engine) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outb
 }
 
 // leaveAlone keeps how long a tool wants to be left alone, before the call that said so has ended for others.
-func (e *Engine) leaveAlone(ctx context.Context, l *pg.Lease, call remote.Call, wait time.Duration) {
+func (e *Events) leaveAlone(ctx context.Context, l *pg.Lease, call remote.Call, wait time.Duration) {
 	var ask pg.ToolCall
 	if wait <= 0 || json.Unmarshal(call.Data, &ask) != nil {
 		return
@@ -55,7 +44,7 @@ func (e *Engine) leaveAlone(ctx context.Context, l *pg.Lease, call remote.Call, 
 	}
 }
 
-func (e *Engine) verdict(ctx context.Context, l *pg.Lease, call remote.Call) leader.Verdict {
+func (e *Events) verdict(ctx context.Context, l *pg.Lease, call remote.Call) leader.Verdict {
 	retry := func(code string, err error) leader.Verdict {
 		return leader.Verdict{Class: leader.Retriable, Code: code, Message: err.Error()}
 	}

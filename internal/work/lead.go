@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -55,47 +54,46 @@ func (l *ledger) take() map[uuid.UUID]int {
 func (l *ledger) ring() { knock(l.bell) }
 
 // calledFor notes that a transaction of the leader has ended.
-func (e *Engine) calledFor(l *pg.Lease, a *pg.Answer) {
+func (e *Events) calledFor(l *pg.Lease, a *pg.Answer) {
 	if typ := l.Task.Type; typ != leader.TypeTool && typ != leader.TypeResult || !a.Step.State.Terminal() {
 		return
 	}
 	if id, ok := leader.EventOfUID(l.Task.UID); ok {
-		e.events.note(id, 0)
-		e.events.ring()
+		e.ledger.note(id, 0)
+		e.ledger.ring()
 	}
 }
 
-// leadLoop brings events on until ctx ends.
-func (e *Engine) leadLoop(ctx context.Context) {
-	failures := 0
-	for e.Store.Await(ctx, pg.Sources) {
-		wait := leadEvery
-		if e.trusted() {
+// lead is the loop that brings events on.
+func (e *Events) lead() Loop {
+	return Loop{
+		Name:      "events",
+		Does:      "bring events on",
+		Await:     e.any(pg.Sources),
+		Leased:    true,
+		Every:     leadEvery,
+		Bell:      e.ledger.bell,
+		Rest:      leadRest,
+		Retry:     leadEvery,
+		RetryMost: 2 * time.Second,
+		Once: func(ctx context.Context) (Turn, error) {
 			n, err := e.LeadOnce(ctx)
-			switch {
-			case err != nil && ctx.Err() == nil:
-				failures++
-				e.Log.Warn("bring events on", "error", err)
-				wait = backoff.Doubling(failures, leadEvery, 2*time.Second)
-			case n > 0:
-				failures, wait = 0, 0
-			default:
-				failures = 0
+			turn := Turn{Did: n}
+			if n > 0 {
+				turn.Next = AtOnce
 			}
-		}
-		if !awaitRing(ctx, e.events.bell, wait, leadRest) {
-			return
-		}
+			return turn, err
+		},
 	}
 }
 
 // LeadOnce does everything about events that can be done now, once, and returns how many it moved: it hears how
 // transactions ended, tells workflows, and takes events for which there is room (S1.5).
-func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
+func (e *Events) LeadOnce(ctx context.Context) (n int, err error) {
 	if e.Store.QuarantinedWhole() {
 		return 0, nil
 	}
-	list := e.events.take()
+	list := e.ledger.take()
 	work, err := e.Store.LeaderWork(ctx)
 	if err != nil || !work.Any && len(list) == 0 {
 		return 0, err
@@ -126,11 +124,11 @@ func (e *Engine) LeadOnce(ctx context.Context) (n int, err error) {
 
 // advance brings on events whose transactions have ended. Those that have not moved are looked at again for a while:
 // the transaction may have been faster than the row that is to name it.
-func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (pg.Advanced, error) {
+func (e *Events) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (pg.Advanced, error) {
 	out, err := e.Store.AdvanceEvents(ctx, node.Name, slices.Collect(maps.Keys(list)))
 	for id, looks := range list {
 		if looks++; !out.Moved[id] && looks < lastLooks {
-			e.events.note(id, looks)
+			e.ledger.note(id, looks)
 		}
 	}
 	e.hear(out)
@@ -139,32 +137,32 @@ func (e *Engine) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]i
 
 // findLost looks now and then for changes that came without a word: tries that are due, transactions that ended
 // unheard, calls that take too long, messages that were dropped.
-func (e *Engine) findLost(ctx context.Context, node pg.Node) (int, error) {
-	if time.Now().Before(e.events.next) {
+func (e *Events) findLost(ctx context.Context, node pg.Node) (int, error) {
+	if time.Now().Before(e.ledger.next) {
 		return 0, nil
 	}
-	e.events.next = time.Now().Add(lostEvery)
+	e.ledger.next = time.Now().Add(lostEvery)
 	return e.LostOnce(ctx, node)
 }
 
 // LostOnce is one such look.
-func (e *Engine) LostOnce(ctx context.Context, node pg.Node) (int, error) {
+func (e *Events) LostOnce(ctx context.Context, node pg.Node) (int, error) {
 	due, err := e.Store.OfferDueEvents(ctx)
 	if err != nil {
 		return due, err
 	}
-	list, next, err := e.Store.LostEvents(ctx, e.events.from)
+	list, next, err := e.Store.LostEvents(ctx, e.ledger.from)
 	if err != nil {
 		return due, err
 	}
-	e.events.from = next
+	e.ledger.from = next
 	out, err := e.Store.AdvanceEvents(ctx, node.Name, list)
 	e.hear(out)
 	return due + len(out.Moved), err
 }
 
 // hear counts and tells what became of events.
-func (e *Engine) hear(out pg.Advanced) {
+func (e *Events) hear(out pg.Advanced) {
 	e.moved(out.Steps)
 	for status, n := range out.Ended {
 		e.Metrics.EventsEnded(status, n)
@@ -180,7 +178,7 @@ func (e *Engine) hear(out pg.Advanced) {
 }
 
 // moved counts and tells the transitions of events, as those of transactions are (S0.5).
-func (e *Engine) moved(steps []pg.EventStep) {
+func (e *Events) moved(steps []pg.EventStep) {
 	debug := e.Log.Enabled(context.Background(), slog.LevelDebug)
 	for _, s := range steps {
 		if s.From != s.To {

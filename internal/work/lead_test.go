@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // aTool is a tool over HTTP that answers as told, and knows how often it was called with what.
@@ -73,10 +72,10 @@ func (h *house) workflow(channels int, change func(*outbox.Dispatcher)) {
 	}
 }
 
-func withTools(h *house) func(*work.Config) {
+func withTools(h *house) func(*parts) {
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	h.t.Cleanup(client.Close)
-	return func(c *work.Config) { c.Fetch, c.Tools = client.Fetch, client }
+	return func(c *parts) { c.Fetch, c.Tools = client.Fetch, client }
 }
 
 // ends waits until every event has ended, and returns them by their identity.

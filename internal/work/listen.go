@@ -26,27 +26,25 @@ const (
 	smallPage     = 1 << 20     // after it more events are asked for again
 )
 
-// listenLoop reads the sources whose time has come, until ctx ends. A source that answers slowly holds up no other.
-func (e *Engine) listenLoop(ctx context.Context) {
-	if e.Fetch == nil {
-		return
-	}
+// listen is the loop that reads the sources whose time has come. A turn begins readings and waits for none, so that a
+// source that answers slowly holds up no other; the end of a reading is the bell of the next turn.
+func (e *Events) listen() Loop {
 	var all sync.WaitGroup
-	defer all.Wait()
 	var looking atomic.Int32
 	looked := make(chan struct{}, 1)
-	for {
-		next := sourcesEvery
-		if free := sourcesAtOnce - int(looking.Load()); free > 0 && e.trusted() {
-			looks, at, err := e.Store.LeaseSources(ctx, *e.node.Load(), free, sourceLease)
-			switch {
-			case err != nil && ctx.Err() == nil:
-				e.Log.Warn("listen", "error", err)
-			case !at.IsZero() && at.Unix() > 0:
-				if now, err := e.Store.Now(ctx); err == nil {
-					next = min(next, max(at.Sub(now), time.Millisecond))
-				}
+	return Loop{
+		Name:   "sources",
+		Does:   "listen",
+		Await:  e.any(pg.Sources),
+		Leased: true,
+		Every:  sourcesEvery,
+		Bell:   looked,
+		Once: func(ctx context.Context) (Turn, error) {
+			free := sourcesAtOnce - int(looking.Load())
+			if free <= 0 {
+				return Turn{}, nil
 			}
+			looks, at, err := e.Store.LeaseSources(ctx, *e.node.Load(), free, sourceLease)
 			for _, l := range looks {
 				looking.Add(1)
 				all.Go(safe.Func("look", func() {
@@ -57,15 +55,26 @@ func (e *Engine) listenLoop(ctx context.Context) {
 					e.readSource(ctx, l)
 				}))
 			}
-		}
-		if !pause(ctx, looked, next) {
-			return
-		}
+			return Turn{Did: len(looks), Next: e.until(ctx, at)}, err
+		},
+		End: all.Wait,
 	}
 }
 
+// until is how long it is until a time of the database's clock, or zero where that is no time, or later than a turn comes.
+func (e *Events) until(ctx context.Context, at time.Time) time.Duration {
+	if at.IsZero() || at.Unix() <= 0 {
+		return 0
+	}
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return 0
+	}
+	return min(sourcesEvery, max(at.Sub(now), time.Millisecond))
+}
+
 // ListenOnce asks each source that is due for one page, and returns how many those were.
-func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
+func (e *Events) ListenOnce(ctx context.Context) (int, error) {
 	looks, _, err := e.Store.LeaseSources(ctx, *e.node.Load(), sourcesAtOnce, sourceLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
@@ -77,7 +86,7 @@ func (e *Engine) ListenOnce(ctx context.Context) (int, error) {
 
 // readSource asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
 // somebody asks for the same page again.
-func (e *Engine) readSource(ctx context.Context, l *pg.SourceLease) {
+func (e *Events) readSource(ctx context.Context, l *pg.SourceLease) {
 	if e.Store.Quarantined(l.ContextID, "") { // its lease ends, and then somebody looks who may
 		return
 	}
@@ -108,7 +117,7 @@ func (e *Engine) readSource(ctx context.Context, l *pg.SourceLease) {
 	case trouble != nil && l.Failures == 0:
 		e.Log.Warn("a source gives no page: it is asked again", "source", l.Name, "error", trouble.Text)
 	case out.New > 0:
-		e.events.ring()
+		e.ledger.ring()
 		e.Log.Debug("events stored", "source", l.Name, "new", out.New, "known", out.Known, "dead", out.Dead)
 	}
 }
@@ -117,7 +126,7 @@ func (e *Engine) readSource(ctx context.Context, l *pg.SourceLease) {
 // a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How many that are
 // is this node's to remember, so that no reading takes longer than its lease. An event that is too large to be stored is none
 // of those bytes.
-func (e *Engine) page(ctx context.Context, l *pg.SourceLease) (leader.Page, *leader.Trouble) {
+func (e *Events) page(ctx context.Context, l *pg.SourceLease) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.TablePage(ctx, l, e.Dial)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 const shop = `CREATE SCHEMA shop; CREATE TABLE shop."Orders" (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL DEFAULT now(), data jsonb);
@@ -30,7 +29,7 @@ func (h *house) exec(sql string, args ...any) {
 const orders = `INSERT INTO shop."Orders" (data) SELECT '{"tool": "xyz.labs.add@1", "n": 1.50}' FROM generate_series(1, $1)`
 
 // listenAll looks until there is nothing to look at.
-func (h *house) listenAll(e *work.Engine) {
+func (h *house) listenAll(e byHand) {
 	h.t.Helper()
 	for {
 		n, err := e.ListenOnce(h.ctx)
@@ -152,7 +151,7 @@ func TestATableInTrouble(t *testing.T) {
 	h.source(leader.Source{Name: "private", Kind: "postgres_table", URL: "postgres://u@10.0.0.1/d", Map: leader.SourceMap{FQN: "/tool"}, Table: &odd})
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(client.Close)
-	h.listenAll(h.manual(func(c *work.Config) { c.Dial = client.Dial }))
+	h.listenAll(h.manual(func(c *parts) { c.Dial = client.Dial }))
 	for name, want := range map[string]string{
 		"halt": `failed event "b" cannot be read: its payload is no JSON`, "dead": "running ",
 		"missing": `failed there is no table or view "shop"."gone"`, "column": `failed "shop"."odd" has no column "gone"`,
@@ -192,7 +191,7 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 		Table: &leader.SourceTable{Name: "shop.Orders", Key: "id", Cursor: "id", Payload: "data", Settle: "1ms"}})
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}})
 	t.Cleanup(client.Close)
-	e := h.manual(func(c *work.Config) { c.Dial = client.Dial })
+	e := h.manual(func(c *parts) { c.Dial = client.Dial })
 	for len(h.stored("far")) < 5 && h.state("far").LastError == "" && h.ctx.Err() == nil {
 		h.exec(`UPDATE postern.source SET next_at = clock_timestamp()`)
 		h.listenAll(e)

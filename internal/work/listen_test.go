@@ -106,17 +106,26 @@ func (h *house) stored(source string) (list []string) {
 	return list
 }
 
-func (h *house) manual(change func(*work.Config)) *work.Engine {
+// byHand is a node that does nothing by itself.
+type byHand struct {
+	*work.Engine
+	*work.Events
+}
+
+func (h *house) manual(change func(*parts)) byHand {
 	h.t.Helper()
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	h.t.Cleanup(client.Close)
-	c := work.Config{Store: h.s, Worker: client, Fetch: client.Fetch, NodeName: "n", TTL: time.Hour}
+	c := parts{
+		Config:       work.Config{Store: h.s, Worker: client, NodeName: "n", TTL: time.Hour},
+		EventsConfig: work.EventsConfig{Fetch: client.Fetch},
+	}
 	if change != nil {
 		change(&c)
 	}
-	e := work.New(c)
+	e, events := c.engine()
 	h.must(e.Manual(h.ctx))
-	return e
+	return byHand{e, events}
 }
 
 func sources(l *eventLog) []leader.Source {
@@ -277,7 +286,7 @@ func TestASlowSourceHoldsUpNoOther(t *testing.T) {
 	t.Cleanup(client.Close)
 	log := newEventLog(t)
 	h.source(leader.Source{Name: "slow", Kind: "http_json", URL: slow.URL, Map: leader.SourceMap{FQN: "/tool"}})
-	h.engine("n", func(c *work.Config) { c.Fetch = client.Fetch })
+	h.engine("n", func(c *parts) { c.Fetch = client.Fetch })
 	<-asked
 	for _, v := range sources(log) {
 		v.PollEvery = 100 * time.Millisecond
@@ -319,7 +328,7 @@ func TestAListenerThatDiesAnywhereLosesNothing(t *testing.T) {
 		// storing it: then its connection breaks off, before the commit or with a commit that nobody hears of.
 		ctx, die := context.WithCancel(h.ctx)
 		point := rand.IntN(5)
-		e := h.manual(func(c *work.Config) {
+		e := h.manual(func(c *parts) {
 			c.Fetch = func(_ context.Context, ask leader.Ask, read func(io.Reader)) *leader.Trouble {
 				if point == 0 {
 					die()
@@ -421,7 +430,7 @@ func TestARunningNodeListens(t *testing.T) {
 	h.source(sources(log)[0])
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(client.Close)
-	h.engine("n", func(c *work.Config) { c.Fetch = client.Fetch })
+	h.engine("n", func(c *parts) { c.Fetch = client.Fetch })
 	for len(h.stored("paged")) < 20 && h.ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -55,21 +55,44 @@ func (h *house) must(err error) {
 	}
 }
 
+// parts is what a node with all systems is made of.
+type parts struct {
+	work.Config
+	work.EventsConfig
+	work.DeliveriesConfig
+}
+
+func (p parts) engine() (*work.Engine, *work.Events) {
+	e := work.New(p.Config)
+	events := work.NewEvents(e, p.EventsConfig)
+	e.Add(work.NewDeliveries(e, p.DeliveriesConfig).System(), events.System(), work.NewBatches(e).System(), work.NewChannels(e).System())
+	return e, events
+}
+
 // engine starts a node on a store of its own and returns how to stop it; it is stopped at the end in
 // any case.
-func (h *house) engine(name string, change func(*work.Config)) (stop func()) {
+func (h *house) engine(name string, change func(*parts)) (stop func()) {
 	h.t.Helper()
 	level := slog.LevelWarn
 	if os.Getenv("POSTERN_TEST_LOG") != "" {
 		level = slog.LevelDebug
 	}
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	c := work.Config{Store: h.store(), Worker: remote.Mux{Next: client}, Webhook: client.Webhook, NodeName: name, TTL: 2 * time.Second, Grace: 2 * time.Second,
-		Log: slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: level}))}
+	c := parts{
+		Config: work.Config{
+			Store:    h.store(),
+			Worker:   remote.Mux{Next: client},
+			NodeName: name,
+			TTL:      2 * time.Second,
+			Grace:    2 * time.Second,
+			Log:      slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: level})),
+		},
+		DeliveriesConfig: work.DeliveriesConfig{Webhook: client.Webhook},
+	}
 	if change != nil {
 		change(&c)
 	}
-	e := work.New(c)
+	e, _ := c.engine()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()

@@ -14,7 +14,6 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
 	"github.com/postern-dev/postern/internal/safe"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // heard gathers where panics were recovered.
@@ -67,7 +66,7 @@ func TestAPanicAnywhereLosesNothing(t *testing.T) {
 				ids = append(ids, h.post(fmt.Sprint("q", q), "T", uids...)...)
 			}
 			armed.Store(2)
-			h.engine("n", func(c *work.Config) { c.Loops = &safe.Loops{} })
+			h.engine("n", func(c *parts) { c.Loops = &safe.Loops{} })
 			h.await(ids, 60*time.Second, outbox.DONE)
 			if place == "practice of a connection" { // of processes alone, whose pools practise
 				return
@@ -120,7 +119,7 @@ func TestAFlightThatPanicsGivesItsQueueUp(t *testing.T) {
 	w.status.Store(2)
 	w.hook.Store(1)
 	var stop func()
-	stop = h.engine("n", func(c *work.Config) {
+	stop = h.engine("n", func(c *parts) {
 		w.Worker, c.Worker, c.Loops = c.Worker, w, &safe.Loops{}
 	})
 	ids := append(h.post("q", "T", "a", "b", "c"), h.post("r", "T", "d")...)
@@ -149,7 +148,7 @@ func TestALoopThatPanicsAgainAndAgainSaysSo(t *testing.T) {
 			panic("again")
 		}
 	})()
-	h.engine("n", func(c *work.Config) { c.Loops = loops })
+	h.engine("n", func(c *parts) { c.Loops = loops })
 	h.within("it fails", func() bool { return loops.Failing() != "" })
 	h.await(h.post("q", "T", "a"), 60*time.Second, outbox.DONE)
 }

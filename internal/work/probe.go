@@ -17,28 +17,26 @@ const (
 	probeEvery   = time.Second
 )
 
-// probeLoop asks the tools whose time has come whether they are ready, and what they are, until ctx ends.
-func (e *Engine) probeLoop(ctx context.Context) {
-	if e.Tools == nil {
-		return
-	}
-	for e.Store.Await(ctx, pg.Tools) {
-		next := probeEvery
-		n, err := e.ProbeOnce(ctx)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			e.Log.Warn("ask after tools", "error", err)
-		case n == probesAtOnce:
-			next = 0
-		}
-		if next > 0 && !pause(ctx, nil, next) || ctx.Err() != nil {
-			return
-		}
+// probes is the loop that asks the tools whose time has come whether they are ready, and what they are.
+func (e *Events) probes() Loop {
+	return Loop{
+		Name:  "tools",
+		Does:  "ask after tools",
+		Await: e.any(pg.Tools),
+		Every: probeEvery,
+		Once: func(ctx context.Context) (Turn, error) {
+			n, err := e.ProbeOnce(ctx)
+			turn := Turn{Did: n}
+			if n == probesAtOnce {
+				turn.Next = AtOnce
+			}
+			return turn, err
+		},
 	}
 }
 
 // ProbeOnce asks the tools that are due, several at a time, and returns how many those were.
-func (e *Engine) ProbeOnce(ctx context.Context) (int, error) {
+func (e *Events) ProbeOnce(ctx context.Context) (int, error) {
 	due, err := e.Store.ToolsDue(ctx, probesAtOnce)
 	if err != nil {
 		return 0, err
@@ -58,7 +56,7 @@ func (e *Engine) ProbeOnce(ctx context.Context) (int, error) {
 }
 
 // probe asks one tool. A /meta that is broken, or names another version, leaves the definition as it is, and shows why.
-func (e *Engine) probe(ctx context.Context, v *pg.DueTool) error {
+func (e *Events) probe(ctx context.Context, v *pg.DueTool) error {
 	if e.Store.Quarantined(v.ContextID, "") {
 		return nil
 	}

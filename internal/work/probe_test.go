@@ -12,7 +12,6 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // A tool's health and definition are known without anybody's asking, and a definition that is broken changes nothing.
@@ -39,7 +38,7 @@ func TestToolsAreProbedAndReadAgain(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 	}))
 	t.Cleanup(tool.Close)
-	e := h.manual(func(c *work.Config) { c.Tools = c.Worker.(*remote.Client) })
+	e := h.manual(func(c *parts) { c.Tools = c.Worker.(*remote.Client) })
 	d, err := leader.Meta{FQN: "xyz.labs.add@1", URL: tool.URL, InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(variants)}.Definition()
 	h.must(err)
 	_, err = h.s.PutTool(h.ctx, h.by, d, pg.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true}, 0)

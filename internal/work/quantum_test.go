@@ -8,7 +8,6 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/remotetest"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // A queue whose calls are slow gives its place to who waits, after a quarter of a second of calls; one that waits for commits keeps it.
@@ -29,7 +28,7 @@ func TestAQuantumIsOfCalls(t *testing.T) {
 			h.must(err)
 			ids := h.post("first", "T", "1", "2", "3", "4", "5", "6")
 			ids = append(ids, h.post("second", "T", "other")...)
-			h.engine("n1", func(c *work.Config) { c.Concurrency = 1 })
+			h.engine("n1", func(c *parts) { c.Concurrency = 1 })
 			h.await(ids, 20*time.Second, outbox.DONE)
 			at := slices.IndexFunc(h.fake.Calls(dispatches), func(s remotetest.Seen) bool { return s.Queue == "second" })
 			if keeps := at == 6; keeps != c.keeps {

@@ -57,7 +57,7 @@ func TestBehindAQuarantineNoCallBegins(t *testing.T) {
 	}
 	_, err := h.s.PutSubscription(h.ctx, h.by, outbox.Subscription{Name: "all", Kind: "webhook", URL: counted.URL + "/endpoint", OnError: "skip"}, []byte("0123456789abcdef01234567"), 0)
 	h.must(err)
-	h.engine("n1", func(c *work.Config) { c.Store = h.s })
+	h.engine("n1", func(c *parts) { c.Store = h.s })
 	h.engine("n2", nil)
 	var ids []outbox.ID
 	posts := func(round string, each int, types ...string) { // in eight queues of a type

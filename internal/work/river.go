@@ -26,48 +26,30 @@ const (
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
 
-// What River runs. dispatch is inserted with what made work ready for others, or sent for; the rest is periodic. None of them
-// remembers anything: our rows do.
-type (
-	dispatchArgs  struct{}
-	retryArgs     struct{}
-	includeArgs   struct{}
-	callbackArgs  struct{}
-	channelArgs   struct{}
-	sweepArgs     struct{}
-	partitionArgs struct{}
-	rollupArgs    struct{}
-	tickArgs      struct{}
-	sampleArgs    struct{}
-)
+// dispatchKind is the kind of the jobs that carry claims: inserted with what made work ready for others, or sent for.
+const dispatchKind = "dispatch"
 
-func (dispatchArgs) Kind() string  { return "dispatch" }
-func (retryArgs) Kind() string     { return "retry" }
-func (includeArgs) Kind() string   { return "include" }
-func (callbackArgs) Kind() string  { return "callback" }
-func (channelArgs) Kind() string   { return "channel" }
-func (sweepArgs) Kind() string     { return "sweep" }
-func (partitionArgs) Kind() string { return "partition" }
-func (rollupArgs) Kind() string    { return "rollup" }
-func (tickArgs) Kind() string      { return "tick" }
-func (sampleArgs) Kind() string    { return "sample" }
+// jobs are those of the core. Its sweep is that of the systems, too.
+func (e *Engine) jobs(ctx context.Context) []Job {
+	alarm := func(context.Context) error { knock(e.alarm); return nil }
+	later := laterThan(ctx, time.Now().Add(housekeepingAfter))
+	return []Job{
+		{Kind: dispatchKind, Run: func(context.Context) error { e.dispatchJob(ctx); return nil }},
+		{Kind: "retry", Every: 5 * time.Second, Run: alarm},
+		{Kind: "include", Every: 5 * time.Second, Run: alarm},
+		{Kind: "sweep", Every: 10 * time.Second, Run: e.sweep},
+		{Kind: "sample", Every: 15 * time.Second, Run: later(sparing(e.calmly(e.sample)))},
+		{Kind: "rollup", Every: 5 * time.Minute, Limit: atLeisure, Run: later(e.rollUp())},
+		{Kind: "partition", Every: time.Hour, Limit: atLeisure, Run: later(e.partition)},
+	}
+}
 
-// river makes River's client with our workers, and has the store ring through it. start lets it go, which takes a few
-// statements and at times a second; stop ends it.
-func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
-	w := jobs{river.NewWorkers(), e.Loops}
-	add(w, func(context.Context, dispatchArgs) error { e.dispatchJob(ctx); return nil })
-	add(w, func(context.Context, retryArgs) error { knock(e.alarm); return nil })
-	add(w, func(context.Context, includeArgs) error { knock(e.alarm); return nil })
-	callbacks := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
-	add(w, func(ctx context.Context, _ callbackArgs) error { e.Ring(); return callbacks(ctx) })
-	add(w, func(ctx context.Context, _ channelArgs) error { return e.TendOnce(ctx) })
-	add(w, func(ctx context.Context, _ sweepArgs) error { return e.sweep(ctx) })
-	began := time.Now()
-	// What keeps the house leaves a process that has just begun to what lies there, and another what this one leaves undone.
-	later := func(do func(context.Context) error) func(context.Context) error {
+// laterThan returns what makes a job leave a process that has just begun to what lies there, and leave to another what this
+// one, which ends with ctx, leaves undone.
+func laterThan(ctx context.Context, begin time.Time) func(do func(context.Context) error) func(context.Context) error {
+	return func(do func(context.Context) error) func(context.Context) error {
 		return func(job context.Context) error {
-			if !pause(ctx, nil, time.Until(began.Add(housekeepingAfter))) {
+			if !pause(ctx, nil, time.Until(begin)) {
 				return river.JobSnooze(time.Second)
 			}
 			job, cancel := context.WithCancel(job) // it may rest between its steps when the process stops
@@ -79,34 +61,46 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 			return river.JobSnooze(time.Second)
 		}
 	}
+}
+
+// sample counts what is stuck.
+func (e *Engine) sample(ctx context.Context) error {
+	_, err := e.Store.SampleStuck(ctx)
+	return err
+}
+
+// rollUp reaps, where the process is calm, and rolls up.
+func (e *Engine) rollUp() func(context.Context) error {
 	reap := e.calmly(e.reap)
-	rollUp := later(func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		reaped := reap(ctx)
 		_, err := e.Store.RollUp(ctx)
 		return errors.Join(reaped, err)
-	})
-	sample := later(sparing(e.calmly(func(ctx context.Context) error { _, err := e.Store.SampleStuck(ctx); return err })))
-	var client *river.Client[pgx.Tx]
-	partition := later(func(ctx context.Context) error {
-		// Jobs that a node no longer took: no other node takes them from its queue.
-		left := river.NewJobDeleteManyParams().Kinds(dispatchArgs{}.Kind()).Where("state = 'available' AND created_at < now() - interval '1 hour'").First(10_000)
-		_, err := client.JobDeleteMany(ctx, left)
-		return errors.Join(err, e.PartitionOnce(ctx))
-	})
-	add(w, func(ctx context.Context, _ rollupArgs) error { return rollUp(ctx) })
-	add(w, func(ctx context.Context, _ tickArgs) error { _, err := e.TickOnce(ctx); return err })
-	add(w, func(ctx context.Context, _ sampleArgs) error { return sample(ctx) })
-	add(w, func(ctx context.Context, _ partitionArgs) error { return partition(ctx) })
+	}
+}
+
+// partition makes or drops days, and drops jobs that a node no longer took: no other node takes them from its queue.
+func (e *Engine) partition(ctx context.Context) error {
+	left := river.NewJobDeleteManyParams().
+		Kinds(dispatchKind).
+		Where("state = 'available' AND created_at < now() - interval '1 hour'").
+		First(10_000)
+	_, err := river.ClientFromContext[pgx.Tx](ctx).JobDeleteMany(ctx, left)
+	return errors.Join(err, e.PartitionOnce(ctx))
+}
+
+// river makes River's client with the jobs of the core and of the systems, and has the store ring through it. start lets it
+// go, which takes a few statements and at times a second; stop ends it.
+func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
+	jobs := e.jobs(ctx)
+	for _, s := range e.systems {
+		jobs = append(jobs, s.Jobs...)
+	}
 	own := fmt.Sprintf("node_%d", e.node.Load().ID)
-	client, err = newRiver(e.Store.Pool(), &river.Config{
-		Queues:  map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}, own: {MaxWorkers: 2}},
-		Workers: w.Workers,
-		PeriodicJobs: []*river.PeriodicJob{
-			every(5*time.Second, retryArgs{}), every(5*time.Second, includeArgs{}), every(5*time.Second, callbackArgs{}),
-			every(5*time.Second, channelArgs{}), every(5*time.Second, tickArgs{}),
-			every(10*time.Second, sweepArgs{}), every(time.Hour, partitionArgs{}), every(5*time.Minute, rollupArgs{}),
-			every(15*time.Second, sampleArgs{}),
-		},
+	client, err := newRiver(e.Store.Pool(), &river.Config{
+		Queues:       map[string]river.QueueConfig{riverQueue: {MaxWorkers: 8}, own: {MaxWorkers: 2}},
+		Workers:      workers(jobs, e.Loops),
+		PeriodicJobs: periodic(jobs),
 	}, e.Log, &e.stopping)
 	if err != nil {
 		return nil, nil, err
@@ -121,17 +115,18 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 		e.sendForJob()
 		return nil
 	}
-	stop = func() {
-		limit, cancel := context.WithTimeout(life, 2*time.Second)
+	return start, func() { stopRiver(life, client); end() }, nil
+}
+
+// stopRiver ends a client: softly for two seconds, and hard for another.
+func stopRiver(life context.Context, client *river.Client[pgx.Tx]) {
+	limit, cancel := context.WithTimeout(life, 2*time.Second)
+	defer cancel()
+	if client.Stop(limit) != nil {
+		hard, cancel := context.WithTimeout(life, time.Second)
 		defer cancel()
-		if client.Stop(limit) != nil {
-			hard, cancel := context.WithTimeout(life, time.Second)
-			defer cancel()
-			_ = client.StopAndCancel(hard)
-		}
-		end()
+		_ = client.StopAndCancel(hard)
 	}
-	return start, stop, nil
 }
 
 // ringJobs has jobs claim what is about to be ready: one in this process, unless it has one, and, inserted in the commit that
@@ -186,41 +181,6 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	return client, nil
 }
 
-func every(d time.Duration, args river.JobArgs) *river.PeriodicJob {
-	return river.NewPeriodicJob(river.PeriodicInterval(d),
-		func() (river.JobArgs, *river.InsertOpts) {
-			return args, &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}
-		}, &river.PeriodicJobOpts{RunOnStart: true})
-}
-
-// jobs are the workers of a process.
-type jobs struct {
-	*river.Workers
-	loops *safe.Loops
-}
-
-func add[T river.JobArgs](w jobs, run func(context.Context, T) error) {
-	river.AddWorker(w.Workers, &worker[T]{run: run, loops: w.loops})
-}
-
-// worker runs a function as a River worker.
-type worker[T river.JobArgs] struct {
-	river.WorkerDefaults[T]
-	run   func(context.Context, T) error
-	loops *safe.Loops
-}
-
-// Work runs a job. River brings one of each kind again and again, so that a kind that panics is a loop that does.
-func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
-	place := "job " + job.Args.Kind()
-	ctx = w.loops.In(ctx, place)
-	err := safe.Try(place, func() error { return w.run(ctx, job.Args) })
-	if _, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one was noted where it was recovered
-		safe.Noted(ctx)
-	}
-	return err
-}
-
 // dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without room
 // keeps the job until it has some or a second has passed, so that the next one goes to another process. ctx is the
 // process's: River has no reason to end a claim.
@@ -245,7 +205,7 @@ type Doorbell struct {
 }
 
 func newDoorbell(life context.Context, client *river.Client[pgx.Tx], queue string) *Doorbell {
-	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{{Args: dispatchArgs{}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
+	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{{Args: jobArgs{dispatchKind}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
 }
 
 // InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.

@@ -17,7 +17,7 @@ func TestAJobOfRiverDispatches(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("mint", nil)
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok"))
-	h.engine("one", func(c *work.Config) { c.Store = h.s })
+	h.engine("one", func(c *parts) { c.Store = h.s })
 	var ids []outbox.ID
 	for i := range 200 {
 		ids = append(ids, h.post(fmt.Sprint("q-", i%20), "mint", fmt.Sprint(i))...)
@@ -65,7 +65,7 @@ func TestWhatJobsWouldDispatchGoesOutWithoutThem(t *testing.T) {
 				h.s.Doorbell = bell.Ring
 				h.engine("one", nil)
 			} else {
-				h.engine("one", func(c *work.Config) { c.Store = h.s })
+				h.engine("one", func(c *parts) { c.Store = h.s })
 			}
 			for round := range 5 {
 				var uids []string

@@ -28,7 +28,13 @@ func (e *Engine) sweep(ctx context.Context) error {
 	}
 	_, rippled := e.Store.Ripple(ctx)
 	e.Ring()
-	return errors.Join(rippled, buried, relaned, e.Store.Forget(ctx), e.Store.TidySubscriptions(ctx))
+	errs := []error{rippled, buried, relaned, e.Store.Forget(ctx)}
+	for _, s := range e.systems {
+		if s.Sweep != nil {
+			errs = append(errs, s.Sweep(ctx))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // calm says whether this process has run for long enough to look at all queues, which takes a microsecond for each: for as long
@@ -57,18 +63,6 @@ func (e *Engine) reap(ctx context.Context) error {
 	n, err := e.Store.Reap(ctx, now.Add(-reapAfter), reapAtOnce)
 	if n > 0 {
 		e.Log.Debug("took idle queues out of the hot table", "queues", n)
-	}
-	return err
-}
-
-// TendOnce runs the retriers and sweepers of the high-integrity channels whose time has come.
-func (e *Engine) TendOnce(ctx context.Context) error {
-	t, err := e.Store.TendChannels(ctx)
-	if t.Offered+t.Dropped+t.TakenBack > 0 {
-		e.Log.Debug("tended channels", "offered", t.Offered, "taken_back", t.TakenBack)
-	}
-	if t.Dropped > 0 {
-		e.Log.Warn("messages of channels were dropped: they were refused as often as their channel allows", "dropped", t.Dropped)
 	}
 	return err
 }

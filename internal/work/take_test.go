@@ -10,7 +10,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remotetest"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // What is posted in a process that works goes out without a claim, while nobody waits: here claims wait for a lock.
@@ -18,7 +17,7 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done(map[string]any{"ok": true}))
-	stop := h.engine("n1", func(c *work.Config) { c.Store, c.TTL = h.s, time.Minute })
+	stop := h.engine("n1", func(c *parts) { c.Store, c.TTL = h.s, time.Minute })
 	for taken, end := false, time.Now().Add(20*time.Second); !taken; time.Sleep(10 * time.Millisecond) { // from its first claim on
 		if time.Now().After(end) {
 			t.Fatal("nothing is taken")
@@ -49,15 +48,15 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 // A stream of posts takes no place from those who wait already: here of posts that another process made, and of more clients
 // than there are places.
 func TestPostsDoNotStarveWhoWaits(t *testing.T) {
-	for name, full := range map[string]func(*work.Config, *outbox.Dispatcher){
-		"of the process": func(c *work.Config, _ *outbox.Dispatcher) { c.Concurrency = 3 },
-		"of the type":    func(_ *work.Config, d *outbox.Dispatcher) { d.Slots = 3 },
+	for name, full := range map[string]func(*parts, *outbox.Dispatcher){
+		"of the process": func(c *parts, _ *outbox.Dispatcher) { c.Concurrency = 3 },
+		"of the type":    func(_ *parts, d *outbox.Dispatcher) { d.Slots = 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t)
-			h.dispatcher("T", func(d *outbox.Dispatcher) { full(&work.Config{}, d) })
+			h.dispatcher("T", func(d *outbox.Dispatcher) { full(&parts{}, d) })
 			h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done(map[string]any{"ok": true}).Slow(5*time.Millisecond))
-			h.engine("n1", func(c *work.Config) { c.Store = h.s; full(c, &outbox.Dispatcher{}) })
+			h.engine("n1", func(c *parts) { c.Store = h.s; full(c, &outbox.Dispatcher{}) })
 			ctx, stop := context.WithCancel(h.ctx)
 			var posters sync.WaitGroup
 			defer posters.Wait()

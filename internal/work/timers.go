@@ -20,25 +20,25 @@ const (
 	pollsAtOnce = 100
 )
 
-// timerLoop runs a round when the earliest timer is due, when somebody set an earlier one, and once a
-// second in any case.
-func (e *Engine) timerLoop(ctx, calls context.Context) {
-	for {
-		next := time.Second
-		if e.trusted() {
-			w, err := e.TimersOnce(ctx, calls)
+// timers is the loop of timers: a turn when the earliest is due, when an earlier one was set, and once a second in any case.
+func (e *Engine) timers() Loop {
+	return Loop{
+		Name:   "timers",
+		Does:   "timers",
+		Leased: true,
+		Every:  time.Second,
+		Bell:   e.alarm,
+		Once: func(ctx context.Context) (Turn, error) {
+			w, err := e.TimersOnce(ctx, e.calls)
+			turn := Turn{Did: w.Due}
 			switch {
-			case err != nil && ctx.Err() == nil:
-				e.Log.Warn("timers", "error", err)
 			case w.Due == dueAtOnce:
-				next = 0
+				turn.Next = AtOnce
 			case !w.Next.IsZero() && w.Next.Year() > 1:
-				next = min(next, max(w.Next.Sub(w.Now), time.Millisecond))
+				turn.Next = min(time.Second, max(w.Next.Sub(w.Now), time.Millisecond))
 			}
-		}
-		if next > 0 && !pause(ctx, e.alarm, next) || ctx.Err() != nil {
-			return
-		}
+			return turn, err
+		},
 	}
 }
 

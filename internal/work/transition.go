@@ -47,7 +47,11 @@ func (e *Engine) ended(l *pg.Lease, a *pg.Answer) {
 	}
 	e.logStep(l, from, on, step.State, step.Code, step.Message)
 	e.tell(l, a)
-	e.calledFor(l, a)
+	for _, s := range e.systems {
+		if s.Ended != nil {
+			s.Ended(l, a)
+		}
+	}
 }
 
 // logStep writes a transition into the log, where the log has such lines.
@@ -81,9 +85,4 @@ func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 		e.Log.Warn("nobody will know what came of a transaction: it ended UNRESOLVED", "tx", l.ID(), "queue", l.Queue, "type", typ,
 			"attempt", l.Attempt, "code", a.Step.Code, "error", a.Step.Message)
 	}
-}
-
-// LeaseAge is how old the heartbeat is that reached the database last.
-func (e *Engine) LeaseAge() time.Duration {
-	return time.Since(e.born) - time.Duration(e.beat.Load())
 }

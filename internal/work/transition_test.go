@@ -11,7 +11,6 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/remotetest"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // journal is a log that can be read while it is written.
@@ -40,8 +39,8 @@ func (j *journal) lines(t *testing.T) (list []map[string]any) {
 	return list
 }
 
-func (j *journal) at(level slog.Level) func(*work.Config) {
-	return func(c *work.Config) {
+func (j *journal) at(level slog.Level) func(*parts) {
+	return func(c *parts) {
 		c.Log = slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: level}))
 	}
 }
@@ -84,7 +83,7 @@ func TestTheUsualLogTellsOfAWorkerAndNotOfItsTransactions(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Fail(20203, "sending"))
 	j := &journal{}
 	h.fake.Refuse()
-	stop := h.engine("n1", func(c *work.Config) {
+	stop := h.engine("n1", func(c *parts) {
 		j.at(slog.LevelInfo)(c)
 		c.TTL = time.Minute // a slow machine is not what is told of here
 	})

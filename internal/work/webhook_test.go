@@ -20,7 +20,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
-	"github.com/postern-dev/postern/internal/work"
 )
 
 // receiver is an endpoint that believes nothing: it verifies every message by the published text of
@@ -185,7 +184,7 @@ func TestAWebhookIsSignedAndInOrderAndItsIDStays(t *testing.T) {
 	h.must(h.s.RotateSecret(h.ctx, h.by, "s", secret))
 	r.secrets, r.public = [][]byte{secret, older}, public
 	before := r.list()
-	h.engine("n2", func(c *work.Config) { c.SigningKey = private })
+	h.engine("n2", func(c *parts) { c.SigningKey = private })
 	n, err := h.s.Redeliver(h.ctx, h.by, "s", time.Time{}, time.Now().Add(time.Hour), true)
 	h.must(err)
 	h.until("all of them again", func() bool { return len(r.list()) == 8 })

@@ -3,9 +3,9 @@ package work
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -20,39 +20,57 @@ const (
 	ticksAtOnce   = 16
 )
 
-// tickLoop ticks the processors whose time has come, and brings on what they execute (S4.4), until ctx ends. Nodes do
-// not share them out: each goes through them in an order of its own, and the second finds that nothing is due.
-func (e *Engine) tickLoop(ctx context.Context) {
-	failures := 0
-	for e.Store.Await(ctx, pg.Processors) {
-		n, took, err := e.tickOnce(ctx)
-		wait := tickEveryIdle
-		switch {
-		case err != nil && ctx.Err() == nil:
-			failures++
-			e.Log.Warn("tick processors", "error", err)
-			wait = backoff.Doubling(failures, 50*time.Millisecond, 2*time.Second)
-		case n > 0:
-			failures, wait = 0, tickEvery
-		default:
-			failures = 0
-		}
-		wait = max(wait, min(tickShare*took, tickEveryMost))
-		if !pause(ctx, nil, wait) {
-			return
-		}
+// Batches looks after batches: it ticks processors, and brings on what they execute.
+type Batches struct {
+	*Node
+	ticking sync.Mutex // held by the one that goes through the processors
+}
+
+// NewBatches makes what looks after batches in the process of an engine.
+func NewBatches(e *Engine) *Batches { return &Batches{Node: e.Node} }
+
+// System is what the engine runs of it.
+func (e *Batches) System() System {
+	return System{
+		Name:  "batches",
+		Loops: []Loop{e.loop()},
+		Jobs: []Job{{Kind: "tick", Every: 5 * time.Second, Run: func(ctx context.Context) error {
+			_, err := e.TickOnce(ctx)
+			return err
+		}}},
+	}
+}
+
+// loop ticks the processors whose time has come, and brings on what they execute (S4.4). Nodes do not share them out: each
+// goes through them in an order of its own, and the second to come finds that nothing is due.
+func (e *Batches) loop() Loop {
+	return Loop{
+		Name:      "processors",
+		Does:      "tick processors",
+		Await:     func(ctx context.Context) bool { return e.Store.Await(ctx, pg.Processors) },
+		Every:     tickEveryIdle,
+		Retry:     50 * time.Millisecond,
+		RetryMost: 2 * time.Second,
+		Once: func(ctx context.Context) (Turn, error) {
+			n, took, err := e.tickOnce(ctx)
+			turn := Turn{Did: n, Rest: min(tickShare*took, tickEveryMost)}
+			if n > 0 {
+				turn.Next = tickEvery
+			}
+			return turn, err
+		},
 	}
 }
 
 // TickOnce ticks and brings on every processor that has something to do, several at a time, and returns how many have
 // batches; 0 while this process is doing so already.
-func (e *Engine) TickOnce(ctx context.Context) (int, error) {
+func (e *Batches) TickOnce(ctx context.Context) (int, error) {
 	n, _, err := e.tickOnce(ctx)
 	return n, err
 }
 
 // tickOnce also says how long it took to look.
-func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, err error) {
+func (e *Batches) tickOnce(ctx context.Context) (busy int, took time.Duration, err error) {
 	if !e.ticking.TryLock() { // two that go through the same list side by side would wait for each other's locks all the way
 		return 0, 0, nil
 	}
@@ -81,7 +99,7 @@ func (e *Engine) tickOnce(ctx context.Context) (busy int, took time.Duration, er
 	return busy, took, err
 }
 
-func (e *Engine) tick(ctx context.Context, p pg.DueProcessor) error {
+func (e *Batches) tick(ctx context.Context, p pg.DueProcessor) error {
 	if p.Advance {
 		if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil {
 			return err

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -38,44 +39,81 @@ const deliverRest = 25 * time.Millisecond
 // commit beside those that something waits for. Other tracks do not linger: the next of a queue goes out behind a record.
 const hooksLinger = 20 * time.Millisecond
 
-// deliverLoop keeps a track going wherever there is something to do: the hooks of workers, the callbacks of
-// transactions, and each subscription. Tracks do not wait for each other, so an endpoint that hangs holds up no
-// other's events.
-func (e *Engine) deliverLoop(ctx context.Context) {
+// DeliveriesConfig is how deliveries reach endpoints. The hooks of workers go to the worker of the Node.
+type DeliveriesConfig struct {
+	Webhook    func(context.Context, remote.Message) remote.Receipt // calls endpoints; nil: this process calls none
+	SigningKey ed25519.PrivateKey                                   // signs webhooks besides their secrets; nil: none
+}
+
+// Deliveries looks after what is delivered: the hooks of workers, the callbacks of transactions, and subscriptions.
+type Deliveries struct {
+	*Node
+	DeliveriesConfig
+	ring func()        // has the engine look for work
+	bell chan struct{} // there may be a delivery
+}
+
+// NewDeliveries makes what looks after deliveries in the process of an engine.
+func NewDeliveries(e *Engine, c DeliveriesConfig) *Deliveries {
+	return &Deliveries{Node: e.Node, DeliveriesConfig: c, ring: e.Ring, bell: make(chan struct{}, 1)}
+}
+
+// System is what the engine runs of it.
+func (e *Deliveries) System() System {
+	release := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
+	return System{
+		Name:  "deliveries",
+		Loops: []Loop{e.loop()},
+		Jobs: []Job{{Kind: "callback", Every: 5 * time.Second, Run: func(ctx context.Context) error {
+			e.ring()
+			return release(ctx)
+		}}},
+		Sweep: e.Store.TidySubscriptions,
+		Round: e.DeliverOnce,
+		Ring:  func() { knock(e.bell) },
+	}
+}
+
+// loop keeps a track going wherever there is something to do: the hooks of workers, the callbacks of
+// transactions, and each subscription. Tracks do not wait for each other, so an endpoint that hangs holds
+// up no other's events.
+func (e *Deliveries) loop() Loop {
 	var mu sync.Mutex
 	var tracks sync.WaitGroup
 	running := map[int32]bool{}
-	defer tracks.Wait()
-	for {
-		busy, err := e.Store.Busy(ctx)
-		if err != nil && ctx.Err() == nil {
-			e.Log.Warn("deliveries", "error", err)
-		}
-		mu.Lock()
-		for _, track := range busy {
-			if running[track] {
-				continue
+	run := func(ctx context.Context, track int32) {
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(running, track)
+		}()
+		e.runTrack(ctx, track)
+	}
+	return Loop{
+		Name:  "deliveries",
+		Does:  "deliveries",
+		Every: deliverEvery,
+		Bell:  e.bell,
+		Rest:  deliverRest,
+		Once: func(ctx context.Context) (Turn, error) {
+			busy, err := e.Store.Busy(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, track := range busy {
+				if !running[track] {
+					running[track] = true
+					tracks.Go(safe.Func("track", func() { run(ctx, track) }))
+				}
 			}
-			running[track] = true
-			tracks.Go(safe.Func("track", func() {
-				defer func() {
-					mu.Lock()
-					defer mu.Unlock()
-					delete(running, track)
-				}()
-				e.runTrack(ctx, track)
-			}))
-		}
-		mu.Unlock()
-		if !awaitRing(ctx, e.hooks, deliverEvery, deliverRest) {
-			return
-		}
+			return Turn{Did: len(busy)}, err
+		},
+		End: tracks.Wait,
 	}
 }
 
 // DeliverOnce makes everything that is due, and what becomes due by it, and returns how many deliveries
 // and numberings that were.
-func (e *Engine) DeliverOnce(ctx context.Context) (int, error) {
+func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
 	busy, err := e.Store.Busy(ctx)
 	var all sync.WaitGroup
 	for _, track := range busy {
@@ -86,7 +124,7 @@ func (e *Engine) DeliverOnce(ctx context.Context) (int, error) {
 }
 
 // runTrack delivers on one track until nothing is out and nothing is due.
-func (e *Engine) runTrack(ctx context.Context, track int32) {
+func (e *Deliveries) runTrack(ctx context.Context, track int32) {
 	most := webhooksAt
 	if track == pg.HookTrack {
 		most = hooksAt
@@ -161,7 +199,7 @@ func (e *Engine) runTrack(ctx context.Context, track int32) {
 }
 
 // deliver makes one call and says what becomes of the delivery.
-func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
+func (e *Deliveries) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 	r := pg.Receipt{Delivery: d, State: "pending"}
 	if e.Store.Quarantined(d.Context, d.Type) {
 		r.Again = time.Second
@@ -179,7 +217,7 @@ func (e *Engine) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 }
 
 // callFor makes the call of a delivery.
-func (e *Engine) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt) (got remote.Receipt) {
+func (e *Deliveries) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt) (got remote.Receipt) {
 	switch {
 	case d.Hook != nil:
 		a := e.callHook(ctx, d)
@@ -196,7 +234,7 @@ func (e *Engine) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt) (go
 }
 
 // judged is what becomes of a delivery by what came of its call.
-func (e *Engine) judged(d *pg.Delivery, r pg.Receipt, got remote.Receipt) pg.Receipt {
+func (e *Deliveries) judged(d *pg.Delivery, r pg.Receipt, got remote.Receipt) pg.Receipt {
 	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message, got.Gone
 	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer, "error": got.Message, "ms": got.Elapsed.Milliseconds()})
 	switch {
@@ -216,7 +254,7 @@ type message struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-func (e *Engine) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receipt {
+func (e *Deliveries) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receipt {
 	event := outbox.Event(d.Event)
 	id := d.ID.EventID(d.At, event)
 	if event == outbox.EventTest {
@@ -238,7 +276,7 @@ func data(d *pg.HookCall) json.RawMessage {
 	return d.Task.Data
 }
 
-func (e *Engine) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer {
+func (e *Deliveries) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer {
 	h := d.Hook
 	call := remote.Call{
 		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Data: data(h), State: h.State, Hash: h.Hash,

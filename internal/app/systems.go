@@ -1,0 +1,37 @@
+package app
+
+import (
+	"crypto/ed25519"
+	"time"
+
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/work"
+)
+
+// newEngine builds what dispatches: the core, and every system there is. A new one is added here.
+func (a *App) newEngine(version string) *work.Engine {
+	e := work.New(work.Config{
+		Store:       a.store,
+		Worker:      remote.Mux{Next: a.remote},
+		Log:         a.log,
+		Loops:       &a.loops,
+		NodeName:    a.cfg.NodeName,
+		Metrics:     a.metrics,
+		Traces:      a.traces,
+		Version:     version,
+		TTL:         a.cfg.LeaseTTL,
+		Concurrency: a.cfg.Concurrency,
+		Types:       a.cfg.Types,
+		Grace:       a.cfg.ShutdownGrace,
+		Retention:   time.Duration(a.cfg.Retention) * 24 * time.Hour,
+	})
+	deliveries := work.NewDeliveries(e, work.DeliveriesConfig{Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(a.cfg.SigningKey)})
+	events := work.NewEvents(e, work.EventsConfig{Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote})
+	e.Add(
+		deliveries.System(),
+		events.System(),
+		work.NewBatches(e).System(),
+		work.NewChannels(e).System(),
+	)
+	return e
+}
