@@ -66,7 +66,7 @@ func TestAPanicAnywhereLosesNothing(t *testing.T) {
 				ids = append(ids, h.post(fmt.Sprint("q", q), "T", uids...)...)
 			}
 			armed.Store(2)
-			h.engine("n", func(c *parts) { c.Loops = &safe.Loops{} })
+			h.engine("n", func(c *parts) { withTools(h)(c); c.Loops = &safe.Loops{} })
 			h.await(ids, 60*time.Second, outbox.DONE)
 			if place == "practice of a connection" { // of processes alone, whose pools practise
 				return
