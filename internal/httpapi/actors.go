@@ -18,6 +18,15 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) actorRoutes() {
+	const tag = "access"
+	get(a, tag, "/actors", "list-actors", "List actors", a.listActors)
+	post(a, tag, "/actors", "post-actor", "Make an actor", a.postActor, 201, 200)
+	get(a, tag, "/actors/{id}", "get-actor", "Read one actor", a.getActor)
+	patch(a, tag, "/actors/{id}", "patch-actor", "Change an actor", a.patchActor)
+	remove(a, tag, "/actors/{id}", "delete-actor", "Forget an actor that is no member", a.deleteActor)
+}
+
 // ActorSettings is what people write of an actor.
 type ActorSettings struct {
 	PublicKeys []string      `json:"public_keys,omitempty" maxItems:"2" doc:"Ed25519, base64 of 32 bytes; two for a rotation."`

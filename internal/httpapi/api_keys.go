@@ -13,6 +13,15 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) apiKeyRoutes() {
+	const tag = "access"
+	get(a, tag, "/api-keys", "list-api-keys", "List API keys", a.listAPIKeys)
+	post(a, tag, "/api-keys", "post-api-key", "Make an API key and show its secret once", a.postAPIKey, 201, 200)
+	get(a, tag, "/api-keys/{id}", "get-api-key", "Read one API key", a.getAPIKey)
+	remove(a, tag, "/api-keys/{id}", "delete-api-key", "Revoke an API key", a.deleteAPIKey)
+	post(a, tag, "/api-keys/{id}/rotate", "rotate-api-key", "Give an API key another secret", a.rotateAPIKey, 201)
+}
+
 // newAPIKey is the body of POST /api-keys.
 type newAPIKey struct {
 	Name      name       `json:"name" doc:"For people; several keys may have the same."`

@@ -8,6 +8,11 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) auditRoutes() {
+	const tag = "access"
+	get(a, tag, "/audit", "list-audit", "Who did what, newest first", a.listAudit)
+}
+
 // auditView is one lever that was pulled, or one change of configuration.
 type auditView struct {
 	At        time.Time       `json:"at"`

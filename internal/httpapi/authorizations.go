@@ -11,6 +11,20 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
+func (a *API) authorizationRoutes() {
+	const tag = "authorizations"
+	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.listAuthorizations)
+	post(a, tag, "/authorizations", "post-authorization", "Create an authorization", a.postAuthorization, 201)
+	get(a, tag, "/authorizations/{label}", "get-authorization", "Read one authorization", a.getAuthorization)
+	put(a, tag, "/authorizations/{label}", "put-authorization", "Create or replace an authorization", a.putAuthorization, 200, 201)
+	patch(a, tag, "/authorizations/{label}", "patch-authorization", "Change the settings of an authorization", a.patchAuthorization)
+	remove(a, tag, "/authorizations/{label}", "delete-authorization", "Remove an authorization of which nothing runs", a.deleteAuthorization)
+	post(a, tag, "/authorizations/{label}/enable", "enable-authorization", "Let batches be sent", a.enableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/disable", "disable-authorization", "Let no more batches be sent", a.disableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/send", "send-batch", "Send a batch, or hear which rule forbids it", a.sendBatch, 201, 200)
+	put(a, tag, "/authorizations/{label}/grants/{actor}", "put-grant", "Give an actor calls", a.putGrant, 200)
+}
+
 // authorizationSettings is what people write of an authorization.
 type authorizationSettings struct {
 	Label         string          `json:"label,omitempty" doc:"Up to 44 characters; if given beside a path, that of the path."`

@@ -14,6 +14,17 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) channelRoutes() {
+	const tag = "leader"
+	get(a, tag, "/channels", "list-channels", "List channels of both kinds", a.listChannels)
+	get(a, tag, "/channels/{name}", "get-channel", "Read one channel", a.getChannel)
+	put(a, tag, "/channels/{name}", "put-channel", "Create or replace a channel", a.putChannel, 200, 201)
+	patch(a, tag, "/channels/{name}", "patch-channel", "Change a channel", a.patchChannel)
+	remove(a, tag, "/channels/{name}", "delete-channel", "Take a cap out of use, or remove an empty channel", a.deleteChannel)
+	post(a, tag, "/channels/{name}/block", "block-channel", "Keep results from a cap for a while", a.blockChannel, 200)
+	post(a, tag, "/channels/{name}/unblock", "unblock-channel", "Let results through a cap again", a.unblockChannel, 200)
+}
+
 // channelSettings is what people write of a channel, of either kind.
 type channelSettings struct {
 	Name      name   `json:"name,omitempty" doc:"If given, the name in the path."`

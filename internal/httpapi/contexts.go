@@ -10,6 +10,19 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) contextRoutes() {
+	const tag = "access"
+	get(a, tag, "/contexts", "list-contexts", "List the contexts in which one has a role", a.listContexts)
+	get(a, tag, "/contexts/{name}", "get-context", "Read one context", a.getContext)
+	put(a, tag, "/contexts/{name}", "put-context", "Create or replace a context", a.putContext, 200, 201)
+	patch(a, tag, "/contexts/{name}", "patch-context", "Change a context", a.patchContext)
+	remove(a, tag, "/contexts/{name}", "delete-context", "Delete an empty context", a.deleteContext)
+	post(a, tag, "/contexts/{name}/pause", "pause-context", "Send nothing more of a context", a.pauseContext, 200)
+	post(a, tag, "/contexts/{name}/resume", "resume-context", "Let a paused context go on", a.resumeContext, 200)
+	post(a, tag, "/contexts/{name}/drain", "drain-context", "Accept nothing more in a context, work off the rest", a.drainContext, 200)
+	post(a, tag, "/contexts/{name}/purge", "purge-context", "Cancel what waits in a context", a.purgeContext, 200)
+}
+
 // contextSettings is what people write of a context.
 type contextSettings struct {
 	Name           name     `json:"name,omitempty" doc:"If given, the name in the path."`

@@ -9,6 +9,13 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
+func (a *API) clockRoutes() {
+	const tag = "service"
+	if a.DebugClock != nil {
+		post(a, tag, "/debug/clock", "move-clock", "Set or advance the time (only with --debug-clock)", a.moveClock, 200)
+	}
+}
+
 // clockBody moves the clock, and the block heights of domains.
 type clockBody struct {
 	Set     *time.Time `json:"set,omitempty" doc:"the time that it is from now on; never one that is over"`

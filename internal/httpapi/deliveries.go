@@ -10,6 +10,13 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) deliveryRoutes() {
+	const tag = "subscriptions"
+	get(a, tag, "/deliveries", "list-deliveries", "List deliveries", a.listDeliveries)
+	get(a, tag, "/deliveries/{id}", "get-delivery", "Read one delivery, with its attempts", a.getDelivery)
+	post(a, tag, "/deliveries/{id}/retry", "retry-delivery", "Deliver now, or once more", a.retryDelivery, 200, 202)
+}
+
 // deliveryView is one delivery as clients read it.
 type deliveryView struct {
 	ID           string     `json:"id"`

@@ -10,6 +10,20 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) dispatcherRoutes() {
+	const tag = "dispatchers"
+	get(a, tag, "/dispatchers", "list-dispatchers", "List dispatchers", a.listDispatchers)
+	get(a, tag, "/dispatchers/{type}", "get-dispatcher", "Read one dispatcher", a.getDispatcher)
+	put(a, tag, "/dispatchers/{type}", "put-dispatcher", "Create or replace a dispatcher", a.putDispatcher, 200, 201)
+	patch(a, tag, "/dispatchers/{type}", "patch-dispatcher", "Change a dispatcher", a.patchDispatcher)
+	remove(a, tag, "/dispatchers/{type}", "delete-dispatcher", "Remove a type", a.deleteDispatcher)
+	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Go on, and accept again", a.resumeDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/check", "check-dispatcher", "Ask its worker what it offers; nothing is executed", a.checkDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/drain", "drain-dispatcher", "Accept nothing more of a type, work off the rest", a.drainDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/purge", "purge-dispatcher", "Cancel what waits of a type", a.purgeDispatcher, 200)
+}
+
 // dispatcherView is a dispatcher as clients read it: its settings in full, and how it does.
 type dispatcherView struct {
 	DispatcherSettings

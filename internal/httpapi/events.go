@@ -13,6 +13,17 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) eventRoutes() {
+	const tag = "leader"
+	get(a, tag, "/events", "list-events", "List events", a.listEvents)
+	post(a, tag, "/events", "push-events", "Bring events to a source of kind push", a.pushEvents, 201, 200)
+	get(a, tag, "/events/{id}", "get-event", "Read one event", a.getEvent)
+	get(a, tag, "/events/{id}/history", "get-event-history", "What happened to it, oldest first", a.getEventHistory)
+	get(a, tag, "/events/{id}/why", "get-event-why", "What it waits for", a.whyEvent)
+	post(a, tag, "/events/{id}/redrive", "redrive-event", "Bring a Dead event once more, as a new one", a.redriveEvent, 201)
+	post(a, tag, "/events:redrive", "redrive-events", "Redrive many Dead events", a.redriveEvents, 200)
+}
+
 // sourceEventView is an event as clients read it.
 type sourceEventView struct {
 	ID          string          `json:"id"`

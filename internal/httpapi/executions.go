@@ -8,6 +8,12 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
+func (a *API) executionRoutes() {
+	const tag = "authorizations"
+	get(a, tag, "/authorizations/{label}/executions", "list-executions", "List what was sent, and how it ended", a.listExecutions)
+	post(a, tag, "/authorizations/{label}/executions/{id}/retry", "retry-execution", "Send again what was not delivered in time", a.retryExecution, 200)
+}
+
 type listExecutionsInput struct {
 	Label  string `path:"label" maxLength:"200"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`

@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+func (a *API) healthRoutes() {
+	const tag = "service"
+	get(a, tag, "/limits", "get-limits", "The limits in force", a.limits)
+	get(a, tag, "/livez", "get-livez", "Whether the process lives", a.livez)
+	get(a, tag, "/readyz", "get-readyz", "Whether it should get requests, and why not", a.readyz)
+}
+
 // Check is one condition of readiness.
 type Check struct {
 	Name   string `json:"name"`

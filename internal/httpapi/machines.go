@@ -17,6 +17,14 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
+func (a *API) machineRoutes() {
+	const tag = "service"
+	get(a, tag, "/machines", "list-machines", "The state machines", a.listMachines)
+	op := operation(tag, http.MethodGet, "/machines/{name}", "get-machine", "One state machine", nil)
+	machineAnswers(&op, a.huma.OpenAPI().Components.Schemas)
+	register(a, op, a.getMachine)
+}
+
 // machineView is one state machine, as the code has it.
 type machineView struct {
 	Name     string      `json:"name"`

@@ -5,6 +5,12 @@ import (
 	"slices"
 )
 
+func (a *API) memberRoutes() {
+	const tag = "access"
+	put(a, tag, "/contexts/{name}/members/{actor}", "put-member", "Give an actor exactly these roles", a.putMember, 200)
+	remove(a, tag, "/contexts/{name}/members/{actor}", "delete-member", "Take an actor out of a context", a.deleteMember)
+}
+
 // rolesBody is what an actor may in a context.
 type rolesBody struct {
 	Roles []string `json:"roles" minItems:"1" maxItems:"3" enum:"admin,executor,reader"`

@@ -8,6 +8,15 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) nodeRoutes() {
+	const tag = "nodes"
+	get(a, tag, "/nodes", "list-nodes", "List the processes that dispatch", a.listNodes)
+	get(a, tag, "/nodes/{name}", "get-node", "Read one node", a.getNode)
+	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", a.drainNode, 200, 202)
+	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", a.resumeNode, 200)
+	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", a.buryNode, 200)
+}
+
 // nodeView is a process that dispatches, as clients read it.
 type nodeView struct {
 	Name         string     `json:"name" doc:"not unique: of several, calls by name mean the newest that is not dead"`

@@ -10,6 +10,17 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) poolRoutes() {
+	const tag = "pools"
+	get(a, tag, "/pools", "list-pools", "List pools", a.listPools)
+	get(a, tag, "/pools/{name}", "get-pool", "Read one pool", a.getPool)
+	put(a, tag, "/pools/{name}", "put-pool", "Create a pool or replace its settings", a.putPool, 200, 201)
+	patch(a, tag, "/pools/{name}", "patch-pool", "Change the settings of a pool", a.patchPool)
+	remove(a, tag, "/pools/{name}", "delete-pool", "Remove a pool that nothing needs", a.deletePool)
+	post(a, tag, "/pools/{name}/pause", "pause-pool", "Let none of its senders take another queue", a.pausePool, 200)
+	post(a, tag, "/pools/{name}/resume", "resume-pool", "Let its senders work again", a.resumePool, 200)
+}
+
 // poolSettings is what people write of a pool.
 type poolSettings struct {
 	Name         name   `json:"name,omitempty" doc:"If given, the name in the path."`

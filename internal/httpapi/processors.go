@@ -11,6 +11,19 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
+func (a *API) processorRoutes() {
+	const tag = "processors"
+	get(a, tag, "/processors", "list-processors", "List processors", a.listProcessors)
+	get(a, tag, "/processors/{name}", "get-processor", "Read one processor", a.getProcessor)
+	put(a, tag, "/processors/{name}", "put-processor", "Create a processor or replace its settings", a.putProcessor, 200, 201)
+	patch(a, tag, "/processors/{name}", "patch-processor", "Change the settings of a processor", a.patchProcessor)
+	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", a.deleteProcessor)
+	put(a, tag, "/processors/{name}/height", "put-height", "Raise the block height of its domain", a.putHeight, 200)
+	post(a, tag, "/processors/{name}/pause", "pause-processor", "Refuse ticks", a.pauseProcessor, 200)
+	post(a, tag, "/processors/{name}/resume", "resume-processor", "Allow ticks again", a.resumeProcessor, 200)
+	post(a, tag, "/processors/{name}/tick", "tick-processor", "Look at one batch", a.tickProcessor, 200)
+}
+
 // processorSettings is what people write of a processor.
 type processorSettings struct {
 	Name         name   `json:"name,omitempty" doc:"If given, the name in the path; it is the domain that functions name."`

@@ -9,6 +9,20 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) queueRoutes() {
+	const tag = "queues"
+	get(a, tag, "/queues", "list-queues", "List queues", a.listQueues)
+	get(a, tag, "/queues/{name}", "get-queue", "Read one queue", a.getQueue)
+	put(a, tag, "/queues/{name}", "put-queue", "Create or replace the settings of a queue", a.putQueue, 200, 201)
+	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", a.patchQueue)
+	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", a.deleteQueue)
+	get(a, tag, "/queues/{name}/why", "get-queue-why", "Why its head does not move", a.whyQueue)
+	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", a.pauseQueue, 200)
+	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", a.resumeQueue, 200)
+	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", a.drainQueue, 200)
+	post(a, tag, "/queues/{name}/purge", "purge-queue", "Cancel what waits", a.purgeQueue, 200)
+}
+
 // queueSettings is what people write of a queue (S2.19).
 type queueSettings struct {
 	Name      name   `json:"name,omitempty" doc:"If given, the name in the path."`

@@ -10,6 +10,21 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) senderRoutes() {
+	const tag = "senders"
+	get(a, tag, "/senders", "list-senders", "List senders", a.listSenders)
+	get(a, tag, "/senders/{account}", "get-sender", "Read one sender", a.getSender)
+	put(a, tag, "/senders/{account}", "put-sender", "Create or replace a sender", a.putSender, 200, 201)
+	patch(a, tag, "/senders/{account}", "patch-sender", "Change a sender", a.patchSender)
+	remove(a, tag, "/senders/{account}", "delete-sender", "Take a sender out of use", a.deleteSender)
+	post(a, tag, "/senders/{account}/pause", "pause-sender", "Keep a sender from taking another queue", a.pauseSender, 200)
+	post(a, tag, "/senders/{account}/resume", "resume-sender", "Let a paused or drained sender work again", a.resumeSender, 200)
+	post(a, tag, "/senders/{account}/drain", "drain-sender", "Take only what names this sender, accept no more of that", a.drainSender, 200)
+	post(a, tag, "/senders/{account}/purge", "purge-sender", "Cancel what waits for this sender alone", a.purgeSender, 200)
+	post(a, tag, "/senders/{account}/block", "block-sender", "Block a sender for a while", a.blockSender, 200)
+	post(a, tag, "/senders/{account}/unblock", "unblock-sender", "Let a blocked sender work again", a.unblockSender, 200)
+}
+
 // senderSettings is what people write of a sender.
 type senderSettings struct {
 	Account    name            `json:"account,omitempty" doc:"If given, the name in the path."`

@@ -12,6 +12,18 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) sourceRoutes() {
+	const tag = "leader"
+	get(a, tag, "/sources", "list-sources", "List sources of events", a.listSources)
+	get(a, tag, "/sources/{name}", "get-source", "Read one source, with its cursor and lag", a.getSource)
+	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", a.putSource, 200, 201)
+	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", a.patchSource)
+	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", a.deleteSource)
+	post(a, tag, "/sources/{name}/pause", "pause-source", "Stop reading a source", a.pauseSource, 200)
+	post(a, tag, "/sources/{name}/resume", "resume-source", "Go on reading, also after a failure", a.resumeSource, 200)
+	post(a, tag, "/sources/{name}/rewind", "rewind-source", "Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
+}
+
 // sourceSettings is what people write of a source.
 type sourceSettings struct {
 	Name          name                `json:"name,omitempty" doc:"If given, the name in the path."`

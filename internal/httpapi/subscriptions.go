@@ -13,6 +13,23 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) subscriptionRoutes() {
+	const tag = "subscriptions"
+	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", a.listSubscriptions)
+	get(a, tag, "/subscriptions/{name}", "get-subscription", "Read one subscription", a.getSubscription)
+	put(a, tag, "/subscriptions/{name}", "put-subscription", "Create or replace a subscription", a.putSubscription, 200, 201)
+	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", a.patchSubscription)
+	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", a.deleteSubscription)
+	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription", "Call a webhook again, from where it stopped", a.enableSubscription, 200)
+	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription", "Stop calling a webhook, and keep its events", a.disableSubscription, 200)
+	post(a, tag, "/subscriptions/{name}/test", "test-subscription", "Send it an event of its own", a.testSubscription, 202)
+	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret", "Draw a new secret; two are valid for a day", a.rotateSecret, 200)
+	post(a, tag, "/subscriptions/{name}/redeliver", "redeliver-subscription", "Send what happened once more", a.redeliver, 202)
+	get(a, tag, "/subscriptions/{name}/feed", "feed-subscription", "Fetch what comes after a cursor, or wait for it", a.feed)
+	post(a, tag, "/subscriptions/{name}/ack", "ack-subscription", "Acknowledge up to a cursor", a.ack, 200)
+	stream(a, tag, "/subscriptions/{name}/stream", "stream-subscription", "The same as server-sent events", a.streamSubscription)
+}
+
 // subscriptionSettings is what people write of a subscription.
 type subscriptionSettings struct {
 	Name    name               `json:"name,omitempty" doc:"If given, the name in the path."`

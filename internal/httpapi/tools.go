@@ -12,6 +12,18 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
+func (a *API) toolRoutes() {
+	const tag = "leader"
+	get(a, tag, "/tools", "list-tools", "List tools", a.listTools)
+	get(a, tag, "/tools/{fqn}", "get-tool", "Read one tool, with its schemas and health", a.getTool)
+	put(a, tag, "/tools/{fqn}", "put-tool", "Register a tool, or replace what it is registered with", a.putTool, 200, 201)
+	patch(a, tag, "/tools/{fqn}", "patch-tool", "Change what a tool is registered with", a.patchTool)
+	remove(a, tag, "/tools/{fqn}", "delete-tool", "Take a tool out of the registry", a.deleteTool)
+	post(a, tag, "/tools/{fqn}/refresh", "refresh-tool", "Read its /meta again", a.refreshTool, 200)
+	post(a, tag, "/tools/{fqn}/check", "check-tool", "Ask whether it is ready", a.checkTool, 200)
+	post(a, tag, "/tools/{fqn}/invoke", "invoke-tool", "Try it once, and record nothing", a.invokeTool, 200)
+}
+
 // toolSettings is what people write of a tool.
 type toolSettings struct {
 	FQN          toolName        `json:"fqn,omitempty" doc:"If given, the name in the path."`

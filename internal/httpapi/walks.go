@@ -6,6 +6,11 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
+func (a *API) walkRoutes() {
+	const tag = "leader"
+	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
+}
+
 type walkInput struct {
 	Body leader.Walk
 }
