@@ -73,17 +73,9 @@ type actorOutput struct {
 	Body     actorView
 }
 
-type actorsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []actorView `json:"items"`
-		Next  *string     `json:"next"`
-	}
-}
-
-func (a *API) listActors(ctx context.Context, in *namedPage) (*actorsOutput, error) {
+func (a *API) listActors(ctx context.Context, in *namedPage) (*pageOf[actorView], error) {
 	var err error
-	out := &actorsOutput{}
+	out := &pageOf[actorView]{}
 	out.Body, out.Link, err = listBy(ctx, a, in, []any{"actors"},
 		func(after string, limit int) ([]*pg.Actor, error) { return a.Store.Actors(ctx, after, limit) },
 		func(v *pg.Actor) string { return v.ID }, plainly(viewActor))

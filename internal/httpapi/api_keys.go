@@ -62,17 +62,9 @@ type apiKeyOutput struct {
 	Body     apiKeyView
 }
 
-type apiKeysOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []apiKeyView `json:"items"`
-		Next  *string      `json:"next"`
-	}
-}
-
-func (a *API) listAPIKeys(ctx context.Context, in *namedPage) (*apiKeysOutput, error) {
+func (a *API) listAPIKeys(ctx context.Context, in *namedPage) (*pageOf[apiKeyView], error) {
 	var err error
-	out := &apiKeysOutput{}
+	out := &pageOf[apiKeyView]{}
 	out.Body, out.Link, err = listBy(ctx, a, in, []any{"api-keys", contextID(ctx)},
 		func(after uuid.UUID, limit int) ([]*pg.Key, error) {
 			return a.Store.Keys(ctx, contextID(ctx), after, limit)

@@ -13,7 +13,7 @@ import (
 
 func (a *API) authorizationRoutes() {
 	const tag = "authorizations"
-	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.listAuthorizations)
+	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.authorizations().list)
 	post(a, tag, "/authorizations", "post-authorization", "Create an authorization", a.postAuthorization, 201)
 	get(a, tag, "/authorizations/{label}", "get-authorization", "Read one authorization", a.getAuthorization)
 	put(a, tag, "/authorizations/{label}", "put-authorization", "Create or replace an authorization", a.putAuthorization, 200, 201)
@@ -89,44 +89,29 @@ func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
 	return v, nil
 }
 
-type authorizationOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     authorizationView
-}
-
-type authorizationsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []authorizationView `json:"items"`
-		Next  *string             `json:"next"`
-	}
-}
-
-func (a *API) listAuthorizations(ctx context.Context, in *namedPage) (*authorizationsOutput, error) {
-	var err error
-	out := &authorizationsOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"authorizations"},
-		func(after string, limit int) ([]*pg.Authorization, error) {
+// authorizations says what is an authorization's own among named things. Its label may be changed by no write, and a POST makes
+// one, too; see writeAuthorization.
+func (a *API) authorizations() resource[authorizationSettings, *pg.Authorization, authorizationView] {
+	return resource[authorizationSettings, *pg.Authorization, authorizationView]{
+		a:    a,
+		path: "/authorizations",
+		page: func(ctx context.Context, after string, limit int) ([]*pg.Authorization, error) {
 			return a.Store.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit)
 		},
-		func(v *pg.Authorization) string { return v.Label }, viewAuthorization)
-	return out, err
+		find: func(ctx context.Context, label string) (*pg.Authorization, error) {
+			return a.Store.Authorization(ctx, contextID(ctx), label, by(ctx, "").Actor)
+		},
+		view: func(_ context.Context, v *pg.Authorization) (authorizationView, error) { return viewAuthorization(v) },
+		head: func(v *pg.Authorization) (string, int64) { return v.Label, v.Version },
+	}
 }
 
 type authorizationInput struct {
 	Label string `path:"label" maxLength:"200"`
 }
 
-func (a *API) getAuthorization(ctx context.Context, in *authorizationInput) (*authorizationOutput, error) {
-	v, err := a.Store.Authorization(ctx, contextID(ctx), in.Label, by(ctx, "").Actor)
-	if err != nil {
-		return nil, err
-	}
-	out := &authorizationOutput{Status: http.StatusOK, ETag: etag(v.Version)}
-	out.Body, err = viewAuthorization(v)
-	return out, err
+func (a *API) getAuthorization(ctx context.Context, in *authorizationInput) (*one[authorizationView], error) {
+	return a.authorizations().read(ctx, in.Label)
 }
 
 type putAuthorizationInput struct {
@@ -137,7 +122,7 @@ type putAuthorizationInput struct {
 
 // putAuthorization creates an authorization, or replaces the one of that version: 201, 200; 409 without a version if
 // there is one.
-func (a *API) putAuthorization(ctx context.Context, in *putAuthorizationInput) (*authorizationOutput, error) {
+func (a *API) putAuthorization(ctx context.Context, in *putAuthorizationInput) (*one[authorizationView], error) {
 	version, err := in.version()
 	if err != nil {
 		return nil, err
@@ -155,11 +140,11 @@ type postAuthorizationInput struct {
 }
 
 // postAuthorization creates an authorization: 201; 409 if there is one of its label.
-func (a *API) postAuthorization(ctx context.Context, in *postAuthorizationInput) (*authorizationOutput, error) {
+func (a *API) postAuthorization(ctx context.Context, in *postAuthorizationInput) (*one[authorizationView], error) {
 	return a.writeAuthorization(ctx, in.Body, 0)
 }
 
-func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, version int64) (*authorizationOutput, error) {
+func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, version int64) (*one[authorizationView], error) {
 	v, err := s.read()
 	if err != nil {
 		return nil, err
@@ -168,11 +153,7 @@ func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, v
 	if err != nil {
 		return nil, err
 	}
-	out, err := a.getAuthorization(ctx, &authorizationInput{v.Label})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/authorizations/"+v.Label
-	}
-	return out, err
+	return a.authorizations().written(ctx, v.Label, created)
 }
 
 type patchAuthorizationInput struct {
@@ -183,7 +164,7 @@ type patchAuthorizationInput struct {
 }
 
 // patchAuthorization changes some settings: 200. How long it holds begins anew if its duration is changed.
-func (a *API) patchAuthorization(ctx context.Context, in *patchAuthorizationInput) (*authorizationOutput, error) {
+func (a *API) patchAuthorization(ctx context.Context, in *patchAuthorizationInput) (*one[authorizationView], error) {
 	v, err := a.getAuthorization(ctx, &authorizationInput{in.Label})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -16,11 +15,12 @@ import (
 
 func (a *API) channelRoutes() {
 	const tag = "leader"
+	channels := a.channels()
 	get(a, tag, "/channels", "list-channels", "List channels of both kinds", a.listChannels)
-	get(a, tag, "/channels/{name}", "get-channel", "Read one channel", a.getChannel)
-	put(a, tag, "/channels/{name}", "put-channel", "Create or replace a channel", a.putChannel, 200, 201)
-	patch(a, tag, "/channels/{name}", "patch-channel", "Change a channel", a.patchChannel)
-	remove(a, tag, "/channels/{name}", "delete-channel", "Take a cap out of use, or remove an empty channel", a.deleteChannel)
+	get(a, tag, "/channels/{name}", "get-channel", "Read one channel", channels.get)
+	put(a, tag, "/channels/{name}", "put-channel", "Create or replace a channel", channels.put, 200, 201)
+	patch(a, tag, "/channels/{name}", "patch-channel", "Change a channel", channels.patch)
+	remove(a, tag, "/channels/{name}", "delete-channel", "Take a cap out of use, or remove an empty channel", channels.delete)
 	post(a, tag, "/channels/{name}/block", "block-channel", "Keep results from a cap for a while", a.blockChannel, 200)
 	post(a, tag, "/channels/{name}/unblock", "unblock-channel", "Let results through a cap again", a.unblockChannel, 200)
 }
@@ -99,21 +99,6 @@ func viewIntegrity(c *pg.ChannelInfo) channelView {
 		SweepInterval: text(c.SweepEvery), Queued: &c.Queued, Offered: &c.Offered, Active: &c.Active, Dropped: &c.Dropped, Version: c.Version, CreatedAt: c.CreatedAt.UTC()}
 }
 
-type channelOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     channelView
-}
-
-type channelsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []channelView `json:"items"`
-		Next  *string       `json:"next"`
-	}
-}
-
 type listChannelsInput struct {
 	Kind   string `query:"kind" enum:"cap,integrity"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
@@ -121,7 +106,7 @@ type listChannelsInput struct {
 }
 
 // listChannels lists channels of both kinds by name.
-func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*channelsOutput, error) {
+func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*pageOf[channelView], error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)
 	if err != nil {
@@ -151,7 +136,7 @@ func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*channel
 		}
 	}
 	slices.SortFunc(items, func(x, y channelView) int { return strings.Compare(x.Name, y.Name) })
-	out := &channelsOutput{}
+	out := &pageOf[channelView]{}
 	if len(items) > limit {
 		items = items[:limit]
 		out.Body.Next, out.Link = p.next(ctx, filters, items[limit-1].Name)
@@ -160,16 +145,31 @@ func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*channel
 	return out, nil
 }
 
-type channelInput struct {
-	Name name `path:"name"`
-}
-
-func (a *API) getChannel(ctx context.Context, in *channelInput) (*channelOutput, error) {
-	v, err := a.channel(ctx, string(in.Name))
-	if err != nil {
-		return nil, err
+// channels says what is a channel's own among named things.
+func (a *API) channels() resource[channelSettings, *channelView, channelView] {
+	return resource[channelSettings, *channelView, channelView]{
+		a:    a,
+		path: "/channels",
+		find: a.channel,
+		view: simply(func(v *channelView) channelView { return *v }),
+		head: func(v *channelView) (string, int64) { return v.Name, v.Version },
+		settings: func(v *channelView) channelSettings {
+			return channelSettings{
+				Kind:          v.Kind,
+				Cap:           v.Cap,
+				GasCoin:       v.GasCoin,
+				Wallet:        v.Wallet,
+				WorkerURL:     v.WorkerURL,
+				Capacity:      v.Capacity,
+				MaxRetries:    v.MaxRetries,
+				RetryInterval: v.RetryInterval,
+				StaleAfter:    v.StaleAfter,
+				SweepInterval: v.SweepInterval,
+			}
+		},
+		write:  a.writeChannel,
+		remove: a.removeChannel,
 	}
-	return &channelOutput{Status: http.StatusOK, ETag: etag(v.Version), Body: *v}, nil
 }
 
 // channel finds a channel of either kind.
@@ -190,43 +190,21 @@ func (a *API) channel(ctx context.Context, called string) (*channelView, error) 
 	return &v, nil
 }
 
-type putChannelInput struct {
-	Name name `path:"name"`
-	Conditions
-	Body channelSettings
-}
-
-// putChannel creates a channel or replaces its settings: 201, 200; 409 if there is one of the other kind; 412.
-func (a *API) putChannel(ctx context.Context, in *putChannelInput) (*channelOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeChannel(ctx, string(in.Name), in.Body, version)
-}
-
-func (a *API) writeChannel(ctx context.Context, called string, s channelSettings, version int64) (*channelOutput, error) {
+// writeChannel creates a channel or replaces its settings; 409 if there is one of the other kind.
+func (a *API) writeChannel(ctx context.Context, called string, s channelSettings, version int64) (bool, error) {
 	if err := ofPath("name", string(s.Name), called); err != nil {
-		return nil, err
+		return false, err
 	}
 	if there, err := a.channel(ctx, called); err == nil && there.Kind != s.Kind {
-		return nil, fault.New(fault.Conflict, "in_use", "channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)
+		return false, fault.New(fault.Conflict, "in_use", "channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)
 	} else if err != nil && fault.KindOf(err) != fault.NotFound {
-		return nil, err
+		return false, err
 	}
 	write := a.writeIntegrity
 	if s.Kind == "cap" {
 		write = a.writeCap
 	}
-	created, err := write(ctx, called, s, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getChannel(ctx, &channelInput{name(called)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/channels/"+called
-	}
-	return out, err
+	return write(ctx, called, s, version)
 }
 
 func (a *API) writeCap(ctx context.Context, called string, s channelSettings, version int64) (bool, error) {
@@ -274,54 +252,22 @@ func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettin
 	return a.Store.PutChannel(ctx, by(ctx, ""), c, version)
 }
 
-type patchChannelInput struct {
-	Name name `path:"name"`
-	Conditions
-	RawBody []byte
-	Body    patchBody
-}
-
-func (a *API) patchChannel(ctx context.Context, in *patchChannelInput) (*channelOutput, error) {
-	v, err := a.channel(ctx, string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(v.Version); err != nil {
-		return nil, err
-	}
-	raw, err := merged(channelSettings{Kind: v.Kind, Cap: v.Cap, GasCoin: v.GasCoin, Wallet: v.Wallet, WorkerURL: v.WorkerURL, Capacity: v.Capacity, MaxRetries: v.MaxRetries,
-		RetryInterval: v.RetryInterval, StaleAfter: v.StaleAfter, SweepInterval: v.SweepInterval}, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next channelSettings
-	if err := a.decode(raw, &next, "channelSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeChannel(ctx, v.Name, next, v.Version)
-}
-
-type deleteChannelInput struct {
-	Name name `path:"name"`
-	Conditions
-}
-
-// deleteChannel removes a channel: one of kind cap finishes what it holds, one of kind integrity must be empty.
-func (a *API) deleteChannel(ctx context.Context, in *deleteChannelInput) (*struct{}, error) {
-	v, err := a.channel(ctx, string(in.Name))
+// removeChannel removes a channel: one of kind cap finishes what it holds, one of kind integrity must be empty.
+func (a *API) removeChannel(ctx context.Context, by pg.By, called string) error {
+	v, err := a.channel(ctx, called)
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case v.Kind == "cap":
-		return nil, a.Store.RemoveSender(ctx, by(ctx, ""), v.Name)
+		return a.Store.RemoveSender(ctx, by, v.Name)
 	case pg.OwnedChannel(v.Name):
-		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: it stays as long as the context", v.Name)
+		return fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: it stays as long as the context", v.Name)
 	}
-	return nil, a.Store.RemoveChannel(ctx, by(ctx, ""), v.Name)
+	return a.Store.RemoveChannel(ctx, by, v.Name)
 }
 
 type blockChannelInput struct {
-	Name name `path:"name"`
+	Named
 	Trial
 	Body *blockBody
 }
@@ -334,13 +280,7 @@ func (a *API) blockChannel(ctx context.Context, in *blockChannelInput) (*leverOu
 	return a.blockSender(ctx, &blockInput{Account: in.Name, Trial: in.Trial, Body: in.Body})
 }
 
-type channelActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-func (a *API) unblockChannel(ctx context.Context, in *channelActionInput) (*leverOutput, error) {
+func (a *API) unblockChannel(ctx context.Context, in *actNamed) (*leverOutput, error) {
 	if err := a.isCap(ctx, string(in.Name)); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,51 +58,37 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	return v, err
 }
 
-type dispatcherOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     dispatcherView
-}
-
-type dispatchersOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []dispatcherView `json:"items"`
-		Next  *string          `json:"next"`
+// dispatchers says what is a dispatcher's own among named things. Its settings are written from the bytes of the body; see
+// putDispatcher.
+func (a *API) dispatchers() resource[DispatcherSettings, *pg.Dispatcher, dispatcherView] {
+	return resource[DispatcherSettings, *pg.Dispatcher, dispatcherView]{
+		a:    a,
+		path: "/dispatchers",
+		page: a.pageOfDispatchers,
+		find: inContext(a.Store.Dispatcher),
+		view: func(_ context.Context, d *pg.Dispatcher) (dispatcherView, error) { return viewDispatcher(d) },
+		head: func(d *pg.Dispatcher) (string, int64) { return d.Type, d.Version },
 	}
 }
 
-func (a *API) listDispatchers(ctx context.Context, in *namedPage) (*dispatchersOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
+// pageOfDispatchers lists those of a context by type: all are known here.
+func (a *API) pageOfDispatchers(ctx context.Context, after string, limit int) ([]*pg.Dispatcher, error) {
+	all, err := a.Store.Dispatchers(ctx, contextID(ctx))
 	if err != nil {
 		return nil, err
 	}
-	filters, after := []any{"dispatchers"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Dispatchers(ctx, contextID(ctx))
+	all = slices.DeleteFunc(all, func(d *pg.Dispatcher) bool { return d.Type <= after })
+	return all[:min(len(all), limit)], nil
+}
+
+// listDispatchers lists by type, without schemas.
+func (a *API) listDispatchers(ctx context.Context, in *namedPage) (*pageOf[dispatcherView], error) {
+	out, err := a.dispatchers().list(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &dispatchersOutput{}
-	out.Body.Items = []dispatcherView{}
-	for _, d := range found {
-		if d.Type <= after {
-			continue
-		}
-		if n := len(out.Body.Items); n == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, out.Body.Items[n-1].Type)
-			break
-		}
-		v, err := viewDispatcher(d)
-		if err != nil {
-			return nil, err
-		}
-		v.Schema = nil
-		out.Body.Items = append(out.Body.Items, v)
+	for i := range out.Body.Items {
+		out.Body.Items[i].Schema = nil
 	}
 	return out, nil
 }
@@ -111,13 +97,8 @@ type dispatcherInput struct {
 	Type name `path:"type"`
 }
 
-func (a *API) getDispatcher(ctx context.Context, in *dispatcherInput) (*dispatcherOutput, error) {
-	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
-	if err != nil {
-		return nil, err
-	}
-	v, err := viewDispatcher(d)
-	return &dispatcherOutput{Status: http.StatusOK, ETag: etag(d.Version), Body: v}, err
+func (a *API) getDispatcher(ctx context.Context, in *dispatcherInput) (*one[dispatcherView], error) {
+	return a.dispatchers().read(ctx, string(in.Type))
 }
 
 type putDispatcherInput struct {
@@ -128,7 +109,7 @@ type putDispatcherInput struct {
 }
 
 // putDispatcher creates or replaces a dispatcher: 201, 200; 412 if it is not what If-Match says.
-func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*dispatcherOutput, error) {
+func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*one[dispatcherView], error) {
 	version, err := in.version()
 	if err != nil {
 		return nil, err
@@ -136,7 +117,7 @@ func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*dispa
 	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, version)
 }
 
-func (a *API) writeDispatcher(ctx context.Context, typ string, raw []byte, version int64) (*dispatcherOutput, error) {
+func (a *API) writeDispatcher(ctx context.Context, typ string, raw []byte, version int64) (*one[dispatcherView], error) {
 	d, err := settingsOf(typ, raw)
 	if err != nil {
 		return nil, err
@@ -145,11 +126,7 @@ func (a *API) writeDispatcher(ctx context.Context, typ string, raw []byte, versi
 	if err != nil {
 		return nil, err
 	}
-	out, err := a.getDispatcher(ctx, &dispatcherInput{name(typ)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/dispatchers/"+typ
-	}
-	return out, err
+	return a.dispatchers().written(ctx, typ, created)
 }
 
 type patchDispatcherInput struct {
@@ -159,7 +136,7 @@ type patchDispatcherInput struct {
 	Body    patchBody
 }
 
-func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*dispatcherOutput, error) {
+func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*one[dispatcherView], error) {
 	d, err := a.Store.Dispatcher(ctx, contextID(ctx), string(in.Type))
 	if err != nil {
 		return nil, err

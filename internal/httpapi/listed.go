@@ -2,6 +2,12 @@ package httpapi
 
 import "context"
 
+// namedPage is what a list takes whose things come in the order of their names.
+type namedPage struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string `query:"cursor" doc:"next of the page before."`
+}
+
 // listed is one page of a list.
 type listed[V any] struct {
 	Items []V     `json:"items"`

@@ -12,9 +12,9 @@ func (a *API) nodeRoutes() {
 	const tag = "nodes"
 	get(a, tag, "/nodes", "list-nodes", "List the processes that dispatch", a.listNodes)
 	get(a, tag, "/nodes/{name}", "get-node", "Read one node", a.getNode)
-	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", a.drainNode, 200, 202)
-	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", a.resumeNode, 200)
-	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", a.buryNode, 200)
+	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", turned(a.Store.DrainNode, true), 200, 202)
+	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", turned(a.Store.DrainNode, false), 200)
+	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", onNamed(a.Store.BuryNode), 200)
 }
 
 // nodeView is a process that dispatches, as clients read it.
@@ -38,26 +38,14 @@ func viewNode(n *pg.NodeView) nodeView {
 		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt), Queues: n.Queues, AsOf: utc(n.AsOf)}
 }
 
-type nodesOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []nodeView `json:"items"`
-		Next  *string    `json:"next"`
-	}
-}
-
 // listNodes lists the newest first; who has stopped stays for a day.
-func (a *API) listNodes(ctx context.Context, in *namedPage) (*nodesOutput, error) {
+func (a *API) listNodes(ctx context.Context, in *namedPage) (*pageOf[nodeView], error) {
 	var err error
-	out := &nodesOutput{}
+	out := &pageOf[nodeView]{}
 	out.Body, out.Link, err = listBy(ctx, a, in, []any{"nodes"},
 		func(olderThan int64, limit int) ([]*pg.NodeView, error) { return a.Store.Nodes(ctx, olderThan, limit) },
 		func(v *pg.NodeView) int64 { return v.ID }, plainly(viewNode))
 	return out, err
-}
-
-type nodeInput struct {
-	Name name `path:"name"`
 }
 
 type nodeOutput struct {
@@ -66,30 +54,10 @@ type nodeOutput struct {
 	Body   nodeView
 }
 
-func (a *API) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
+func (a *API) getNode(ctx context.Context, in *Named) (*nodeOutput, error) {
 	n, err := a.Store.Node(ctx, string(in.Name))
 	if err != nil {
 		return nil, err
 	}
 	return &nodeOutput{Status: http.StatusOK, ETag: etag(n.Version()), Body: viewNode(n)}, nil
-}
-
-type nodeActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-// drainNode makes a node hand back what it holds and claim nothing more: 202 until its calls have ended.
-func (a *API) drainNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
-	return lever(a.Store.DrainNode(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
-}
-
-func (a *API) resumeNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
-	return lever(a.Store.DrainNode(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
-}
-
-// buryNode ends a node that is known to be gone before its heartbeat is old enough.
-func (a *API) buryNode(ctx context.Context, in *nodeActionInput) (*leverOutput, error) {
-	return lever(a.Store.BuryNode(ctx, by(ctx, in.Body.reason()), string(in.Name)))
 }

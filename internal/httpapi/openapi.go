@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -34,6 +36,7 @@ func (a *API) document() huma.Config {
 		version = "dev"
 	}
 	c := huma.DefaultConfig("Postern", version)
+	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer. " +
 		"A request is about one context (tenant): that of its API key, else the one that the header Postern-Context names, else default. " +
 		"What is refused is application/problem+json; its code and retryable are stable."
@@ -62,4 +65,14 @@ func (a *API) document() huma.Config {
 		{Name: "service", Description: "The service itself."},
 	}
 	return c
+}
+
+// schemaName names a type in the document: a page of poolView is PoolsOutputBody, anything else has its own name.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	of, ok := strings.CutPrefix(name, "Listed")
+	if of, view := strings.CutSuffix(of, "View"); ok && view {
+		return of + "sOutputBody"
+	}
+	return name
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -13,14 +12,15 @@ import (
 
 func (a *API) processorRoutes() {
 	const tag = "processors"
-	get(a, tag, "/processors", "list-processors", "List processors", a.listProcessors)
-	get(a, tag, "/processors/{name}", "get-processor", "Read one processor", a.getProcessor)
-	put(a, tag, "/processors/{name}", "put-processor", "Create a processor or replace its settings", a.putProcessor, 200, 201)
-	patch(a, tag, "/processors/{name}", "patch-processor", "Change the settings of a processor", a.patchProcessor)
-	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", a.deleteProcessor)
+	processors := a.processors()
+	get(a, tag, "/processors", "list-processors", "List processors", processors.list)
+	get(a, tag, "/processors/{name}", "get-processor", "Read one processor", processors.get)
+	put(a, tag, "/processors/{name}", "put-processor", "Create a processor or replace its settings", processors.put, 200, 201)
+	patch(a, tag, "/processors/{name}", "patch-processor", "Change the settings of a processor", processors.patch)
+	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", processors.delete)
 	put(a, tag, "/processors/{name}/height", "put-height", "Raise the block height of its domain", a.putHeight, 200)
-	post(a, tag, "/processors/{name}/pause", "pause-processor", "Refuse ticks", a.pauseProcessor, 200)
-	post(a, tag, "/processors/{name}/resume", "resume-processor", "Allow ticks again", a.resumeProcessor, 200)
+	post(a, tag, "/processors/{name}/pause", "pause-processor", "Refuse ticks", turned(a.Store.PauseProcessor, true), 200)
+	post(a, tag, "/processors/{name}/resume", "resume-processor", "Allow ticks again", turned(a.Store.PauseProcessor, false), 200)
 	post(a, tag, "/processors/{name}/tick", "tick-processor", "Look at one batch", a.tickProcessor, 200)
 }
 
@@ -75,83 +75,52 @@ func viewProcessor(p *pg.Processor) processorView {
 	return v
 }
 
-type processorOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     processorView
-}
-
-type processorsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []processorView `json:"items"`
-		Next  *string         `json:"next"`
-	}
-}
-
-func (a *API) listProcessors(ctx context.Context, in *namedPage) (*processorsOutput, error) {
-	var err error
-	out := &processorsOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"processors"},
-		func(after string, limit int) ([]*pg.Processor, error) {
-			return a.Store.Processors(ctx, contextID(ctx), after, limit)
+// processors says what is a processor's own among named things.
+func (a *API) processors() resource[processorSettings, *pg.Processor, processorView] {
+	return resource[processorSettings, *pg.Processor, processorView]{
+		a:    a,
+		path: "/processors",
+		page: pageInContext(a.Store.Processors),
+		find: inContext(a.Store.Processor),
+		view: simply(viewProcessor),
+		head: func(p *pg.Processor) (string, int64) { return p.Name, p.Version },
+		settings: func(p *pg.Processor) processorSettings {
+			return processorSettings{
+				Owner:        p.Owner,
+				Fair:         p.Fair,
+				TickInterval: outbox.Duration(p.TickInterval).String(),
+				Within:       outbox.Duration(p.DeliverWithin).String(),
+				DeliverAs:    p.DeliverAs,
+			}
 		},
-		func(v *pg.Processor) string { return v.Name }, plainly(viewProcessor))
-	return out, err
-}
-
-type processorInput struct {
-	Name name `path:"name"`
-}
-
-func (a *API) getProcessor(ctx context.Context, in *processorInput) (*processorOutput, error) {
-	p, err := a.Store.Processor(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
+		write:  a.writeProcessor,
+		remove: a.Store.RemoveProcessor,
 	}
-	return &processorOutput{Status: http.StatusOK, ETag: etag(p.Version), Body: viewProcessor(p)}, nil
 }
 
-type putProcessorInput struct {
-	Name name `path:"name"`
-	Conditions
-	Body processorSettings
-}
-
-// putProcessor creates a processor or replaces its settings: 201, 200; 412 if it is not what If-Match says.
-func (a *API) putProcessor(ctx context.Context, in *putProcessorInput) (*processorOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeProcessor(ctx, string(in.Name), in.Body, version)
-}
-
-func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings, version int64) (*processorOutput, error) {
+func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings, version int64) (bool, error) {
 	if err := ofPath("name", string(s.Name), id); err != nil {
-		return nil, err
+		return false, err
 	}
 	or(&s.TickInterval, "1s")
 	or(&s.Owner, by(ctx, "").Actor)
 	or(&s.Within, "0s")
 	every, err := upToADay("tick_interval", s.TickInterval)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	within, err := upToADay("deliver_within", s.Within)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	created, err := a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{Name: id, Owner: s.Owner, Fair: s.Fair, TickInterval: every, DeliverWithin: within, DeliverAs: s.DeliverAs}, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getProcessor(ctx, &processorInput{name(id)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/processors/"+id
-	}
-	return out, err
+	return a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{
+		Name:          id,
+		Owner:         s.Owner,
+		Fair:          s.Fair,
+		TickInterval:  every,
+		DeliverWithin: within,
+		DeliverAs:     s.DeliverAs,
+	}, version)
 }
 
 func upToADay(name, s string) (time.Duration, error) {
@@ -162,59 +131,8 @@ func upToADay(name, s string) (time.Duration, error) {
 	return d, nil
 }
 
-type patchProcessorInput struct {
-	Name name `path:"name"`
-	Conditions
-	RawBody []byte
-	Body    patchBody
-}
-
-func (a *API) patchProcessor(ctx context.Context, in *patchProcessorInput) (*processorOutput, error) {
-	p, err := a.Store.Processor(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(p.Version); err != nil {
-		return nil, err
-	}
-	raw, err := merged(processorSettings{Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
-		Within: outbox.Duration(p.DeliverWithin).String(), DeliverAs: p.DeliverAs}, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next processorSettings
-	if err := a.decode(raw, &next, "processorSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeProcessor(ctx, p.Name, next, p.Version)
-}
-
-type deleteProcessorInput struct {
-	Name name `path:"name"`
-	Conditions
-}
-
-// deleteProcessor removes a processor without batches; 409 in_use.
-func (a *API) deleteProcessor(ctx context.Context, in *deleteProcessorInput) (*struct{}, error) {
-	return nil, a.Store.RemoveProcessor(ctx, by(ctx, ""), string(in.Name))
-}
-
-type processorActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-func (a *API) pauseProcessor(ctx context.Context, in *processorActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseProcessor(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
-}
-
-func (a *API) resumeProcessor(ctx context.Context, in *processorActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseProcessor(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
-}
-
 type heightInput struct {
-	Name name `path:"name"`
+	Named
 	Trial
 	Body struct {
 		Height height `json:"height"`
@@ -222,9 +140,9 @@ type heightInput struct {
 }
 
 // putHeight raises the block height of the domain; 422 for one that is over.
-func (a *API) putHeight(ctx context.Context, in *heightInput) (*processorOutput, error) {
+func (a *API) putHeight(ctx context.Context, in *heightInput) (*one[processorView], error) {
 	if err := a.Store.SetHeight(ctx, by(ctx, ""), string(in.Name), int64(in.Body.Height)); err != nil {
 		return nil, err
 	}
-	return a.getProcessor(ctx, &processorInput{in.Name})
+	return a.processors().get(ctx, &in.Named)
 }

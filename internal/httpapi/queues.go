@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -11,16 +10,17 @@ import (
 
 func (a *API) queueRoutes() {
 	const tag = "queues"
+	queues := a.queues()
 	get(a, tag, "/queues", "list-queues", "List queues", a.listQueues)
-	get(a, tag, "/queues/{name}", "get-queue", "Read one queue", a.getQueue)
-	put(a, tag, "/queues/{name}", "put-queue", "Create or replace the settings of a queue", a.putQueue, 200, 201)
-	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", a.patchQueue)
-	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", a.deleteQueue)
+	get(a, tag, "/queues/{name}", "get-queue", "Read one queue", queues.get)
+	put(a, tag, "/queues/{name}", "put-queue", "Create or replace the settings of a queue", queues.put, 200, 201)
+	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", queues.patch)
+	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", queues.delete)
 	get(a, tag, "/queues/{name}/why", "get-queue-why", "Why its head does not move", a.whyQueue)
-	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", a.pauseQueue, 200)
-	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", a.resumeQueue, 200)
-	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", a.drainQueue, 200)
-	post(a, tag, "/queues/{name}/purge", "purge-queue", "Cancel what waits", a.purgeQueue, 200)
+	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", turned(a.Store.PauseQueue, true), 200)
+	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", turned(a.Store.PauseQueue, false), 200)
+	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", onNamed(a.Store.DrainQueue), 200)
+	post(a, tag, "/queues/{name}/purge", "purge-queue", "Cancel what waits", purged(a.Store.PurgeQueue), 200)
 }
 
 // queueSettings is what people write of a queue (S2.19).
@@ -77,13 +77,6 @@ func viewQueue(q *pg.Queue, now time.Time) queueView {
 	return v
 }
 
-type queueOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     queueView
-}
-
 type queuesOutput struct {
 	Link string `header:"Link"`
 	Body struct {
@@ -132,120 +125,45 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 	return out, nil
 }
 
-type queueInput struct {
-	Name name `path:"name"`
-}
-
-func (a *API) getQueue(ctx context.Context, in *queueInput) (*queueOutput, error) {
-	q, err := a.Store.Queue(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
+// queues says what is a queue's own among named things. To remove one takes its settings back; one that held something stays in
+// lists, not configured, until the last day of its transactions is dropped.
+func (a *API) queues() resource[queueSettings, *pg.Queue, queueView] {
+	return resource[queueSettings, *pg.Queue, queueView]{
+		a:    a,
+		path: "/queues",
+		find: inContext(a.Store.Queue),
+		view: func(ctx context.Context, q *pg.Queue) (queueView, error) {
+			now, err := a.now(ctx)
+			return viewQueue(q, now), err
+		},
+		head: func(q *pg.Queue) (string, int64) { return q.Name, q.Version },
+		settings: func(q *pg.Queue) queueSettings {
+			return queueSettings{
+				Priority:  q.Priority,
+				MaxDepth:  q.MaxDepth,
+				Pool:      name(q.Pool),
+				WhenFull:  q.WhenFull,
+				OnFailure: q.OnFailure,
+			}
+		},
+		write:  a.writeQueue,
+		remove: a.Store.RemoveQueue,
 	}
-	now, err := a.now(ctx)
-	return &queueOutput{Status: http.StatusOK, ETag: etag(q.Version), Body: viewQueue(q, now)}, err
 }
 
-type putQueueInput struct {
-	Name name `path:"name"`
-	Conditions
-	Body queueSettings
-}
-
-// putQueue creates or replaces the settings of a queue: 201, 200; 412 if it is not what If-Match says.
-func (a *API) putQueue(ctx context.Context, in *putQueueInput) (*queueOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeQueue(ctx, string(in.Name), in.Body, version)
-}
-
-func (a *API) writeQueue(ctx context.Context, queue string, s queueSettings, version int64) (*queueOutput, error) {
+func (a *API) writeQueue(ctx context.Context, queue string, s queueSettings, version int64) (bool, error) {
 	if err := ofPath("name", string(s.Name), queue); err != nil {
-		return nil, err
+		return false, err
 	}
 	or(&s.Priority, "Med")
 	or(&s.WhenFull, "refuse")
 	or(&s.OnFailure, "continue")
-	created, err := a.Store.PutQueue(ctx, by(ctx, ""), pg.Queue{Name: queue, Priority: s.Priority, MaxDepth: s.MaxDepth, Pool: string(s.Pool),
-		WhenFull: s.WhenFull, OnFailure: s.OnFailure}, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getQueue(ctx, &queueInput{name(queue)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/queues/"+queue
-	}
-	return out, err
-}
-
-type patchQueueInput struct {
-	Name name `path:"name"`
-	Conditions
-	RawBody []byte
-	Body    patchBody
-}
-
-func (a *API) patchQueue(ctx context.Context, in *patchQueueInput) (*queueOutput, error) {
-	q, err := a.Store.Queue(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(q.Version); err != nil {
-		return nil, err
-	}
-	raw, err := merged(queueSettings{Priority: q.Priority, MaxDepth: q.MaxDepth, Pool: name(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure}, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next queueSettings
-	if err := a.decode(raw, &next, "queueSettings"); err != nil {
-		return nil, err
-	}
-	out, err := a.writeQueue(ctx, q.Name, next, q.Version)
-	if err == nil {
-		out.Status, out.Location = http.StatusOK, "" // one that posts made was there before
-	}
-	return out, err
-}
-
-type deleteQueueInput struct {
-	Name name `path:"name"`
-	Conditions
-}
-
-// deleteQueue takes the settings back; 409 in_use while anything is in the queue. One that held something
-// stays in lists, not configured, until the last day of its transactions is dropped.
-func (a *API) deleteQueue(ctx context.Context, in *deleteQueueInput) (*struct{}, error) {
-	return nil, a.Store.RemoveQueue(ctx, by(ctx, ""), string(in.Name))
-}
-
-type queueActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-func (a *API) pauseQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseQueue(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
-}
-
-// resumeQueue ends a pause and a drain.
-func (a *API) resumeQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseQueue(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
-}
-
-// drainQueue accepts nothing more and works off the rest.
-func (a *API) drainQueue(ctx context.Context, in *queueActionInput) (*leverOutput, error) {
-	return lever(a.Store.DrainQueue(ctx, by(ctx, in.Body.reason()), string(in.Name)))
-}
-
-type purgeInput struct {
-	Name name `path:"name"`
-	Purging
-}
-
-// purgeQueue cancels what waits, oldest first; what is in flight goes on, and so do posts.
-func (a *API) purgeQueue(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
-	return in.purge(ctx, string(in.Name), a.Store.PurgeQueue)
+	return a.Store.PutQueue(ctx, by(ctx, ""), pg.Queue{
+		Name:      queue,
+		Priority:  s.Priority,
+		MaxDepth:  s.MaxDepth,
+		Pool:      string(s.Pool),
+		WhenFull:  s.WhenFull,
+		OnFailure: s.OnFailure,
+	}, version)
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -12,7 +11,7 @@ import (
 
 func (a *API) senderRoutes() {
 	const tag = "senders"
-	get(a, tag, "/senders", "list-senders", "List senders", a.listSenders)
+	get(a, tag, "/senders", "list-senders", "List senders", a.senders().list)
 	get(a, tag, "/senders/{account}", "get-sender", "Read one sender", a.getSender)
 	put(a, tag, "/senders/{account}", "put-sender", "Create or replace a sender", a.putSender, 200, 201)
 	patch(a, tag, "/senders/{account}", "patch-sender", "Change a sender", a.patchSender)
@@ -62,47 +61,30 @@ func viewSender(s *pg.Sender) senderView {
 		LastNonce: ptr(s.LastNonce), LastUsedAt: utc(s.LastUsedAt), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 }
 
-type senderOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     senderView
-}
-
-type sendersOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []senderView `json:"items"`
-		Next  *string      `json:"next"`
-	}
-}
-
-type namedPage struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
-	Cursor string `query:"cursor" doc:"next of the page before."`
-}
-
-func (a *API) listSenders(ctx context.Context, in *namedPage) (*sendersOutput, error) {
-	var err error
-	out := &sendersOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"senders"},
-		func(after string, limit int) ([]*pg.Sender, error) {
-			return a.Store.Senders(ctx, contextID(ctx), after, limit)
+// senders says what is a sender's own among named things. One that serves a queue when it is removed finishes what it holds
+// (S2.13).
+func (a *API) senders() resource[senderSettings, *pg.Sender, senderView] {
+	return resource[senderSettings, *pg.Sender, senderView]{
+		a:    a,
+		path: "/senders",
+		page: pageInContext(a.Store.Senders),
+		find: inContext(a.Store.Sender),
+		view: simply(viewSender),
+		head: func(s *pg.Sender) (string, int64) { return s.Account, s.Version },
+		settings: func(s *pg.Sender) senderSettings {
+			return senderSettings{Pool: name(s.Pool), WorkerURL: s.WorkerURL, Attributes: s.Attributes}
 		},
-		func(v *pg.Sender) string { return v.Account }, plainly(viewSender))
-	return out, err
+		write:  a.writeSender,
+		remove: a.Store.RemoveSender,
+	}
 }
 
 type senderInput struct {
 	Account name `path:"account"`
 }
 
-func (a *API) getSender(ctx context.Context, in *senderInput) (*senderOutput, error) {
-	s, err := a.Store.Sender(ctx, contextID(ctx), string(in.Account))
-	if err != nil {
-		return nil, err
-	}
-	return &senderOutput{Status: http.StatusOK, ETag: etag(s.Version), Body: viewSender(s)}, nil
+func (a *API) getSender(ctx context.Context, in *senderInput) (*one[senderView], error) {
+	return a.senders().read(ctx, string(in.Account))
 }
 
 type putSenderInput struct {
@@ -111,36 +93,28 @@ type putSenderInput struct {
 	Body senderSettings
 }
 
-// putSender creates or replaces a sender: 201, 200; 412 if it is not what If-Match says.
-func (a *API) putSender(ctx context.Context, in *putSenderInput) (*senderOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeSender(ctx, string(in.Account), in.Body, version)
+func (a *API) putSender(ctx context.Context, in *putSenderInput) (*one[senderView], error) {
+	return a.senders().replace(ctx, string(in.Account), in.Conditions, in.Body)
 }
 
-func (a *API) writeSender(ctx context.Context, account string, s senderSettings, version int64) (*senderOutput, error) {
+func (a *API) writeSender(ctx context.Context, account string, s senderSettings, version int64) (bool, error) {
 	if err := ofPath("account", string(s.Account), account); err != nil {
-		return nil, err
+		return false, err
 	}
 	if err := checkWorkerURL("/worker_url", s.WorkerURL, false); err != nil {
-		return nil, err
+		return false, err
 	}
 	if len(s.Attributes) > 0 {
 		if _, ok := parsed(s.Attributes).(map[string]any); !ok {
-			return nil, fault.At("/attributes", "attributes: want an object")
+			return false, fault.At("/attributes", "attributes: want an object")
 		}
 	}
-	created, err := a.Store.PutSender(ctx, by(ctx, ""), pg.Sender{Account: account, Pool: string(s.Pool), WorkerURL: s.WorkerURL, Attributes: s.Attributes}, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getSender(ctx, &senderInput{name(account)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/senders/"+account
-	}
-	return out, err
+	return a.Store.PutSender(ctx, by(ctx, ""), pg.Sender{
+		Account:    account,
+		Pool:       string(s.Pool),
+		WorkerURL:  s.WorkerURL,
+		Attributes: s.Attributes,
+	}, version)
 }
 
 type patchSenderInput struct {
@@ -150,23 +124,8 @@ type patchSenderInput struct {
 	Body    patchBody
 }
 
-func (a *API) patchSender(ctx context.Context, in *patchSenderInput) (*senderOutput, error) {
-	s, err := a.Store.Sender(ctx, contextID(ctx), string(in.Account))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(s.Version); err != nil {
-		return nil, err
-	}
-	raw, err := merged(senderSettings{Pool: name(s.Pool), WorkerURL: s.WorkerURL, Attributes: s.Attributes}, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next senderSettings
-	if err := a.decode(raw, &next, "senderSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeSender(ctx, s.Account, next, s.Version)
+func (a *API) patchSender(ctx context.Context, in *patchSenderInput) (*one[senderView], error) {
+	return a.senders().change(ctx, string(in.Account), in.Conditions, in.RawBody)
 }
 
 type deleteSenderInput struct {

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -14,13 +13,14 @@ import (
 
 func (a *API) sourceRoutes() {
 	const tag = "leader"
-	get(a, tag, "/sources", "list-sources", "List sources of events", a.listSources)
-	get(a, tag, "/sources/{name}", "get-source", "Read one source, with its cursor and lag", a.getSource)
-	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", a.putSource, 200, 201)
-	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", a.patchSource)
-	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", a.deleteSource)
-	post(a, tag, "/sources/{name}/pause", "pause-source", "Stop reading a source", a.pauseSource, 200)
-	post(a, tag, "/sources/{name}/resume", "resume-source", "Go on reading, also after a failure", a.resumeSource, 200)
+	sources := a.sources()
+	get(a, tag, "/sources", "list-sources", "List sources of events", sources.list)
+	get(a, tag, "/sources/{name}", "get-source", "Read one source, with its cursor and lag", sources.get)
+	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", sources.put, 200, 201)
+	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", sources.patch)
+	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", sources.delete)
+	post(a, tag, "/sources/{name}/pause", "pause-source", "Stop reading a source", turned(a.Store.PauseSource, true), 200)
+	post(a, tag, "/sources/{name}/resume", "resume-source", "Go on reading, also after a failure", turned(a.Store.PauseSource, false), 200)
 	post(a, tag, "/sources/{name}/rewind", "rewind-source", "Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
 }
 
@@ -77,77 +77,39 @@ func viewSource(s *pg.Source) sourceView {
 	return v
 }
 
-type sourceOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     sourceView
-}
-
-type sourcesOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []sourceView `json:"items"`
-		Next  *string      `json:"next"`
+// sources says what is a source's own among named things. To put one leaves its cursor as it is, to remove it its events.
+func (a *API) sources() resource[sourceSettings, *pg.Source, sourceView] {
+	return resource[sourceSettings, *pg.Source, sourceView]{
+		a:    a,
+		path: "/sources",
+		page: pageInContext(a.Store.Sources),
+		find: inContext(a.Store.Source),
+		view: simply(viewSource),
+		head: func(s *pg.Source) (string, int64) { return s.Name, s.Version },
+		settings: func(s *pg.Source) sourceSettings {
+			return sourceSettings{
+				Kind:          s.Kind,
+				URL:           s.URL,
+				Filter:        s.Filter,
+				Map:           s.Map,
+				Table:         s.Table,
+				Start:         s.Start,
+				PollEvery:     outbox.Duration(s.PollEvery).String(),
+				PageSize:      s.PageSize,
+				Buffer:        &s.Buffer,
+				MaxRetries:    &s.MaxRetries,
+				StaleAfter:    outbox.Duration(s.StaleAfter).String(),
+				OnUndecodable: s.OnUndecodable,
+			}
+		},
+		write:  a.writeSource,
+		remove: a.Store.RemoveSource,
 	}
 }
 
-func (a *API) listSources(ctx context.Context, in *namedPage) (*sourcesOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
-	limit, err := p.limit(a)
-	if err != nil {
-		return nil, err
-	}
-	filters, after := []any{"sources"}, ""
-	if err := p.read(filters, &after); err != nil {
-		return nil, err
-	}
-	found, err := a.Store.Sources(ctx, contextID(ctx), after, limit+1)
-	if err != nil {
-		return nil, err
-	}
-	out := &sourcesOutput{}
-	out.Body.Items = []sourceView{}
-	for i, s := range found {
-		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].Name)
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewSource(s))
-	}
-	return out, nil
-}
-
-type sourceInput struct {
-	Name name `path:"name"`
-}
-
-func (a *API) getSource(ctx context.Context, in *sourceInput) (*sourceOutput, error) {
-	s, err := a.Store.Source(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	return &sourceOutput{Status: http.StatusOK, ETag: etag(s.Version), Body: viewSource(s)}, nil
-}
-
-type putSourceInput struct {
-	Name name `path:"name"`
-	Conditions
-	Body sourceSettings
-}
-
-// putSource creates a source or replaces its settings, and leaves its cursor as it is: 201, 200; 412.
-func (a *API) putSource(ctx context.Context, in *putSourceInput) (*sourceOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeSource(ctx, string(in.Name), in.Body, version)
-}
-
-func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, version int64) (*sourceOutput, error) {
+func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, version int64) (bool, error) {
 	if err := ofPath("name", string(s.Name), called); err != nil {
-		return nil, err
+		return false, err
 	}
 	v := leader.Source{Name: called, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}
 	if string(v.Filter) == "null" {
@@ -156,7 +118,7 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.PollEvery != "" {
 		d, err := time.ParseDuration(s.PollEvery)
 		if err != nil || d <= 0 {
-			return nil, fault.At("/poll_every", "poll_every %q: want a duration such as \"1s\"", fault.Clip(s.PollEvery))
+			return false, fault.At("/poll_every", "poll_every %q: want a duration such as \"1s\"", fault.Clip(s.PollEvery))
 		}
 		v.PollEvery = d
 	}
@@ -171,70 +133,11 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.StaleAfter != "" {
 		d, err := time.ParseDuration(s.StaleAfter)
 		if err != nil || d <= 0 {
-			return nil, fault.At("/stale_after", "stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
+			return false, fault.At("/stale_after", "stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
 		}
 		v.StaleAfter = d
 	}
-	created, err := a.Store.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getSource(ctx, &sourceInput{name(called)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/sources/"+called
-	}
-	return out, err
-}
-
-type patchSourceInput struct {
-	Name name `path:"name"`
-	Conditions
-	RawBody []byte
-	Body    patchBody
-}
-
-func (a *API) patchSource(ctx context.Context, in *patchSourceInput) (*sourceOutput, error) {
-	s, err := a.Store.Source(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(s.Version); err != nil {
-		return nil, err
-	}
-	raw, err := merged(sourceSettings{Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
-		PageSize: s.PageSize, Buffer: &s.Buffer, MaxRetries: &s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable}, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next sourceSettings
-	if err := a.decode(raw, &next, "sourceSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeSource(ctx, s.Name, next, s.Version)
-}
-
-type deleteSourceInput struct {
-	Name name `path:"name"`
-	Conditions
-}
-
-// deleteSource ends a source; its events stay.
-func (a *API) deleteSource(ctx context.Context, in *deleteSourceInput) (*struct{}, error) {
-	return nil, a.Store.RemoveSource(ctx, by(ctx, ""), string(in.Name))
-}
-
-type sourceActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-func (a *API) pauseSource(ctx context.Context, in *sourceActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseSource(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
-}
-
-func (a *API) resumeSource(ctx context.Context, in *sourceActionInput) (*leverOutput, error) {
-	return lever(a.Store.PauseSource(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
+	return a.Store.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
 }
 
 type rewindInput struct {

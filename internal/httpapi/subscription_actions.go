@@ -9,20 +9,6 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-type subscriptionActionInput struct {
-	Name name `path:"name"`
-	Trial
-	Body *reasonBody
-}
-
-func (a *API) enableSubscription(ctx context.Context, in *subscriptionActionInput) (*leverOutput, error) {
-	return lever(a.Store.EnableSubscription(ctx, by(ctx, in.Body.reason()), string(in.Name), true))
-}
-
-func (a *API) disableSubscription(ctx context.Context, in *subscriptionActionInput) (*leverOutput, error) {
-	return lever(a.Store.EnableSubscription(ctx, by(ctx, in.Body.reason()), string(in.Name), false))
-}
-
 type testOutput struct {
 	Status   int
 	Location string `header:"Location"`
@@ -34,7 +20,7 @@ type testOutput struct {
 }
 
 // testSubscription makes an event that only this subscription gets, by the way of all others.
-func (a *API) testSubscription(ctx context.Context, in *subscriptionActionInput) (*testOutput, error) {
+func (a *API) testSubscription(ctx context.Context, in *actNamed) (*testOutput, error) {
 	id, err := a.Store.TestSubscription(ctx, by(ctx, in.Body.reason()), string(in.Name))
 	if err != nil {
 		return nil, err
@@ -52,7 +38,7 @@ type secretOutput struct {
 }
 
 // rotateSecret draws a new secret; for a day both sign, so that receivers can change over.
-func (a *API) rotateSecret(ctx context.Context, in *subscriptionActionInput) (*secretOutput, error) {
+func (a *API) rotateSecret(ctx context.Context, in *actNamed) (*secretOutput, error) {
 	secret := newSecret()
 	if err := a.Store.RotateSecret(ctx, by(ctx, in.Body.reason()), string(in.Name), secret); err != nil {
 		return nil, err

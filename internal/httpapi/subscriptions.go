@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -15,13 +14,14 @@ import (
 
 func (a *API) subscriptionRoutes() {
 	const tag = "subscriptions"
-	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", a.listSubscriptions)
-	get(a, tag, "/subscriptions/{name}", "get-subscription", "Read one subscription", a.getSubscription)
+	subscriptions := a.subscriptions()
+	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", subscriptions.list)
+	get(a, tag, "/subscriptions/{name}", "get-subscription", "Read one subscription", subscriptions.get)
 	put(a, tag, "/subscriptions/{name}", "put-subscription", "Create or replace a subscription", a.putSubscription, 200, 201)
-	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", a.patchSubscription)
-	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", a.deleteSubscription)
-	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription", "Call a webhook again, from where it stopped", a.enableSubscription, 200)
-	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription", "Stop calling a webhook, and keep its events", a.disableSubscription, 200)
+	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", subscriptions.patch)
+	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", subscriptions.delete)
+	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription", "Call a webhook again, from where it stopped", turned(a.Store.EnableSubscription, true), 200)
+	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription", "Stop calling a webhook, and keep its events", turned(a.Store.EnableSubscription, false), 200)
 	post(a, tag, "/subscriptions/{name}/test", "test-subscription", "Send it an event of its own", a.testSubscription, 202)
 	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret", "Draw a new secret; two are valid for a day", a.rotateSecret, 200)
 	post(a, tag, "/subscriptions/{name}/redeliver", "redeliver-subscription", "Send what happened once more", a.redeliver, 202)
@@ -83,83 +83,76 @@ func (a *API) viewSubscription(s *pg.Subscription) subscriptionView {
 	return v
 }
 
-type subscriptionOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     subscriptionView
-}
-
-type subscriptionsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []subscriptionView `json:"items"`
-		Next  *string            `json:"next"`
-	}
-}
-
-func (a *API) listSubscriptions(ctx context.Context, in *namedPage) (*subscriptionsOutput, error) {
-	var err error
-	out := &subscriptionsOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"subscriptions"},
-		func(after string, limit int) ([]*pg.Subscription, error) {
-			return a.Store.Subscriptions(ctx, contextID(ctx), after, limit)
+// subscriptions says what is a subscription's own among named things. What one that is removed did not deliver stays listed, as
+// failed.
+func (a *API) subscriptions() resource[subscriptionSettings, *pg.Subscription, subscriptionView] {
+	return resource[subscriptionSettings, *pg.Subscription, subscriptionView]{
+		a:        a,
+		path:     "/subscriptions",
+		page:     pageInContext(a.Store.Subscriptions),
+		find:     inContext(a.Store.Subscription),
+		view:     simply(a.viewSubscription),
+		head:     func(s *pg.Subscription) (string, int64) { return s.Name, s.Version },
+		settings: settingsOfSubscription,
+		write: func(ctx context.Context, called string, s subscriptionSettings, version int64) (bool, error) {
+			created, _, err := a.writeSubscription(ctx, called, s, version)
+			return created, err
 		},
-		func(v *pg.Subscription) string { return v.Name }, plainly(a.viewSubscription))
-	return out, err
-}
-
-type subscriptionInput struct {
-	Name name `path:"name"`
-}
-
-func (a *API) getSubscription(ctx context.Context, in *subscriptionInput) (*subscriptionOutput, error) {
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
+		remove: a.Store.RemoveSubscription,
 	}
-	return &subscriptionOutput{Status: http.StatusOK, ETag: etag(s.Version), Body: a.viewSubscription(s)}, nil
 }
 
-type putSubscriptionInput struct {
-	Name name `path:"name"`
-	Conditions
-	Body subscriptionSettings
+func settingsOfSubscription(s *pg.Subscription) subscriptionSettings {
+	have := subscriptionSettings{
+		Kind:    s.Kind,
+		URL:     s.URL,
+		OnError: s.OnError,
+		Include: s.Include,
+		Filter: subscriptionFilter{
+			Queue:       names(s.Filter.Queue),
+			QueuePrefix: names(s.Filter.QueuePrefix),
+			Type:        names(s.Filter.Type),
+		},
+	}
+	for _, state := range s.Filter.State {
+		have.Filter.State = append(have.Filter.State, string(state))
+	}
+	for _, e := range s.Events {
+		have.Events = append(have.Events, e.Name())
+	}
+	return have
 }
 
 // putSubscription creates a subscription or replaces its settings: 201, with the secret of a webhook; 200;
 // 412 if it is not what If-Match says.
-func (a *API) putSubscription(ctx context.Context, in *putSubscriptionInput) (*subscriptionOutput, error) {
+func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSettings]) (*one[subscriptionView], error) {
 	version, err := in.version()
 	if err != nil {
 		return nil, err
 	}
-	out, err := a.writeSubscription(ctx, string(in.Name), in.Body, version)
-	if err == nil && in.DryRun {
-		out.Body.Secret = "" // it is nobody's
+	called := string(in.Name)
+	created, secret, err := a.writeSubscription(ctx, called, in.Body, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.subscriptions().written(ctx, called, created)
+	if err == nil && created && !in.DryRun { // the secret of a rehearsal is nobody's
+		out.Body.Secret = showSecret(secret)
 	}
 	return out, err
 }
 
-func (a *API) writeSubscription(ctx context.Context, called string, s subscriptionSettings, version int64) (*subscriptionOutput, error) {
+// writeSubscription also returns the secret that a webhook has if it was created.
+func (a *API) writeSubscription(ctx context.Context, called string, s subscriptionSettings, version int64) (created bool, secret []byte, err error) {
 	v, err := s.subscription(called)
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
-	var secret []byte
 	if v.Kind == "webhook" {
 		secret = newSecret()
 	}
-	created, err := a.Store.PutSubscription(ctx, by(ctx, ""), v, secret, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getSubscription(ctx, &subscriptionInput{name(called)})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/subscriptions/"+called
-		out.Body.Secret = showSecret(secret)
-	}
-	return out, err
+	created, err = a.Store.PutSubscription(ctx, by(ctx, ""), v, secret, version)
+	return created, secret, err
 }
 
 // newSecret draws 256 bits, the upper half of what Standard Webhooks allows.
@@ -246,53 +239,9 @@ func checkEndpoint(pointer, raw string) error {
 	return nil
 }
 
-type patchSubscriptionInput struct {
-	Name name `path:"name"`
-	Conditions
-	RawBody []byte
-	Body    patchBody
-}
-
-func (a *API) patchSubscription(ctx context.Context, in *patchSubscriptionInput) (*subscriptionOutput, error) {
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(s.Version); err != nil {
-		return nil, err
-	}
-	have := subscriptionSettings{Kind: s.Kind, URL: s.URL, OnError: s.OnError, Include: s.Include, Filter: subscriptionFilter{
-		Queue: names(s.Filter.Queue), QueuePrefix: names(s.Filter.QueuePrefix), Type: names(s.Filter.Type)}}
-	for _, state := range s.Filter.State {
-		have.Filter.State = append(have.Filter.State, string(state))
-	}
-	for _, e := range s.Events {
-		have.Events = append(have.Events, e.Name())
-	}
-	raw, err := merged(have, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next subscriptionSettings
-	if err := a.decode(raw, &next, "subscriptionSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeSubscription(ctx, s.Name, next, s.Version)
-}
-
 func names(list []string) (out []name) {
 	for _, s := range list {
 		out = append(out, name(s))
 	}
 	return out
-}
-
-type deleteSubscriptionInput struct {
-	Name name `path:"name"`
-	Conditions
-}
-
-// deleteSubscription ends a subscription; what it did not deliver stays listed, as failed.
-func (a *API) deleteSubscription(ctx context.Context, in *deleteSubscriptionInput) (*struct{}, error) {
-	return nil, a.Store.RemoveSubscription(ctx, by(ctx, ""), string(in.Name))
 }

@@ -20,8 +20,8 @@ type toolActionInput struct {
 
 // refreshTool reads the /meta of a tool again, and takes over what it says, also where its schemas were written by
 // hand. 422 with what is wrong in it; the definition from before holds then, and shows refresh_error.
-func (a *API) refreshTool(ctx context.Context, in *toolActionInput) (*toolOutput, error) {
-	v, err := a.own(ctx, in.FQN)
+func (a *API) refreshTool(ctx context.Context, in *toolActionInput) (*one[toolView], error) {
+	v, err := a.own(ctx, string(in.FQN))
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (a *API) mayAsk(contextID int32) error {
 }
 
 // checkTool asks a tool whether it is ready, and keeps the answer.
-func (a *API) checkTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
-	v, err := a.own(ctx, in.FQN)
+func (a *API) checkTool(ctx context.Context, in *toolInput) (*one[toolView], error) {
+	v, err := a.own(ctx, string(in.FQN))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ type invokeOutput struct {
 // invokeTool calls a tool once, and records nothing: to see what it does. 422 schema_mismatch where input or output do
 // not fit, with pointers into it; else 422 with class and reason of the tool's failure.
 func (a *API) invokeTool(ctx context.Context, in *invokeInput) (*invokeOutput, error) {
-	v, err := a.tool(ctx, in.FQN)
+	v, err := a.tool(ctx, string(in.FQN))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -14,7 +13,7 @@ import (
 
 func (a *API) toolRoutes() {
 	const tag = "leader"
-	get(a, tag, "/tools", "list-tools", "List tools", a.listTools)
+	get(a, tag, "/tools", "list-tools", "List tools", a.tools().list)
 	get(a, tag, "/tools/{fqn}", "get-tool", "Read one tool, with its schemas and health", a.getTool)
 	put(a, tag, "/tools/{fqn}", "put-tool", "Register a tool, or replace what it is registered with", a.putTool, 200, 201)
 	patch(a, tag, "/tools/{fqn}", "patch-tool", "Change what a tool is registered with", a.patchTool)
@@ -87,50 +86,49 @@ func (a *API) viewTool(v *pg.Tool) toolView {
 	return t
 }
 
-type toolOutput struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     toolView
-}
-
-type toolsOutput struct {
-	Link string `header:"Link"`
-	Body struct {
-		Items []toolView `json:"items"`
-		Next  *string    `json:"next"`
+// tools says what is a tool's own among named things; those of system are listed and read in every context.
+func (a *API) tools() resource[toolSettings, *pg.Tool, toolView] {
+	return resource[toolSettings, *pg.Tool, toolView]{
+		a:        a,
+		path:     "/tools",
+		page:     pageInContext(a.Store.Tools),
+		find:     a.tool,
+		view:     simply(a.viewTool),
+		head:     func(v *pg.Tool) (string, int64) { return v.FQN, v.Version },
+		settings: settingsOfTool,
+		write:    a.writeTool,
 	}
 }
 
-// listTools lists the tools of a context and those of system, by name, without their schemas.
-func (a *API) listTools(ctx context.Context, in *namedPage) (*toolsOutput, error) {
-	var err error
-	out := &toolsOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"tools"},
-		func(after string, limit int) ([]*pg.Tool, error) {
-			return a.Store.Tools(ctx, contextID(ctx), after, limit)
-		},
-		func(v *pg.Tool) string { return v.FQN }, plainly(a.viewTool))
-	return out, err
+func settingsOfTool(v *pg.Tool) toolSettings {
+	s := toolSettings{
+		URL:         v.URL,
+		Description: v.Description,
+		Timeout:     v.Timeout.String(),
+		MaxAnswer:   v.MaxAnswer,
+		Sign:        v.Sign,
+		TTL:         v.TTL.String(),
+		CheckEvery:  v.CheckEvery.String(),
+	}
+	if !v.Discovered {
+		s.InputSchema, s.OutputSchema = v.Input.Raw(), v.Output.Raw()
+	}
+	return s
 }
 
 type toolInput struct {
 	FQN toolName `path:"fqn"`
 }
 
-func (a *API) getTool(ctx context.Context, in *toolInput) (*toolOutput, error) {
-	v, err := a.tool(ctx, in.FQN)
-	if err != nil {
-		return nil, err
-	}
-	return &toolOutput{Status: http.StatusOK, ETag: etag(v.Version), Body: a.viewTool(v)}, nil
+func (a *API) getTool(ctx context.Context, in *toolInput) (*one[toolView], error) {
+	return a.tools().read(ctx, string(in.FQN))
 }
 
 // tool finds what a path names, in whatever spelling of its version.
-func (a *API) tool(ctx context.Context, called toolName) (*pg.Tool, error) {
-	fqn, err := leader.ParseFQN(string(called))
+func (a *API) tool(ctx context.Context, called string) (*pg.Tool, error) {
+	fqn, err := leader.ParseFQN(called)
 	if err != nil {
-		return nil, fault.New(fault.NotFound, "not_found", "no tool %q: %s", fault.Clip(string(called)), err)
+		return nil, fault.New(fault.NotFound, "not_found", "no tool %q: %s", fault.Clip(called), err)
 	}
 	return a.Store.Tool(ctx, contextID(ctx), fqn.String())
 }
@@ -143,42 +141,30 @@ type putToolInput struct {
 
 // putTool registers a tool or replaces what it is registered with: 201, 200; 412; 422 with the pointer to what is
 // wrong in the definition, whoever wrote it.
-func (a *API) putTool(ctx context.Context, in *putToolInput) (*toolOutput, error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	return a.writeTool(ctx, in.FQN, in.Body, version)
+func (a *API) putTool(ctx context.Context, in *putToolInput) (*one[toolView], error) {
+	return a.tools().replace(ctx, string(in.FQN), in.Conditions, in.Body)
 }
 
-func (a *API) writeTool(ctx context.Context, called toolName, s toolSettings, version int64) (*toolOutput, error) {
-	fqn, err := leader.ParseFQN(string(called))
+func (a *API) writeTool(ctx context.Context, called string, s toolSettings, version int64) (bool, error) {
+	fqn, err := leader.ParseFQN(called)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	if err := ofPath("fqn", string(s.FQN), string(called)); err != nil {
-		return nil, err
+	if err := ofPath("fqn", string(s.FQN), called); err != nil {
+		return false, err
 	}
 	set := pg.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
 	if set.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
-		return nil, err
+		return false, err
 	}
 	if set.CheckEvery, err = within("/check_every", s.CheckEvery, 30*time.Second, 0); err != nil {
-		return nil, err
+		return false, err
 	}
 	d, err := a.define(ctx, fqn, s, set.Discovered)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	created, err := a.Store.PutTool(ctx, by(ctx, ""), d, set, version)
-	if err != nil {
-		return nil, err
-	}
-	out, err := a.getTool(ctx, &toolInput{called})
-	if err == nil && created {
-		out.Status, out.Location = http.StatusCreated, "/tools/"+fqn.String()
-	}
-	return out, err
+	return a.Store.PutTool(ctx, by(ctx, ""), d, set, version)
 }
 
 // define makes a definition of what was written, or of what the tool says of itself.
@@ -229,31 +215,15 @@ type patchToolInput struct {
 	Body    patchBody
 }
 
-func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*toolOutput, error) {
-	v, err := a.own(ctx, in.FQN)
-	if err != nil {
-		return nil, err
-	}
-	if err := in.check(v.Version); err != nil {
-		return nil, err
-	}
-	s := toolSettings{URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, Sign: v.Sign, TTL: v.TTL.String(), CheckEvery: v.CheckEvery.String()}
-	if !v.Discovered {
-		s.InputSchema, s.OutputSchema = v.Input.Raw(), v.Output.Raw()
-	}
-	raw, err := merged(s, in.RawBody)
-	if err != nil {
-		return nil, err
-	}
-	var next toolSettings
-	if err := a.decode(raw, &next, "toolSettings"); err != nil {
-		return nil, err
-	}
-	return a.writeTool(ctx, toolName(v.FQN), next, v.Version)
+// patchTool changes what a tool of the context itself is registered with.
+func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*one[toolView], error) {
+	own := a.tools()
+	own.find = a.own
+	return own.change(ctx, string(in.FQN), in.Conditions, in.RawBody)
 }
 
 // own is a tool that is registered in the context itself: a shared one is changed in system.
-func (a *API) own(ctx context.Context, called toolName) (*pg.Tool, error) {
+func (a *API) own(ctx context.Context, called string) (*pg.Tool, error) {
 	v, err := a.tool(ctx, called)
 	if err == nil && v.ContextID != contextID(ctx) {
 		return nil, fault.New(fault.NotFound, "not_found", "tool %q is shared: it is changed in the context %s", fault.Clip(v.FQN), pg.System)
@@ -268,7 +238,7 @@ type deleteToolInput struct {
 
 // deleteTool takes a tool out of the registry.
 func (a *API) deleteTool(ctx context.Context, in *deleteToolInput) (*struct{}, error) {
-	v, err := a.own(ctx, in.FQN)
+	v, err := a.own(ctx, string(in.FQN))
 	if err != nil {
 		return nil, err
 	}

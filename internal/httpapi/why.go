@@ -97,7 +97,7 @@ func (a *API) whyByUID(ctx context.Context, in *whyByUIDInput) (*whyOutput, erro
 }
 
 // whyQueue says why the head of a queue does not move.
-func (a *API) whyQueue(ctx context.Context, in *queueInput) (*whyOutput, error) {
+func (a *API) whyQueue(ctx context.Context, in *Named) (*whyOutput, error) {
 	w, err := a.Store.WhyQueue(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err

@@ -1,0 +1,202 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// resource answers what is asked of every named thing: list, get, put, patch and delete. S is what people write of it, T how
+// the store has it, V how clients read it. A noun says by one such value what is its own, and lists its routes in a function
+// next to it; see pools.go for one that needs no more.
+type resource[S, T, V any] struct {
+	a    *API
+	path string // of the list: /pools
+
+	page     func(ctx context.Context, after string, limit int) ([]T, error)
+	find     func(ctx context.Context, called string) (T, error)
+	view     func(context.Context, T) (V, error)
+	head     func(T) (called string, version int64)
+	settings func(T) S // as a PUT would send them
+	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever there is.
+	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
+	remove func(ctx context.Context, by pg.By, called string) error
+}
+
+// one is the answer about one thing that has a version.
+type one[V any] struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     V
+}
+
+// pageOf is the answer to a list.
+type pageOf[V any] struct {
+	Link string `header:"Link"`
+	Body listed[V]
+}
+
+// Named is the path of a thing that is called {name}.
+type Named struct {
+	Name name `path:"name"`
+}
+
+type putNamed[S any] struct {
+	Named
+	Conditions
+	Body S
+}
+
+type patchNamed struct {
+	Named
+	Conditions
+	RawBody []byte
+	Body    patchBody
+}
+
+type deleteNamed struct {
+	Named
+	Conditions
+}
+
+// actNamed is what an action on a named thing takes.
+type actNamed struct {
+	Named
+	Trial
+	Body *reasonBody
+}
+
+// purgeInput is what a purge of a named thing takes.
+type purgeInput struct {
+	Named
+	Purging
+}
+
+// list answers a page of the things by their names.
+func (r resource[S, T, V]) list(ctx context.Context, in *namedPage) (*pageOf[V], error) {
+	var err error
+	out := &pageOf[V]{}
+	out.Body, out.Link, err = listBy(ctx, r.a, in, []any{r.path[1:]},
+		func(after string, limit int) ([]T, error) { return r.page(ctx, after, limit) },
+		func(v T) string { called, _ := r.head(v); return called },
+		func(v T) (V, error) { return r.view(ctx, v) })
+	return out, err
+}
+
+// get answers the thing of a path.
+func (r resource[S, T, V]) get(ctx context.Context, in *Named) (*one[V], error) {
+	return r.read(ctx, string(in.Name))
+}
+
+// put creates the thing of a path or replaces its settings: 201, 200; 412 if it is not what If-Match says.
+func (r resource[S, T, V]) put(ctx context.Context, in *putNamed[S]) (*one[V], error) {
+	return r.replace(ctx, string(in.Name), in.Conditions, in.Body)
+}
+
+// patch changes some settings of the thing of a path; 412 if it is not what If-Match says, or is changed meanwhile.
+func (r resource[S, T, V]) patch(ctx context.Context, in *patchNamed) (*one[V], error) {
+	return r.change(ctx, string(in.Name), in.Conditions, in.RawBody)
+}
+
+// delete removes the thing of a path; 409 in_use while something needs it.
+func (r resource[S, T, V]) delete(ctx context.Context, in *deleteNamed) (*struct{}, error) {
+	return nil, r.remove(ctx, by(ctx, ""), string(in.Name))
+}
+
+// read is get for a name that was read already.
+func (r resource[S, T, V]) read(ctx context.Context, called string) (*one[V], error) {
+	v, err := r.find(ctx, called)
+	if err != nil {
+		return nil, err
+	}
+	_, version := r.head(v)
+	shown, err := r.view(ctx, v)
+	return &one[V]{Status: http.StatusOK, ETag: etag(version), Body: shown}, err
+}
+
+// replace is put for a name that was read already.
+func (r resource[S, T, V]) replace(ctx context.Context, called string, c Conditions, s S) (*one[V], error) {
+	version, err := c.version()
+	if err != nil {
+		return nil, err
+	}
+	created, err := r.write(ctx, called, s, version)
+	if err != nil {
+		return nil, err
+	}
+	return r.written(ctx, called, created)
+}
+
+// written answers what was written.
+func (r resource[S, T, V]) written(ctx context.Context, called string, created bool) (*one[V], error) {
+	out, err := r.read(ctx, called)
+	if err == nil && created {
+		out.Status, out.Location = http.StatusCreated, r.path+"/"+called
+	}
+	return out, err
+}
+
+// change is patch for a name that was read already.
+func (r resource[S, T, V]) change(ctx context.Context, called string, c Conditions, patch []byte) (*one[V], error) {
+	v, err := r.find(ctx, called)
+	if err != nil {
+		return nil, err
+	}
+	called, version := r.head(v)
+	if err := c.check(version); err != nil {
+		return nil, err
+	}
+	raw, err := merged(r.settings(v), patch)
+	if err != nil {
+		return nil, err
+	}
+	var next S
+	if err := r.a.decode(raw, &next, reflect.TypeFor[S]().Name()); err != nil {
+		return nil, err
+	}
+	if _, err := r.write(ctx, called, next, version); err != nil {
+		return nil, err
+	}
+	return r.read(ctx, called)
+}
+
+// inContext has a function of the store look in the context that the request is about.
+func inContext[T any](find func(ctx context.Context, contextID int32, called string) (T, error)) func(context.Context, string) (T, error) {
+	return func(ctx context.Context, called string) (T, error) { return find(ctx, contextID(ctx), called) }
+}
+
+// pageInContext has a function of the store list what is in the context that the request is about.
+func pageInContext[T any](page func(ctx context.Context, contextID int32, after string, limit int) ([]T, error)) func(context.Context, string, int) ([]T, error) {
+	return func(ctx context.Context, after string, limit int) ([]T, error) {
+		return page(ctx, contextID(ctx), after, limit)
+	}
+}
+
+// simply is a view that neither fails nor asks.
+func simply[T, V any](view func(T) V) func(context.Context, T) (V, error) {
+	return func(_ context.Context, v T) (V, error) { return view(v), nil }
+}
+
+// onNamed is an action on a named thing.
+func onNamed(act func(context.Context, pg.By, string) (pg.LeverResult, error)) func(context.Context, *actNamed) (*leverOutput, error) {
+	return func(ctx context.Context, in *actNamed) (*leverOutput, error) {
+		return lever(act(ctx, by(ctx, in.Body.reason()), string(in.Name)))
+	}
+}
+
+// turned is the action that turns something of a named thing on or off, as pause and resume do.
+func turned(act func(context.Context, pg.By, string, bool) (pg.LeverResult, error), on bool) func(context.Context, *actNamed) (*leverOutput, error) {
+	return onNamed(func(ctx context.Context, who pg.By, called string) (pg.LeverResult, error) {
+		return act(ctx, who, called, on)
+	})
+}
+
+// purged is the purge of what waits of a named thing.
+func purged(purge func(context.Context, pg.By, string, int) (int, bool, error)) func(context.Context, *purgeInput) (*purgeOutput, error) {
+	return func(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
+		return in.purge(ctx, string(in.Name), purge)
+	}
+}
