@@ -67,14 +67,10 @@ func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, 
 		return nil, err
 	}
 	out := &auditOutput{}
-	out.Body.Items = []auditView{}
-	for i, r := range found {
-		if i == limit {
-			last := found[i-1]
-			out.Body.Next, out.Link = p.next(ctx, filters, auditCursor{last.At, last.ID})
-			break
-		}
-		out.Body.Items = append(out.Body.Items, auditView{r.At.UTC(), r.Actor, r.Via, r.Action, r.Object, r.Reason, r.RequestID, r.Before, r.After})
-	}
-	return out, nil
+	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
+		func(r *pg.AuditRow) auditCursor { return auditCursor{r.At, r.ID} },
+		plainly(func(r *pg.AuditRow) auditView {
+			return auditView{r.At.UTC(), r.Actor, r.Via, r.Action, r.Object, r.Reason, r.RequestID, r.Before, r.After}
+		}))
+	return out, err
 }

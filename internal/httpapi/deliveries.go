@@ -117,16 +117,19 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 		return nil, err
 	}
 	out := &deliveriesOutput{}
-	out.Body.Items = []deliveryView{}
-	for i, d := range found {
-		if i == limit {
-			last := found[i-1]
-			out.Body.Next, out.Link = in.next(ctx, filters, deliveryCursor{last.CreatedAt, last.ID.Queue, last.ID.Seq, itoa(int(last.Track)), last.Event})
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewDelivery(d, false))
+	out.Body, out.Link, err = cutTo(ctx, &in.Paging, limit, filters, found, cursorOfDelivery,
+		plainly(func(d *pg.DeliveryRow) deliveryView { return viewDelivery(d, false) }))
+	return out, err
+}
+
+func cursorOfDelivery(d *pg.DeliveryRow) deliveryCursor {
+	return deliveryCursor{
+		At:    d.CreatedAt,
+		Queue: d.ID.Queue,
+		Seq:   d.ID.Seq,
+		Track: itoa(int(d.Track)),
+		Event: d.Event,
 	}
-	return out, nil
 }
 
 type deliveryInput struct {

@@ -115,15 +115,10 @@ func (a *API) listEvents(ctx context.Context, in *listEventsInput) (*eventsOutpu
 		return nil, err
 	}
 	out := &eventsOutput{}
-	out.Body.Items = []sourceEventView{}
-	for i, e := range found {
-		if i == limit {
-			out.Body.Next, out.Link = in.next(ctx, filters, eventCursor{found[i-1].CreatedAt, found[i-1].ID})
-			break
-		}
-		out.Body.Items = append(out.Body.Items, viewEvent(e, false))
-	}
-	return out, nil
+	out.Body, out.Link, err = cutTo(ctx, &in.Paging, limit, filters, found,
+		func(e *pg.Event) eventCursor { return eventCursor{e.CreatedAt, e.ID} },
+		plainly(func(e *pg.Event) sourceEventView { return viewEvent(e, false) }))
+	return out, err
 }
 
 type eventInput struct {
