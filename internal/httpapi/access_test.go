@@ -39,10 +39,10 @@ func (d *door) key(root, in, role string, only ...string) (header, actor, id str
 func TestEveryOperationStandsInTheTableOfAccess(t *testing.T) {
 	missing, gone := httpapi.AccessDiffers()
 	if len(missing) > 0 {
-		t.Errorf("say in internal/httpapi/access.go who may do these: %s", strings.Join(missing, ", "))
+		t.Errorf("say in internal/httpapi/base_access.go who may do these: %s", strings.Join(missing, ", "))
 	}
 	if len(gone) > 0 {
-		t.Errorf("internal/httpapi/access.go lists what is no operation: %s", strings.Join(gone, ", "))
+		t.Errorf("internal/httpapi/base_access.go lists what is no operation: %s", strings.Join(gone, ", "))
 	}
 }
 

@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
@@ -34,35 +31,6 @@ type transactionInput struct {
 func (a *API) decodeTransaction(raw []byte) (*transactionInput, error) {
 	in := &transactionInput{}
 	return in, a.decode(raw, in, "transactionInput")
-}
-
-// decode validates raw against the schema of into, by its name in the document, and reads it.
-func (a *API) decode(raw []byte, into any, what string) error {
-	registry := a.huma.OpenAPI().Components.Schemas
-	schema := registry.Schema(reflect.TypeOf(into).Elem(), true, what)
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return malformed(err)
-	}
-	res := &huma.ValidateResult{}
-	path := huma.NewPathBuffer([]byte{}, 0)
-	path.Push("body")
-	huma.Validate(registry, schema, path, huma.ModeWriteToServer, v, res)
-	if len(res.Errors) > 0 {
-		f := &fault.Error{Kind: fault.Invalid, Code: "invalid"}
-		var said []string
-		for _, err := range res.Errors {
-			field := fieldOf(err)
-			f.Fields = append(f.Fields, field)
-			said = append(said, sentence(field))
-		}
-		f.Detail = strings.Join(said[:min(4, len(said))], "; ")
-		return f
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fault.At("", "%s", err)
-	}
-	return nil
 }
 
 // submission checks what a schema cannot say, and makes the submission. key is that of the header.
