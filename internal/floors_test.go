@@ -60,10 +60,11 @@ var floors = map[string]struct {
 
 	"examples": {6, "programs for others to begin with: they use what is public"},
 
-	"internal/pgtest":     {support, "databases for tests"},
-	"internal/scenario":   {support, "stories in the seeds' words"},
-	"internal/remotetest": {support, "fake workers, and the suite that every worker passes"},
-	"internal/chaos":      {support, "crashes, freezes, partitions"},
+	"internal/pgtest":              {support, "databases for tests"},
+	"internal/machine/machinetest": {support, "which edges diagrams draw, and checks in SQL let in"},
+	"internal/scenario":            {support, "stories in the seeds' words"},
+	"internal/remotetest":          {support, "fake workers, and the suite that every worker passes"},
+	"internal/chaos":               {support, "crashes, freezes, partitions"},
 }
 
 // home returns the entry of the map that a package belongs to: itself or the nearest directory above.

@@ -317,9 +317,3 @@ func (a *App) Close() {
 		a.store.Close()
 	}
 }
-
-// Handler answers as the API does, without a listener; the process must serve.
-func (a *App) Handler() http.Handler { return a.api.Handler() }
-
-// Store is the database under the process, for whoever measures or checks what it does.
-func (a *App) Store() *pg.Store { return a.store }

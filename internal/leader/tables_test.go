@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -108,7 +109,7 @@ func TestTheSeedsDiagramsAreInTheTable(t *testing.T) {
 	if err != nil {
 		t.Skipf("the published designs are not beside this checkout: %v", err)
 	}
-	ds, err := machine.ParseMarkdown(string(page))
+	ds, err := machinetest.ParseMarkdown(string(page))
 	if err != nil {
 		t.Fatal(err)
 	}

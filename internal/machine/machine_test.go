@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
 // door is small, has a birth, a guard, a stay and an end.
@@ -105,15 +106,21 @@ func TestATableTellsItsStatesGuardsEffectsAndEdges(t *testing.T) {
 	if got := door.Effects(); !slices.Equal(got, []string{"creak", "shout"}) {
 		t.Errorf("effects %v", got)
 	}
-	want := []machine.Move{{"", "Shut"}, {"Shut", "Open"}, {"Shut", "Shut"}, {"Shut", "Broken"}, {"Open", "Shut"}}
-	if got := machine.Edges(door); !slices.Equal(got, want) {
+	want := []machinetest.Move{
+		{From: "", To: "Shut"},
+		{From: "Shut", To: "Open"},
+		{From: "Shut", To: "Shut"},
+		{From: "Shut", To: "Broken"},
+		{From: "Open", To: "Shut"},
+	}
+	if got := machinetest.Edges(door); !slices.Equal(got, want) {
 		t.Errorf("edges %v, want %v", got, want)
 	}
 }
 
 func TestTheCheckOfLegalEdgesIsALiteral(t *testing.T) {
 	odd := machine.Table{Rules: []machine.Rule{{From: machine.Start, To: "A"}, {From: "A", To: "it's"}, {From: "A", To: "it's", When: "x"}}}
-	if got, want := machine.CheckSQL(odd, "from_state", "to_state", nil), "CASE from_state WHEN '' THEN to_state IN ('A') WHEN 'A' THEN to_state IN ('it''s') ELSE false END"; got != want {
+	if got, want := machinetest.CheckSQL(odd, "from_state", "to_state", nil), "CASE from_state WHEN '' THEN to_state IN ('A') WHEN 'A' THEN to_state IN ('it''s') ELSE false END"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -122,7 +129,7 @@ func TestADiagramParsesBackToTheEdgesItWasRenderedFrom(t *testing.T) {
 	unborn := door
 	unborn.Rules = door.Rules[1:]
 	for _, table := range []machine.Table{door, unborn} {
-		d, err := machine.ParseMermaid(machine.Mermaid(table))
+		d, err := machinetest.ParseMermaid(machine.Mermaid(table))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +157,7 @@ func TestAPageNeedsAMeaningForEveryState(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	ds, err := machine.ParseMarkdown(page)
+	ds, err := machinetest.ParseMarkdown(page)
 	if err != nil || len(ds) != 1 || !reflect.DeepEqual(ds[0].Edges, machine.Arrows(door)) {
 		t.Errorf("the page's diagram reads back as %v, %v", ds, err)
 	}

@@ -5,8 +5,19 @@ import (
 	"strings"
 )
 
+// Outside is the [*] of a diagram: before the beginning, or after the end.
+const Outside = "[*]"
+
+// Edge is one arrow of a state diagram.
+type Edge struct {
+	From, To string
+	Label    string // what stands behind the colon, "" if nothing does
+	Within   string // the composite state that holds the arrow, "" at the top
+	Region   int    // which concurrent part of it, counted from 0; a line -- begins the next
+}
+
 // Mermaid renders a table as a state diagram. Rules that differ in their effects alone are one arrow;
-// a label is the event, with the guard in brackets. ParseMermaid reads the same edges back.
+// a label is the event, with the guard in brackets. machinetest.ParseMermaid reads the same edges back.
 func Mermaid(t Table) string {
 	var b strings.Builder
 	b.WriteString("stateDiagram-v2\n    direction LR\n")
@@ -52,38 +63,6 @@ func Arrows(t Table) []Edge {
 	}
 	return edges
 }
-
-// CheckSQL renders the literal expression of a CHECK that lets only legal edges into a table with the columns
-// named: CASE from WHEN 'A' THEN to IN ('B', ...) ... ELSE false END. A birth has the empty string as its from.
-// stored says under which names a state is kept there, nil: its own. It is a literal and no foreign key: see
-// the traps of the hot path. Lists are the cheapest: one text in which the pair is looked for takes 1.1 us a row
-// instead of 0.1, and a list of pairs is four times as long to read.
-func CheckSQL(t Table, from, to string, stored func(state string) []string) string {
-	if stored == nil {
-		stored = func(state string) []string { return []string{state} }
-	}
-	next := map[string][]string{}
-	var order []string
-	for _, m := range Edges(t) {
-		for _, name := range stored(m.From) {
-			if next[name] == nil {
-				order = append(order, name)
-			}
-			for _, to := range stored(m.To) {
-				next[name] = append(next[name], quote(to))
-			}
-		}
-	}
-	var b strings.Builder
-	b.WriteString("CASE " + from)
-	for _, name := range order {
-		fmt.Fprintf(&b, " WHEN %s THEN %s IN (%s)", quote(name), to, strings.Join(next[name], ", "))
-	}
-	b.WriteString(" ELSE false END")
-	return b.String()
-}
-
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // Markdown renders the page beside the code: for every table its diagram, what each state means and its
 // rules. meanings holds one line per table and state, under the key Table.Name + "." + state; a state

@@ -100,18 +100,3 @@ func (t Table) Effects() []string {
 	}
 	return names
 }
-
-// Move is a pair of states that a rule joins; From is Start for a birth.
-type Move struct{ From, To string }
-
-// Edges lists every legal pair of states, each once, in the order of the rules: births and stays too,
-// since a history row may tell of them.
-func Edges(t Table) []Move {
-	var moves []Move
-	for _, r := range t.Rules {
-		if m := (Move{r.From, r.To}); !slices.Contains(moves, m) {
-			moves = append(moves, m)
-		}
-	}
-	return moves
-}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 	"github.com/postern-dev/postern/migrations"
@@ -25,10 +25,10 @@ func phasesOf(state string) []string {
 
 func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 	for _, c := range []struct{ file, edges string }{
-		{"00022_queue.sql", machine.CheckSQL(sequencer.Queue, "was", "phase", phasesOf)},
-		{"00023_task.sql", machine.CheckSQL(sequencer.Transaction, "was", "state", nil)},
-		{"00040_processor.sql", machine.CheckSQL(processor.Machine, "was", "state", nil)},
-		{"00042_source.sql", machine.CheckSQL(leader.Event, "was", "status", nil)},
+		{"00022_queue.sql", machinetest.CheckSQL(sequencer.Queue, "was", "phase", phasesOf)},
+		{"00023_task.sql", machinetest.CheckSQL(sequencer.Transaction, "was", "state", nil)},
+		{"00040_processor.sql", machinetest.CheckSQL(processor.Machine, "was", "state", nil)},
+		{"00042_source.sql", machinetest.CheckSQL(leader.Event, "was", "status", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)
 		ok(t, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -142,7 +143,7 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 	if err != nil || string(stored) != page {
 		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
 	}
-	ds, err := machine.ParseMarkdown(page)
+	ds, err := machinetest.ParseMarkdown(page)
 	if err != nil || len(ds) != len(Tables()) {
 		t.Fatalf("the page has %d diagrams that can be read, %v; want %d", len(ds), err, len(Tables()))
 	}
@@ -173,7 +174,7 @@ func TestTheSeedDrawsNoDiagramToCompareWith(t *testing.T) {
 	if err != nil {
 		t.Skipf("the published designs are not beside this checkout: %v", err)
 	}
-	ds, err := machine.ParseMarkdown(strings.ReplaceAll(string(page), "~~~", "```"))
+	ds, err := machinetest.ParseMarkdown(strings.ReplaceAll(string(page), "~~~", "```"))
 	if err != nil || len(ds) != 0 {
 		t.Errorf("the seed now has diagrams %v, %v: compare the tables with them edge by edge", ds, err)
 	}

@@ -1,31 +1,22 @@
-package machine
+package machinetest
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
-)
 
-// Outside is the [*] of a diagram: before the beginning, or after the end.
-const Outside = "[*]"
+	"github.com/postern-dev/postern/internal/machine"
+)
 
 // Diagram is one Mermaid diagram. Of kinds other than a state diagram only Kind and Line are filled.
 type Diagram struct {
 	Kind      string // "stateDiagram-v2", "sequenceDiagram", "graph", "flowchart" ...
 	Line      int    // of its first line in the page, counted from 1
 	Direction string // "LR", "TB" ..., "" if it names none
-	Edges     []Edge
+	Edges     []machine.Edge
 	States    []string          // every name but [*], in the order of the text
 	Choices   []string          // states marked <<choice>>
 	Aliases   map[string]string // name -> what is shown, where they differ
-}
-
-// Edge is one arrow of a state diagram.
-type Edge struct {
-	From, To string
-	Label    string // what stands behind the colon, "" if nothing does
-	Within   string // the composite state that holds the arrow, "" at the top
-	Region   int    // which concurrent part of it, counted from 0; a line -- begins the next
 }
 
 // IsState says whether the diagram is a state diagram, whose edges were read.
@@ -120,7 +111,7 @@ func (p *parser) within() string {
 }
 
 func (p *parser) state(s string) {
-	if s != Outside && !p.seen[s] {
+	if s != machine.Outside && !p.seen[s] {
 		p.seen[s] = true
 		p.d.States = append(p.d.States, s)
 	}
@@ -139,7 +130,7 @@ func (p *parser) line(line string) error {
 		p.state(m[1])
 		p.state(m[2])
 		in := p.within()
-		p.d.Edges = append(p.d.Edges, Edge{From: m[1], To: m[2], Label: strings.TrimSpace(m[3]), Within: in, Region: p.regions[in]})
+		p.d.Edges = append(p.d.Edges, machine.Edge{From: m[1], To: m[2], Label: strings.TrimSpace(m[3]), Within: in, Region: p.regions[in]})
 		return nil
 	}
 	if m := choiceLine.FindStringSubmatch(line); m != nil {

@@ -1,4 +1,4 @@
-package machine_test
+package machinetest_test
 
 import (
 	"os"
@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
-const seeds = "../../../shared/seeds"
+const seeds = "../../../../shared/seeds"
 
-func seed(t *testing.T, name string) []machine.Diagram {
+func seed(t *testing.T, name string) []machinetest.Diagram {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(seeds, name))
 	if err != nil {
 		t.Skipf("the published designs are not beside this checkout: %v", err)
 	}
-	ds, err := machine.ParseMarkdown(string(page))
+	ds, err := machinetest.ParseMarkdown(string(page))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -59,11 +60,11 @@ func TestCompositeStatesChoicesAndPartsOfASeedAreRead(t *testing.T) {
 	}
 	const in = "HighIntegrityChannel"
 	for _, want := range []machine.Edge{
-		{"[*]", "Receiver", "Start", in, 0},
-		{"ReceiveMessage", "MoveToActiveSet", "", in, 0},
-		{"if_successful", "NackMessage", "Err", in, 0},
-		{"[*]", "Sender", "Start", in, 1},
-		{"SendMessage", "[*]", "send", in, 1},
+		{From: "[*]", To: "Receiver", Label: "Start", Within: in},
+		{From: "ReceiveMessage", To: "MoveToActiveSet", Within: in},
+		{From: "if_successful", To: "NackMessage", Label: "Err", Within: in},
+		{From: "[*]", To: "Sender", Label: "Start", Within: in, Region: 1},
+		{From: "SendMessage", To: "[*]", Label: "send", Within: in, Region: 1},
 	} {
 		if !slices.Contains(d.Edges, want) {
 			t.Errorf("the diagram lacks %+v", want)
@@ -89,7 +90,7 @@ func TestLabelsAreReadHoweverTheColonStands(t *testing.T) {
 }
 
 func TestTheRestOfTheLanguageIsRead(t *testing.T) {
-	d, err := machine.ParseMermaid(`
+	d, err := machinetest.ParseMermaid(`
 %%{init: {"theme":"dark"}}%%
 stateDiagram-v2
     direction TB
@@ -114,8 +115,8 @@ stateDiagram-v2
 		t.Fatal(err)
 	}
 	want := []machine.Edge{
-		{"idle", "moving", "go: now", "", 0}, {"a.b", "c-d", "", "inner", 0}, {"e", "[*]", "", "deep", 0},
-		{"[*]", "f", "", "deep", 1}, {"c-d", "a.b", "back", "inner", 0}, {"moving", "inner", "", "", 0},
+		{From: "idle", To: "moving", Label: "go: now"}, {From: "a.b", To: "c-d", Within: "inner"}, {From: "e", To: "[*]", Within: "deep"},
+		{From: "[*]", To: "f", Within: "deep", Region: 1}, {From: "c-d", To: "a.b", Label: "back", Within: "inner"}, {From: "moving", To: "inner"},
 	}
 	if !slices.Equal(d.Edges, want) {
 		t.Errorf("edges %v, want %v", d.Edges, want)
@@ -138,7 +139,7 @@ func TestWhatCannotBeReadIsAnErrorThatNamesTheLine(t *testing.T) {
 		"stateDiagram-v2\n a --> b c":        "line 2",
 		"stateDiagram-v2\n note left of a.b": "line 2",
 	} {
-		if _, err := machine.ParseMermaid(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := machinetest.ParseMermaid(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, want %q in it", text, err, want)
 		}
 	}
@@ -146,7 +147,7 @@ func TestWhatCannotBeReadIsAnErrorThatNamesTheLine(t *testing.T) {
 		"x\n```mermaid\nstateDiagram\n a => b\n```\n": "begins on line 3",
 		"x\n```go\n": "line 3 has no end",
 	} {
-		if _, err := machine.ParseMarkdown(page); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := machinetest.ParseMarkdown(page); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, want %q in it", page, err, want)
 		}
 	}
@@ -154,9 +155,9 @@ func TestWhatCannotBeReadIsAnErrorThatNamesTheLine(t *testing.T) {
 
 func FuzzParseMermaid(f *testing.F) {
 	f.Add("stateDiagram-v2\n[*] --> a : b\nstate c {\n a --> c\n --\n c --> [*]\n}")
-	f.Add(machine.Mermaid(door))
+	f.Add("stateDiagram-v2\n    direction LR\n    [*] --> Shut : Built\n    Shut --> Open : Push [unlocked]\n    Open --> [*]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		d, err := machine.ParseMermaid(text)
+		d, err := machinetest.ParseMermaid(text)
 		if err == nil && d.Kind == "" {
 			t.Error("a diagram without kind and without error")
 		}
