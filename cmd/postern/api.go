@@ -33,29 +33,13 @@ func apiCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeCalls,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if data != "" && file != "" {
-				return usage(cmd, errors.New("give the body with -d or with -f, not both"))
+			body, err := bodyOf(cmd, data, file)
+			if err != nil {
+				return usage(cmd, err)
 			}
-			if file == "-" {
-				data = file
-			} else if file != "" {
-				data = "@" + file
-			}
-			var body io.Reader
-			if data != "" {
-				b, err := content(cmd, data)
-				if err != nil {
-					return usage(cmd, err)
-				}
-				body = bytes.NewReader(b)
-			}
-			header := http.Header{}
-			for _, h := range headers {
-				name, value, ok := strings.Cut(h, ":")
-				if !ok {
-					return usage(cmd, errors.New("-H "+h+": want NAME: VALUE"))
-				}
-				header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+			header, err := headerOf(headers)
+			if err != nil {
+				return usage(cmd, err)
 			}
 			d, err := dial(cmd)
 			if err != nil {
@@ -78,6 +62,39 @@ func apiCommand() *cobra.Command {
 	f.StringVar(&reason, "reason", "", "of a change: why; kept with who and when")
 	f.StringArrayVarP(&headers, "header", "H", nil, "NAME: VALUE, may be repeated")
 	return asClient(cmd)
+}
+
+// bodyOf reads the body of a call: data as content has it, or a file; nil for none.
+func bodyOf(cmd *cobra.Command, data, file string) (io.Reader, error) {
+	switch {
+	case data != "" && file != "":
+		return nil, errors.New("give the body with -d or with -f, not both")
+	case file == "-":
+		data = file
+	case file != "":
+		data = "@" + file
+	}
+	if data == "" {
+		return nil, nil
+	}
+	b, err := content(cmd, data)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.NewReader(b), nil
+}
+
+// headerOf reads NAME: VALUE....
+func headerOf(list []string) (http.Header, error) {
+	header := http.Header{}
+	for _, h := range list {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, errors.New("-H " + h + ": want NAME: VALUE")
+		}
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return header, nil
 }
 
 // call makes one call and passes on what is answered, a stream too as it comes.

@@ -20,71 +20,81 @@ import (
 // devnetAddress is where a devnet listens unless it is told otherwise.
 const devnetAddress = "127.0.0.1:8541"
 
+const devnetLong = `
+	Run a development ledger over HTTP: accounts, ed25519-signed transactions with nonces and fees,
+	replacement by a higher fee, a pool, blocks, reorgs of depth 1 or 2, and an event log. What it
+	answered survives kill -9. It has no authentication, and a faucet: keep it to yourself.
+	The first line is its address. Then, for instance:
+
+	  postern devnet keys acct-1 acct-2 --fund 1000000      make keys and give them money
+	  postern worker devnet                                 the worker that signs with them
+	  curl URL/health                                       height, pool, sum of all fees
+	  curl URL/blocks/head                                  the last block
+	  curl "URL/events?limit=10"                            what is final; ?cursor= to go on, inclusive
+	  curl -X POST URL/reorg -d '{"depth":2}'               take the last two blocks out
+	  curl -X PUT URL/faults -d '{"halt":true}'             no more blocks, until PUT with {}
+
+	Faults, with chances from 0 to 1: refuse (answers 503), slow ("200ms"), lose (does it and closes the
+	connection), wrong (does it and answers nonsense), drop (out of the pool), halt, reorg_every (blocks),
+	reorg_depth, reorg_lose (chance that a transaction does not return). They end with the process.
+
+	A transaction is final three blocks deep: with reorgs, dispatchers want confirmations 3.`
+
+// devnetRun are the flags of devnet.
+type devnetRun struct {
+	address, data       string
+	ephemeral, attached bool
+	ledger.Config
+}
+
 func devnetCommand() *cobra.Command {
-	var address, data string
-	var ephemeral, attached bool
-	cfg := ledger.Config{}
+	var r devnetRun
 	cmd := &cobra.Command{
 		Use:   "devnet",
 		Short: "Run a small ledger to submit to: accounts, nonces, fees, blocks, reorgs",
-		Long: trim(`
-			Run a development ledger over HTTP: accounts, ed25519-signed transactions with nonces and fees,
-			replacement by a higher fee, a pool, blocks, reorgs of depth 1 or 2, and an event log. What it
-			answered survives kill -9. It has no authentication, and a faucet: keep it to yourself.
-			The first line is its address. Then, for instance:
-
-			  postern devnet keys acct-1 acct-2 --fund 1000000      make keys and give them money
-			  postern worker devnet                                 the worker that signs with them
-			  curl URL/health                                       height, pool, sum of all fees
-			  curl URL/blocks/head                                  the last block
-			  curl "URL/events?limit=10"                            what is final; ?cursor= to go on, inclusive
-			  curl -X POST URL/reorg -d '{"depth":2}'               take the last two blocks out
-			  curl -X PUT URL/faults -d '{"halt":true}'             no more blocks, until PUT with {}
-
-			Faults, with chances from 0 to 1: refuse (answers 503), slow ("200ms"), lose (does it and closes the
-			connection), wrong (does it and answers nonsense), drop (out of the pool), halt, reorg_every (blocks),
-			reorg_depth, reorg_lose (chance that a transaction does not return). They end with the process.
-
-			A transaction is final three blocks deep: with reorgs, dispatchers want confirmations 3.`),
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.BlockEvery < 0 {
-				return usage(cmd, errors.New("--block-every is negative: want a duration, or 0 for blocks by POST /blocks alone"))
-			}
-			var err error
-			if !ephemeral {
-				if cfg.Data, err = devnetDir(data, "ledger"); err != nil {
-					return err
-				}
-			}
-			l, err := ledger.Open(cfg)
-			var refused *devnet.Refusal
-			if errors.As(err, &refused) {
-				return usage(cmd, err)
-			}
-			if err != nil {
-				return err
-			}
-			ctx, stop := attach(cmd.Context(), attached)
-			defer stop()
-			return errors.Join(serveDevnet(ctx, cmd, address, l.Handler(), l.Run), l.Close())
-		},
+		Long:  trim(devnetLong),
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&address, "listen", devnetAddress, "address to listen on")
-	f.DurationVar(&cfg.BlockEvery, "block-every", 500*time.Millisecond, "time between blocks; 0: by POST /blocks alone")
-	f.StringVar(&data, "data", "", "directory of its journal ($XDG_STATE_HOME/postern/devnet/ledger)")
-	f.BoolVar(&ephemeral, "ephemeral", false, "keep nothing")
-	f.IntVar(&cfg.Faults.ReorgEvery, "reorg-every", 0, "a reorg after so many blocks; 0: none")
-	f.IntVar(&cfg.Faults.ReorgDepth, "reorg-depth", 0, "how deep it goes, 1 or 2; 0: by chance")
-	f.Float64Var(&cfg.Faults.ReorgLose, "reorg-lose", 0, "chance that a transaction does not return from it")
-	f.Float64Var(&cfg.Faults.Drop, "drop", 0, "chance, with each block, that a transaction is dropped from the pool")
-	f.Uint64Var(&cfg.Seed, "seed", 1, "a number from which chances are drawn: the same one, the same chances")
-	f.BoolVar(&attached, "attached", false, "end when standard input does")
+	f.StringVar(&r.address, "listen", devnetAddress, "address to listen on")
+	f.DurationVar(&r.BlockEvery, "block-every", 500*time.Millisecond, "time between blocks; 0: by POST /blocks alone")
+	f.StringVar(&r.data, "data", "", "directory of its journal ($XDG_STATE_HOME/postern/devnet/ledger)")
+	f.BoolVar(&r.ephemeral, "ephemeral", false, "keep nothing")
+	f.IntVar(&r.Faults.ReorgEvery, "reorg-every", 0, "a reorg after so many blocks; 0: none")
+	f.IntVar(&r.Faults.ReorgDepth, "reorg-depth", 0, "how deep it goes, 1 or 2; 0: by chance")
+	f.Float64Var(&r.Faults.ReorgLose, "reorg-lose", 0, "chance that a transaction does not return from it")
+	f.Float64Var(&r.Faults.Drop, "drop", 0, "chance, with each block, that a transaction is dropped from the pool")
+	f.Uint64Var(&r.Seed, "seed", 1, "a number from which chances are drawn: the same one, the same chances")
+	f.BoolVar(&r.attached, "attached", false, "end when standard input does")
 	f.MarkHidden("attached")
 	cmd.AddCommand(devnetKeysCommand())
 	return cmd
+}
+
+// run serves the ledger until it is told to stop.
+func (r *devnetRun) run(cmd *cobra.Command) error {
+	if r.BlockEvery < 0 {
+		return usage(cmd, errors.New("--block-every is negative: want a duration, or 0 for blocks by POST /blocks alone"))
+	}
+	var err error
+	if !r.ephemeral {
+		if r.Data, err = devnetDir(r.data, "ledger"); err != nil {
+			return err
+		}
+	}
+	l, err := ledger.Open(r.Config)
+	var refused *devnet.Refusal
+	if errors.As(err, &refused) {
+		return usage(cmd, err)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := attach(cmd.Context(), r.attached)
+	defer stop()
+	return errors.Join(serveDevnet(ctx, cmd, r.address, l.Handler(), l.Run), l.Close())
 }
 
 // devnetDir is a directory of the devnet and its worker: the one that was asked for, or one where this

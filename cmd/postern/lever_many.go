@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,28 +88,9 @@ func (d *door) behind(place any, object string) (any, error) {
 // pullMany pulls a lever on all transactions that fit FILTER=VALUE..., oldest first, up to --max, and says how many
 // that were. What was refused makes the exit code 1.
 func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pulling, asJSON bool) error {
-	filter := map[string]any{}
-	for _, arg := range args {
-		name, value, ok := strings.Cut(arg, "=")
-		if !ok {
-			return usage(cmd, fmt.Errorf("%q is no filter: want FILTER=VALUE as in ls, or ids and uids alone", arg))
-		}
-		switch have := filter[name].(type) {
-		case nil:
-			filter[name] = []string{value}
-		case []string:
-			filter[name] = append(have, value)
-		}
-	}
-	for _, name := range []string{"redrive_of", "received_after", "received_before", "done_after", "done_before", "suspended"} { // of which there is one
-		if list, ok := filter[name].([]string); ok {
-			if filter[name] = any(list[0]); name == "suspended" {
-				filter[name] = list[0] == "true"
-			}
-			if len(list) > 1 {
-				return usage(cmd, fmt.Errorf("%s is given twice", name))
-			}
-		}
+	filter, err := filterOf(cmd, args)
+	if err != nil {
+		return err
 	}
 	switch {
 	case !can("POST", "/transactions:"+verb):
@@ -118,26 +98,9 @@ func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pull
 	case how.most == 0:
 		return usage(cmd, errors.New("with a filter want --max: nothing beyond so many is touched"))
 	}
-	matched, changed, pending := int64(0), int64(0), int64(0)
-	var refused []record
-	after := ""
+	var all tally
 	for left := int64(how.most); left > 0; {
-		ask := pulling{reason: how.reason, extra: map[string]any{"filter": filter, "max": min(left, bulkMost), "dry_run": how.dry}}
-		for k, v := range how.extra {
-			ask.extra[k] = v
-		}
-		if after != "" {
-			ask.extra["after"] = after
-		}
-		body, err := ask.body()
-		if err != nil {
-			return err
-		}
-		_, _, b, err := d.raw("POST", "/transactions:"+url.PathEscape(verb), body)
-		if err != nil {
-			return err
-		}
-		r, err := parse(b)
+		r, err := d.pullSome(verb, filter, how, min(left, bulkMost), all.next)
 		if err != nil {
 			return err
 		}
@@ -146,31 +109,107 @@ func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pull
 				return err
 			}
 		}
-		n := r.whole("matched")
-		matched, changed, pending = matched+n, changed+r.whole("changed"), pending+r.whole("pending")
-		refused, left, after = slices.Concat(refused, r.records("refused")), left-n, r.text("next")
-		if after == "" {
+		left -= all.add(r)
+		if all.next == "" {
 			break
 		}
 	}
 	if !asJSON {
-		said := "changed"
-		if how.dry {
-			said = "would change"
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d looked at, %d %s, %d of them pending, %d refused\n", matched, changed, said, pending, len(refused))
-		p := paperOf(cmd)
-		for _, r := range refused {
-			p.indented(cmd.OutOrStdout(), r.text("id"), 38, "refused: "+r.text("detail"))
-		}
-		if after != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "more fit: run it again with a larger --max")
-		}
+		all.print(cmd, how.dry)
 	}
-	if len(refused) > 0 {
-		return fmt.Errorf("%d of %d refused", len(refused), matched)
+	if len(all.refused) > 0 {
+		return fmt.Errorf("%d of %d refused", len(all.refused), all.matched)
 	}
 	return nil
+}
+
+// ofOne are the filters of which there is one value; of any other there may be several.
+var ofOne = []string{"redrive_of", "received_after", "received_before", "done_after", "done_before", "suspended"}
+
+// filterOf reads FILTER=VALUE....
+func filterOf(cmd *cobra.Command, args []string) (map[string]any, error) {
+	filter := map[string]any{}
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, usage(cmd, fmt.Errorf("%q is no filter: want FILTER=VALUE as in ls, or ids and uids alone", arg))
+		}
+		switch have := filter[name].(type) {
+		case nil:
+			filter[name] = []string{value}
+		case []string:
+			filter[name] = append(have, value)
+		}
+	}
+	for _, name := range ofOne {
+		list, ok := filter[name].([]string)
+		switch {
+		case !ok:
+			continue
+		case len(list) > 1:
+			return nil, usage(cmd, fmt.Errorf("%s is given twice", name))
+		case name == "suspended":
+			filter[name] = list[0] == "true"
+		default:
+			filter[name] = list[0]
+		}
+	}
+	return filter, nil
+}
+
+// pullSome pulls a lever on the next up to most that fit, behind after.
+func (d *door) pullSome(verb string, filter map[string]any, how pulling, most int64, after string) (record, error) {
+	ask := pulling{reason: how.reason, extra: map[string]any{"filter": filter, "max": most, "dry_run": how.dry}}
+	for k, v := range how.extra {
+		ask.extra[k] = v
+	}
+	if after != "" {
+		ask.extra["after"] = after
+	}
+	body, err := ask.body()
+	if err != nil {
+		return nil, err
+	}
+	_, _, b, err := d.raw("POST", "/transactions:"+url.PathEscape(verb), body)
+	if err != nil {
+		return nil, err
+	}
+	return parse(b)
+}
+
+// tally is what came of a lever on many.
+type tally struct {
+	matched, changed, pending int64
+	refused                   []record
+	next                      string // where it goes on; "": nothing more fits
+}
+
+// add counts one answer in, and returns how many were looked at for it.
+func (t *tally) add(r record) (matched int64) {
+	matched = r.whole("matched")
+	t.matched += matched
+	t.changed += r.whole("changed")
+	t.pending += r.whole("pending")
+	t.refused = append(t.refused, r.records("refused")...)
+	t.next = r.text("next")
+	return matched
+}
+
+// print says for people what came of it.
+func (t *tally) print(cmd *cobra.Command, dry bool) {
+	said := "changed"
+	if dry {
+		said = "would change"
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%d looked at, %d %s, %d of them pending, %d refused\n", t.matched, t.changed, said, t.pending, len(t.refused))
+	p := paperOf(cmd)
+	for _, r := range t.refused {
+		p.indented(out, r.text("id"), 38, "refused: "+r.text("detail"))
+	}
+	if t.next != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "more fit: run it again with a larger --max")
+	}
 }
 
 // bulkMost is how many one request may change.

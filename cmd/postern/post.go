@@ -15,12 +15,18 @@ import (
 	"github.com/postern-dev/postern/api/client"
 )
 
+// posting are the flags of post.
+type posting struct {
+	queue, data, uid, sender, notBefore, before, after string
+
+	first   bool
+	tags    []string
+	retries int64
+	wait    time.Duration
+}
+
 func postCommand() *cobra.Command {
-	var queue, data, uid, sender, notBefore, before, after string
-	var first bool
-	var tags []string
-	var retries int64
-	var wait time.Duration
+	var p posting
 	cmd := &cobra.Command{
 		Use:   "post TYPE",
 		Short: "Post a transaction, and follow it to its end if asked",
@@ -40,58 +46,75 @@ func postCommand() *cobra.Command {
 			}
 			return names(cmd, "dispatchers"), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
-			if err != nil {
-				return err
-			}
-			in := &client.TransactionInput{Type: args[0]}
-			if queue != "" {
-				in.Queue = &queue
-			}
-			if sender != "" {
-				in.Sender = &sender
-			}
-			if cmd.Flags().Changed("max-retries") {
-				in.MaxRetries = &retries
-			}
-			if in.NotBefore, err = whenOf(notBefore, time.Now()); err != nil {
-				return usage(cmd, err)
-			}
-			if in.Tags, err = tagsOf(tags); err != nil {
-				return usage(cmd, err)
-			}
-			if cmd.Flags().Changed("data") {
-				if in.Data, err = content(cmd, data); err != nil {
-					return usage(cmd, fmt.Errorf("--data: %w", err))
-				}
-			}
-			d, err := dial(cmd)
-			if err != nil {
-				return err
-			}
-			if in.Place, err = d.placeOf(cmd, first, before, after); err != nil {
-				return err
-			}
-			return d.post(cmd, in, uid, wait, asked)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
+	p.flags(cmd)
+	return cmd
+}
+
+// flags adds the flags to the command.
+func (p *posting) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&queue, "queue", "q", "", "what it stays in order with (none: it waits for nobody)")
-	f.StringVarP(&data, "data", "d", "", "what the worker gets: JSON, @FILE, or - for standard input")
-	f.StringVar(&uid, "uid", "", "your name for it; the same again is the same transaction")
-	f.BoolVar(&first, "first", false, "before all that wait in its queue (admins)")
-	f.StringVar(&before, "before", "", "id or uid of what it is to go out before (admins)")
-	f.StringVar(&after, "after", "", "id or uid of what it is to go out right after (admins)")
-	f.DurationVar(&wait, "wait", 0, "follow it to its end for so long")
-	f.StringVar(&notBefore, "not-before", "", "a time (RFC 3339), or how long from now: 2h")
-	f.Int64Var(&retries, "max-retries", 0, "else what the dispatcher says")
-	f.StringArrayVar(&tags, "tag", nil, "K=V, may be repeated")
-	f.StringVar(&sender, "sender", "", "only this account may sign it")
+	f.StringVarP(&p.queue, "queue", "q", "", "what it stays in order with (none: it waits for nobody)")
+	f.StringVarP(&p.data, "data", "d", "", "what the worker gets: JSON, @FILE, or - for standard input")
+	f.StringVar(&p.uid, "uid", "", "your name for it; the same again is the same transaction")
+	f.BoolVar(&p.first, "first", false, "before all that wait in its queue (admins)")
+	f.StringVar(&p.before, "before", "", "id or uid of what it is to go out before (admins)")
+	f.StringVar(&p.after, "after", "", "id or uid of what it is to go out right after (admins)")
+	f.DurationVar(&p.wait, "wait", 0, "follow it to its end for so long")
+	f.StringVar(&p.notBefore, "not-before", "", "a time (RFC 3339), or how long from now: 2h")
+	f.Int64Var(&p.retries, "max-retries", 0, "else what the dispatcher says")
+	f.StringArrayVar(&p.tags, "tag", nil, "K=V, may be repeated")
+	f.StringVar(&p.sender, "sender", "", "only this account may sign it")
 	asClient(cmd)
 	cmd.RegisterFlagCompletionFunc("queue", completeNames("queues"))
 	cmd.RegisterFlagCompletionFunc("sender", completeNames("senders"))
-	return cmd
+}
+
+// run posts what the flags say, and follows it for --wait.
+func (p *posting) run(cmd *cobra.Command, typ string) error {
+	asked, err := asJSON(cmd, true)
+	if err != nil {
+		return err
+	}
+	in, err := p.transaction(cmd, typ)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	d, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	if in.Place, err = d.placeOf(cmd, p.first, p.before, p.after); err != nil {
+		return err
+	}
+	return d.post(cmd, in, p.uid, p.wait, asked)
+}
+
+// transaction is what the flags say, but for its place.
+func (p *posting) transaction(cmd *cobra.Command, typ string) (in *client.TransactionInput, err error) {
+	in = &client.TransactionInput{Type: typ}
+	if p.queue != "" {
+		in.Queue = &p.queue
+	}
+	if p.sender != "" {
+		in.Sender = &p.sender
+	}
+	if cmd.Flags().Changed("max-retries") {
+		in.MaxRetries = &p.retries
+	}
+	if in.NotBefore, err = whenOf(p.notBefore, time.Now()); err != nil {
+		return nil, err
+	}
+	if in.Tags, err = tagsOf(p.tags); err != nil {
+		return nil, err
+	}
+	if cmd.Flags().Changed("data") {
+		if in.Data, err = content(cmd, p.data); err != nil {
+			return nil, fmt.Errorf("--data: %w", err)
+		}
+	}
+	return in, nil
 }
 
 // placeOf is where in its queue something is to be put, nil for its end.

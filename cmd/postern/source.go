@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -71,47 +72,57 @@ func sourcePutCommand() *cobra.Command {
 	f.IntVar(&buffer, "buffer", 0, "events that are offered to the engine at a time (100)")
 	f.IntVar(&retries, "max-retries", 0, "how often a tool is called again for one event (3)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		in := map[string]any{}
-		for name, text := range map[string]string{"map": where, "filter": filter} {
-			if text == "" {
-				continue
-			}
-			b, err := content(cmd, text)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			in[name] = b
+		in, err := sourceOf(cmd, kind, map[string]string{"map": where, "filter": filter}, table)
+		if err != nil {
+			return usage(cmd, err)
 		}
-		of := map[string]string{}
-		for name, text := range table {
-			if *text != "" {
-				of[name] = *text
-			}
-		}
-		if len(of) > 0 {
-			if in["table"] = of; kind == "" {
-				kind = "postgres_table"
-			}
-		}
-		if kind == "" {
-			return usage(cmd, errors.New("want --kind, or --table"))
-		}
-		if in["map"] == nil {
-			return usage(cmd, errors.New(`want --map: where in an event its tool is, such as '{"fqn": "/tool"}'`))
-		}
-		for name, text := range map[string]string{"kind": kind, "url": url, "start": start, "poll_every": every, "stale_after": stale, "on_undecodable": undecodable} {
+		for name, text := range map[string]string{"url": url, "start": start, "poll_every": every, "stale_after": stale, "on_undecodable": undecodable} {
 			if text != "" {
 				in[name] = text
 			}
 		}
 		for name, n := range map[string]int{"page-size": page, "buffer": buffer, "max-retries": retries} {
 			if cmd.Flags().Changed(name) {
-				in[map[string]string{"page-size": "page_size", "buffer": "buffer", "max-retries": "max_retries"}[name]] = n
+				in[strings.ReplaceAll(name, "-", "_")] = n
 			}
 		}
 		return ask(cmd, http.MethodPut, objectPath("sources/"+args[0]), in)
 	}
 	return cmd
+}
+
+// sourceOf is what a source must have, of its kind, its files and its table.
+func sourceOf(cmd *cobra.Command, kind string, files map[string]string, table map[string]*string) (map[string]any, error) {
+	in := map[string]any{}
+	for name, text := range files {
+		if text == "" {
+			continue
+		}
+		b, err := content(cmd, text)
+		if err != nil {
+			return nil, err
+		}
+		in[name] = b
+	}
+	of := map[string]string{}
+	for name, text := range table {
+		if *text != "" {
+			of[name] = *text
+		}
+	}
+	if len(of) > 0 {
+		if in["table"] = of; kind == "" {
+			kind = "postgres_table"
+		}
+	}
+	switch {
+	case kind == "":
+		return nil, errors.New("want --kind, or --table")
+	case in["map"] == nil:
+		return nil, errors.New(`want --map: where in an event its tool is, such as '{"fqn": "/tool"}'`)
+	}
+	in["kind"] = kind
+	return in, nil
 }
 
 func sourceRemoveCommand() *cobra.Command {
