@@ -123,78 +123,116 @@ func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
 	return len(busy), err
 }
 
+// trackRun is one going through a track: what is out, and what became of it.
+type trackRun struct {
+	*Deliveries
+	track    int32
+	most     int             // out at a time
+	out      int             // now
+	receipts chan pg.Receipt // of what is out
+	done     []pg.Receipt    // not recorded yet
+	tick     <-chan time.Time
+}
+
 // runTrack delivers on one track until nothing is out and nothing is due.
 func (e *Deliveries) runTrack(ctx context.Context, track int32) {
-	most := webhooksAt
-	if track == pg.HookTrack {
-		most = hooksAt
-	}
-	var done []pg.Receipt
-	receipts := make(chan pg.Receipt, most)
-	out := 0
 	tick := time.NewTicker(deliverEvery)
 	defer tick.Stop()
+	r := trackRun{
+		Deliveries: e,
+		track:      track,
+		most:       mostOf(track, false),
+		receipts:   make(chan pg.Receipt, hooksAt),
+		tick:       tick.C,
+	}
 	for ctx.Err() == nil {
-		h, err := e.Store.Deliver(ctx, track, done, most-out)
+		h, err := e.Store.Deliver(ctx, track, r.done, r.most-r.out)
 		if err != nil {
 			if ctx.Err() == nil {
 				e.Log.Warn("deliver", "track", track, "error", err)
 			}
-			if out+len(done) == 0 || !pause(ctx, nil, deliverEvery) {
+			if r.out+len(r.done) == 0 || !pause(ctx, nil, deliverEvery) {
 				break
 			}
 			continue // with the receipts that are not recorded yet
 		}
-		done = nil
+		r.done = nil
 		if h.Stopped != "" {
 			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver", "subscription", track, "reason", h.Stopped)
 		}
 		for _, d := range h.Due {
-			out++
-			go safe.Run("delivery", func() {
-				r := pg.Receipt{Delivery: d, State: "pending", Again: deliverFirst}
-				defer func() { receipts <- r }()
-				r = e.deliver(ctx, d)
-			})
+			r.begin(ctx, d)
 		}
-		if most = webhooksAt; h.Failing {
-			most = 1
-		} else if track == pg.HookTrack {
-			most = hooksAt
-		}
+		r.most = mostOf(track, h.Failing)
 		switch {
 		case h.More:
 			continue
-		case out == 0:
+		case r.out == 0:
 			return
 		}
-		select {
-		case r := <-receipts:
-			done, out = append(done, r), out-1
-		case <-tick.C:
-		}
-		if track == pg.HookTrack && len(h.Due) < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
+		if !r.await(ctx, len(h.Due)) {
 			break
 		}
-		for more := true; more; {
-			select {
-			case r := <-receipts:
-				done, out = append(done, r), out-1
-			default:
-				more = false
-			}
+	}
+	r.stop(ctx)
+}
+
+// mostOf is how many of a track are out at a time; of an endpoint that fails, one.
+func mostOf(track int32, failing bool) int {
+	switch {
+	case failing:
+		return 1
+	case track == pg.HookTrack:
+		return hooksAt
+	}
+	return webhooksAt
+}
+
+// begin makes a delivery, whose receipt comes.
+func (r *trackRun) begin(ctx context.Context, d *pg.Delivery) {
+	r.out++
+	go safe.Run("delivery", func() {
+		got := pg.Receipt{Delivery: d, State: "pending", Again: deliverFirst}
+		defer func() { r.receipts <- got }()
+		got = r.deliver(ctx, d)
+	})
+}
+
+// await waits for a receipt, or for the time to look again, and takes all receipts there are. Where few hooks were due it
+// lingers; false is the end of ctx.
+func (r *trackRun) await(ctx context.Context, due int) bool {
+	select {
+	case got := <-r.receipts:
+		r.took(got)
+	case <-r.tick:
+	}
+	if r.track == pg.HookTrack && due < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
+		return false
+	}
+	for {
+		select {
+		case got := <-r.receipts:
+			r.took(got)
+		default:
+			return true
 		}
 	}
-	// Stopping: deliveries that are out are cut off, and everything is recorded, so that others need not wait for it.
-	for ; out > 0; out-- {
-		done = append(done, <-receipts)
+}
+
+func (r *trackRun) took(got pg.Receipt) { r.done, r.out = append(r.done, got), r.out-1 }
+
+// stop waits for the deliveries that are out, which are cut off, and records everything, so that others need not wait for it.
+func (r *trackRun) stop(ctx context.Context) {
+	for r.out > 0 {
+		r.took(<-r.receipts)
 	}
-	if len(done) > 0 {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if _, err := e.Store.Deliver(last, track, done, 0); err != nil {
-			e.Log.Warn("deliver", "track", track, "error", err)
-		}
+	if len(r.done) == 0 {
+		return
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if _, err := r.Store.Deliver(last, r.track, r.done, 0); err != nil {
+		r.Log.Warn("deliver", "track", r.track, "error", err)
 	}
 }
 
