@@ -61,27 +61,14 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err != nil {
 		return nil, err
 	}
-	a := &App{cfg: cfg, log: log}
+	a := &App{cfg: cfg, log: log, database: database}
 	a.deaf = safe.Hear(a.panicked)
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
-	var parts []pg.Part
-	if role.Serve {
-		parts = append(parts, pg.Posts)
-	}
-	if role.Work {
-		parts = append(parts, pg.Works)
-	}
-	store, err := open(ctx, database, log, parts...)
-	if err != nil {
-		return nil, err
-	}
-	a.store, a.database = store, database
-	store.SourceSchemas = cfg.SourceSchemas
-	if err := compare(ctx, store, cfg, log); err != nil {
+	if err := a.openStore(ctx, role); err != nil {
 		return nil, err
 	}
 	if err := a.measure(role.Version); err != nil {
@@ -95,33 +82,79 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if len(cfg.SigningKey) == 0 {
 		log.Warn("there is no signing key: callbacks go out unsigned, and webhooks with the secret of their subscription alone, and tools that want signed calls are not called; openssl genpkey -algorithm ed25519 makes one for POSTERN_SIGNING_KEY_FILE")
 	}
-	a.remote = remote.New(remote.Config{AllowCIDR: cfg.WorkerAllowCIDR, UserAgent: "postern/" + role.Version, SigningKey: ed25519.PrivateKey(cfg.SigningKey)})
+	a.remote = remote.New(remote.Config{
+		AllowCIDR:  cfg.WorkerAllowCIDR,
+		UserAgent:  "postern/" + role.Version,
+		SigningKey: ed25519.PrivateKey(cfg.SigningKey),
+	})
 	if role.Work {
 		a.engine = a.newEngine(role.Version)
 	}
-	if role.Serve && !role.Work {
-		bell, err := work.InsertOnlyDoorbell(store.Pool(), log)
-		if err != nil {
-			return nil, err
-		}
-		store.Doorbell = bell.Ring
-	}
 	if role.Serve {
-		if err := bootstrap(ctx, store, cfg, log); err != nil {
+		if err := a.openAPI(ctx, role); err != nil {
 			return nil, err
 		}
-		a.api = httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store), Log: log, Auth: cfg.Auth,
-			Ready: a.checks, Loops: &a.loops, Version: role.Version, Limits: httpapi.Limits{Body: int64(cfg.MaxBody), Items: cfg.MaxBatch, Requests: int(cfg.Rate)}, PublicKey: cfg.SigningKey.Public(),
-			OIDC: httpapi.OIDC{Issuers: cfg.OIDCIssuers, Audiences: cfg.OIDCAudiences, Client: remote.Guarded(cfg.WorkerAllowCIDR, 10*time.Second)}, Tools: a.remote, DebugClock: a.due(cfg), Metrics: a.metrics, Traces: a.traces,
-			Reconcile: func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
-				return work.Reconcile(ctx, store, remote.Mux{Next: a.remote}, by, q, anew)
-			}})
-		if a.listener, err = listen(cfg.Listen, "listen"); err != nil {
-			return nil, err
-		}
-		a.server = a.api.Server()
 	}
 	return a, nil
+}
+
+// openStore opens the database for what the role says, and compares it with what the process knows of it.
+func (a *App) openStore(ctx context.Context, role Role) (err error) {
+	var parts []pg.Part
+	if role.Serve {
+		parts = append(parts, pg.Posts)
+	}
+	if role.Work {
+		parts = append(parts, pg.Works)
+	}
+	if a.store, err = open(ctx, a.database, a.log, parts...); err != nil {
+		return err
+	}
+	a.store.SourceSchemas = a.cfg.SourceSchemas
+	return compare(ctx, a.store, a.cfg, a.log)
+}
+
+// openAPI builds the API and listens. Where no engine of this process hears of posts, it rings for those of others.
+func (a *App) openAPI(ctx context.Context, role Role) error {
+	if !role.Work {
+		bell, err := work.InsertOnlyDoorbell(a.store.Pool(), a.log)
+		if err != nil {
+			return err
+		}
+		a.store.Doorbell = bell.Ring
+	}
+	if err := bootstrap(ctx, a.store, a.cfg, a.log); err != nil {
+		return err
+	}
+	a.api = httpapi.New(httpapi.Config{
+		Store:      a.store,
+		Ingester:   pg.NewIngester(a.store),
+		Log:        a.log,
+		Auth:       a.cfg.Auth,
+		Ready:      a.checks,
+		Loops:      &a.loops,
+		Version:    role.Version,
+		Limits:     httpapi.Limits{Body: int64(a.cfg.MaxBody), Items: a.cfg.MaxBatch, Requests: int(a.cfg.Rate)},
+		PublicKey:  a.cfg.SigningKey.Public(),
+		Tools:      a.remote,
+		DebugClock: a.due(a.cfg),
+		Metrics:    a.metrics,
+		Traces:     a.traces,
+		OIDC: httpapi.OIDC{
+			Issuers:   a.cfg.OIDCIssuers,
+			Audiences: a.cfg.OIDCAudiences,
+			Client:    remote.Guarded(a.cfg.WorkerAllowCIDR, 10*time.Second),
+		},
+		Reconcile: func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote}, by, q, anew)
+		},
+	})
+	var err error
+	if a.listener, err = listen(a.cfg.Listen, "listen"); err != nil {
+		return err
+	}
+	a.server = a.api.Server()
+	return nil
 }
 
 // panicked counts and logs a panic that ended one piece of work.

@@ -52,23 +52,63 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 			d.Close()
 		}
 	}()
+	kept, err := d.findDatabase(ctx, &cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.SigningKey) == 0 {
+		var said string
+		if cfg.SigningKey, said, err = devKey(kept); err != nil {
+			return nil, err
+		}
+		o.Say(said)
+	}
+	if err := prepare(ctx, cfg.DatabaseURL); err != nil {
+		return nil, err
+	}
+	moved := ""
+	if o.Move && !free(cfg.Listen) {
+		moved = cfg.Listen
+		host, _, _ := net.SplitHostPort(cfg.Listen)
+		cfg.Listen = net.JoinHostPort(host, "0")
+	}
+	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log); err != nil {
+		return nil, err
+	}
+	if at := d.MetricsURL(); cfg.MetricsListen == metricsDefault && !strings.Contains(at, metricsDefault) {
+		o.Say(cfg.MetricsListen + " is in use: the metrics are at " + at + " instead")
+	}
+	if moved != "" {
+		o.Say(fmt.Sprintf("%s is in use: the API listens at %s instead", moved, d.URL()))
+	}
+	return d, nil
+}
+
+// findDatabase uses the PostgreSQL that is configured, or starts one, and returns the directory where a key can be kept beside
+// it, "" for none.
+func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept string, err error) {
 	configured, missing := cfg.Database()
-	kept := "" // where a key can be kept
 	switch {
 	case missing == nil && o.Ephemeral:
-		return nil, fault.New(fault.Invalid, "ephemeral_and_database",
+		return "", fault.New(fault.Invalid, "ephemeral_and_database",
 			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: unset it, or leave out --ephemeral")
 	case missing == nil && o.Reset:
-		return nil, fault.New(fault.Invalid, "reset_and_database",
+		return "", fault.New(fault.Invalid, "reset_and_database",
 			"--reset throws away the database that dev keeps, and DATABASE_URL (or PGHOST and its like) names one of yours: "+
 				"unset it, or drop the schemas postern, report and river there yourself")
 	case missing == nil:
 		o.Say("using the database " + Masked(configured))
 	default:
-		server, err := devpg.Start(ctx, devpg.Options{StateDir: cfg.StateDir, BinDir: cfg.PGBin, AllowDownload: cfg.PGDownload,
-			Ephemeral: o.Ephemeral, Reset: o.Reset, Log: o.Say})
+		server, err := devpg.Start(ctx, devpg.Options{
+			StateDir:      cfg.StateDir,
+			BinDir:        cfg.PGBin,
+			AllowDownload: cfg.PGDownload,
+			Ephemeral:     o.Ephemeral,
+			Reset:         o.Reset,
+			Log:           o.Say,
+		})
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		d.stop = server.Close
 		if !o.Ephemeral {
@@ -78,38 +118,17 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		o.Say(fmt.Sprintf("PostgreSQL %s, data in %s", server.Version, server.DataDir))
 	}
 	cfg.DatabaseURL, d.Database = configured, Shown(configured)
-	if len(cfg.SigningKey) == 0 {
-		var said string
-		if cfg.SigningKey, said, err = devKey(kept); err != nil {
-			return nil, err
-		}
-		o.Say(said)
-	}
-	pool, err := connect(ctx, pg.NewWitness(), configured)
+	return kept, nil
+}
+
+// prepare brings a database that answers to the newest migration.
+func prepare(ctx context.Context, database string) error {
+	pool, err := connect(ctx, pg.NewWitness(), database)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	pool.Close()
-	if err := pg.Migrate(ctx, configured, nil); err != nil {
-		return nil, err
-	}
-	if o.Move && !free(cfg.Listen) {
-		moved := cfg.Listen
-		host, _, _ := net.SplitHostPort(cfg.Listen)
-		cfg.Listen = net.JoinHostPort(host, "0")
-		defer func() {
-			if err == nil {
-				o.Say(fmt.Sprintf("%s is in use: the API listens at %s instead", moved, d.URL()))
-			}
-		}()
-	}
-	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log); err != nil {
-		return nil, err
-	}
-	if at := d.MetricsURL(); cfg.MetricsListen == metricsDefault && !strings.Contains(at, metricsDefault) {
-		o.Say(cfg.MetricsListen + " is in use: the metrics are at " + at + " instead")
-	}
-	return d, nil
+	return pg.Migrate(ctx, database, nil)
 }
 
 // Run is App.Run; the database is stopped at the end if it is ours.
