@@ -132,7 +132,8 @@ func filterOf(cmd *cobra.Command, args []string) (map[string]any, error) {
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return nil, usage(cmd, fmt.Errorf("%q is no filter: want FILTER=VALUE as in ls, or ids and uids alone", arg))
+			return nil, usage(cmd, fmt.Errorf("%q is no filter: "+
+				"want FILTER=VALUE as in ls, or ids and uids alone", arg))
 		}
 		switch have := filter[name].(type) {
 		case nil:
@@ -202,7 +203,8 @@ func (t *tally) print(cmd *cobra.Command, dry bool) {
 		said = "would change"
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%d looked at, %d %s, %d of them pending, %d refused\n", t.matched, t.changed, said, t.pending, len(t.refused))
+	fmt.Fprintf(out, "%d looked at, %d %s, %d of them pending, %d refused\n",
+		t.matched, t.changed, said, t.pending, len(t.refused))
 	p := paperOf(cmd)
 	for _, r := range t.refused {
 		p.indented(out, r.text("id"), 38, "refused: "+r.text("detail"))

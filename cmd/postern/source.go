@@ -76,7 +76,13 @@ func sourcePutCommand() *cobra.Command {
 		if err != nil {
 			return usage(cmd, err)
 		}
-		for name, text := range map[string]string{"url": url, "start": start, "poll_every": every, "stale_after": stale, "on_undecodable": undecodable} {
+		for name, text := range map[string]string{
+			"url":            url,
+			"start":          start,
+			"poll_every":     every,
+			"stale_after":    stale,
+			"on_undecodable": undecodable,
+		} {
 			if text != "" {
 				in[name] = text
 			}
@@ -92,7 +98,9 @@ func sourcePutCommand() *cobra.Command {
 }
 
 // sourceOf is what a source must have, of its kind, its files and its table.
-func sourceOf(cmd *cobra.Command, kind string, files map[string]string, table map[string]*string) (map[string]any, error) {
+func sourceOf(
+	cmd *cobra.Command, kind string, files map[string]string, table map[string]*string,
+) (map[string]any, error) {
 	in := map[string]any{}
 	for name, text := range files {
 		if text == "" {

@@ -84,14 +84,15 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 	return d, nil
 }
 
-// findDatabase uses the PostgreSQL that is configured, or starts one, and returns the directory where a key can be kept beside
-// it, "" for none.
+// findDatabase uses the PostgreSQL that is configured, or starts one, and returns the directory where a key can be
+// kept beside it, "" for none.
 func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept string, err error) {
 	configured, missing := cfg.Database()
 	switch {
 	case missing == nil && o.Ephemeral:
 		return "", fault.New(fault.Invalid, "ephemeral_and_database",
-			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: unset it, or leave out --ephemeral")
+			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: "+
+				"unset it, or leave out --ephemeral")
 	case missing == nil && o.Reset:
 		return "", fault.New(fault.Invalid, "reset_and_database",
 			"--reset throws away the database that dev keeps, and DATABASE_URL (or PGHOST and its like) names one of yours: "+

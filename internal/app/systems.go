@@ -25,7 +25,10 @@ func (a *App) newEngine(version string) *work.Engine {
 		Grace:       a.cfg.ShutdownGrace,
 		Retention:   time.Duration(a.cfg.Retention) * 24 * time.Hour,
 	})
-	deliveries := work.NewDeliveries(e, work.DeliveriesConfig{Webhook: a.remote.Webhook, SigningKey: ed25519.PrivateKey(a.cfg.SigningKey)})
+	deliveries := work.NewDeliveries(e, work.DeliveriesConfig{
+		Webhook:    a.remote.Webhook,
+		SigningKey: ed25519.PrivateKey(a.cfg.SigningKey),
+	})
 	events := work.NewEvents(e, work.EventsConfig{Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote})
 	e.Add(
 		deliveries.System(),

@@ -16,12 +16,18 @@ func (a *API) authorizationRoutes() {
 	get(a, tag, "/authorizations", "list-authorizations", "List authorizations", a.authorizations().list)
 	post(a, tag, "/authorizations", "post-authorization", "Create an authorization", a.postAuthorization, 201)
 	get(a, tag, "/authorizations/{label}", "get-authorization", "Read one authorization", a.getAuthorization)
-	put(a, tag, "/authorizations/{label}", "put-authorization", "Create or replace an authorization", a.putAuthorization, 200, 201)
-	patch(a, tag, "/authorizations/{label}", "patch-authorization", "Change the settings of an authorization", a.patchAuthorization)
-	remove(a, tag, "/authorizations/{label}", "delete-authorization", "Remove an authorization of which nothing runs", a.deleteAuthorization)
-	post(a, tag, "/authorizations/{label}/enable", "enable-authorization", "Let batches be sent", a.enableAuthorization, 200)
-	post(a, tag, "/authorizations/{label}/disable", "disable-authorization", "Let no more batches be sent", a.disableAuthorization, 200)
-	post(a, tag, "/authorizations/{label}/send", "send-batch", "Send a batch, or hear which rule forbids it", a.sendBatch, 201, 200)
+	put(a, tag, "/authorizations/{label}", "put-authorization",
+		"Create or replace an authorization", a.putAuthorization, 200, 201)
+	patch(a, tag, "/authorizations/{label}", "patch-authorization",
+		"Change the settings of an authorization", a.patchAuthorization)
+	remove(a, tag, "/authorizations/{label}", "delete-authorization",
+		"Remove an authorization of which nothing runs", a.deleteAuthorization)
+	post(a, tag, "/authorizations/{label}/enable", "enable-authorization",
+		"Let batches be sent", a.enableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/disable", "disable-authorization",
+		"Let no more batches be sent", a.disableAuthorization, 200)
+	post(a, tag, "/authorizations/{label}/send", "send-batch",
+		"Send a batch, or hear which rule forbids it", a.sendBatch, 201, 200)
 	put(a, tag, "/authorizations/{label}/grants/{actor}", "put-grant", "Give an actor calls", a.putGrant, 200)
 }
 
@@ -89,8 +95,8 @@ func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
 	return v, nil
 }
 
-// authorizations says what is an authorization's own among named things. Its label may be changed by no write, and a POST makes
-// one, too; see writeAuthorization.
+// authorizations says what is an authorization's own among named things. Its label may be changed by no write, and a
+// POST makes one, too; see writeAuthorization.
 func (a *API) authorizations() resource[authorizationSettings, *pg.Authorization, authorizationView] {
 	return resource[authorizationSettings, *pg.Authorization, authorizationView]{
 		a:    a,
@@ -144,7 +150,9 @@ func (a *API) postAuthorization(ctx context.Context, in *postAuthorizationInput)
 	return a.writeAuthorization(ctx, in.Body, 0)
 }
 
-func (a *API) writeAuthorization(ctx context.Context, s authorizationSettings, version int64) (*one[authorizationView], error) {
+func (a *API) writeAuthorization(
+	ctx context.Context, s authorizationSettings, version int64,
+) (*one[authorizationView], error) {
 	v, err := s.read()
 	if err != nil {
 		return nil, err

@@ -8,9 +8,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// resource answers what is asked of every named thing: list, get, put, patch and delete. S is what people write of it, T how
-// the store has it, V how clients read it. A noun says by one such value what is its own, and lists its routes in a function
-// next to it; see pools.go for one that needs no more.
+// resource answers what is asked of every named thing: list, get, put, patch and delete. S is what people write of it,
+// T how the store has it, V how clients read it. A noun says by one such value what is its own, and lists its routes
+// in a function next to it; see pools.go for one that needs no more.
 type resource[S, T, V any] struct {
 	a    *API
 	path string // of the list: /pools
@@ -20,7 +20,8 @@ type resource[S, T, V any] struct {
 	view     func(context.Context, T) (V, error)
 	head     func(T) (called string, version int64)
 	settings func(T) S // as a PUT would send them
-	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever there is.
+	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
+	// there is.
 	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
 	remove func(ctx context.Context, by pg.By, called string) error
 }
@@ -164,12 +165,16 @@ func (r resource[S, T, V]) change(ctx context.Context, called string, c Conditio
 }
 
 // inContext has a function of the store look in the context that the request is about.
-func inContext[T any](find func(ctx context.Context, contextID int32, called string) (T, error)) func(context.Context, string) (T, error) {
+func inContext[T any](
+	find func(ctx context.Context, contextID int32, called string) (T, error),
+) func(context.Context, string) (T, error) {
 	return func(ctx context.Context, called string) (T, error) { return find(ctx, contextID(ctx), called) }
 }
 
 // pageInContext has a function of the store list what is in the context that the request is about.
-func pageInContext[T any](page func(ctx context.Context, contextID int32, after string, limit int) ([]T, error)) func(context.Context, string, int) ([]T, error) {
+func pageInContext[T any](
+	page func(ctx context.Context, contextID int32, after string, limit int) ([]T, error),
+) func(context.Context, string, int) ([]T, error) {
 	return func(ctx context.Context, after string, limit int) ([]T, error) {
 		return page(ctx, contextID(ctx), after, limit)
 	}
@@ -181,21 +186,27 @@ func simply[T, V any](view func(T) V) func(context.Context, T) (V, error) {
 }
 
 // onNamed is an action on a named thing.
-func onNamed(act func(context.Context, pg.By, string) (pg.LeverResult, error)) func(context.Context, *actNamed) (*leverOutput, error) {
+func onNamed(
+	act func(ctx context.Context, by pg.By, called string) (pg.LeverResult, error),
+) func(context.Context, *actNamed) (*leverOutput, error) {
 	return func(ctx context.Context, in *actNamed) (*leverOutput, error) {
 		return lever(act(ctx, by(ctx, in.Body.reason()), string(in.Name)))
 	}
 }
 
 // turned is the action that turns something of a named thing on or off, as pause and resume do.
-func turned(act func(context.Context, pg.By, string, bool) (pg.LeverResult, error), on bool) func(context.Context, *actNamed) (*leverOutput, error) {
-	return onNamed(func(ctx context.Context, who pg.By, called string) (pg.LeverResult, error) {
-		return act(ctx, who, called, on)
+func turned(
+	act func(ctx context.Context, by pg.By, called string, on bool) (pg.LeverResult, error), on bool,
+) func(context.Context, *actNamed) (*leverOutput, error) {
+	return onNamed(func(ctx context.Context, by pg.By, called string) (pg.LeverResult, error) {
+		return act(ctx, by, called, on)
 	})
 }
 
 // purged is the purge of what waits of a named thing.
-func purged(purge func(context.Context, pg.By, string, int) (int, bool, error)) func(context.Context, *purgeInput) (*purgeOutput, error) {
+func purged(
+	purge func(ctx context.Context, by pg.By, called string, most int) (cancelled int, more bool, err error),
+) func(context.Context, *purgeInput) (*purgeOutput, error) {
 	return func(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
 		return in.purge(ctx, string(in.Name), purge)
 	}

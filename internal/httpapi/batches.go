@@ -15,14 +15,19 @@ import (
 
 func (a *API) batchRoutes() {
 	const tag = "processors"
-	get(a, tag, "/processors/{name}/batches", "list-batches", "List batches, or those of a line in its order", a.listBatches)
-	post(a, tag, "/processors/{name}/batches", "enqueue-batch", "Put a batch at the back of its line", a.enqueueBatch, 201, 200)
-	post(a, tag, "/processors/{name}/insert", "insert-batch", "Put a batch anywhere into its line", a.insertBatch, 201, 200)
+	get(a, tag, "/processors/{name}/batches", "list-batches",
+		"List batches, or those of a line in its order", a.listBatches)
+	post(a, tag, "/processors/{name}/batches", "enqueue-batch",
+		"Put a batch at the back of its line", a.enqueueBatch, 201, 200)
+	post(a, tag, "/processors/{name}/insert", "insert-batch",
+		"Put a batch anywhere into its line", a.insertBatch, 201, 200)
 	post(a, tag, "/processors/{name}/evict", "evict-batch", "End a batch that is not being executed", a.evictBatch, 200)
 	get(a, tag, "/processors/{name}/batches/{id}", "get-batch", "Read one batch", a.getBatch)
-	get(a, tag, "/processors/{name}/batches/{id}/history", "get-batch-history", "What happened to it, oldest first", a.getBatchHistory)
+	get(a, tag, "/processors/{name}/batches/{id}/history", "get-batch-history",
+		"What happened to it, oldest first", a.getBatchHistory)
 	get(a, tag, "/processors/{name}/batches/{id}/why", "get-batch-why", "What it waits for", a.whyBatch)
-	post(a, tag, "/processors/{name}/callbacks/{id}", "post-callback", "Confirm the action that a batch waits for", a.postCallback, 200)
+	post(a, tag, "/processors/{name}/callbacks/{id}", "post-callback",
+		"Confirm the action that a batch waits for", a.postCallback, 200)
 }
 
 // batchMessage is one message of a batch.

@@ -14,11 +14,16 @@ import (
 
 func (a *API) channelMessageRoutes() {
 	const tag = "leader"
-	get(a, tag, "/channels/{name}/messages", "list-channel-messages", "List the messages of a channel, one set at a time", a.listChannelMessages)
-	post(a, tag, "/channels/{name}/messages", "send-channel-message", "Store a message, and offer it", a.sendChannelMessage, 201, 200)
-	post(a, tag, "/channels/{name}/receive", "receive-channel-message", "Take the oldest message that is offered", a.receiveChannelMessage, 200, 204)
-	post(a, tag, "/channels/{name}/messages/{id}/ack", "ack-channel-message", "A message was processed", a.ackChannelMessage, 200)
-	post(a, tag, "/channels/{name}/messages/{id}/nack", "nack-channel-message", "A message could not be processed: another gets it", a.nackChannelMessage, 200)
+	get(a, tag, "/channels/{name}/messages", "list-channel-messages",
+		"List the messages of a channel, one set at a time", a.listChannelMessages)
+	post(a, tag, "/channels/{name}/messages", "send-channel-message",
+		"Store a message, and offer it", a.sendChannelMessage, 201, 200)
+	post(a, tag, "/channels/{name}/receive", "receive-channel-message",
+		"Take the oldest message that is offered", a.receiveChannelMessage, 200, 204)
+	post(a, tag, "/channels/{name}/messages/{id}/ack", "ack-channel-message",
+		"A message was processed", a.ackChannelMessage, 200)
+	post(a, tag, "/channels/{name}/messages/{id}/nack", "nack-channel-message",
+		"A message could not be processed: another gets it", a.nackChannelMessage, 200)
 }
 
 // channelMessageView is a message of a high-integrity channel.

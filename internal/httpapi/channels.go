@@ -20,9 +20,11 @@ func (a *API) channelRoutes() {
 	get(a, tag, "/channels/{name}", "get-channel", "Read one channel", channels.get)
 	put(a, tag, "/channels/{name}", "put-channel", "Create or replace a channel", channels.put, 200, 201)
 	patch(a, tag, "/channels/{name}", "patch-channel", "Change a channel", channels.patch)
-	remove(a, tag, "/channels/{name}", "delete-channel", "Take a cap out of use, or remove an empty channel", channels.delete)
+	remove(a, tag, "/channels/{name}", "delete-channel",
+		"Take a cap out of use, or remove an empty channel", channels.delete)
 	post(a, tag, "/channels/{name}/block", "block-channel", "Keep results from a cap for a while", a.blockChannel, 200)
-	post(a, tag, "/channels/{name}/unblock", "unblock-channel", "Let results through a cap again", a.unblockChannel, 200)
+	post(a, tag, "/channels/{name}/unblock", "unblock-channel",
+		"Let results through a cap again", a.unblockChannel, 200)
 }
 
 // channelSettings is what people write of a channel, of either kind.
@@ -196,7 +198,8 @@ func (a *API) writeChannel(ctx context.Context, called string, s channelSettings
 		return false, err
 	}
 	if there, err := a.channel(ctx, called); err == nil && there.Kind != s.Kind {
-		return false, fault.New(fault.Conflict, "in_use", "channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)
+		return false, fault.New(fault.Conflict, "in_use",
+			"channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)
 	} else if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, err
 	}
@@ -261,7 +264,8 @@ func (a *API) removeChannel(ctx context.Context, by pg.By, called string) error 
 	case v.Kind == "cap":
 		return a.Store.RemoveSender(ctx, by, v.Name)
 	case pg.OwnedChannel(v.Name):
-		return fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: it stays as long as the context", v.Name)
+		return fault.New(fault.Conflict, "in_use",
+			"channel %q is a part of the leader: it stays as long as the context", v.Name)
 	}
 	return a.Store.RemoveChannel(ctx, by, v.Name)
 }

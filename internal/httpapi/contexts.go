@@ -17,10 +17,14 @@ func (a *API) contextRoutes() {
 	put(a, tag, "/contexts/{name}", "put-context", "Create or replace a context", contexts.put, 200, 201)
 	patch(a, tag, "/contexts/{name}", "patch-context", "Change a context", a.patchContext)
 	remove(a, tag, "/contexts/{name}", "delete-context", "Delete an empty context", contexts.delete)
-	post(a, tag, "/contexts/{name}/pause", "pause-context", "Send nothing more of a context", turned(a.Store.PauseContext, true), 200)
-	post(a, tag, "/contexts/{name}/resume", "resume-context", "Let a paused context go on", turned(a.Store.PauseContext, false), 200)
-	post(a, tag, "/contexts/{name}/drain", "drain-context", "Accept nothing more in a context, work off the rest", onNamed(a.Store.DrainContext), 200)
-	post(a, tag, "/contexts/{name}/purge", "purge-context", "Cancel what waits in a context", purged(a.Store.PurgeContext), 200)
+	post(a, tag, "/contexts/{name}/pause", "pause-context",
+		"Send nothing more of a context", turned(a.Store.PauseContext, true), 200)
+	post(a, tag, "/contexts/{name}/resume", "resume-context",
+		"Let a paused context go on", turned(a.Store.PauseContext, false), 200)
+	post(a, tag, "/contexts/{name}/drain", "drain-context",
+		"Accept nothing more in a context, work off the rest", onNamed(a.Store.DrainContext), 200)
+	post(a, tag, "/contexts/{name}/purge", "purge-context",
+		"Cancel what waits in a context", purged(a.Store.PurgeContext), 200)
 }
 
 // contextSettings is what people write of a context.
@@ -90,8 +94,8 @@ func (a *API) listContexts(ctx context.Context, in *namedPage) (*pageOf[contextV
 	return out, nil
 }
 
-// contexts says what is a context's own among named things: 409 if its last admin would leave, or if one that holds something
-// is removed. One that holds nothing goes with its members and API keys.
+// contexts says what is a context's own among named things: 409 if its last admin would leave, or if one that holds
+// something is removed. One that holds nothing goes with its members and API keys.
 func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 	return resource[contextSettings, *pg.Tenant, contextView]{
 		a:    a,

@@ -12,7 +12,8 @@ import (
 func (a *API) clockRoutes() {
 	const tag = "service"
 	if a.DebugClock != nil {
-		post(a, tag, "/debug/clock", "move-clock", "Set or advance the time (only with --debug-clock)", a.moveClock, 200)
+		post(a, tag, "/debug/clock", "move-clock",
+			"Set or advance the time (only with --debug-clock)", a.moveClock, 200)
 	}
 }
 

@@ -19,8 +19,10 @@ func (a *API) dispatcherRoutes() {
 	remove(a, tag, "/dispatchers/{type}", "delete-dispatcher", "Remove a type", a.deleteDispatcher)
 	post(a, tag, "/dispatchers/{type}/pause", "pause-dispatcher", "Send nothing more of a type", a.pauseDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/resume", "resume-dispatcher", "Go on, and accept again", a.resumeDispatcher, 200)
-	post(a, tag, "/dispatchers/{type}/check", "check-dispatcher", "Ask its worker what it offers; nothing is executed", a.checkDispatcher, 200)
-	post(a, tag, "/dispatchers/{type}/drain", "drain-dispatcher", "Accept nothing more of a type, work off the rest", a.drainDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/check", "check-dispatcher",
+		"Ask its worker what it offers; nothing is executed", a.checkDispatcher, 200)
+	post(a, tag, "/dispatchers/{type}/drain", "drain-dispatcher",
+		"Accept nothing more of a type, work off the rest", a.drainDispatcher, 200)
 	post(a, tag, "/dispatchers/{type}/purge", "purge-dispatcher", "Cancel what waits of a type", a.purgeDispatcher, 200)
 }
 
@@ -58,8 +60,8 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	return v, err
 }
 
-// dispatchers says what is a dispatcher's own among named things. Its settings are written from the bytes of the body; see
-// putDispatcher.
+// dispatchers says what is a dispatcher's own among named things. Its settings are written from the bytes of the body;
+// see putDispatcher.
 func (a *API) dispatchers() resource[DispatcherSettings, *pg.Dispatcher, dispatcherView] {
 	return resource[DispatcherSettings, *pg.Dispatcher, dispatcherView]{
 		a:    a,
@@ -117,7 +119,9 @@ func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*one[d
 	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, version)
 }
 
-func (a *API) writeDispatcher(ctx context.Context, typ string, raw []byte, version int64) (*one[dispatcherView], error) {
+func (a *API) writeDispatcher(
+	ctx context.Context, typ string, raw []byte, version int64,
+) (*one[dispatcherView], error) {
 	d, err := settingsOf(typ, raw)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ func (a *API) eventRoutes() {
 	get(a, tag, "/events/{id}", "get-event", "Read one event", a.getEvent)
 	get(a, tag, "/events/{id}/history", "get-event-history", "What happened to it, oldest first", a.getEventHistory)
 	get(a, tag, "/events/{id}/why", "get-event-why", "What it waits for", a.whyEvent)
-	post(a, tag, "/events/{id}/redrive", "redrive-event", "Bring a Dead event once more, as a new one", a.redriveEvent, 201)
+	post(a, tag, "/events/{id}/redrive", "redrive-event",
+		"Bring a Dead event once more, as a new one", a.redriveEvent, 201)
 	post(a, tag, "/events:redrive", "redrive-events", "Redrive many Dead events", a.redriveEvents, 200)
 }
 

@@ -10,8 +10,10 @@ import (
 
 func (a *API) executionRoutes() {
 	const tag = "authorizations"
-	get(a, tag, "/authorizations/{label}/executions", "list-executions", "List what was sent, and how it ended", a.listExecutions)
-	post(a, tag, "/authorizations/{label}/executions/{id}/retry", "retry-execution", "Send again what was not delivered in time", a.retryExecution, 200)
+	get(a, tag, "/authorizations/{label}/executions", "list-executions",
+		"List what was sent, and how it ended", a.listExecutions)
+	post(a, tag, "/authorizations/{label}/executions/{id}/retry", "retry-execution",
+		"Send again what was not delivered in time", a.retryExecution, 200)
 }
 
 type listExecutionsInput struct {

@@ -8,7 +8,8 @@ import (
 func (a *API) memberRoutes() {
 	const tag = "access"
 	put(a, tag, "/contexts/{name}/members/{actor}", "put-member", "Give an actor exactly these roles", a.putMember, 200)
-	remove(a, tag, "/contexts/{name}/members/{actor}", "delete-member", "Take an actor out of a context", a.deleteMember)
+	remove(a, tag, "/contexts/{name}/members/{actor}", "delete-member",
+		"Take an actor out of a context", a.deleteMember)
 }
 
 // rolesBody is what an actor may in a context.

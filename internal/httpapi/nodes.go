@@ -12,9 +12,12 @@ func (a *API) nodeRoutes() {
 	const tag = "nodes"
 	get(a, tag, "/nodes", "list-nodes", "List the processes that dispatch", a.listNodes)
 	get(a, tag, "/nodes/{name}", "get-node", "Read one node", a.getNode)
-	post(a, tag, "/nodes/{name}/drain", "drain-node", "Hand back what it holds, claim nothing more", turned(a.Store.DrainNode, true), 200, 202)
-	post(a, tag, "/nodes/{name}/resume", "resume-node", "Let a drained node claim again", turned(a.Store.DrainNode, false), 200)
-	post(a, tag, "/nodes/{name}/bury", "bury-node", "Take a node for dead now, and let others go on with its queues", onNamed(a.Store.BuryNode), 200)
+	post(a, tag, "/nodes/{name}/drain", "drain-node",
+		"Hand back what it holds, claim nothing more", turned(a.Store.DrainNode, true), 200, 202)
+	post(a, tag, "/nodes/{name}/resume", "resume-node",
+		"Let a drained node claim again", turned(a.Store.DrainNode, false), 200)
+	post(a, tag, "/nodes/{name}/bury", "bury-node",
+		"Take a node for dead now, and let others go on with its queues", onNamed(a.Store.BuryNode), 200)
 }
 
 // nodeView is a process that dispatches, as clients read it.

@@ -21,8 +21,10 @@ import (
 // /status tells what became of them (S4.14). The caller is a peer, and signs with its secret instead of showing a key.
 func (a *API) peerRoutes() {
 	const tag, at = "processors", "/contexts/{context}/processors/{name}/peers/{peer}"
-	put(a, tag, "/processors/{name}/peers/{peer}", "put-peer", "Let another installation send it batches", a.putPeer, 200)
-	remove(a, tag, "/processors/{name}/peers/{peer}", "delete-peer", "Take no more of another installation", a.deletePeer)
+	put(a, tag, "/processors/{name}/peers/{peer}", "put-peer",
+		"Let another installation send it batches", a.putPeer, 200)
+	remove(a, tag, "/processors/{name}/peers/{peer}", "delete-peer",
+		"Take no more of another installation", a.deletePeer)
 	op := operation(tag, http.MethodPost, at+"/dispatch/{type}", "deliver-batch", "As a peer: send a batch, once however often", []int{202, 200})
 	op.Errors = append(op.Errors, 408, 409, 413, 415)
 	register(a, op, a.deliverBatch)

@@ -17,8 +17,10 @@ func (a *API) poolRoutes() {
 	put(a, tag, "/pools/{name}", "put-pool", "Create a pool or replace its settings", pools.put, 200, 201)
 	patch(a, tag, "/pools/{name}", "patch-pool", "Change the settings of a pool", pools.patch)
 	remove(a, tag, "/pools/{name}", "delete-pool", "Remove a pool that nothing needs", pools.delete)
-	post(a, tag, "/pools/{name}/pause", "pause-pool", "Let none of its senders take another queue", turned(a.Store.PausePool, true), 200)
-	post(a, tag, "/pools/{name}/resume", "resume-pool", "Let its senders work again", turned(a.Store.PausePool, false), 200)
+	post(a, tag, "/pools/{name}/pause", "pause-pool",
+		"Let none of its senders take another queue", turned(a.Store.PausePool, true), 200)
+	post(a, tag, "/pools/{name}/resume", "resume-pool",
+		"Let its senders work again", turned(a.Store.PausePool, false), 200)
 }
 
 // poolSettings is what people write of a pool.
@@ -47,7 +49,8 @@ func viewPool(p *pg.Pool) poolView {
 		Blocked: p.Blocked, Waiting: p.Waiting, Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 }
 
-// pools says what is a pool's own among named things. Nobody has to put one: a pool comes into being with its first sender.
+// pools says what is a pool's own among named things. Nobody has to put one: a pool comes into being with its first
+// sender.
 func (a *API) pools() resource[poolSettings, *pg.Pool, poolView] {
 	return resource[poolSettings, *pg.Pool, poolView]{
 		a:    a,
@@ -72,7 +75,12 @@ func (a *API) writePool(ctx context.Context, pool string, s poolSettings, versio
 	or(&s.BlockFor, "24h")
 	length, err := time.ParseDuration(s.BlockFor)
 	if err != nil || length < time.Second || length > 365*24*time.Hour {
-		return false, fault.At("/block_for", "block_for %q: want a duration such as \"24h\", from 1s to 8760h", fault.Clip(s.BlockFor))
+		return false, fault.At("/block_for",
+			"block_for %q: want a duration such as \"24h\", from 1s to 8760h", fault.Clip(s.BlockFor))
 	}
-	return a.Store.PutPool(ctx, by(ctx, ""), pg.Pool{Name: pool, AfterFailure: s.AfterFailure, BlockFor: length}, version)
+	return a.Store.PutPool(ctx, by(ctx, ""), pg.Pool{
+		Name:         pool,
+		AfterFailure: s.AfterFailure,
+		BlockFor:     length,
+	}, version)
 }

@@ -15,12 +15,15 @@ func (a *API) processorRoutes() {
 	processors := a.processors()
 	get(a, tag, "/processors", "list-processors", "List processors", processors.list)
 	get(a, tag, "/processors/{name}", "get-processor", "Read one processor", processors.get)
-	put(a, tag, "/processors/{name}", "put-processor", "Create a processor or replace its settings", processors.put, 200, 201)
+	put(a, tag, "/processors/{name}", "put-processor",
+		"Create a processor or replace its settings", processors.put, 200, 201)
 	patch(a, tag, "/processors/{name}", "patch-processor", "Change the settings of a processor", processors.patch)
 	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", processors.delete)
 	put(a, tag, "/processors/{name}/height", "put-height", "Raise the block height of its domain", a.putHeight, 200)
-	post(a, tag, "/processors/{name}/pause", "pause-processor", "Refuse ticks", turned(a.Store.PauseProcessor, true), 200)
-	post(a, tag, "/processors/{name}/resume", "resume-processor", "Allow ticks again", turned(a.Store.PauseProcessor, false), 200)
+	post(a, tag, "/processors/{name}/pause", "pause-processor",
+		"Refuse ticks", turned(a.Store.PauseProcessor, true), 200)
+	post(a, tag, "/processors/{name}/resume", "resume-processor",
+		"Allow ticks again", turned(a.Store.PauseProcessor, false), 200)
 	post(a, tag, "/processors/{name}/tick", "tick-processor", "Look at one batch", a.tickProcessor, 200)
 }
 

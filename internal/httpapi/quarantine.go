@@ -14,10 +14,13 @@ import (
 func (a *API) quarantineRoutes() {
 	const tag = "quarantine"
 	get(a, tag, "/quarantine", "get-quarantine", "What is kept from leaving, and why", a.getQuarantine)
-	post(a, tag, "/quarantine/enter", "enter-quarantine", "Keep everything, or a part, from leaving", a.enterQuarantine, 200, 202)
-	post(a, tag, "/quarantine/reconcile", "reconcile-quarantine", "Ask workers what they did in the lost time", a.reconcile, 200, 202)
+	post(a, tag, "/quarantine/enter", "enter-quarantine",
+		"Keep everything, or a part, from leaving", a.enterQuarantine, 200, 202)
+	post(a, tag, "/quarantine/reconcile", "reconcile-quarantine",
+		"Ask workers what they did in the lost time", a.reconcile, 200, 202)
 	post(a, tag, "/quarantine/release", "release-quarantine", "Let it go", a.releaseQuarantine, 200)
-	post(a, tag, "/identity/announce", "announce-identity", "Say under which deployment this database runs", a.announceIdentity, 200)
+	post(a, tag, "/identity/announce", "announce-identity",
+		"Say under which deployment this database runs", a.announceIdentity, 200)
 }
 
 // QuarantineScope says what is put into quarantine, asked about, or released.

@@ -17,9 +17,12 @@ func (a *API) queueRoutes() {
 	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", queues.patch)
 	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", queues.delete)
 	get(a, tag, "/queues/{name}/why", "get-queue-why", "Why its head does not move", a.whyQueue)
-	post(a, tag, "/queues/{name}/pause", "pause-queue", "Stop after what is in flight", turned(a.Store.PauseQueue, true), 200)
-	post(a, tag, "/queues/{name}/resume", "resume-queue", "Go on, and accept again", turned(a.Store.PauseQueue, false), 200)
-	post(a, tag, "/queues/{name}/drain", "drain-queue", "Accept nothing more, work off the rest", onNamed(a.Store.DrainQueue), 200)
+	post(a, tag, "/queues/{name}/pause", "pause-queue",
+		"Stop after what is in flight", turned(a.Store.PauseQueue, true), 200)
+	post(a, tag, "/queues/{name}/resume", "resume-queue",
+		"Go on, and accept again", turned(a.Store.PauseQueue, false), 200)
+	post(a, tag, "/queues/{name}/drain", "drain-queue",
+		"Accept nothing more, work off the rest", onNamed(a.Store.DrainQueue), 200)
 	post(a, tag, "/queues/{name}/purge", "purge-queue", "Cancel what waits", purged(a.Store.PurgeQueue), 200)
 }
 
@@ -125,8 +128,8 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 	return out, nil
 }
 
-// queues says what is a queue's own among named things. To remove one takes its settings back; one that held something stays in
-// lists, not configured, until the last day of its transactions is dropped.
+// queues says what is a queue's own among named things. To remove one takes its settings back; one that held something
+// stays in lists, not configured, until the last day of its transactions is dropped.
 func (a *API) queues() resource[queueSettings, *pg.Queue, queueView] {
 	return resource[queueSettings, *pg.Queue, queueView]{
 		a:    a,

@@ -19,9 +19,12 @@ func (a *API) sourceRoutes() {
 	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", sources.put, 200, 201)
 	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", sources.patch)
 	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", sources.delete)
-	post(a, tag, "/sources/{name}/pause", "pause-source", "Stop reading a source", turned(a.Store.PauseSource, true), 200)
-	post(a, tag, "/sources/{name}/resume", "resume-source", "Go on reading, also after a failure", turned(a.Store.PauseSource, false), 200)
-	post(a, tag, "/sources/{name}/rewind", "rewind-source", "Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
+	post(a, tag, "/sources/{name}/pause", "pause-source",
+		"Stop reading a source", turned(a.Store.PauseSource, true), 200)
+	post(a, tag, "/sources/{name}/resume", "resume-source",
+		"Go on reading, also after a failure", turned(a.Store.PauseSource, false), 200)
+	post(a, tag, "/sources/{name}/rewind", "rewind-source",
+		"Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
 }
 
 // sourceSettings is what people write of a source.
@@ -77,7 +80,8 @@ func viewSource(s *pg.Source) sourceView {
 	return v
 }
 
-// sources says what is a source's own among named things. To put one leaves its cursor as it is, to remove it its events.
+// sources says what is a source's own among named things. To put one leaves its cursor as it is, to remove it its
+// events.
 func (a *API) sources() resource[sourceSettings, *pg.Source, sourceView] {
 	return resource[sourceSettings, *pg.Source, sourceView]{
 		a:    a,
@@ -118,7 +122,8 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.PollEvery != "" {
 		d, err := time.ParseDuration(s.PollEvery)
 		if err != nil || d <= 0 {
-			return false, fault.At("/poll_every", "poll_every %q: want a duration such as \"1s\"", fault.Clip(s.PollEvery))
+			return false, fault.At("/poll_every",
+				"poll_every %q: want a duration such as \"1s\"", fault.Clip(s.PollEvery))
 		}
 		v.PollEvery = d
 	}
@@ -133,7 +138,8 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.StaleAfter != "" {
 		d, err := time.ParseDuration(s.StaleAfter)
 		if err != nil || d <= 0 {
-			return false, fault.At("/stale_after", "stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
+			return false, fault.At("/stale_after",
+				"stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
 		}
 		v.StaleAfter = d
 	}

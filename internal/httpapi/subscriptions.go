@@ -17,17 +17,25 @@ func (a *API) subscriptionRoutes() {
 	subscriptions := a.subscriptions()
 	get(a, tag, "/subscriptions", "list-subscriptions", "List subscriptions", subscriptions.list)
 	get(a, tag, "/subscriptions/{name}", "get-subscription", "Read one subscription", subscriptions.get)
-	put(a, tag, "/subscriptions/{name}", "put-subscription", "Create or replace a subscription", a.putSubscription, 200, 201)
+	put(a, tag, "/subscriptions/{name}", "put-subscription",
+		"Create or replace a subscription", a.putSubscription, 200, 201)
 	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", subscriptions.patch)
 	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", subscriptions.delete)
-	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription", "Call a webhook again, from where it stopped", turned(a.Store.EnableSubscription, true), 200)
-	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription", "Stop calling a webhook, and keep its events", turned(a.Store.EnableSubscription, false), 200)
-	post(a, tag, "/subscriptions/{name}/test", "test-subscription", "Send it an event of its own", a.testSubscription, 202)
-	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret", "Draw a new secret; two are valid for a day", a.rotateSecret, 200)
-	post(a, tag, "/subscriptions/{name}/redeliver", "redeliver-subscription", "Send what happened once more", a.redeliver, 202)
-	get(a, tag, "/subscriptions/{name}/feed", "feed-subscription", "Fetch what comes after a cursor, or wait for it", a.feed)
+	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription",
+		"Call a webhook again, from where it stopped", turned(a.Store.EnableSubscription, true), 200)
+	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription",
+		"Stop calling a webhook, and keep its events", turned(a.Store.EnableSubscription, false), 200)
+	post(a, tag, "/subscriptions/{name}/test", "test-subscription",
+		"Send it an event of its own", a.testSubscription, 202)
+	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret",
+		"Draw a new secret; two are valid for a day", a.rotateSecret, 200)
+	post(a, tag, "/subscriptions/{name}/redeliver", "redeliver-subscription",
+		"Send what happened once more", a.redeliver, 202)
+	get(a, tag, "/subscriptions/{name}/feed", "feed-subscription",
+		"Fetch what comes after a cursor, or wait for it", a.feed)
 	post(a, tag, "/subscriptions/{name}/ack", "ack-subscription", "Acknowledge up to a cursor", a.ack, 200)
-	stream(a, tag, "/subscriptions/{name}/stream", "stream-subscription", "The same as server-sent events", a.streamSubscription)
+	stream(a, tag, "/subscriptions/{name}/stream", "stream-subscription",
+		"The same as server-sent events", a.streamSubscription)
 }
 
 // subscriptionSettings is what people write of a subscription.
@@ -83,8 +91,8 @@ func (a *API) viewSubscription(s *pg.Subscription) subscriptionView {
 	return v
 }
 
-// subscriptions says what is a subscription's own among named things. What one that is removed did not deliver stays listed, as
-// failed.
+// subscriptions says what is a subscription's own among named things. What one that is removed did not deliver stays
+// listed, as failed.
 func (a *API) subscriptions() resource[subscriptionSettings, *pg.Subscription, subscriptionView] {
 	return resource[subscriptionSettings, *pg.Subscription, subscriptionView]{
 		a:        a,
@@ -143,7 +151,9 @@ func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSett
 }
 
 // writeSubscription also returns the secret that a webhook has if it was created.
-func (a *API) writeSubscription(ctx context.Context, called string, s subscriptionSettings, version int64) (created bool, secret []byte, err error) {
+func (a *API) writeSubscription(
+	ctx context.Context, called string, s subscriptionSettings, version int64,
+) (created bool, secret []byte, err error) {
 	v, err := s.subscription(called)
 	if err != nil {
 		return false, nil, err

@@ -15,7 +15,8 @@ func (a *API) toolRoutes() {
 	const tag = "leader"
 	get(a, tag, "/tools", "list-tools", "List tools", a.tools().list)
 	get(a, tag, "/tools/{fqn}", "get-tool", "Read one tool, with its schemas and health", a.getTool)
-	put(a, tag, "/tools/{fqn}", "put-tool", "Register a tool, or replace what it is registered with", a.putTool, 200, 201)
+	put(a, tag, "/tools/{fqn}", "put-tool",
+		"Register a tool, or replace what it is registered with", a.putTool, 200, 201)
 	patch(a, tag, "/tools/{fqn}", "patch-tool", "Change what a tool is registered with", a.patchTool)
 	remove(a, tag, "/tools/{fqn}", "delete-tool", "Take a tool out of the registry", a.deleteTool)
 	post(a, tag, "/tools/{fqn}/refresh", "refresh-tool", "Read its /meta again", a.refreshTool, 200)

@@ -15,30 +15,41 @@ func (a *API) transactionRoutes() {
 	const tag = "transactions"
 	get(a, tag, "/transactions", "list-transactions", "List transactions", a.listTransactions)
 	post(a, tag, "/transactions", "post-transaction", "Post one transaction", a.postTransaction, 201, 200)
-	op := operation(tag, http.MethodPost, batchPath, "post-transactions", "Post up to 1,000 transactions", []int{201, 200, 207})
+	op := operation(tag, http.MethodPost, batchPath, "post-transactions",
+		"Post up to 1,000 transactions", []int{201, 200, 207})
 	batchRequest(&op, a.huma.OpenAPI().Components.Schemas)
 	register(a, op, a.postBatch)
-	stream(a, tag, "/transactions:stream", "stream-transactions", "Acceptances and ends as server-sent events", a.streamTransactions)
-	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid", "Read one transaction by the client's name", a.getByUID, 304)
-	get(a, tag, "/transactions/by-uid/{uid}/why", "get-transaction-why-by-uid", "What it waits for, by the client's name", a.whyByUID)
+	stream(a, tag, "/transactions:stream", "stream-transactions",
+		"Acceptances and ends as server-sent events", a.streamTransactions)
+	get(a, tag, "/transactions/by-uid/{uid}", "get-transaction-by-uid",
+		"Read one transaction by the client's name", a.getByUID, 304)
+	get(a, tag, "/transactions/by-uid/{uid}/why", "get-transaction-why-by-uid",
+		"What it waits for, by the client's name", a.whyByUID)
 	get(a, tag, "/transactions/{id}", "get-transaction", "Read one transaction, or wait for it", a.getTransaction, 304)
 	get(a, tag, "/transactions/{id}/history", "get-transaction-history", "Every transition, oldest first", a.getHistory)
 	get(a, tag, "/transactions/{id}/attempts", "get-transaction-attempts", "One entry per dispatch", a.getAttempts)
 	get(a, tag, "/transactions/{id}/why", "get-transaction-why", "What it waits for", a.whyTransaction)
-	post(a, tag, "/transactions/{id}/cancel", "cancel-transaction", "Take back what has not gone out", a.cancel, 200, 202)
+	post(a, tag, "/transactions/{id}/cancel", "cancel-transaction",
+		"Take back what has not gone out", a.cancel, 200, 202)
 	post(a, tag, "/transactions/{id}/retry", "retry-transaction", "End a delay now", a.retryNow, 200)
 	post(a, tag, "/transactions/{id}/suspend", "suspend-transaction", "Keep it from going out", a.suspend, 200, 202)
 	post(a, tag, "/transactions/{id}/resume", "resume-transaction", "Let a suspended one go out", a.resume, 200)
-	post(a, tag, "/transactions/{id}/move", "move-transaction", "Let it go out earlier or later in its queue", a.move, 200)
-	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction", "End what an outage made immovable", a.abandon, 200)
-	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction", "Post what ended badly once more", a.redrive, 201, 200)
+	post(a, tag, "/transactions/{id}/move", "move-transaction",
+		"Let it go out earlier or later in its queue", a.move, 200)
+	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction",
+		"End what an outage made immovable", a.abandon, 200)
+	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction",
+		"Post what ended badly once more", a.redrive, 201, 200)
 
 	post(a, tag, "/transactions:cancel", "cancel-transactions", "Take back many", a.bulk(a.Store.Cancel), 200)
 	post(a, tag, "/transactions:retry", "retry-transactions", "End the delays of many", a.bulk(a.Store.RetryNow), 200)
-	post(a, tag, "/transactions:suspend", "suspend-transactions", "Keep many from going out", a.bulk(a.Store.Suspend), 200)
-	post(a, tag, "/transactions:resume", "resume-transactions", "Let many suspended ones go out", a.bulk(a.Store.Resume), 200)
+	post(a, tag, "/transactions:suspend", "suspend-transactions",
+		"Keep many from going out", a.bulk(a.Store.Suspend), 200)
+	post(a, tag, "/transactions:resume", "resume-transactions",
+		"Let many suspended ones go out", a.bulk(a.Store.Resume), 200)
 	post(a, tag, "/transactions:move", "move-transactions", "Move many, which keep their order", a.moveMany, 200)
-	post(a, tag, "/transactions:redrive", "redrive-transactions", "Post once more many that ended badly", a.bulk(a.redriveAgain), 200)
+	post(a, tag, "/transactions:redrive", "redrive-transactions",
+		"Post once more many that ended badly", a.bulk(a.redriveAgain), 200)
 }
 
 type postInput struct {

@@ -8,7 +8,8 @@ import (
 
 func (a *API) walkRoutes() {
 	const tag = "leader"
-	post(a, tag, "/walks:validate", "validate-walk", "Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
+	post(a, tag, "/walks:validate", "validate-walk",
+		"Judge the definition of a walk, by vertex and port", a.validateWalk, 200)
 }
 
 type walkInput struct {

@@ -41,8 +41,8 @@ func (e *Batches) System() System {
 	}
 }
 
-// loop ticks the processors whose time has come, and brings on what they execute (S4.4). Nodes do not share them out: each
-// goes through them in an order of its own, and the second to come finds that nothing is due.
+// loop ticks the processors whose time has come, and brings on what they execute (S4.4). Nodes do not share them out:
+// each goes through them in an order of its own, and the second to come finds that nothing is due.
 func (e *Batches) loop() Loop {
 	return Loop{
 		Name:      "processors",

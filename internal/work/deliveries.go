@@ -198,8 +198,8 @@ func (r *trackRun) begin(ctx context.Context, d *pg.Delivery) {
 	})
 }
 
-// await waits for a receipt, or for the time to look again, and takes all receipts there are. Where few hooks were due it
-// lingers; false is the end of ctx.
+// await waits for a receipt, or for the time to look again, and takes all receipts there are. Where few hooks were due
+// it lingers; false is the end of ctx.
 func (r *trackRun) await(ctx context.Context, due int) bool {
 	select {
 	case got := <-r.receipts:

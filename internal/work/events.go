@@ -40,8 +40,10 @@ type Events struct {
 	EventsConfig
 	ledger ledger // what is known of them besides their rows
 
-	largePage sync.Mutex // held by the one look that reads a page which may be larger than others
-	fewer     sync.Map   // sources of which fewer events are asked for than their page_size, as their pages were too large
+	// largePage is held by the one look that reads a page which may be larger than others.
+	largePage sync.Mutex
+	// fewer are the sources of which fewer events are asked for than their page_size, as their pages were too large.
+	fewer sync.Map
 }
 
 // NewEvents makes what looks after events in the process of an engine.

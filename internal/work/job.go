@@ -12,14 +12,14 @@ import (
 // Job is what River has one process do, periodically or when it is sent for. It remembers nothing: our rows do. Losing,
 // doubling or delaying one costs latency, never correctness.
 type Job struct {
-	Kind  string        // as River's rows name it: rows are in flight while a process is replaced, so that it never changes
+	Kind  string        // as River's rows name it; it never changes, since rows wait while a process is replaced
 	Every time.Duration // zero: it is sent for
 	Limit time.Duration // how long it may run; zero: a minute
 	Run   func(context.Context) error
 }
 
-// atLeisure is the Limit of what goes through a whole hour or day of transactions. It has an end, since River takes what has
-// none for running for ever when its process died.
+// atLeisure is the Limit of what goes through a whole hour or day of transactions. It has an end, since River takes
+// what has none for running for ever when its process died.
 const atLeisure = time.Hour
 
 // jobArgs are the arguments of every job: none, so that a row of River's has "{}".

@@ -61,7 +61,8 @@ func (e *Events) listen() Loop {
 	}
 }
 
-// until is how long it is until a time of the database's clock, or zero where that is no time, or later than a turn comes.
+// until is how long it is until a time of the database's clock, or zero where that is no time, or later than a turn
+// comes.
 func (e *Events) until(ctx context.Context, at time.Time) time.Duration {
 	if at.IsZero() || at.Unix() <= 0 {
 		return 0

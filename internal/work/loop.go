@@ -7,12 +7,13 @@ import (
 	"github.com/postern-dev/postern/internal/backoff"
 )
 
-// Loop does one thing again and again until its process stops. It is the shape of whatever a node does by itself: a row
-// that says when, and one function that does everything that is due and returns how much that was. Tests and Engine.Round
-// call that function, and no loop. To write one, copy Batches.loop (it looks at rows) or Events.lead (a bell wakes it).
+// Loop does one thing again and again until its process stops. It is the shape of whatever a node does by itself: a
+// row that says when, and one function that does everything that is due and returns how much that was. Tests and
+// Engine.Round call that function, and no loop. To write one, copy Batches.loop (it looks at rows) or Events.lead (a
+// bell wakes it).
 //
-// Losing a turn, or having one twice or late, must cost latency and never correctness: every node has the same loops, and
-// the rows say what is left to do.
+// Losing a turn, or having one twice or late, must cost latency and never correctness: every node has the same loops,
+// and the rows say what is left to do.
 type Loop struct {
 	Name string // where a panic has happened, as metrics and readiness name it
 	Does string // what it does, as the log names what has failed

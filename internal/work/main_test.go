@@ -65,7 +65,12 @@ type parts struct {
 func (p parts) engine() (*work.Engine, *work.Events) {
 	e := work.New(p.Config)
 	events := work.NewEvents(e, p.EventsConfig)
-	e.Add(work.NewDeliveries(e, p.DeliveriesConfig).System(), events.System(), work.NewBatches(e).System(), work.NewChannels(e).System())
+	e.Add(
+		work.NewDeliveries(e, p.DeliveriesConfig).System(),
+		events.System(),
+		work.NewBatches(e).System(),
+		work.NewChannels(e).System(),
+	)
 	return e, events
 }
 

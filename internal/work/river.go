@@ -44,8 +44,8 @@ func (e *Engine) jobs(ctx context.Context) []Job {
 	}
 }
 
-// laterThan returns what makes a job leave a process that has just begun to what lies there, and leave to another what this
-// one, which ends with ctx, leaves undone.
+// laterThan returns what makes a job leave a process that has just begun to what lies there, and leave to another what
+// this one, which ends with ctx, leaves undone.
 func laterThan(ctx context.Context, begin time.Time) func(do func(context.Context) error) func(context.Context) error {
 	return func(do func(context.Context) error) func(context.Context) error {
 		return func(job context.Context) error {
@@ -89,8 +89,8 @@ func (e *Engine) partition(ctx context.Context) error {
 	return errors.Join(err, e.PartitionOnce(ctx))
 }
 
-// river makes River's client with the jobs of the core and of the systems, and has the store ring through it. start lets it
-// go, which takes a few statements and at times a second; stop ends it.
+// river makes River's client with the jobs of the core and of the systems, and has the store ring through it. start
+// lets it go, which takes a few statements and at times a second; stop ends it.
 func (e *Engine) river(ctx context.Context) (start func() error, stop func(), err error) {
 	jobs := e.jobs(ctx)
 	for _, s := range e.systems {
@@ -205,7 +205,11 @@ type Doorbell struct {
 }
 
 func newDoorbell(life context.Context, client *river.Client[pgx.Tx], queue string) *Doorbell {
-	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{{Args: jobArgs{dispatchKind}, InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1}}}}
+	job := river.InsertManyParams{
+		Args:       jobArgs{dispatchKind},
+		InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1},
+	}
+	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{job}}
 }
 
 // InsertOnlyDoorbell makes a doorbell for a process that accepts posts and dispatches nothing.

@@ -13,8 +13,8 @@ func (e *Engine) Manual(ctx context.Context) error {
 	return e.register(ctx)
 }
 
-// Round does everything that can be done now: it fires due timers, claims, calls and settles, and has the systems do the
-// same in their order, until nothing moves any more. Calls that hang keep it waiting until ctx ends.
+// Round does everything that can be done now: it fires due timers, claims, calls and settles, and has the systems do
+// the same in their order, until nothing moves any more. Calls that hang keep it waiting until ctx ends.
 func (e *Engine) Round(ctx context.Context) error {
 	for {
 		if err := e.Store.Refresh(ctx); err != nil {

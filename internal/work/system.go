@@ -8,10 +8,10 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// System is a part of a process besides the core: what looks after events, batches, deliveries or channels. A new one is a
-// type with a small configuration of its own, a *Node for what all parts share, a constructor, and a method System that
-// returns this value; internal/app adds it to the engine. Every field but Name may be left out, and what is left out costs
-// nothing.
+// System is a part of a process besides the core: what looks after events, batches, deliveries or channels. A new one
+// is a type with a small configuration of its own, a *Node for what all parts share, a constructor, and a method
+// System that returns this value; internal/app adds it to the engine. Every field but Name may be left out, and what
+// is left out costs nothing.
 type System struct {
 	Name  string
 	Loops []Loop // run in every process that dispatches
@@ -19,8 +19,8 @@ type System struct {
 
 	// Sweep does what must be done now and then by somebody. It runs with the core's own sweep, every ten seconds.
 	Sweep func(context.Context) error
-	// Round does everything that can be done now, and returns how much that was. It stands in for the loops where a node is
-	// moved by hand; see Engine.Round.
+	// Round does everything that can be done now, and returns how much that was. It stands in for the loops where a
+	// node is moved by hand; see Engine.Round.
 	Round func(context.Context) (int, error)
 	// Ring hears that this process made work, a moment after the claims did. It must not wait.
 	Ring func()

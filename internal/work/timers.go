@@ -20,7 +20,8 @@ const (
 	pollsAtOnce = 100
 )
 
-// timers is the loop of timers: a turn when the earliest is due, when an earlier one was set, and once a second in any case.
+// timers is the loop of timers: a turn when the earliest is due, when an earlier one was set, and once a second in any
+// case.
 func (e *Engine) timers() Loop {
 	return Loop{
 		Name:   "timers",

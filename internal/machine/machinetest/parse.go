@@ -130,7 +130,13 @@ func (p *parser) line(line string) error {
 		p.state(m[1])
 		p.state(m[2])
 		in := p.within()
-		p.d.Edges = append(p.d.Edges, machine.Edge{From: m[1], To: m[2], Label: strings.TrimSpace(m[3]), Within: in, Region: p.regions[in]})
+		p.d.Edges = append(p.d.Edges, machine.Edge{
+			From:   m[1],
+			To:     m[2],
+			Label:  strings.TrimSpace(m[3]),
+			Within: in,
+			Region: p.regions[in],
+		})
 		return nil
 	}
 	if m := choiceLine.FindStringSubmatch(line); m != nil {

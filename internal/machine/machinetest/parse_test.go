@@ -115,8 +115,12 @@ stateDiagram-v2
 		t.Fatal(err)
 	}
 	want := []machine.Edge{
-		{From: "idle", To: "moving", Label: "go: now"}, {From: "a.b", To: "c-d", Within: "inner"}, {From: "e", To: "[*]", Within: "deep"},
-		{From: "[*]", To: "f", Within: "deep", Region: 1}, {From: "c-d", To: "a.b", Label: "back", Within: "inner"}, {From: "moving", To: "inner"},
+		{From: "idle", To: "moving", Label: "go: now"},
+		{From: "a.b", To: "c-d", Within: "inner"},
+		{From: "e", To: "[*]", Within: "deep"},
+		{From: "[*]", To: "f", Within: "deep", Region: 1},
+		{From: "c-d", To: "a.b", Label: "back", Within: "inner"},
+		{From: "moving", To: "inner"},
 	}
 	if !slices.Equal(d.Edges, want) {
 		t.Errorf("edges %v, want %v", d.Edges, want)
@@ -155,7 +159,7 @@ func TestWhatCannotBeReadIsAnErrorThatNamesTheLine(t *testing.T) {
 
 func FuzzParseMermaid(f *testing.F) {
 	f.Add("stateDiagram-v2\n[*] --> a : b\nstate c {\n a --> c\n --\n c --> [*]\n}")
-	f.Add("stateDiagram-v2\n    direction LR\n    [*] --> Shut : Built\n    Shut --> Open : Push [unlocked]\n    Open --> [*]\n")
+	f.Add("stateDiagram-v2\ndirection LR\n[*] --> Shut : Built\nShut --> Open : Push [unlocked]\nOpen --> [*]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := machinetest.ParseMermaid(text)
 		if err == nil && d.Kind == "" {
