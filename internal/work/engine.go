@@ -174,7 +174,7 @@ func (e *Engine) register(ctx context.Context) error {
 	return nil
 }
 
-// background starts whatever the process does by itself until ctx ends, of which all keeps count.
+// background starts the loops of the process, which run until ctx ends; all counts them.
 func (e *Engine) background(ctx context.Context, all *sync.WaitGroup) {
 	begin := func(name string, f func(context.Context)) { all.Go(e.Loops.Func(ctx, name, f)) }
 	begin("claims", e.claimLoop)

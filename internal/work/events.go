@@ -38,11 +38,11 @@ type Tools interface {
 type Events struct {
 	*Node
 	EventsConfig
-	ledger ledger // what is known of them besides their rows
+	ledger ledger // knows of events what their rows do not say
 
 	// largePage is held by the one look that reads a page which may be larger than others.
 	largePage sync.Mutex
-	// fewer are the sources of which fewer events are asked for than their page_size, as their pages were too large.
+	// fewer are the sources whose pages were too large: fewer events than their page_size are asked for.
 	fewer sync.Map
 }
 
