@@ -257,7 +257,7 @@ func (a *App) Run(ctx context.Context) error {
 	workEnded := a.engine == nil
 	select {
 	case <-ctx.Done():
-		a.log.Info("stopping", "grace", a.cfg.ShutdownGrace)
+		a.log.Info("stopping", "grace", a.cfg.ShutdownGrace.String())
 	case first = <-worked:
 		workEnded = true
 	case first = <-served:
@@ -299,7 +299,7 @@ func (a *App) leave(ctx context.Context, served chan error, delay time.Duration)
 	if delay == 0 {
 		return
 	}
-	a.log.Info("answering until others are asked", "delay", delay)
+	a.log.Info("answering until others are asked", "delay", delay.String())
 	serving, over := context.WithTimeout(context.WithoutCancel(ctx), delay)
 	defer over()
 	go a.loops.Run(serving, "configuration", a.store.KeepFresh)

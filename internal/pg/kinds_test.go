@@ -63,21 +63,26 @@ func TestANodeSeesSilentOnesAndItsOwnBurial(t *testing.T) {
 		w.must(err)
 		return p
 	}
-	if p := see(a); p != (pg.Peers{Others: 1}) {
+	if p := see(a); len(p.Others) != 1 || p.Others[0].Silent || p.Others[0].ID != b.ID || p.Buried {
 		t.Errorf("two that live: %+v", p)
 	}
 	w.later(11 * time.Second)
 	_, err := w.s.Beat(w.ctx, a)
 	w.must(err)
-	if p := see(a); p != (pg.Peers{Others: 1, Silent: true}) {
-		t.Errorf("one is silent: %+v", p)
+	seen := see(a).Others
+	if len(seen) != 1 || !seen[0].Silent {
+		t.Errorf("one is silent: %+v", seen)
 	}
-	_, err = w.s.Bury(w.ctx)
+	beats := []pg.Peer{{ID: b.ID, Beats: seen[0].Beats - 1, Silent: true}}
+	if n, err := w.s.BuryThose(w.ctx, beats); n > 0 || err != nil {
+		t.Errorf("one that has beaten since it was seen is buried: %d %v", n, err)
+	}
+	n, err := w.s.BuryThose(w.ctx, seen)
 	w.must(err)
-	if p := see(a); p != (pg.Peers{}) {
-		t.Errorf("the silent one is buried: %+v", p)
+	if p := see(a); n != 1 || len(p.Others) > 0 || p.Buried {
+		t.Errorf("the silent one is buried: %d %+v", n, p)
 	}
-	if p := see(b); p != (pg.Peers{Others: 1, Buried: true}) {
+	if p := see(b); len(p.Others) != 1 || p.Others[0].Silent || !p.Buried {
 		t.Errorf("the look of who is buried: %+v", p)
 	}
 }

@@ -16,6 +16,7 @@ type Lease struct {
 	Dispatcher *Dispatcher
 
 	Fence   int64
+	Epoch   int32 // of the node that holds it; 0: no node does, as in a poll
 	Phase   outbox.Phase
 	Attempt int
 	Retries int

@@ -111,7 +111,7 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 		return nil, &dispatcherMissing{l.s, t.Type}
 	}
 	row := *q
-	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
+	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Epoch: q.NodeEpoch, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
 		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: l.got, SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
 		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {

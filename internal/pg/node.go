@@ -47,7 +47,8 @@ func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.leaseNow(), s.quarantine().number)
 }
 
-// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for is none.
+// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
+// is none.
 func (s *Store) beat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
 	a := acked{kind: ackedBeat}
 	durable, err := s.writeOne(ctx, sql, args, id, &a.n, &a.at)
@@ -60,7 +61,8 @@ func (s *Store) beat(ctx context.Context, id *int64, sql string, args ...any) (w
 	return err == nil, known(written(err))
 }
 
-// writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was asked to be.
+// writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was
+// asked to be.
 func (s *Store) writeOne(ctx context.Context, sql string, args []any, row ...any) (durable bool, err error) {
 	err = s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		doubt := standbyDoubt(c.Conn())
@@ -81,27 +83,43 @@ func (s *Store) writeOne(ctx context.Context, sql string, args []any, row ...any
 
 // Peers is what a node sees when it looks at all nodes.
 type Peers struct {
-	Others int  // that are not buried
-	Silent bool // one of them is to be buried
-	Buried bool // the node itself was
-	Drain  bool // the node itself is to drain
+	Others []Peer // that are not buried
+	Buried bool   // the node itself was
+	Drain  bool   // the node itself is to drain
+}
+
+// Peer is another node as one look saw it.
+type Peer struct {
+	ID     int64
+	Beats  int64 // how many heartbeats its row has had
+	Silent bool  // the last of them is older than its ttl
 }
 
 // Peers looks at all nodes. Where the quarantine has changed it is read at once.
 func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 	var quarantine int64
-	err = s.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE node_id <> $1), coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false),
-			coalesce(bool_or(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())), false), count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0,
+	var ids, beats []int64
+	var silent []bool
+	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(node_id) FILTER (WHERE node_id <> $1), '{}'),
+			coalesce(array_agg(beats) FILTER (WHERE node_id <> $1), '{}'),
+			coalesce(array_agg(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())) FILTER (WHERE node_id <> $1), '{}'),
+			coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false),
+			count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0,
 			coalesce(max(quarantine) FILTER (WHERE node_id = $1), 0)
-		FROM postern.node WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&p.Others, &p.Drain, &p.Silent, &p.Buried, &quarantine)
+		FROM postern.node
+		WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&ids, &beats, &silent, &p.Drain, &p.Buried, &quarantine)
+	for i := range ids {
+		p.Others = append(p.Others, Peer{ids[i], beats[i], silent[i]})
+	}
 	if err == nil && quarantine > s.quarantine().number {
 		err = s.Refresh(ctx)
 	}
 	return p, known(err)
 }
 
-// Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row. No other
-// process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was in this database.
+// Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row.
+// No other process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was
+// in this database.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
 		WHERE node_id = $1 RETURNING epoch`, n.ID, s.leaseNow()).Scan(&n.Epoch)
@@ -116,6 +134,19 @@ func (s *Store) Leave(ctx context.Context, n Node) error {
 	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.leaseNow())
 	return known(err)
+}
+
+// BuryThose is Bury for nodes that were seen, and have not beaten since.
+func (s *Store) BuryThose(ctx context.Context, seen []Peer) (n int, err error) {
+	ids, beats := make([]int64, len(seen)), make([]int64, len(seen))
+	for i, p := range seen {
+		ids[i], beats[i] = p.ID, p.Beats
+	}
+	tag, err := s.exec(ctx, `UPDATE postern.node n SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
+		FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) g(node_id, beats)
+		WHERE (n.node_id, n.beats) = (g.node_id, g.beats)
+			AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow(), ids, beats)
+	return int(tag.RowsAffected()), err
 }
 
 // Bury ends every node whose heartbeat is older than its ttl and returns how many those were. It commits
@@ -286,9 +317,9 @@ func (e *effects) orphan(q *queueRow, code, text string) {
 	e.timerSet[q.ID] = due
 }
 
-// exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a node works through a
-// queue without marks its outcomes are gapless from the position in the row on (see Settle), so that the
-// highest one tells; with marks the row is always written.
+// exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a
+// node works through a queue without marks its outcomes are gapless from the position in the row on (see Settle), so
+// that the highest one tells; with marks the row is always written.
 func exact(ctx context.Context, t *txn, rows []*queueRow) error {
 	b := &pgx.Batch{}
 	for _, q := range rows {

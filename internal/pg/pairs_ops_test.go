@@ -87,7 +87,11 @@ var (
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	bury = op{name: "bury", run: func(a *arena, s *pg.Store) string {
-		n, err := s.Bury(a.ctx)
+		p, err := s.Peers(a.ctx, pg.Node{})
+		if err != nil {
+			return refusal(err)
+		}
+		n, err := s.BuryThose(a.ctx, p.Others)
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	beat = op{name: "beat", run: func(a *arena, s *pg.Store) string {

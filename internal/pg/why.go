@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -326,8 +328,10 @@ func (x *explain) summary(t *Transaction) string {
 	switch {
 	case root.Next != nil:
 		text += "; " + root.Next.What + " at " + clockTime(root.Next.At)
-	case len(root.Levers) > 0:
-		text += "; " + root.Levers[0].Method + " " + root.Levers[0].Path + " would change that"
+	default:
+		if i := slices.IndexFunc(root.Levers, func(l Lever) bool { return l.Method != http.MethodGet }); i >= 0 {
+			text += "; " + root.Levers[i].Method + " " + root.Levers[i].Path + " would change that"
+		}
 	}
 	return text
 }

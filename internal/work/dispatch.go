@@ -292,7 +292,7 @@ func (e *Engine) workThrough(ctx context.Context, l *pg.Lease) (lost bool) {
 	}()
 	done, called := 0, time.Duration(0)
 	for l != nil {
-		if !e.awaitTrust(ctx) {
+		if !e.awaitTrust(ctx) || !e.holds(l) {
 			return false
 		}
 		begun := time.Now()

@@ -41,9 +41,10 @@ type Engine struct {
 
 	mu       sync.Mutex
 	inFlight int
-	byType   map[int32]int   // calls in flight of dispatchers without senders
-	flights  sync.WaitGroup  // every goroutine that may hold a lease, or gets one
-	holdings *holdings       // of these goroutines
+	byType   map[int32]int  // calls in flight of dispatchers without senders
+	flights  sync.WaitGroup // every goroutine that may hold a lease, or gets one
+	holdings *holdings      // of these goroutines
+	watch    peerWatch
 	loose    loose           // queues that may be lost
 	posts    postRoom        // for what is posted in this process
 	sent     time.Time       // when a job that carries the claims was last sent for
@@ -114,6 +115,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return fmt.Errorf("register node %s: %w", e.NodeName, err)
 	}
 	e.trustFrom(time.Now())
+	e.watch.steady = time.Now()
 	startRiver, stopRiver, err := e.river(ctx)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // heartbeat renews the node's leases ten times per TTL, and looks twice a second or as often for other nodes that do
@@ -17,11 +18,11 @@ func (e *Engine) heartbeat(ctx context.Context) {
 		}
 		p, err := e.Store.Peers(ctx, *e.node.Load())
 		if err == nil {
-			e.peers.Store(int64(p.Others))
+			e.peers.Store(int64(len(p.Others)))
 			e.drain(p.Drain)
-		}
-		if p.Silent {
-			e.bury(ctx)
+			if dead := e.watch.silent(p.Others, e.TTL); len(dead) > 0 {
+				e.bury(ctx, dead)
+			}
 		}
 		if p.Buried {
 			e.beatOnce(ctx)
@@ -32,8 +33,8 @@ func (e *Engine) heartbeat(ctx context.Context) {
 	}
 }
 
-func (e *Engine) bury(ctx context.Context) {
-	if n, err := e.Store.Bury(ctx); err != nil && ctx.Err() == nil {
+func (e *Engine) bury(ctx context.Context, dead []pg.Peer) {
+	if n, err := e.Store.BuryThose(ctx, dead); err != nil && ctx.Err() == nil {
 		e.Log.Warn("bury", "error", err)
 	} else if n > 0 {
 		e.Log.Warn("buried nodes whose heartbeat had stopped", "nodes", n)
@@ -42,11 +43,12 @@ func (e *Engine) bury(ctx context.Context) {
 }
 
 func (e *Engine) beatOnce(ctx context.Context) {
-	began := time.Now()
+	began, age := time.Now(), e.LeaseAge()
 	limit, cancel := context.WithTimeout(ctx, e.TTL/2)
 	defer cancel()
 	n := *e.node.Load()
 	alive, err := e.Store.Beat(limit, n)
+	e.watch.beat(began, age, e.TTL, err == nil)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		e.Log.Warn("heartbeat", "node", n.Name, "error", err)

@@ -27,7 +27,7 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	must(t, pg.Migrate(ctx, server.URL, nil))
 	fake := remotetest.NewFake(t)
-	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok").Slow(5*time.Millisecond))
+	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok").Slow(300*time.Millisecond))
 	s := comparingNode(t, server.URL, "taker")
 	comparingNode(t, server.URL, "other")
 	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
@@ -47,10 +47,10 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 					return
 				case <-ctx.Done():
 					return
-				default:
+				case <-time.After(20 * time.Millisecond): // fewer than the worker manages
 				}
 				uid := fmt.Sprintf("%d-%d", g, n)
-				out, err := s.Ingest(ctx, []*pg.Submission{{ContextID: by.Context, Queue: fmt.Sprintf("q%d-%d", g, n%8), Type: "T", UID: uid,
+				out, err := s.Ingest(ctx, []*pg.Submission{{ContextID: by.Context, Queue: fmt.Sprintf("q%d-%d", g, n%64), Type: "T", UID: uid,
 					Hash: []byte(uid), Data: []byte(`{}`)}}, false)
 				if err == nil && out[0].Err == nil {
 					n++
@@ -126,7 +126,7 @@ func comparingNode(t *testing.T, url, name string) *pg.Store {
 		Store:    s,
 		Worker:   remote.Mux{Next: client},
 		NodeName: name,
-		TTL:      5 * time.Minute,
+		TTL:      10 * time.Second, // as users have it: shorter than the commits wait
 		Log:      slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	e.Add(NewDeliveries(e, DeliveriesConfig{Webhook: client.Webhook}).System())

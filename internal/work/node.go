@@ -34,6 +34,11 @@ func (n *Node) awaitTrust(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
+// holds says whether a lease is of this incarnation of the node. After a burial the queue is, or will be, another's,
+// however well the new incarnation may be trusted. It is asked behind awaitTrust: the new incarnation is stored
+// before its first heartbeat counts.
+func (n *Node) holds(l *pg.Lease) bool { return l.Epoch == 0 || l.Epoch == n.node.Load().Epoch }
+
 // LeaseAge is how old the heartbeat is that reached the database last.
 func (n *Node) LeaseAge() time.Duration {
 	return time.Since(n.born) - time.Duration(n.beat.Load())

@@ -12,15 +12,15 @@ const reapAfter = 24 * time.Hour
 // reapAtOnce is how many one SQL transaction takes.
 const reapAtOnce = 1000
 
-// SweepOnce does what must be done now and then by somebody: bury dead nodes, release whatever has no
+// SweepOnce does at once what is done now and then: bury dead nodes, release queues without a
 // live owner, take ends to those who wait for them, put queues into the lanes that they now need, and take idle queues out of the hot table.
 func (e *Engine) SweepOnce(ctx context.Context) error {
-	return errors.Join(e.sweep(ctx), e.reap(ctx))
+	_, buried := e.Store.Bury(ctx)
+	return errors.Join(buried, e.sweep(ctx), e.reap(ctx))
 }
 
-// sweep is the part of it that reads no whole table, so that it can be done often.
+// sweep is the part of it that reads no whole table, so that it can be done often. Nodes are buried by the heartbeat.
 func (e *Engine) sweep(ctx context.Context) error {
-	_, buried := e.Store.Bury(ctx)
 	e.release(ctx)
 	moved, relaned := e.Store.Relane(ctx)
 	if moved > 0 {
@@ -28,7 +28,7 @@ func (e *Engine) sweep(ctx context.Context) error {
 	}
 	_, rippled := e.Store.Ripple(ctx)
 	e.Ring()
-	errs := []error{rippled, buried, relaned, e.Store.Forget(ctx)}
+	errs := []error{rippled, relaned, e.Store.Forget(ctx)}
 	for _, s := range e.systems {
 		if s.Sweep != nil {
 			errs = append(errs, s.Sweep(ctx))
