@@ -160,7 +160,7 @@ func (m *model) move(rt *rapid.T) {
 	at := slices.IndexFunc(rest, func(z *mTx) bool { return !z.state.Terminal() })
 	if y != nil {
 		at = slices.Index(rest, y) + behind
-	} else if x != head && head.attempt+head.retries > 1 { // right behind one that has been out
+	} else if x != head && head.tried { // right behind one that has been out
 		at++
 	}
 	if at < 0 {
