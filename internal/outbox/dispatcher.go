@@ -54,6 +54,7 @@ type Dispatcher struct {
 	Fee         Fee       `json:"fee"`
 	Inclusion   Inclusion `json:"inclusion"`
 	Idempotent  bool      `json:"idempotent"`  // the same token may be sent again unasked (S2.10)
+	Unknown     Unknown   `json:"unknown"`     // what becomes of an outcome that nobody can be asked about (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
 	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -62,6 +63,14 @@ type Dispatcher struct {
 	// Secret signs what its worker is sent. Where a dispatcher is put, nil leaves the one that there is, and empty takes it away.
 	Secret []byte `json:"-"`
 }
+
+// Unknown says what becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again.
+type Unknown string
+
+const (
+	UnknownHold       Unknown = "hold"       // it waits for an operator, who can find out
+	UnknownUnresolved Unknown = "unresolved" // it ends UNRESOLVED
+)
 
 // Atomic says whether the worker executes a list of messages all or not at all.
 func (d *Dispatcher) Atomic() bool { return slices.Contains(d.Capabilities, "atomic") }
@@ -107,6 +116,7 @@ func DefaultDispatcher() Dispatcher {
 		Retry:       Retry{Kind: "exponential", Initial: Duration(5 * time.Second), Factor: 2, Cap: Duration(5 * time.Minute), OnFailed: true},
 		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
 		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
+		Unknown:     UnknownHold,
 		Replaceable: true,
 	}
 }

@@ -8,6 +8,7 @@ const (
 	CodeNodeLost   = "node_lost"   // its node died in the call: another one asks (S2.13)
 	CodeHandedBack = "handed_back" // its node stopped in the call: another one asks
 	CodeFailed     = "20206"       // failed in its block
+	CodeUnknown    = "outcome_unknown"
 )
 
 // Asked decides what the answer to /status by token means while the outcome of a dispatch is unknown
@@ -16,7 +17,12 @@ const (
 //   - pending or included: accepted, as in row 3 (ThenWait); included without a hash: done, as in row 4;
 //   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
 //   - the worker never saw the token: the same attempt is sent again, no retry consumed (ThenCall);
-//   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else UNRESOLVED (ThenEnd);
+//   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold), or
+//     UNRESOLVED where the dispatcher says so (ThenEnd);
+//   - what was answered is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
+//     as in row 5 (ThenBack);
+//   - what was answered could not be read: sent again at most max_retries times, each of which counts as a retry; then
+//     held, or UNRESOLVED, as above;
 //   - nobody answered, or without a hash to watch: asked again later (ThenAsk).
 func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step {
 	r := begin(f, d, chance)
@@ -34,14 +40,8 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 		}
 	case outbox.StatusFailed:
 		r.on(DispatchError).retried().because(outbox.ClassRetry, CodeFailed, reason(s))
-	case outbox.StatusUnknown:
-		r.on(StatusUnknown)
-	case outbox.StatusUnsupported:
-		if d.Idempotent {
-			r.on(StatusUnknown)
-		} else {
-			r.on(Unresolvable).because(outbox.ClassAmbiguous, "outcome_unknown", "dispatch outcome unknown")
-		}
+	case outbox.StatusUnknown, outbox.StatusUnsupported:
+		r.again(s.State == outbox.StatusUnknown || d.Idempotent)
 	default:
 		r.on(StatusUnreachable).because(outbox.ClassAmbiguous, "status_unreachable", s.Message)
 	}
@@ -49,6 +49,31 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 		r.step.Hash = s.Hash
 	}
 	return r.step
+}
+
+// again sends the same token again where that is safe, since the worker never saw it or does not mind.
+func (r *run) again(safe bool) {
+	switch u := r.Unclear; {
+	case u.away():
+		r.on(WorkerLost).because(outbox.ClassBlocked, u.Code, u.Why)
+		r.step.Until = u.Until
+	case !safe:
+		r.on(Unresolvable).because(outbox.ClassAmbiguous, CodeUnknown, u.because("the worker has no /status to be asked, and its dispatcher is not idempotent"))
+	case !u.unreadable():
+		r.on(StatusUnknown)
+	case r.Retries < r.MaxRetries:
+		r.on(Unreadable).because(outbox.ClassAmbiguous, u.Code, u.Why)
+	default:
+		r.on(Unresolvable).because(outbox.ClassAmbiguous, CodeUnknown, u.because("the retries are used up"))
+	}
+}
+
+// because says why an outcome stays unknown: what was answered, and why that is not cured.
+func (u Unclear) because(incurable string) string {
+	if u.Why == "" {
+		return "dispatch outcome unknown: " + incurable
+	}
+	return "dispatch outcome unknown: " + u.Why + "; " + incurable
 }
 
 // reason is why a transaction failed in its block.

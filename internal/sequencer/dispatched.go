@@ -10,7 +10,7 @@ import (
 //   - done: DONE (ThenEnd);
 //   - the worker is away: WAITING again, no retry consumed (ThenBack), pinned to its sender unless it is certain
 //     that nothing was done;
-//   - rejected: UNRESOLVED (ThenEnd);
+//   - rejected: FAILED (ThenEnd);
 //   - failed: RETRY and in delay (ThenWait), or FAILED when the retries are used up (ThenEnd);
 //   - nobody knows: DISPATCHING still (ThenAsk); the first question goes out at once.
 //
@@ -63,7 +63,7 @@ func eventOf(a outbox.Answer) Event {
 	case outbox.ClassBlocked:
 		return WorkerLost
 	case outbox.ClassRejected:
-		return Unresolvable
+		return Rejected
 	case outbox.ClassRetry:
 		return DispatchError
 	case "":

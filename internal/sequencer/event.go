@@ -9,12 +9,14 @@ const (
 	Accepted          Event = "Accepted"
 	Completed         Event = "Completed"
 	WorkerLost        Event = "WorkerLost"
-	Unresolvable      Event = "Unresolvable"
+	Rejected          Event = "Rejected"     // the worker says that it can never be done
+	Unresolvable      Event = "Unresolvable" // nobody knows what came of it, and nobody can be asked
 	DispatchError     Event = "DispatchError"
 	DispatchTimeout   Event = "DispatchTimeout"
 	NodeLost          Event = "NodeLost"
 	Restarted         Event = "Restarted"
 	StatusUnknown     Event = "StatusUnknown" // ours: /status never saw the token (S2.10)
+	Unreadable        Event = "Unreadable"    // ours: the same token goes out again, since its answer could not be read
 	InclusionStarted  Event = "InclusionStarted"
 	StatusPending     Event = "StatusPending"
 	StatusUnreachable Event = "StatusUnreachable"
@@ -25,15 +27,18 @@ const (
 	DelayElapsed      Event = "DelayElapsed"
 	Cancel            Event = "Cancel"
 	Abandoned         Event = "Abandoned"        // ours (S2.21)
+	FoundDone         Event = "FoundDone"        // ours: an operator says of what is held that it was done
+	FoundNotDone      Event = "FoundNotDone"     // ours: an operator says of what is held that it was not done
 	DependencyFailed  Event = "DependencyFailed" // ours: what it depends on did not end DONE (S2.15)
 	Refused           Event = "Refused"          // ours: staged by SQL, and cannot be accepted when it is drained
 )
 
 // Events lists every event in the order of S2.5.
 var Events = []Event{
-	Posted, SenderBound, Accepted, Completed, WorkerLost, Unresolvable, DispatchError, DispatchTimeout, NodeLost,
-	Restarted, StatusUnknown, InclusionStarted, StatusPending, StatusUnreachable, Included, InclusionFailed,
-	InclusionTimeout, RetryStarted, DelayElapsed, Cancel, DependencyFailed, Abandoned, Refused,
+	Posted, SenderBound, Accepted, Completed, WorkerLost, Rejected, Unresolvable, DispatchError, DispatchTimeout,
+	NodeLost, Restarted, StatusUnknown, Unreadable, InclusionStarted, StatusPending, StatusUnreachable, Included,
+	InclusionFailed, InclusionTimeout, RetryStarted, DelayElapsed, Cancel, DependencyFailed, Abandoned, FoundDone,
+	FoundNotDone, Refused,
 }
 
 func eventNames() []string {

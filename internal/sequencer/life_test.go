@@ -28,7 +28,7 @@ func TestNoLifeLeavesTheTables(t *testing.T) {
 				continue
 			}
 			keepsToTheTables(t, f, s)
-			keepsItsPromises(t, f, s)
+			keepsItsPromises(t, f, d, s)
 			if s.Then == sequencer.ThenEnd {
 				nothingFollows(t, s, d)
 				return
@@ -51,6 +51,7 @@ func TestNoLifeLeavesTheTables(t *testing.T) {
 func anyDispatcher(t *rapid.T) outbox.Dispatcher {
 	d := outbox.DefaultDispatcher()
 	d.Idempotent = rapid.Bool().Draw(t, "idempotent")
+	d.Unknown = rapid.SampledFrom([]outbox.Unknown{outbox.UnknownHold, outbox.UnknownUnresolved}).Draw(t, "unknown")
 	d.Replaceable = rapid.Bool().Draw(t, "replaceable")
 	d.Retry.OnFailed = rapid.Bool().Draw(t, "on_failed")
 	d.Retry.Kind = rapid.SampledFrom([]string{"exponential", "fixed"}).Draw(t, "retry")
@@ -87,6 +88,8 @@ func anyAnswer(t *rapid.T) outbox.Answer {
 // anyDecision mostly asks what the phase calls for, and sometimes something else.
 func anyDecision(t *rapid.T, f flight, d outbox.Dispatcher) step {
 	f.Since = time.Duration(rapid.IntRange(0, 20000).Draw(t, "since")) * time.Second
+	f.NeverHeld = rapid.Bool().Draw(t, "never held")
+	f.Unclear.Code = rapid.SampledFrom([]string{"", "", "http_500", "http_502", "http_503", "answer_empty", "http_422"}).Draw(t, "unclear")
 	chance := rapid.Float64Range(0, 0.999).Draw(t, "chance")
 	sensible := map[outbox.Phase][]string{
 		outbox.PhaseDispatching:      {"dispatched", "dispatched", "asked"},
@@ -135,7 +138,7 @@ func keepsToTheTables(t *rapid.T, f flight, s step) {
 	}
 }
 
-func keepsItsPromises(t *rapid.T, f flight, s step) {
+func keepsItsPromises(t *rapid.T, f flight, d outbox.Dispatcher, s step) {
 	check := func(ok bool, promise string) {
 		if !ok {
 			t.Fatalf("%s: %+v became %+v", promise, f, s)
@@ -143,18 +146,20 @@ func keepsItsPromises(t *rapid.T, f flight, s step) {
 	}
 	check(len(s.Events) > 0, "a step has events")
 	check(s.State.Terminal() == (s.Then == sequencer.ThenEnd), "a terminal state ends, and nothing else does")
-	check(s.Phase.InFlight() == (s.Then == sequencer.ThenCall || s.Then == sequencer.ThenAsk || s.Then == sequencer.ThenWait), "what is in flight is called, asked about or waited for")
+	check(s.Phase.InFlight() == (s.Then == sequencer.ThenCall || s.Then == sequencer.ThenAsk || s.Then == sequencer.ThenWait || s.Then == sequencer.ThenHold), "what is in flight is called, asked about, waited for or held")
+	check(s.Then != sequencer.ThenHold || d.Unknown == outbox.UnknownHold && !f.NeverHeld, "what is held may be held")
+	check(s.State != outbox.UNRESOLVED || s.Class == outbox.ClassAmbiguous || slices.Contains(s.Events, sequencer.Abandoned), "UNRESOLVED is what nobody knows")
 	check(!s.Phase.InFlight() || s.State == s.Phase.Transaction(), "state follows phase (S2.3)")
 	check((s.Hook == outbox.OnSuccess) == (s.State == outbox.DONE), "on-success after DONE only")
 	check((s.Hook == outbox.OnFailure) == (s.State == outbox.FAILED), "on-failure after FAILED only")
-	check(s.FreeSender == (!s.Phase.InFlight() && !s.PinSender), "the sender is free when nothing is in flight, unless pinned")
+	check(s.FreeSender == (!s.Phase.InFlight() && !s.PinSender || s.Then == sequencer.ThenHold), "the sender is free when nothing is in flight, unless pinned; what is held has none")
 	check(s.Then != sequencer.ThenBack || s.Attempt != f.Attempt || f.SenderGone || s.PinSender || s.NothingDone && !f.Called,
 		"a token that may have had an effect stays with its sender")
 	check(s.KeepHash == slices.Contains(s.Events, sequencer.Accepted), "a hash is kept when it was accepted")
 
 	rises := slices.Contains(s.Events, sequencer.DelayElapsed) && (s.State == outbox.DISPATCHING || s.State == outbox.WAITING)
 	check(s.Attempt == f.Attempt+count(rises), "attempts rise in rows 16 and 17 only")
-	check(s.Retries == f.Retries || s.Retries == f.Retries+1 && s.State == outbox.RETRY, "a retry is counted on the way to RETRY")
+	check(s.Retries == f.Retries || s.Retries == f.Retries+1 && (s.State == outbox.RETRY || slices.Contains(s.Events, sequencer.Unreadable)), "a retry is counted on the way to RETRY, and for an answer that could not be read")
 	check(s.Retries <= f.MaxRetries, "retries never exceed max")
 	check(s.Attempt <= s.Retries+1, "no attempt without a retry before it")
 

@@ -25,7 +25,7 @@ var Queue = machine.Table{
 		// row 5
 		que(outbox.BLOCKED, WorkerLost, "", outbox.FREE, "gate_worker", "stand_in_lane"),
 		// row 6; in rows 6, 7 and 12 some pools block the sender (S1.13)
-		que(outbox.BLOCKED, Unresolvable, "", outbox.FREE, "release_sender", "blame_sender"),
+		que(outbox.BLOCKED, Rejected, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 7
 		que(outbox.BLOCKED, DispatchError, "retries_left", outbox.QueueRETRY, "blame_sender"),
 		que(outbox.BLOCKED, DispatchError, "", outbox.FREE, "release_sender", "blame_sender"),
@@ -35,6 +35,9 @@ var Queue = machine.Table{
 		que(outbox.BLOCKED, Restarted, "", outbox.BLOCKED, "ask_status"),
 		que(outbox.BLOCKED, StatusUnreachable, "", outbox.BLOCKED, "ask_later"),
 		que(outbox.BLOCKED, StatusUnknown, "", outbox.BLOCKED, "call_worker"),
+		que(outbox.BLOCKED, Unreadable, "", outbox.BLOCKED, "call_worker"),
+		que(outbox.BLOCKED, Unresolvable, "unknown_is_held", outbox.BLOCKED, "hold", "blame_sender"),
+		que(outbox.BLOCKED, Unresolvable, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 9
 		que(outbox.INCLUSION, InclusionStarted, "", outbox.WAITING_INCLUSION, "poll"),
 		// row 10
@@ -85,6 +88,9 @@ var Queue = machine.Table{
 		que(outbox.WAITING_INCLUSION, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.QueueRETRY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.DELAY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
+		// ours: what is held has no sender
+		que(outbox.BLOCKED, FoundDone, "", outbox.FREE, "release_sender"),
+		que(outbox.BLOCKED, FoundNotDone, "", outbox.FREE, "stand_in_lane"),
 		// ours: what was refused holds nothing
 		que(outbox.FREE, Refused, "", outbox.FREE),
 	},

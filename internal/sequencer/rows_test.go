@@ -23,7 +23,7 @@ var rows = []row{
 	{3, "DISPATCHING / BLOCKED", "Accepted", "", "REVISION / INCLUSION", "keep_attempt keep_hash", ""},
 	{4, "DISPATCHING / BLOCKED", "Completed", "", "DONE / FREE", "keep_attempt on_success", "release_sender"},
 	{5, "DISPATCHING / BLOCKED", "WorkerLost", "", "WAITING / FREE", "keep_attempt", "gate_worker stand_in_lane"},
-	{6, "DISPATCHING / BLOCKED", "Unresolvable", "", "UNRESOLVED / FREE", "keep_attempt", "release_sender blame_sender"},
+	{6, "DISPATCHING / BLOCKED", "Rejected", "", "FAILED / FREE", "keep_attempt on_failure", "release_sender blame_sender"},
 	{7, "DISPATCHING / BLOCKED", "DispatchError", "retries_left", "RETRY / RETRY", "keep_attempt count_retry", "blame_sender"},
 	{7, "DISPATCHING / BLOCKED", "DispatchError", "", "FAILED / FREE", "keep_attempt on_failure", "release_sender blame_sender"},
 	{8, "DISPATCHING / BLOCKED", "DispatchTimeout", "", "DISPATCHING / BLOCKED", "", "ask_status"},
@@ -31,6 +31,11 @@ var rows = []row{
 	{8, "DISPATCHING / BLOCKED", "Restarted", "", "DISPATCHING / BLOCKED", "", "ask_status"},
 	{8, "DISPATCHING / BLOCKED", "StatusUnreachable", "", "DISPATCHING / BLOCKED", "", "ask_later"},
 	{8, "DISPATCHING / BLOCKED", "StatusUnknown", "", "DISPATCHING / BLOCKED", "", "call_worker"},
+	{8, "DISPATCHING / BLOCKED", "Unreadable", "", "DISPATCHING / BLOCKED", "count_retry", "call_worker"},
+	{8, "DISPATCHING / BLOCKED", "Unresolvable", "unknown_is_held", "DISPATCHING / BLOCKED", "", "hold blame_sender"},
+	{8, "DISPATCHING / BLOCKED", "Unresolvable", "", "UNRESOLVED / FREE", "keep_attempt", "release_sender blame_sender"},
+	{0, "DISPATCHING / BLOCKED", "FoundDone", "", "DONE / FREE", "on_success", "release_sender"}, // S2.10, an operator's word
+	{0, "DISPATCHING / BLOCKED", "FoundNotDone", "", "WAITING / FREE", "", "stand_in_lane"},      // likewise
 	{9, "REVISION / INCLUSION", "InclusionStarted", "", "REVISION / WAITING_INCLUSION", "", "poll"},
 	{10, "REVISION / WAITING_INCLUSION", "InclusionStarted", "", "REVISION / WAITING_INCLUSION", "", "poll"},
 	{10, "REVISION / WAITING_INCLUSION", "StatusPending", "", "REVISION / WAITING_INCLUSION", "", "poll"},

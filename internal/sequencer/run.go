@@ -96,6 +96,7 @@ var guards = map[string]func(*run) bool{
 	// S2.11 says that the transaction is held *instead* of a retry: where no retry would follow, row 12
 	// ends it as any other.
 	"held_for_operator": func(r *run) bool { return r.Retries < r.MaxRetries && !r.settings.Replaceable },
+	"unknown_is_held":   func(r *run) bool { return !r.NeverHeld && r.settings.Unknown != outbox.UnknownUnresolved },
 	"in_delay":          func(r *run) bool { return r.step.Phase == outbox.PhaseDelay },
 	"earlier_included":  func(r *run) bool { return r.includedEarlier() != nil },
 	"earlier_open":      func(r *run) bool { return r.earlierUnsure(!r.settings.Replaceable) },
@@ -131,6 +132,7 @@ var effects = map[string]func(*run){
 	},
 	"gate_worker":   func(r *run) { r.step.GateWorker = true },
 	"stand_in_lane": (*run).standInLane,
+	"hold":          (*run).hold,
 }
 
 // doneBySQL binds effects that the statement itself has, because no step stands between.
@@ -152,6 +154,13 @@ func (r *run) standInLane() {
 	nonce := !r.BlamesSender && (r.EarlierOpen || r.LastHash != "")
 	r.step.PinSender = !r.SenderGone && (r.PinnedSender || token || nonce)
 	r.step.FreeSender = !r.step.PinSender
+}
+
+// hold gives the sender back and keeps the transaction for it: an operator who finds that nothing was done has the
+// same token sent again, which another sender's worker need not know.
+func (r *run) hold() {
+	r.then(ThenHold, 0)
+	r.step.FreeSender, r.step.PinSender = true, true
 }
 
 // patience is how long to wait before a question that got no answer is asked again: as long as it has

@@ -23,6 +23,29 @@ type Flight struct {
 	Resent       bool          // this attempt was sent before under this lease, and the worker never saw it
 	SenderGone   bool          // its sender was given back during the delay (row 17)
 	BlamesSender bool          // its pool blocks a sender after a failure, and takes another (S1.13)
+	NeverHeld    bool          // what it belongs to has an end of its own for an outcome that nobody knows (S2.10)
+	Unclear      Unclear       // the answer to the call whose outcome is asked about
+}
+
+// Unclear is an answer to a call that does not tell its outcome; empty if the end of the call was not seen.
+type Unclear struct {
+	Code  string
+	Why   string    // the same as a sentence
+	Until time.Time // the worker wants to be left alone until then, zero if it names no moment
+}
+
+// away says whether the answer is that of a proxy without a worker behind it, or of a worker that has no time.
+func (u Unclear) away() bool { return u.Code == "http_502" || u.Code == "http_503" }
+
+// unreadable says whether the answer came whole and says nothing, so that the next one is likely to say nothing either:
+// a 2xx that is none of the contract, or a refusal of this request that does not say what it means.
+func (u Unclear) unreadable() bool {
+	switch u.Code {
+	case "answer_empty", "answer_invalid", "answer_too_large",
+		"http_400", "http_408", "http_413", "http_414", "http_415", "http_422", "http_425", "http_431":
+		return true
+	}
+	return false
 }
 
 // Then says what follows the commit of a step.
@@ -34,6 +57,7 @@ const (
 	ThenAsk  Then = "ask"  // ask /status by token after Delay: outcome unknown (S2.10)
 	ThenWait Then = "wait" // nobody holds it; its timer wakes it after Delay
 	ThenBack Then = "back" // WAITING again: the queue stands in its lane (rows 5 and 17)
+	ThenHold Then = "hold" // nobody knows, and nobody can be asked: a mark holds it until an operator decides (S2.10)
 )
 
 // Step is one decision, stored in one commit.
@@ -51,7 +75,7 @@ type Step struct {
 	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
 	Hook        outbox.Hook   // to be delivered after the end, "" for none
 	FreeSender  bool          // the sender is released
-	PinSender   bool          // row 5: only the same sender may take it again (S2.9)
+	PinSender   bool          // row 5, and what is held: only the same sender may take it again (S2.9)
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
 	GateWorker  bool          // row 5: leave the worker alone for its backoff

@@ -26,8 +26,8 @@ var Transaction = machine.Table{
 		txn(outbox.DISPATCHING, Completed, "", outbox.DONE, "keep_attempt", "on_success"),
 		// row 5: no retry consumed
 		txn(outbox.DISPATCHING, WorkerLost, "", outbox.WAITING, "keep_attempt"),
-		// row 6: no hook
-		txn(outbox.DISPATCHING, Unresolvable, "", outbox.UNRESOLVED, "keep_attempt"),
+		// row 6
+		txn(outbox.DISPATCHING, Rejected, "", outbox.FAILED, "keep_attempt", "on_failure"),
 		// row 7
 		txn(outbox.DISPATCHING, DispatchError, "retries_left", outbox.RETRY, "keep_attempt", "count_retry"),
 		txn(outbox.DISPATCHING, DispatchError, "", outbox.FAILED, "keep_attempt", "on_failure"),
@@ -37,6 +37,9 @@ var Transaction = machine.Table{
 		txn(outbox.DISPATCHING, Restarted, "", outbox.DISPATCHING),
 		txn(outbox.DISPATCHING, StatusUnreachable, "", outbox.DISPATCHING),
 		txn(outbox.DISPATCHING, StatusUnknown, "", outbox.DISPATCHING),
+		txn(outbox.DISPATCHING, Unreadable, "", outbox.DISPATCHING, "count_retry"),
+		txn(outbox.DISPATCHING, Unresolvable, "unknown_is_held", outbox.DISPATCHING),
+		txn(outbox.DISPATCHING, Unresolvable, "", outbox.UNRESOLVED, "keep_attempt"), // no hook
 		// rows 9 and 10
 		txn(outbox.REVISION, InclusionStarted, "", outbox.REVISION),
 		txn(outbox.REVISION, StatusPending, "", outbox.REVISION),
@@ -75,6 +78,9 @@ var Transaction = machine.Table{
 		txn(outbox.DISPATCHING, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.REVISION, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.RETRY, Abandoned, "", outbox.UNRESOLVED),
+		// ours: what is held ends, or goes out again, by an operator's word
+		txn(outbox.DISPATCHING, FoundDone, "", outbox.DONE, "on_success"),
+		txn(outbox.DISPATCHING, FoundNotDone, "", outbox.WAITING),
 		// ours: never went out, no hook
 		txn(outbox.WAITING, Refused, "", outbox.FAILED, "mark_cancelled"),
 	},
