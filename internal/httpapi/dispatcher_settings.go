@@ -26,6 +26,7 @@ type DispatcherSettings struct {
 	Fee         *feeSettings       `json:"fee,omitempty"`
 	Inclusion   *inclusionSettings `json:"inclusion,omitempty"`
 	Idempotent  *bool              `json:"idempotent,omitempty" doc:"The same token may be sent again unasked."`
+	Unknown     string             `json:"unknown,omitempty" enum:"hold,unresolved" doc:"What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (resolve, abandon). unresolved: it ends UNRESOLVED."`
 	Replaceable *bool              `json:"replaceable,omitempty" doc:"A retry may replace what is in the pool."`
 	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
 	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
@@ -68,7 +69,7 @@ func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
 	case leader.TypeTool:
 		d = pg.ToolDispatcher()
 	case leader.TypeResult:
-		d.Pool = leader.PoolOfResults
+		d.Pool, d.Unknown = leader.PoolOfResults, outbox.UnknownUnresolved
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return d, fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
@@ -85,6 +86,9 @@ func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
 	}
 	if typ == leader.TypeTool && (d.WorkerURL != leader.ToolURL || d.Pool != "" || d.Retry.MaxRetries == nil || *d.Retry.MaxRetries != 0) {
 		return d, fault.At("/worker_url", "%s is built in: want worker_url %q, no pool, and max_retries 0, since its events have their own", typ, leader.ToolURL)
+	}
+	if (typ == leader.TypeTool || typ == leader.TypeResult) && d.Unknown != outbox.UnknownUnresolved {
+		return d, fault.At("/unknown", "unknown %q: %s wants unresolved, since its events tell the end themselves", fault.Clip(string(d.Unknown)), typ)
 	}
 	return d, checkDispatcher(&d)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -55,7 +56,11 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy}
 	}
 	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") {
-		v.Warnings = append(v.Warnings, "if the worker has no /status, each call that a stop or crash cuts off ends UNRESOLVED: give it /status, or set idempotent if the same token may be sent again")
+		fate := "is held for an operator"
+		if d.Unknown == outbox.UnknownUnresolved {
+			fate = "ends UNRESOLVED"
+		}
+		v.Warnings = append(v.Warnings, "if the worker has no /status, each call that a stop or crash cuts off "+fate+": give it /status, or set idempotent if the same token may be sent again")
 	}
 	return v, err
 }

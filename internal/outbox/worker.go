@@ -18,7 +18,7 @@ const (
 // Result is the worker's TxnResult (S2.7).
 type Result struct {
 	Hash  string          `json:"hash,omitempty"`
-	Done  json.RawMessage `json:"done,omitempty"`  // nil when not set (null and {} are not set, S2.7)
+	Done  json.RawMessage `json:"done,omitempty"`  // nil when not set (null, and {} beside a hash key, S2.7)
 	Data  json.RawMessage `json:"data,omitempty"`  // replaces the transaction's data from here on
 	Nonce string          `json:"nonce,omitempty"` // digits
 	Fee   string          `json:"fee,omitempty"`   // digits
@@ -31,7 +31,7 @@ type Answer struct {
 	Code      string        // the worker's error code or ours ("timeout", "connection_refused"), "" without error
 	Message   string        // a sentence for people, at most 1 KiB
 	After     time.Duration // least delay before the next try, 0 if none was named
-	Until     time.Time     // class blocked: not before this moment, zero if none was named
+	Until     time.Time     // class blocked or ambiguous: not before this moment, zero if none was named
 	Unsent    bool          // certain: not one byte of the call was written to the wire
 	Told      bool          // the worker itself says this class, in a body of the contract
 	StartedAt time.Time

@@ -1,16 +1,18 @@
 package remote
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// classify sorts what came of a dispatch into the classes of S2.8. The order of the cases is that of its
-// rows: blocked, ambiguous, rejected, retry; a class that the worker names itself goes before all.
+// classify sorts what came of a dispatch into the classes of S2.8. Only a body of the contract is the worker's own word,
+// and only the worker's own word ends a transaction: anything else may come from what stands between.
 func classify(p reply, now time.Time) outbox.Answer {
 	if p.status == 0 {
 		return unanswered(p)
@@ -21,43 +23,107 @@ func classify(p reply, now time.Time) outbox.Answer {
 	}
 	r, readable := readResult(p.body)
 	a := outbox.Answer{Result: r.result, Code: r.err.code, Message: r.err.message}
-	if a.Code == "" && (r.err.set || !ok2xx(p.status)) {
-		a.Code = "http_" + strconv.Itoa(p.status)
-		if r.err.set && ok2xx(p.status) {
-			a.Code = "error"
-		}
+	if a.Told = told(p, r, readable); a.Told {
+		a.Class = r.classOf()
+		r.name(&a, p)
+	} else {
+		a.Result = outbox.Result{}
+		a.Class = classOfOthers(p)
+		a.Code, a.Message = p.unclear(r, readable)
 	}
-	if a.Message == "" && (r.err.set || !ok2xx(p.status)) {
-		a.Message = fmt.Sprintf("the worker answered HTTP %d %s", p.status, http.StatusText(p.status))
-		if p.unbelieved() {
-			a.Message += " to a signed call: have both ends the same secret?"
-		}
-	}
-	a.Class = classOf(p, r, readable)
-	a.Told = told(p, r)
-
+	wait := retryAfter(p.header, now)
 	switch a.Class {
-	case "":
-	case outbox.ClassAmbiguous:
-		if ok2xx(p.status) && !r.err.set {
-			a.Code, a.Message = unclear(p, r, readable)
-		}
-	case outbox.ClassBlocked:
+	case outbox.ClassBlocked, outbox.ClassAmbiguous:
 		a.Until = r.err.until(now)
-		if d := retryAfter(p.header, now); a.Until.IsZero() && d > 0 {
-			a.Until = now.Add(d)
+		if a.Until.IsZero() && wait > 0 {
+			a.Until = now.Add(wait)
 		}
 	case outbox.ClassRetry:
-		a.After = max(r.err.after, retryAfter(p.header, now))
+		a.After = max(r.err.after, wait)
 	}
 	return a
 }
 
 // told says whether an answer is a body of the contract, so that its class is the worker's own word: under any status
-// an error with a class; of a 2xx, an object with the keys hash, done and error, or with done. A gateway in front of
-// the worker writes neither.
-func told(p reply, r txnResult) bool {
-	return r.err.class != "" || ok2xx(p.status) && (r.keys || r.result.Done != nil)
+// an error with a class; of a 2xx, an object that says hash or done, or has the keys hash, done and error of the
+// reference, whose error.code counts there alone. A gateway in front of the worker writes neither.
+func told(p reply, r txnResult, readable bool) bool {
+	if r.err.class != "" {
+		return true
+	}
+	if !ok2xx(p.status) || !readable {
+		return false
+	}
+	return r.result.Done != nil || r.keys && r.err.set || r.result.Hash != "" && !r.err.set
+}
+
+// classOf is the class of a body of the contract.
+func (r txnResult) classOf() outbox.Class {
+	switch e := r.err; {
+	case e.class != "":
+		return e.class
+	case e.kind == codeUnavailable:
+		return outbox.ClassBlocked
+	case e.kind == codeNever:
+		return outbox.ClassRejected
+	case e.set:
+		return outbox.ClassRetry
+	}
+	return "" // done, or accepted
+}
+
+// name gives an error without a code or a message one.
+func (r txnResult) name(a *outbox.Answer, p reply) {
+	switch {
+	case !r.err.set || a.Code != "":
+	case ok2xx(p.status):
+		a.Code = "error"
+	default:
+		a.Code = "http_" + strconv.Itoa(p.status)
+	}
+	if r.err.set && a.Message == "" {
+		a.Message = answered(p.status)
+	}
+}
+
+// answered says in words with which status the worker answered.
+func answered(status int) string {
+	return strings.TrimSpace(fmt.Sprintf("the worker answered HTTP %d %s", status, http.StatusText(status)))
+}
+
+// classOfOthers is the class of an answer that is no body of the contract. It never says that anything is over.
+func classOfOthers(p reply) outbox.Class {
+	switch s := p.status; {
+	case s < 500 && p.page(): // of a proxy, a firewall or a login
+		return outbox.ClassBlocked
+	case s == http.StatusNotImplemented:
+		return outbox.ClassBlocked
+	case s < 400, s >= 500, s == http.StatusConflict: // who knows how far it came
+		return outbox.ClassAmbiguous
+	case aboutTheRequest[s]:
+		return outbox.ClassRetry
+	}
+	return outbox.ClassBlocked // nothing was done, and it cannot be now: 401, 403, 404, 405, 429 ...
+}
+
+// aboutTheRequest holds the statuses that speak of one request and not of whether the worker can be called.
+var aboutTheRequest = map[int]bool{
+	http.StatusBadRequest:                  true,
+	http.StatusRequestTimeout:              true,
+	http.StatusRequestEntityTooLarge:       true,
+	http.StatusRequestURITooLong:           true,
+	http.StatusUnsupportedMediaType:        true,
+	http.StatusUnprocessableEntity:         true,
+	http.StatusTooEarly:                    true,
+	http.StatusRequestHeaderFieldsTooLarge: true,
+}
+
+// page says whether the answer is a whole HTML page. The header does not count: some languages name every answer
+// text/html, and put their warnings before what the worker says.
+func (p reply) page() bool {
+	body := bytes.TrimLeft(p.body, "\ufeff \t\r\n")
+	start := strings.ToLower(string(body[:min(len(body), 16)]))
+	return strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html")
 }
 
 // redirected says in words that there is a redirect.
@@ -69,58 +135,44 @@ func redirected(whom string, status int) string {
 // unanswered sorts a call to which there was no answer. Nothing sent means that nothing happened.
 func unanswered(p reply) outbox.Answer {
 	a := outbox.Answer{Class: outbox.ClassBlocked, Code: p.code, Message: p.message, Unsent: !p.sent}
-	switch {
-	case p.refused:
-		a.Class = outbox.ClassRetry
-	case p.sent:
+	if p.sent {
 		a.Class = outbox.ClassAmbiguous
 	}
 	return a
 }
 
-// classOf finds the class of an answer by the first row of S2.8 that it matches.
-func classOf(p reply, r txnResult, readable bool) outbox.Class {
-	s, e := p.status, r.err
-	switch {
-	case e.set && e.class != "":
-		return e.class
-
-	case s == http.StatusBadGateway, s == http.StatusServiceUnavailable, e.kind == codeUnavailable, p.unbelieved():
-		return outbox.ClassBlocked
-
-	case s == http.StatusGatewayTimeout, s == http.StatusConflict:
-		return outbox.ClassAmbiguous
-	case s >= 500 && !e.coded, s < 200: // without a word from the worker: who knows how far it came
-		return outbox.ClassAmbiguous
-	case ok2xx(s) && !readable:
-		return outbox.ClassAmbiguous
-	case ok2xx(s) && !e.set && r.result.Hash == "" && r.result.Done == nil:
-		return outbox.ClassAmbiguous
-
-	case e.kind == codeNever:
-		return outbox.ClassRejected
-	case s >= 400 && s < 500 && s != http.StatusRequestTimeout && s != http.StatusTooEarly && s != http.StatusTooManyRequests:
-		return outbox.ClassRejected
-
-	case e.set, !ok2xx(s):
-		return outbox.ClassRetry
-	}
-	return ""
-}
-
 // unbelieved says whether the worker did nothing since it does not know our signature: so it is while both ends change
-// to another secret, and whatever is sent meanwhile can still be done.
+// to another secret.
 func (p reply) unbelieved() bool { return p.signed && p.status == http.StatusUnauthorized }
 
-// unclear says why a 2xx answer tells us nothing.
-func unclear(p reply, r txnResult, readable bool) (code, message string) {
+// wanted is what an answer to a dispatch has to be.
+const wanted = "want {hash, done, error}"
+
+// unclear says of an answer that is no body of the contract what is wrong with it, and what the worker should say.
+func (p reply) unclear(r txnResult, readable bool) (code, message string) {
+	if !ok2xx(p.status) {
+		code, message = "http_"+strconv.Itoa(p.status), answered(p.status)
+		switch {
+		case p.unbelieved():
+			message += " to a signed call: have both ends the same secret?"
+		case p.page():
+			message += " with an HTML page: is that the worker, or what stands before it?"
+		case p.status < 500:
+			message += " and no error.class: a worker says by {\"error\": {\"class\": ...}} what that means: rejected, retry, blocked or ambiguous"
+		}
+		return code, message
+	}
 	switch {
+	case p.page():
+		return "answer_html", "the worker answered with an HTML page: is that the worker, or what stands before it? " + wanted
 	case p.unread == "answer_too_large":
-		return p.unread, "the worker's answer is longer than 1 MiB: want {hash, done, error}"
+		return p.unread, "the worker's answer is longer than 1 MiB: " + wanted
 	case p.unread != "":
-		return p.unread, "the worker's answer broke off: want {hash, done, error}"
+		return p.unread, "the worker's answer broke off: " + wanted
 	case !readable:
-		return "answer_invalid", "the worker's answer is no TxnResult (" + r.reason + "): want {hash, done, error}"
+		return "answer_invalid", "the worker's answer is no TxnResult (" + r.reason + "): " + wanted
+	case r.err.set:
+		return "answer_invalid", "the worker's answer has an error without class, and not the keys hash, done and error that let a code count: name error.class"
 	}
 	return "answer_empty", "the worker's answer has neither hash, done nor error: want one of them"
 }

@@ -34,28 +34,55 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 		{"error empty with a blank", body(`{"hash":"h","error":{ }}`), "", ""},
 		{"HTTP 201 with a hash", http(201, `{"hash":"h"}`), "", ""},
 
-		{"HTTP 502", http(502, ""), outbox.ClassBlocked, "http_502"},
-		{"HTTP 503", http(503, "<html>"), outbox.ClassBlocked, "http_503"},
-		{"HTTP 503 with an error that could never be done", inError(503, `{"code":500}`), outbox.ClassBlocked, "500"},
+		{"done of an empty object, alone", body(`{"done":{}}`), "", ""},
+		{"done of an empty object with blanks, alone", body(`{"done":{ }}`), "", ""},
+		{"done of false", body(`{"done":false}`), "", ""},
+		{"done beside a hash", body(`{"hash":"h","done":true}`), "", ""},
+		{"done of an empty object beside a hash", body(`{"hash":"h","done":{}}`), "", ""}, // accepted
+		{"done and a page's type", body(`{"done":true}`).With("Content-Type", "text/html"), "", ""},
+
+		{"HTTP 401", http(401, ""), outbox.ClassBlocked, "http_401"},
+		{"HTTP 403 of a firewall", http(403, "<html>Forbidden"), outbox.ClassBlocked, "http_403"},
+		{"HTTP 404", http(404, "no such type"), outbox.ClassBlocked, "http_404"},
+		{"HTTP 404 of an ingress", http(404, "<!DOCTYPE html>default backend"), outbox.ClassBlocked, "http_404"},
+		{"HTTP 404 of a gateway that writes JSON", inError(404, `{"code":500}`), outbox.ClassBlocked, "http_404"},
+		{"HTTP 405", http(405, ""), outbox.ClassBlocked, "http_405"},
+		{"HTTP 410", http(410, ""), outbox.ClassBlocked, "http_410"},
+		{"HTTP 429", http(429, ""), outbox.ClassBlocked, "http_429"},
+		{"HTTP 501", http(501, ""), outbox.ClassBlocked, "http_501"},
+		{"a page with HTTP 200", body("\ufeff \n<HTML><title>Log in"), outbox.ClassBlocked, "answer_html"},
+		{"a page with HTTP 413", http(413, "<html>"), outbox.ClassBlocked, "http_413"},
 		{"error 502", fail(502, "The required worker is not available."), outbox.ClassBlocked, "502"},
 		{"error 502 as a string", fail("502", "no"), outbox.ClassBlocked, "502"},
 		{"error 502 by name", fail("NO_FEE_PAYER_AVAILABLE", "no"), outbox.ClassBlocked, "NO_FEE_PAYER_AVAILABLE"},
-		{"error 502 inside an HTTP 500", inError(500, `{"code":502}`), outbox.ClassBlocked, "502"},
 
+		{"HTTP 502", http(502, ""), outbox.ClassAmbiguous, "http_502"},
+		{"HTTP 503", http(503, "<html>"), outbox.ClassAmbiguous, "http_503"},
+		{"HTTP 503 with an error that could never be done", inError(503, `{"code":500}`), outbox.ClassAmbiguous, "http_503"},
 		{"HTTP 504", http(504, ""), outbox.ClassAmbiguous, "http_504"},
 		{"HTTP 409", http(409, ""), outbox.ClassAmbiguous, "http_409"},
 		{"HTTP 500 without a body", http(500, ""), outbox.ClassAmbiguous, "http_500"},
 		{"HTTP 500 with a page", http(500, "<html>oops"), outbox.ClassAmbiguous, "http_500"},
 		{"HTTP 500 as frameworks answer", http(500, `{"statusCode":500,"error":"Internal Server Error"}`), outbox.ClassAmbiguous, "http_500"},
 		{"HTTP 500 with an error of no code", inError(500, `{"message":"boom"}`), outbox.ClassAmbiguous, "http_500"},
-		{"HTTP 501", http(501, ""), outbox.ClassAmbiguous, "http_501"},
+		{"HTTP 500 with an error that could never be done", inError(500, `{"code":"500","message":"never"}`), outbox.ClassAmbiguous, "http_500"},
+		{"HTTP 500 with any other code", inError(500, `{"code":20203}`), outbox.ClassAmbiguous, "http_500"},
+		{"HTTP 500 with done", http(500, `{"done":true}`), outbox.ClassAmbiguous, "http_500"},
+		{"HTTP 511", http(511, ""), outbox.ClassAmbiguous, "http_511"},
 		{"200 empty", body(""), outbox.ClassAmbiguous, "answer_invalid"},
 		{"200 null", body("null"), outbox.ClassAmbiguous, "answer_empty"},
 		{"200 list", body("[]"), outbox.ClassAmbiguous, "answer_invalid"},
+		{"200 of a framework", body(`{"ok":true}`), outbox.ClassAmbiguous, "answer_empty"},
+		{"200 text", body("ok"), outbox.ClassAmbiguous, "answer_invalid"},
 		{"200 garbage", remotetest.Garbage(), outbox.ClassAmbiguous, "answer_invalid"},
 		{"200 two values", body(`{"hash":"h"}{}`), outbox.ClassAmbiguous, "answer_invalid"},
 		{"200 with neither", body(`{"hash":"","done":{},"error":null}`), outbox.ClassAmbiguous, "answer_empty"},
-		{"200 with done of blanks", body(`{"done":{ }}`), outbox.ClassAmbiguous, "answer_empty"},
+		{"200 with done of blanks beside a hash", body(`{"hash":null,"done":{ }}`), outbox.ClassAmbiguous, "answer_empty"},
+		{"200 with an error that is not of the contract", inError(200, `{"code":500}`), outbox.ClassAmbiguous, "answer_invalid"},
+		{"200 with an error without a code", body(`{"error":{"message":"boom"}}`), outbox.ClassAmbiguous, "answer_invalid"},
+		{"200 with an error beside a hash alone", body(`{"hash":"h","error":{"code":20203}}`), outbox.ClassAmbiguous, "answer_invalid"},
+		{"a warning before what a worker says", body(`<br /><b>Notice</b>: unset in pay.php {"done":true}`).With("Content-Type", "text/html"), outbox.ClassAmbiguous, "answer_invalid"},
+		{"a page that broke off", body("<html>").With("Content-Type", "text/html").ThenCut(), outbox.ClassAmbiguous, "connection_lost"},
 		{"204", http(204, ""), outbox.ClassAmbiguous, "answer_invalid"},
 		{"hash is a number", body(`{"hash":7}`), outbox.ClassAmbiguous, "answer_invalid"},
 		{"hash holds NUL", body(`{"hash":"a\u0000b"}`), outbox.ClassAmbiguous, "answer_invalid"},
@@ -68,22 +95,22 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 		{"breaks off", remotetest.Accept("h").ThenCut(), outbox.ClassAmbiguous, "connection_lost"},
 
 		{"error 500", fail(500, "ACCOUNT_NOT_FOUND"), outbox.ClassRejected, "500"},
-		{"error 500 inside an HTTP 500", inError(500, `{"code":"500","message":"never"}`), outbox.ClassRejected, "500"},
+		{"error 500 beside done", body(`{"done":{},"error":{"code":500}}`), outbox.ClassRejected, "500"},
 		{"error 500 by name", fail("PREPARE_TRANSACTION_FAILED", ""), outbox.ClassRejected, "PREPARE_TRANSACTION_FAILED"},
-		{"HTTP 400", http(400, ""), outbox.ClassRejected, "http_400"},
-		{"HTTP 404", http(404, "no such type"), outbox.ClassRejected, "http_404"},
-		{"HTTP 422 breaking off", http(422, "0123456789").ThenCut(), outbox.ClassRejected, "http_422"},
 
 		{"error 20202", fail(20202, "proving"), outbox.ClassRetry, "20202"},
 		{"error 20203", fail(20203, "sending"), outbox.ClassRetry, "20203"},
-		{"error 20203 inside an HTTP 500", inError(500, `{"code":20203}`), outbox.ClassRetry, "20203"},
 		{"error 20301", fail("20301", ""), outbox.ClassRetry, "20301"},
 		{"error of any other code", fail("ETIMEDOUT", ""), outbox.ClassRetry, "ETIMEDOUT"},
-		{"error without a code", body(`{"error":{"message":"boom"}}`), outbox.ClassRetry, "error"},
+		{"error without a code", body(`{"hash":"","done":null,"error":{"message":"boom"}}`), outbox.ClassRetry, "error"},
 		{"error beside a hash and done", body(`{"hash":"h","done":{"x":1},"error":{"code":20203}}`), outbox.ClassRetry, "20203"},
+		{"HTTP 400", http(400, ""), outbox.ClassRetry, "http_400"},
+		{"HTTP 400 with a code", inError(400, `{"code":500}`), outbox.ClassRetry, "http_400"},
 		{"HTTP 408", http(408, ""), outbox.ClassRetry, "http_408"},
+		{"HTTP 413", http(413, ""), outbox.ClassRetry, "http_413"},
+		{"HTTP 415", http(415, ""), outbox.ClassRetry, "http_415"},
+		{"HTTP 422 breaking off", http(422, "0123456789").ThenCut(), outbox.ClassRetry, "http_422"},
 		{"HTTP 425", http(425, ""), outbox.ClassRetry, "http_425"},
-		{"HTTP 429", http(429, ""), outbox.ClassRetry, "http_429"},
 		{"redirect", remotetest.Redirect("http://169.254.169.254/latest/meta-data"), outbox.ClassAmbiguous, "redirect"},
 		{"redirect to nowhere", http(301, ""), outbox.ClassAmbiguous, "redirect"},
 		{"redirect to what is no URL", remotetest.Redirect("http://%zz"), outbox.ClassAmbiguous, "redirect"},
@@ -91,8 +118,10 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 		{"class blocked, named", inError(200, `{"code":500,"class":"blocked"}`), outbox.ClassBlocked, "500"},
 		{"class ambiguous, named", inError(400, `{"class":"ambiguous"}`), outbox.ClassAmbiguous, "http_400"},
 		{"class rejected, named", inError(503, `{"code":"X","class":"rejected"}`), outbox.ClassRejected, "X"},
+		{"class rejected, named, in 404", inError(404, `{"code":"X","class":"rejected"}`), outbox.ClassRejected, "X"},
 		{"class retry, named", inError(409, `{"code":"Y","class":"retry"}`), outbox.ClassRetry, "Y"},
-		{"a class that is none", inError(200, `{"code":500,"class":"maybe"}`), outbox.ClassRejected, "500"},
+		{"a class that is none, in a body of the reference", remotetest.FailWith(map[string]any{"code": 500, "class": "maybe"}), outbox.ClassRejected, "500"},
+		{"a class that is none", inError(200, `{"code":500,"class":"maybe"}`), outbox.ClassAmbiguous, "answer_invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,8 +156,7 @@ func TestASignedCallThatIsNotBelievedIsBlocked(t *testing.T) {
 		{"plain", signed(t.Context()), remotetest.HTTP(401, "who are you?"), outbox.ClassBlocked},
 		{"with an error", signed(t.Context()), remotetest.HTTP(401, `{"error": {"code": 500, "message": "bad signature"}}`), outbox.ClassBlocked},
 		{"of a class", signed(t.Context()), remotetest.HTTP(401, `{"error": {"class": "rejected"}}`), outbox.ClassRejected},
-		{"not signed", t.Context(), remotetest.HTTP(401, ""), outbox.ClassRejected},
-		{"forbidden", signed(t.Context()), remotetest.HTTP(403, ""), outbox.ClassRejected},
+		{"not signed", t.Context(), remotetest.HTTP(401, ""), outbox.ClassBlocked},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fake := remotetest.NewFake(t)
@@ -196,15 +224,15 @@ func TestATimeoutBeforeAnythingIsSentIsBlocked(t *testing.T) {
 	}
 }
 
-func TestARefusedAddressIsRetryAndNamesTheLever(t *testing.T) {
+func TestARefusedAddressIsBlockedAndNamesTheLever(t *testing.T) {
 	t.Parallel()
 	fake := remotetest.NewFake(t)
 	client := remote.New(remote.Config{})
 	defer client.Close()
 	for _, url := range []string{fake.URL(), "http://169.254.169.254/latest", "http://[::1]:1", "http://10.0.0.1", "http://[::ffff:127.0.0.1]:80", "http://0.0.0.0:1"} {
 		a := client.Dispatch(t.Context(), remotetest.Call(url, 1))
-		if a.Class != outbox.ClassRetry || a.Code != "address_refused" {
-			t.Errorf("%s: got class %q code %q (%s), want retry address_refused", url, a.Class, a.Code, a.Message)
+		if a.Class != outbox.ClassBlocked || a.Code != "address_refused" {
+			t.Errorf("%s: got class %q code %q (%s), want blocked address_refused", url, a.Class, a.Code, a.Message)
 		}
 		for _, lever := range []string{"POSTERN_WORKER_ALLOW_CIDR", "--worker-allow-cidr"} {
 			if !strings.Contains(a.Message, lever) {
@@ -273,7 +301,7 @@ func TestWhatAnAnswerCarriesIsKeptFitForPostgreSQL(t *testing.T) {
 		{body: "{\"done\":\"\xff\"}", done: "\"\uFFFD\""},
 		{body: `{"done":[1e5,1e999999,123456789012345678901234567890]}`, done: `[1e5,"1e999999",123456789012345678901234567890]`},
 		{body: `{"done":"say \"\\u0000\" aloud"}`, done: `"say \"\\u0000\" aloud"`},
-		{body: `{"error":{"code":20203,"message":"a\u0000b\nc` + strings.Repeat("é", 2000) + `"}}`, message: "a b c" + strings.Repeat("é", 509)},
+		{body: `{"hash":"","done":null,"error":{"code":20203,"message":"a\u0000b\nc` + strings.Repeat("é", 2000) + `"}}`, message: "a b c" + strings.Repeat("é", 509)},
 	} {
 		fake := remotetest.NewFake(t)
 		fake.Script(remotetest.Match{}, remotetest.Body(tc.body))

@@ -52,7 +52,7 @@ func TestEveryCallIsGuardedAndItsErrorNamesTheSetting(t *testing.T) {
 	defer client.Close()
 	for _, host := range []string{"127.0.0.1", "localhost", "127.1.2.3", "[::ffff:127.0.0.1]"} {
 		for call, said := range all(t, client, "http://"+host+port) {
-			if want := nothing[call]; call != "dispatch" && said[0] != want || call == "dispatch" && said[0] != string(outbox.ClassRetry) {
+			if want := nothing[call]; call != "dispatch" && said[0] != want || call == "dispatch" && said[0] != string(outbox.ClassBlocked) {
 				t.Errorf("%s, %s: %q", host, call, said)
 			}
 			if !strings.Contains(said[1], "POSTERN_WORKER_ALLOW_CIDR") || !strings.Contains(said[1], "--worker-allow-cidr") {

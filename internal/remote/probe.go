@@ -36,7 +36,7 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 	switch st := c.Status(ctx, baseURL, typ, nobody, ""); st.State {
 	case outbox.StatusUnknown:
 	case outbox.StatusUnsupported:
-		status = Probe{"status", "absent", "each call that a stop or a crash cuts off ends UNRESOLVED, unless the dispatcher is idempotent; nothing can be submitted and included later"}
+		status = Probe{"status", "absent", "each call that a stop or a crash cuts off is held for an operator, unless the dispatcher is idempotent; nothing can be submitted and included later"}
 	case outbox.StatusUnreachable:
 		status = Probe{"status", "bad", st.Message}
 	default:

@@ -21,7 +21,6 @@ type txnResult struct {
 // workerError is the member error of an answer.
 type workerError struct {
 	set     bool // neither null nor {}
-	coded   bool // it has a code or a class: the worker knows what it says
 	code    string
 	kind    codeKind
 	message string
@@ -66,18 +65,18 @@ func readResult(body []byte) (r txnResult, readable bool) {
 	}
 	if isSet(raw.Hash) && string(raw.Hash) != `""` {
 		if json.Unmarshal(raw.Hash, &r.result.Hash) != nil || !plainHash(r.result.Hash) {
-			return txnResult{err: r.err, reason: "hash is not a string of 1 to 512 printable characters"}, r.err.set
+			return txnResult{err: r.err, keys: r.keys, reason: "hash is not a string of 1 to 512 printable characters"}, r.err.set
 		}
 	}
 	var ok bool
-	if isSet(raw.Done) {
+	if isSet(raw.Done) || len(raw.Done) > 0 && raw.Done[0] == '{' && raw.Hash == nil { // {} is unset beside a hash key alone
 		if r.result.Done, ok = storable(raw.Done); !ok {
-			return txnResult{err: r.err, reason: "done is nested deeper than 64 levels"}, r.err.set
+			return txnResult{err: r.err, keys: r.keys, reason: "done is nested deeper than 64 levels"}, r.err.set
 		}
 	}
 	if len(raw.Data) > 0 && string(raw.Data) != "null" {
 		if r.result.Data, ok = storable(raw.Data); !ok {
-			return txnResult{err: r.err, reason: "data is nested deeper than 64 levels"}, r.err.set
+			return txnResult{err: r.err, keys: r.keys, reason: "data is nested deeper than 64 levels"}, r.err.set
 		}
 	}
 	r.result.Nonce, r.result.Fee = digits(raw.Nonce), digits(raw.Fee)
@@ -100,7 +99,6 @@ func readError(obj json.RawMessage) workerError {
 	case outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry:
 		e.class = class
 	}
-	e.coded = e.code != "" || e.class != ""
 	after := scalar(raw.After)
 	if seconds, err := strconv.ParseFloat(after, 64); err == nil {
 		e.after = clampWait(seconds)

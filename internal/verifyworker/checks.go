@@ -34,5 +34,5 @@ var checks = []check{
 	{"oversized", "One caller that sends without end fills the worker's memory.", true, (*verifier).oversized},
 	{"signature", "Whoever reaches the worker over the network has it do what he likes.", true, (*verifier).signature},
 	{"errors", "An error without its class is guessed at: what can never be done is retried, or what could be done later fails for good.", true, (*verifier).errors},
-	{"shape of answers", "What Postern cannot read is ambiguous: each such answer costs a question, and may end UNRESOLVED.", false, (*verifier).shape},
+	{"shape of answers", "What Postern cannot read is ambiguous: each such answer costs a question and a retry, and may be held for an operator.", false, (*verifier).shape},
 }

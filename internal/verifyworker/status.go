@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-const noStatus = "no /status: give the dispatcher idempotent: true if sending again is safe, else each call that is cut off ends UNRESOLVED"
+const noStatus = "no /status: give the dispatcher idempotent: true if sending again is safe, else each call that is cut off is held for an operator"
 
 // ask asks after a token, or if that is "", after a hash.
 func (v *verifier) ask(ctx context.Context, token, hash string) outbox.Status {
