@@ -129,7 +129,7 @@ CREATE INDEX delivery_by_time ON postern.delivery (context_id, created_at, queue
 CREATE TABLE postern.mark (
     queue_id bigint NOT NULL,
     seq      bigint NOT NULL,
-    kind     text NOT NULL CONSTRAINT mark_kind_is_known CHECK (kind IN ('cancelled', 'cancelling', 'held', 'watched', 'suspended', 'placed')),
+    kind     text NOT NULL CONSTRAINT mark_kind_is_known CHECK (kind IN ('cancelled', 'cancelling', 'held', 'watched', 'suspended', 'placed', 'unknown')),
     reason   text NOT NULL DEFAULT '',
     actor    text NOT NULL DEFAULT '',
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),

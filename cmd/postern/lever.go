@@ -49,6 +49,20 @@ var levers = []struct {
 
 		  postern abandon order-4711 --reason "the chain is gone"`,
 		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
+	{"was-done", "ID|UID...", "Say of what is held that it was done", `
+		End transactions DONE that are held: their worker was called, nobody knows what came of it, and it
+		cannot be asked (postern why ID says why). Somebody has looked, and it was done. It wants a reason.
+
+		  postern was-done order-4711 --reason "the bank shows the payment"`,
+		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
+	{"was-not-done", "ID|UID...", "Say of what is held that it was not done", `
+		Let transactions go out again that are held: their worker was called, nobody knows what came of it,
+		and it cannot be asked (postern why ID says why). Somebody has looked, and nothing was done: the same
+		token is sent again, to the same sender. It wants a reason.
+
+		  postern was-not-done order-4711 --reason "the bank shows no payment"
+		  postern was-not-done type=PAY state=DISPATCHING --max 1000 --reason "the bank was down"`,
+		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
 	{"suspend", "ID|UID...", "Keep a transaction from going out", `
 		Suspend transactions: what waits keeps its place, is not sent, and what stands behind it in its queue
 		waits too. What is out goes on, and is held before it would be sent again (pending).

@@ -36,6 +36,10 @@ func (a *API) transactionRoutes() {
 	post(a, tag, "/transactions/{id}/resume", "resume-transaction", "Let a suspended one go out", a.resume, 200)
 	post(a, tag, "/transactions/{id}/move", "move-transaction",
 		"Let it go out earlier or later in its queue", a.move, 200)
+	post(a, tag, "/transactions/{id}/was-done", "was-done-transaction",
+		"Say of what is held that it was done", a.wasDone, 200)
+	post(a, tag, "/transactions/{id}/was-not-done", "was-not-done-transaction",
+		"Say of what is held that it was not done", a.wasNotDone, 200)
 	post(a, tag, "/transactions/{id}/abandon", "abandon-transaction",
 		"End what an outage made immovable", a.abandon, 200)
 	post(a, tag, "/transactions/{id}/redrive", "redrive-transaction",
@@ -47,6 +51,10 @@ func (a *API) transactionRoutes() {
 		"Keep many from going out", a.bulk(a.Store.Suspend), 200)
 	post(a, tag, "/transactions:resume", "resume-transactions",
 		"Let many suspended ones go out", a.bulk(a.Store.Resume), 200)
+	post(a, tag, "/transactions:was-done", "was-done-transactions",
+		"Say of many that are held that they were done", a.bulk(a.Store.WasDone), 200)
+	post(a, tag, "/transactions:was-not-done", "was-not-done-transactions",
+		"Say of many that are held that they were not done", a.bulk(a.Store.WasNotDone), 200)
 	post(a, tag, "/transactions:move", "move-transactions", "Move many, which keep their order", a.moveMany, 200)
 	post(a, tag, "/transactions:redrive", "redrive-transactions",
 		"Post once more many that ended badly", a.bulk(a.redriveAgain), 200)

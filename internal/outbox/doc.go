@@ -18,8 +18,10 @@
 //     where that is not the head.
 //   - phase: what the queue is doing with its head (S2.3). The states of the transaction in flight and of the sender
 //     follow from it.
-//   - mark: an exception about one transaction: cancelled, cancelling, suspended, held, watched or placed. Most have
-//     none.
+//   - mark: an exception about one transaction: cancelled, cancelling, suspended, held, watched, placed or unknown.
+//     Most have none.
+//   - unknown: the mark of a transaction in flight whose outcome is not known, and whose worker cannot be asked. It has no
+//     owner, timer or sender, and an operator says what came of it (S2.10). People are told that it is held.
 //   - attempt: one dispatch of a transaction. Its token is <id>.<arrival>.<attempt>: a worker recognises the attempt
 //     by it.
 //   - step: one decision of the state machine, written in one commit.

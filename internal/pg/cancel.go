@@ -39,6 +39,7 @@ type inHand struct {
 	marked    bool // asked to be cancelled before
 	suspended bool
 	held      bool // by something that it depends on
+	unknown   bool // nobody knows what came of it, and an operator has to say
 
 	rows map[int64]*queueRow // with those of the dependents
 }
@@ -75,16 +76,16 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id out
 	q := h.q
 	b = &pgx.Batch{}
 	var moved string
-	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false)
+	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
 		FROM postern.task t
-		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held
+		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
 			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
 		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 		WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Salt, by.Context).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			h.task = &Task{}
 			t := h.task
-			if err := rows.Scan(append(t.dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held)...); err != nil {
+			if err := rows.Scan(append(t.dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
 				return err
 			}
 			t.tidy()
@@ -152,6 +153,10 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 			h.e.saved = append(h.e.saved, h.q)
 			r.Changed = true
 		case outbox.DISPATCHING, outbox.REVISION:
+			if h.unknown {
+				return fault.New(fault.Conflict, "cancel_refused", "transaction %s is held, since nobody knows what came of it: "+
+					"say by was-done or was-not-done what did, then cancel it", id).With("lever", "was-not-done")
+			}
 			return fault.New(fault.Conflict, "cancel_refused", "transaction %s is %s: what is out cannot be called back; "+
 				"in an outage without end POST /transactions/%s/abandon", id, h.state, id).With("lever", "abandon")
 		default:
@@ -216,7 +221,7 @@ func (e *effects) passOver(ctx context.Context, t *txn, q *queueRow, task *Task,
 // is released and blocked until somebody unblocks it.
 func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	if by.Reason == "" {
-		return r, fault.At("/reason", "abandon wants a reason: it is kept for whoever asks why")
+		return r, fault.At("/reason", "abandon wants a reason: it is kept for those who ask why")
 	}
 	deps, err := s.reachOf(ctx, id, false, position{})
 	if err != nil {
@@ -239,6 +244,9 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
 		if h.state == outbox.DISPATCHING {
 			o.StartedAt = q.EnteredAt
+		}
+		if h.unknown { // its sender was given back
+			o.Sender = q.Pin
 		}
 		e.outcomes = append(e.outcomes, o)
 		var next *Task

@@ -383,6 +383,7 @@ func (c *claim) write(b *pgx.Batch, load *loader) {
 		}
 		c.e.saved = append(c.e.saved, q)
 		load.rows = append(load.rows, q)
+		load.resumed[q.ID] = p.lane.kind == "resume"
 	}
 	c.e.write(b)
 	load.queue(b)

@@ -207,6 +207,18 @@ func (r *reach) apply(e *effects, rows map[int64]*queueRow, state outbox.State) 
 	return nil
 }
 
+// releases lets the next of the queue of the root, which may be nil, go out if it waited for this end alone.
+func (r *reach) releases(next *Task) {
+	if next == nil || !r.good {
+		return
+	}
+	for _, d := range r.list {
+		if d.ID == next.ID && !d.open {
+			next.Held = d.Held
+		}
+	}
+}
+
 // release takes the mark of a dependent whose last dependency is DONE. At the head its queue goes on.
 func (e *effects) release(q *queueRow, t *Task) error {
 	e.unmarks = append(e.unmarks, markRow{Queue: q.ID, Seq: t.ID.Seq, Kind: "held"})

@@ -173,14 +173,14 @@ func (v *eventRow) news() (on string, f leader.EventFacts) {
 }
 
 // verdict is how the tool's transaction ended: it is never retried by the core, so that FAILED is what may be tried
-// again (S1.5).
+// again, unless the tool refused it for good (S1.5).
 func (v *eventRow) verdict() (leader.Class, string, string) {
-	switch outbox.State(v.toolState) {
-	case outbox.DONE:
+	switch state := outbox.State(v.toolState); {
+	case state == outbox.DONE:
 		return leader.Successful, "", ""
-	case outbox.FAILED:
+	case state == outbox.FAILED && v.toolClass != string(outbox.ClassRejected):
 		return leader.Retriable, v.toolCode, v.toolError
-	case outbox.CANCELLED:
+	case state == outbox.CANCELLED:
 		return leader.Fatal, "cancelled", "the call of its tool was cancelled"
 	}
 	return leader.Fatal, v.toolCode, v.toolError

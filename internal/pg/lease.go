@@ -34,7 +34,7 @@ type Lease struct {
 	Resent     bool      // this attempt was sent before
 	Probe      bool      // the first call to a worker that could not be reached
 	Cancelling bool      // somebody asked to cancel it
-	Earlier    []Attempt // newest first; of a first attempt none
+	Earlier    []Attempt // newest first; of a first attempt none, unless it is resumed
 
 	tail  int64     // the last position of its queue, as the row said
 	ahead []*Task   // those right behind it, as far as they were read
@@ -86,6 +86,9 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		Called: l.Resent,
 	}
 	for _, a := range l.Earlier { // which is read of what is pinned, too
+		if a.Attempt == l.Attempt && a.Step == "unknown" && f.Unclear == (sequencer.Unclear{}) {
+			f.Unclear = sequencer.Unclear{Code: a.Code, Why: a.Error}
+		}
 		f.Called = f.Called || a.Attempt == l.Attempt && !a.NothingDone
 		if a.Hash != "" && f.LastHash == "" {
 			f.LastHash = a.Hash

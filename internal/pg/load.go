@@ -16,6 +16,7 @@ type loader struct {
 	s        *Store
 	got      time.Time // when it was made, which is right behind the reading of the deciding clock
 	rows     []*queueRow
+	resumed  map[int64]bool // what was called before and has to be asked about: its last answer is read
 	tasks    bodies
 	names    map[int64]string
 	senders  map[int32]*freeSender
@@ -25,7 +26,7 @@ type loader struct {
 
 func newLoader(s *Store, rows []*queueRow) *loader {
 	return &loader{s: s, got: time.Now(), rows: rows, tasks: bodies{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
-		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}}
+		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}, resumed: map[int64]bool{}}
 }
 
 // queue adds the reading statements to b.
@@ -44,7 +45,7 @@ func (l *loader) queue(b *pgx.Batch) {
 		if q.Sender != 0 {
 			senders = append(senders, q.Sender)
 		}
-		if q.Attempt > 1 || q.Phase != outbox.PhaseDispatching || q.Retries > 0 || q.Pin != 0 {
+		if q.Attempt > 1 || q.Phase != outbox.PhaseDispatching || q.Retries > 0 || q.Pin != 0 || l.resumed[q.ID] {
 			retried = append(retried, q.ID)
 		}
 		if q.Marks > 0 {

@@ -56,6 +56,9 @@ func (s *Store) makerOf(typ, uid string) Maker {
 	return nil
 }
 
+// HasMaker says whether a system has posted a transaction, which then has an end of its own for an outcome that nobody knows.
+func (s *Store) HasMaker(t *Task) bool { return s.makerOf(t.Type, t.UID) != nil }
+
 // may asks the maker of a transaction, if it has one, whether a lever may be pulled.
 func (s *Store) may(by By, lever string, t *Task) error {
 	if m := s.makerOf(t.Type, t.UID); m != nil {

@@ -119,13 +119,16 @@ func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after po
 	return list[0], nil
 }
 
-// unendedOf reads what has not ended in one queue, behind a place.
+// unendedOf reads what has not ended in one queue, behind a place. What is held, since its worker cannot be asked, is left to
+// an operator.
 func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow, after position, limit int) (list []*Unended, err error) {
 	from := q.Head
 	if after.queue == q.ID {
 		from = max(from, after.seq+1)
 	}
-	rows, err := s.pool.Query(ctx, `SELECT `+taskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5) ORDER BY t.seq LIMIT $6`,
+	rows, err := s.pool.Query(ctx, `SELECT `+taskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
+			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'unknown'))
+		ORDER BY t.seq LIMIT $6`,
 		q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)
 	if err != nil {
 		return nil, known(err)

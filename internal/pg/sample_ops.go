@@ -31,6 +31,7 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 			AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
 			AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
 			AND NOT (paused AND phase IN ('READY', 'HELD'))
+			AND NOT (phase = 'DISPATCHING' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.cur_seq) AND m.kind IN ('suspended', 'unknown')))
 			AND NOT (phase = 'HELD' AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.head_seq) AND m.kind IN ('held', 'suspended')))`)
 	one(&v.Overdue, `SELECT count(*) FROM postern.overdue`)
 	// The first of each lane and priority, by its key. Lanes of types with slots are left out: there it is

@@ -106,13 +106,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 			if err := r.apply(st.e, st.queues, a.Step.State); err != nil {
 				return err
 			}
-			if next := st.next[positionOf(id)]; next != nil && r.good { // it may have waited for this one alone
-				for _, d := range r.list {
-					if d.ID == next.ID && !d.open {
-						next.Held = d.Held
-					}
-				}
-			}
+			r.releases(st.next[positionOf(id)])
 		}
 		if err := st.answer(0, a); err != nil {
 			return err
@@ -239,7 +233,8 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 	b := &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
-		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then != sequencer.ThenWait && a.Step.Then != sequencer.ThenAsk {
+		if q := st.queues[id.Queue]; q != nil && q.Marks > 0 && a.Step.Then != sequencer.ThenWait && a.Step.Then != sequencer.ThenAsk &&
+			a.Step.Then != sequencer.ThenHold {
 			if a.Step.Then == sequencer.ThenEnd {
 				delete(st.next, positionOf(id))
 				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[positionOf(id)] = t },
@@ -330,6 +325,8 @@ func (st *settlement) answer(i int, a *Answer) error {
 		}
 	case sequencer.ThenWait, sequencer.ThenAsk:
 		st.wait(q, a)
+	case sequencer.ThenHold:
+		st.hold(q, a)
 	case sequencer.ThenBack:
 		err = st.back(q, a)
 	}

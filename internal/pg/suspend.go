@@ -69,7 +69,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 				if err := e.rest(q, h.task, false); err != nil {
 					return err
 				}
-			case q.Cur == id.Seq && q.Node == 0:
+			case q.Cur == id.Seq && q.Node == 0 && !h.unknown:
 				parked, err := e.parked(ctx, t, q)
 				if err != nil {
 					return err

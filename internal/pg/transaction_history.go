@@ -142,7 +142,7 @@ func (h *history) end() {
 	if o.Hash != "" && o.State == outbox.DONE {
 		detail = "hash " + o.Hash
 	}
-	if action := map[sequencer.Event]string{sequencer.Cancel: "cancel", sequencer.Abandoned: "abandon"}[on]; action != "" && (o.Was == outbox.WAITING || action == "abandon") {
+	if action := map[sequencer.Event]string{sequencer.Cancel: "cancel", sequencer.Abandoned: "abandon", sequencer.FoundDone: "was-done"}[on]; action != "" && (o.Was == outbox.WAITING || action != "cancel") {
 		if i := slices.IndexFunc(h.p.audit, func(a auditRow) bool { return a.action == action }); i >= 0 {
 			by, detail = h.p.audit[i].actor, h.p.audit[i].reason
 			h.p.audit = slices.Delete(slices.Clone(h.p.audit), i, i+1)
@@ -165,6 +165,8 @@ func (h *history) ending(o *outcomePast) sequencer.Event {
 		return sequencer.Cancel
 	case o.State == outbox.UNRESOLVED:
 		return sequencer.Unresolvable
+	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING && slices.ContainsFunc(h.p.audit, func(a auditRow) bool { return a.action == "was-done" }):
+		return sequencer.FoundDone
 	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING:
 		return sequencer.Completed
 	case o.State == outbox.DONE && o.Was == outbox.REVISION:
@@ -174,6 +176,8 @@ func (h *history) ending(o *outcomePast) sequencer.Event {
 			return sequencer.Cancel
 		}
 		return sequencer.DelayElapsed
+	case o.Was == outbox.DISPATCHING && o.Class == outbox.ClassRejected:
+		return sequencer.Rejected
 	case o.Was == outbox.DISPATCHING:
 		return sequencer.DispatchError
 	case o.Was == outbox.REVISION && o.Code == sequencer.CodeTimeout:

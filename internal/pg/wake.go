@@ -58,6 +58,9 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		b := &pgx.Batch{}
 		e.write(b)
 		load := newLoader(s, append(polls, leased...))
+		for _, q := range leased {
+			load.resumed[q.ID] = q.Phase == outbox.PhaseDispatching
+		}
 		if len(load.rows) > 0 {
 			load.queue(b)
 		}

@@ -20,6 +20,9 @@ func (x *explain) explainHead() error {
 		return err
 	}
 	if x.flying {
+		if held, err := x.unknown(); held || err != nil {
+			return err
+		}
 		if parked, err := x.parked(); parked || err != nil {
 			return err
 		}
@@ -335,6 +338,25 @@ func (x *explain) dispatching() error {
 	}
 	x.moving = !x.needNode()
 	return nil
+}
+
+// unknown adds that the head is held, since nobody knows what came of it and nobody can be asked, and says why.
+func (x *explain) unknown() (bool, error) {
+	if x.q.Marks == 0 || x.q.Node != 0 || x.due != nil {
+		return false, nil
+	}
+	id := x.head.ID
+	b := Blocker{Kind: "outcome_unknown", Object: txPath(id),
+		Levers: []Lever{x.lever(id, "was-done", "admin"), x.lever(id, "was-not-done", "admin"), x.lever(id, "abandon", "admin")}}
+	var reason string
+	err := x.s.pool.QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
+		Scan(&reason, &b.Since)
+	if isNoRows(err) {
+		return false, nil
+	}
+	b.Detail = because("held until somebody says what came of it", reason)
+	x.add(b)
+	return true, known(err)
 }
 
 func (x *explain) resuming(why string, levers []Lever) {

@@ -22,13 +22,13 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	case l.Phase != outbox.PhaseDispatching:
 		a = e.elapsed(ctx, l)
 	case l.Resume:
-		a = e.ask(ctx, l)
+		a = e.ask(ctx, l, nil)
 	default:
 		a = e.send(ctx, l)
 	}
 	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 && !e.withheld(l) {
 		unclear := a.Unclear
-		a = e.ask(ctx, l)
+		a = e.ask(ctx, l, unclear)
 		a.Unclear = unclear
 	}
 	if a.Step.Err != nil {
@@ -78,11 +78,15 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	return a
 }
 
-// ask asks the worker what became of a dispatch whose end was not seen.
-func (e *Engine) ask(ctx context.Context, l *pg.Lease) *pg.Answer {
+// ask asks the worker what became of a dispatch whose end was not seen, or whose answer, unclear, does not tell it.
+func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *pg.Answer {
 	started := time.Now()
 	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")
 	f := l.Flight(e.maxRetries(ctx, l))
+	f.NeverHeld = e.Store.HasMaker(l.Task)
+	if unclear != nil {
+		f.Unclear = sequencer.Unclear{Code: unclear.Code, Why: unclear.Message, Until: unclear.Until}
+	}
 	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
 	a.Result.Hash, a.Result.Nonce = st.Hash, st.Nonce

@@ -81,8 +81,14 @@ func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 			e.Log.Info("a worker can work again", "type", typ, "sender", l.Account, "after", time.Since(since.(time.Time)).Round(time.Second).String())
 		}
 	}
-	if a.Step.State == outbox.UNRESOLVED && a.Step.Class != outbox.ClassRejected {
-		e.Log.Warn("nobody will know what came of a transaction: it ended UNRESOLVED", "tx", l.ID(), "queue", l.Queue, "type", typ,
-			"attempt", l.Attempt, "code", a.Step.Code, "error", a.Step.Message)
+	fate := ""
+	switch {
+	case a.Step.State == outbox.UNRESOLVED:
+		fate = "nobody will know what came of a transaction: it ended UNRESOLVED"
+	case a.Step.Then == sequencer.ThenHold:
+		fate = "nobody knows what came of a transaction: it is held until somebody says so (was-done, was-not-done, abandon)"
+	default:
+		return
 	}
+	e.Log.Warn(fate, "tx", l.ID(), "queue", l.Queue, "type", typ, "attempt", l.Attempt, "code", a.Step.Code, "error", a.Step.Message)
 }

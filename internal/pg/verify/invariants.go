@@ -194,7 +194,7 @@ var core = []Invariant{
 		SELECT 'queue ' || queue_id || ' in ' || phase || ' is forgotten' FROM postern.queue q
 		WHERE phase <> 'IDLE' AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
 			AND NOT (phase IN ('DISPATCHING', 'DELAY') AND node_id IS NULL
-				AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'suspended')))
+				AND EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq) = (q.queue_id, q.cur_seq) AND m.kind IN ('suspended', 'unknown')))
 			AND (phase IN ('WAITING_INCLUSION', 'DELAY') OR node_id IS NULL
 				AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
 				AND NOT (paused AND phase IN ('READY', 'HELD'))
@@ -212,6 +212,16 @@ var core = []Invariant{
 		FROM postern.queue WHERE (phase = 'IDLE') <> (head_seq > tail_seq)`,
 	},
 
+	{
+		Name:     "held is held",
+		Sentence: "what is held for an operator has neither owner, sender, timer nor a place in a lane",
+		SQL: `
+		SELECT 'queue ' || m.queue_id || ' position ' || m.seq || ' is held and goes on' FROM postern.mark m JOIN postern.queue q USING (queue_id)
+		WHERE m.kind = 'unknown' AND m.seq >= q.head_seq AND (q.phase <> 'DISPATCHING' OR q.cur_seq IS DISTINCT FROM m.seq
+			OR q.node_id IS NOT NULL OR q.sender_id IS NOT NULL
+			OR EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
+			OR EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id))`,
+	},
 	{
 		Name:     "states pass in time",
 		Sentence: "a queue that a process works on, or should, leaves each state in the time that this may take",

@@ -1,0 +1,144 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// hold keeps a transaction whose outcome nobody knows, and which nobody can be asked about, until an operator says what came
+// of it: WasDone, WasNotDone or Abandon (S2.10). It stays in flight under the mark unknown, without owner, timer or place in
+// a lane, so that neither a claim, a timer, a release nor a reconciliation finds it. Its sender is free for others, and it
+// stays pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may still have an effect.
+//
+// Why a second settlement of the same answer changes nothing: the fence rises in the same commit.
+func (st *settlement) hold(q *queueRow, a *Answer) {
+	l, step := a.Lease, a.Step
+	st.e.leave(q)
+	q.at(l.Task)
+	q.Attempt, q.Retries = step.Attempt, step.Retries
+	if step.Fee != "" {
+		q.Fee = step.Fee
+	}
+	q.pin(l.Task, step, q.Sender)
+	st.blame(q, a)
+	if q.Sender != 0 {
+		st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender})
+	}
+	q.Sender, q.Node, q.NodeEpoch, q.NotBefore = 0, 0, 0, zeroTime
+	q.Fence = st.s.fence(q.Fence, st.e.now)
+	st.e.marks = append(st.e.marks, markRow{q.ID, l.ID().Seq, "unknown", step.Message, ""})
+	q.Marks++
+}
+
+// WasDone ends DONE, by an operator's word, what is held since nobody knew what came of it. Outcomes: Changed; NotFound;
+// Conflict "wrong_state" for what is not held.
+func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	if err := by.says("was-done"); err != nil {
+		return r, err
+	}
+	deps, err := s.reachOf(ctx, id, true, position{})
+	if err != nil {
+		return r, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		h, err := s.holdAll(ctx, t, by, "was-done", id, deps)
+		if err != nil {
+			return err
+		}
+		step, err := h.found(id, true)
+		if err != nil {
+			return err
+		}
+		e, q := h.e, h.q
+		var next *Task
+		var passed int32
+		b := &pgx.Batch{}
+		nextUnsettled(b, q, []int64{id.Seq}, func(t *Task) { next = t }, func(n int32) { passed = n })
+		if err := t.send(ctx, b); err != nil {
+			return err
+		}
+		if err := deps.apply(e, h.rows, outbox.DONE); err != nil {
+			return err
+		}
+		deps.releases(next)
+		e.outcomes = append(e.outcomes, &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state,
+			State: step.State, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Pin, Fee: q.Fee, StartedAt: q.EnteredAt})
+		if d := e.view.dispatcherOf(q.Context, h.task.Type); d != nil && d.HasHooks() {
+			e.deliveries = append(e.deliveries, deliveryRow{ID: id, Context: q.Context, Event: string(step.Hook)})
+		}
+		e.leave(q)
+		q.Fence = s.fence(q.Fence, e.now)
+		q.Marks -= passed
+		e.free(q, "", false)
+		if err := e.rest(q, next, true); err != nil {
+			return err
+		}
+		if q.Named || q.Phase != outbox.PhaseIdle {
+			e.save(q)
+		} else {
+			e.removed = append(e.removed, q.ID)
+		}
+		r = LeverResult{Changed: true}
+		b = &pgx.Batch{}
+		s.audit(b, by, "was-done", txPath(id))
+		return e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// WasNotDone lets go out again, by an operator's word, what is held since nobody knew what came of it: under the same token,
+// by the sender that it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for
+// what is not held.
+func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+	if err := by.says("was-not-done"); err != nil {
+		return r, err
+	}
+	err = s.run(ctx, func(t *txn) error {
+		h, err := s.hold(ctx, t, by, "was-not-done", id)
+		if err != nil {
+			return err
+		}
+		if _, err := h.found(id, false); err != nil {
+			return err
+		}
+		e, q := h.e, h.q
+		e.leave(q)
+		q.Fence = s.fence(q.Fence, e.now)
+		e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "unknown"})
+		q.Marks--
+		e.free(q, "", false)
+		h.task.Held = h.suspended
+		if err := e.rest(q, h.task, false); err != nil {
+			return err
+		}
+		e.save(q)
+		r = LeverResult{Changed: true}
+		b := &pgx.Batch{}
+		s.audit(b, by, "was-not-done", txPath(id))
+		return e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
+// says refuses a lever by which somebody answers for what happened outside, unless they say how they know.
+func (by By) says(lever string) error {
+	if by.Reason == "" {
+		return fault.At("/reason", "%s wants a reason: how it was found out what came of it", lever)
+	}
+	return nil
+}
+
+// found decides about what is held; anything else is a Conflict.
+func (h *inHand) found(id outbox.ID, done bool) (sequencer.Step, error) {
+	if !h.unknown || h.state != outbox.DISPATCHING {
+		return sequencer.Step{}, fault.New(fault.Conflict, "wrong_state",
+			"transaction %s is %s and not held: only what is held, since nobody knows what came of it, wants somebody to say so", id, h.state)
+	}
+	step := sequencer.Found(sequencer.Flight{Phase: h.q.Phase, Attempt: h.q.Attempt, Retries: h.q.Retries}, done)
+	return step, step.Err
+}
