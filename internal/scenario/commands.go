@@ -27,8 +27,12 @@ func init() { // the functions name commands in their errors
 
 		// what people do
 		"pause": paused(true), "resume": paused(false), "drain": drain, "redrive": redrive, "block": block, "unblock": unblock,
-		"cancel":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
-		"abandon": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
+		"cancel":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
+		"abandon":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
+		"was-done": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.WasDone(s.ctx, by, id) }),
+		"was-not-done": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+			return s.store.WasNotDone(s.ctx, by, id)
+		}),
 		"suspend": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Suspend(s.ctx, by, id) }),
 		"move":    move,
 		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),

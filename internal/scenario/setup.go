@@ -32,6 +32,7 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 		return
 	},
 	"idempotent": func(d *outbox.Dispatcher, v string) (err error) { d.Idempotent, err = strconv.ParseBool(v); return },
+	"unknown":    func(d *outbox.Dispatcher, v string) error { d.Unknown = outbox.Unknown(v); return nil },
 	"atomic": func(d *outbox.Dispatcher, v string) error {
 		d.Capabilities = nil
 		if v == "true" {

@@ -120,6 +120,7 @@ var habits = map[string]func(*story, *worker){
 	"without-dedupe":   func(_ *story, w *worker) { w.Dedupe(false) },
 	"fencing":          func(_ *story, w *worker) { w.Fencing(true) },
 	"without-status":   func(_ *story, w *worker) { w.HasStatus(false) },
+	"with-status":      func(_ *story, w *worker) { w.HasStatus(true) },
 	"without-batch":    func(_ *story, w *worker) { w.HasBatch(false) },
 	"without-hooks":    func(_ *story, w *worker) { w.HasHooks(false) },
 	"with-hooks":       func(_ *story, w *worker) { w.HasHooks(true) },

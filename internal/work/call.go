@@ -29,7 +29,11 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 && !e.withheld(l) {
 		unclear := a.Unclear
 		a = e.ask(ctx, l, unclear)
-		a.Unclear = unclear
+		if a.Step.Then == sequencer.ThenBack && unclear != nil { // what was answered is why it waits again: one row tells it
+			a.StartedAt = unclear.StartedAt
+		} else {
+			a.Unclear = unclear
+		}
 	}
 	if a.Step.Err != nil {
 		e.Log.Error("a decision that the machine does not know: the transaction stays as it is", "tx", l.ID(), "error", a.Step.Err)
