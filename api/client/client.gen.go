@@ -116,9 +116,21 @@ const (
 	DispatcherSettingsCapabilitiesAtomic DispatcherSettingsCapabilities = "atomic"
 )
 
+// Defines values for DispatcherSettingsUnknown.
+const (
+	DispatcherSettingsUnknownHold       DispatcherSettingsUnknown = "hold"
+	DispatcherSettingsUnknownUnresolved DispatcherSettingsUnknown = "unresolved"
+)
+
 // Defines values for DispatcherViewCapabilities.
 const (
 	DispatcherViewCapabilitiesAtomic DispatcherViewCapabilities = "atomic"
+)
+
+// Defines values for DispatcherViewUnknown.
+const (
+	DispatcherViewUnknownHold       DispatcherViewUnknown = "hold"
+	DispatcherViewUnknownUnresolved DispatcherViewUnknown = "unresolved"
 )
 
 // Defines values for EdgeKind.
@@ -1293,12 +1305,18 @@ type DispatcherSettings struct {
 	// Examples: claim-7f3
 	Type *string `json:"type,omitempty"`
 
+	// Unknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (resolve, abandon). unresolved: it ends UNRESOLVED.
+	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
+
 	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
 	WorkerURL string `json:"worker_url"`
 }
 
 // DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
 type DispatcherSettingsCapabilities string
+
+// DispatcherSettingsUnknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (resolve, abandon). unresolved: it ends UNRESOLVED.
+type DispatcherSettingsUnknown string
 
 // DispatcherView defines model for DispatcherView.
 type DispatcherView struct {
@@ -1342,9 +1360,12 @@ type DispatcherView struct {
 	// Type If given, the type in the path.
 	//
 	// Examples: claim-7f3
-	Type     *string  `json:"type,omitempty"`
-	Version  int64    `json:"version"`
-	Warnings []string `json:"warnings"`
+	Type *string `json:"type,omitempty"`
+
+	// Unknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (resolve, abandon). unresolved: it ends UNRESOLVED.
+	Unknown  *DispatcherViewUnknown `json:"unknown,omitempty"`
+	Version  int64                  `json:"version"`
+	Warnings []string               `json:"warnings"`
 
 	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
 	WorkerURL string `json:"worker_url"`
@@ -1352,6 +1373,9 @@ type DispatcherView struct {
 
 // DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
 type DispatcherViewCapabilities string
+
+// DispatcherViewUnknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (resolve, abandon). unresolved: it ends UNRESOLVED.
+type DispatcherViewUnknown string
 
 // DispatchersOutputBody defines model for DispatchersOutputBody.
 type DispatchersOutputBody struct {
@@ -4750,6 +4774,26 @@ type SuspendTransactionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// WasDoneTransactionParams are the parameters of WasDoneTransaction; what is zero is not sent.
+type WasDoneTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// WasNotDoneTransactionParams are the parameters of WasNotDoneTransaction; what is zero is not sent.
+type WasNotDoneTransactionParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // PostTransactionsParams are the parameters of PostTransactions; what is zero is not sent.
 type PostTransactionsParams struct {
 	// Kept in the audit row, with who and when.
@@ -4803,6 +4847,18 @@ type StreamTransactionsParams struct {
 
 // SuspendTransactionsParams are the parameters of SuspendTransactions; what is zero is not sent.
 type SuspendTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
+// WasDoneTransactionsParams are the parameters of WasDoneTransactions; what is zero is not sent.
+type WasDoneTransactionsParams struct {
+	// As dry_run in the body.
+	DryRun *bool `query:"dry_run"`
+}
+
+// WasNotDoneTransactionsParams are the parameters of WasNotDoneTransactions; what is zero is not sent.
+type WasNotDoneTransactionsParams struct {
 	// As dry_run in the body.
 	DryRun *bool `query:"dry_run"`
 }
@@ -5101,6 +5157,12 @@ type RetryTransactionJSONRequestBody = ReasonBody
 // SuspendTransactionJSONRequestBody defines body for SuspendTransaction for application/json ContentType.
 type SuspendTransactionJSONRequestBody = ReasonBody
 
+// WasDoneTransactionJSONRequestBody defines body for WasDoneTransaction for application/json ContentType.
+type WasDoneTransactionJSONRequestBody = ReasonBody
+
+// WasNotDoneTransactionJSONRequestBody defines body for WasNotDoneTransaction for application/json ContentType.
+type WasNotDoneTransactionJSONRequestBody = ReasonBody
+
 // PostTransactionsJSONRequestBody defines body for PostTransactions for application/json ContentType.
 type PostTransactionsJSONRequestBody = BatchBody
 
@@ -5121,6 +5183,12 @@ type RetryTransactionsJSONRequestBody = BulkInputBody
 
 // SuspendTransactionsJSONRequestBody defines body for SuspendTransactions for application/json ContentType.
 type SuspendTransactionsJSONRequestBody = BulkInputBody
+
+// WasDoneTransactionsJSONRequestBody defines body for WasDoneTransactions for application/json ContentType.
+type WasDoneTransactionsJSONRequestBody = BulkInputBody
+
+// WasNotDoneTransactionsJSONRequestBody defines body for WasNotDoneTransactions for application/json ContentType.
+type WasNotDoneTransactionsJSONRequestBody = BulkInputBody
 
 // ValidateWalkJSONRequestBody defines body for ValidateWalk for application/json ContentType.
 type ValidateWalkJSONRequestBody = Walk
@@ -5478,6 +5546,8 @@ var Operations = []Operation{
 	{Name: "ResumeTransaction", Method: "POST", Path: "/transactions/{id}/resume", Summary: "Let a suspended one go out", Query: []string{"reason", "dry_run"}},
 	{Name: "RetryTransaction", Method: "POST", Path: "/transactions/{id}/retry", Summary: "End a delay now", Query: []string{"reason", "dry_run"}},
 	{Name: "SuspendTransaction", Method: "POST", Path: "/transactions/{id}/suspend", Summary: "Keep it from going out", Query: []string{"reason", "dry_run"}},
+	{Name: "WasDoneTransaction", Method: "POST", Path: "/transactions/{id}/was-done", Summary: "Say of what is held that it was done", Query: []string{"reason", "dry_run"}},
+	{Name: "WasNotDoneTransaction", Method: "POST", Path: "/transactions/{id}/was-not-done", Summary: "Say of what is held that it was not done", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionWhy", Method: "GET", Path: "/transactions/{id}/why", Summary: "What it waits for"},
 	{Name: "PostTransactions", Method: "POST", Path: "/transactions:batch", Summary: "Post up to 1,000 transactions", Query: []string{"reason"}},
 	{Name: "CancelTransactions", Method: "POST", Path: "/transactions:cancel", Summary: "Take back many", Query: []string{"dry_run"}},
@@ -5487,6 +5557,8 @@ var Operations = []Operation{
 	{Name: "RetryTransactions", Method: "POST", Path: "/transactions:retry", Summary: "End the delays of many", Query: []string{"dry_run"}},
 	{Name: "StreamTransactions", Method: "GET", Path: "/transactions:stream", Summary: "Acceptances and ends as server-sent events", Query: []string{"queue", "queue_prefix", "type", "state", "id"}},
 	{Name: "SuspendTransactions", Method: "POST", Path: "/transactions:suspend", Summary: "Keep many from going out", Query: []string{"dry_run"}},
+	{Name: "WasDoneTransactions", Method: "POST", Path: "/transactions:was-done", Summary: "Say of many that are held that they were done", Query: []string{"dry_run"}},
+	{Name: "WasNotDoneTransactions", Method: "POST", Path: "/transactions:was-not-done", Summary: "Say of many that are held that they were not done", Query: []string{"dry_run"}},
 	{Name: "ValidateWalk", Method: "POST", Path: "/walks:validate", Summary: "Judge the definition of a walk, by vertex and port"},
 }
 
@@ -6540,6 +6612,18 @@ func (c *Client) SuspendTransaction(ctx context.Context, id string, params *Susp
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// WasDoneTransaction: Say of what is held that it was done. POST /transactions/{id}/was-done
+func (c *Client) WasDoneTransaction(ctx context.Context, id string, params *WasDoneTransactionParams, body *WasDoneTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/transactions/%s/was-done", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// WasNotDoneTransaction: Say of what is held that it was not done. POST /transactions/{id}/was-not-done
+func (c *Client) WasNotDoneTransaction(ctx context.Context, id string, params *WasNotDoneTransactionParams, body *WasNotDoneTransactionJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/transactions/%s/was-not-done", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // GetTransactionWhy: What it waits for. GET /transactions/{id}/why
 func (c *Client) GetTransactionWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
 	path := fmt.Sprintf("/transactions/%s/why", segment(id))
@@ -6591,6 +6675,18 @@ func (c *Client) StreamTransactions(ctx context.Context, params *StreamTransacti
 // SuspendTransactions: Keep many from going out. POST /transactions:suspend
 func (c *Client) SuspendTransactions(ctx context.Context, params *SuspendTransactionsParams, body *SuspendTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
 	path := "/transactions:suspend"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// WasDoneTransactions: Say of many that are held that they were done. POST /transactions:was-done
+func (c *Client) WasDoneTransactions(ctx context.Context, params *WasDoneTransactionsParams, body *WasDoneTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:was-done"
+	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// WasNotDoneTransactions: Say of many that are held that they were not done. POST /transactions:was-not-done
+func (c *Client) WasNotDoneTransactions(ctx context.Context, params *WasNotDoneTransactionsParams, body *WasNotDoneTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
+	path := "/transactions:was-not-done"
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
