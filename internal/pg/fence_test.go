@@ -54,7 +54,7 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		ops  func(a *arena) []op
 	}{
 		{"of a dispatch", func(a *arena) { a.flying(1, "a", "b", "c") }, func(a *arena) []op {
-			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous")
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
 		{"of a delay", func(a *arena) {
 			a.failing()

@@ -123,6 +123,14 @@ func cancel(i int) op {
 	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Cancel(a.ctx, a.by, a.ids[i]) })
 }
 
+func wasDone(i int) op {
+	return lever(fmt.Sprintf("was done %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.WasDone(a.ctx, a.by, a.ids[i]) })
+}
+
+func wasNotDone(i int) op {
+	return lever(fmt.Sprintf("was not done %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.WasNotDone(a.ctx, a.by, a.ids[i]) })
+}
+
 func abandon(i int) op {
 	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Abandon(a.ctx, a.by, a.ids[i]) })
 }
@@ -211,10 +219,14 @@ func (a *arena) dispatched(names ...string) []op {
 		"rejected":  {Class: outbox.ClassRejected, Code: "500", Message: "no"},
 		"blocked":   {Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"},
 		"ambiguous": {Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"},
+		"held":      {Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"},
 	}
 	var ops []op
 	for _, name := range names {
 		ans := a.answer(a.lease, all[name])
+		if name == "held" { // its worker cannot be asked
+			ans.Step = sequencer.Asked(a.lease.Flight(2), outbox.Status{State: outbox.StatusUnsupported}, a.lease.Dispatcher.Dispatcher, 0.5)
+		}
 		ans.Continue = name != "back"
 		a.answers[name] = ans
 		ops = append(ops, answered(name))

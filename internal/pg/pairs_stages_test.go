@@ -210,6 +210,20 @@ var stages = []stage{
 		func(a *arena) []op {
 			return []op{claim, wake, release, pause, hurry, ingestOne, cancel(0), cancel(1), abandon(0), retryNow(0), resumeOne(0), suspend(0)}
 		}},
+	{"about to be held",
+		func(a *arena) { a.flying(0, "a", "b") },
+		func(a *arena) []op {
+			return slices.Concat(inHand, a.dispatched("held", "done"), []op{abandon(0), wasDone(0), wasNotDone(0), suspend(0), cancel(1)})
+		}},
+	{"held",
+		func(a *arena) {
+			a.flying(0, "a", "b")
+			a.dispatched("held")[0].run(a, a.s)
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, wake, release, giveUp, pause, ingestOne, cancel(0), cancel(1), abandon(0), wasDone(0), wasNotDone(0), suspend(0),
+				resumeOne(0)}, a.dispatched("held", "done"))
+		}},
 	{"idle",
 		func(a *arena) {
 			a.flying(0, "a")
