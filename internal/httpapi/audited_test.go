@@ -120,6 +120,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 	made("/dispatchers/sign", `{"worker_url": "http://127.0.0.1:1/", "pool": "crew"}`)()
 	made(shop, `{}`)()
 
+	holding := func() string { at := alone(); d.hold(node); return at }
 	table := map[string]pulled{
 		"POST /transactions/{id}/cancel":  {arrange: waiting, tells: history},
 		"POST /transactions/{id}/retry":   {arrange: retrying, tells: history},
@@ -128,6 +129,9 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"POST /transactions/{id}/move":    {arrange: behind, body: `{"place": "head"}`, tells: history},
 		"POST /transactions/{id}/abandon": {arrange: func() string { at := alone(); d.claimOne(node); return at }, tells: history},
 		"POST /transactions/{id}/redrive": {arrange: failed, tells: history},
+
+		"POST /transactions/{id}/was-done":     {arrange: holding, tells: history},
+		"POST /transactions/{id}/was-not-done": {arrange: holding, tells: history},
 
 		"POST /nodes/{name}/drain":  {arrange: aNode},
 		"POST /nodes/{name}/resume": {arrange: func() string { at := aNode(); d.want(202, "POST", at+"/drain", ""); return at }},
@@ -245,7 +249,8 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		"DELETE /api-keys/{id}":      {arrange: key},
 		"POST /api-keys/{id}/rotate": {arrange: key},
 	}
-	many := map[string]func() string{"cancel": waiting, "retry": retrying, "redrive": failed, "suspend": waiting, "resume": suspended, "move": behind}
+	many := map[string]func() string{"cancel": waiting, "retry": retrying, "redrive": failed, "suspend": waiting, "resume": suspended, "move": behind,
+		"was-done": holding, "was-not-done": holding}
 
 	doc := d.want(200, "GET", "/openapi.json", "").body
 	for _, op := range operations(t, d) {

@@ -48,6 +48,9 @@ func (a *API) readBody(next http.Handler) http.Handler {
 			err = a.checkBody(r, body)
 		}
 		if err != nil {
+			if strings.Contains(r.URL.Path, peerDispatch) {
+				err = toWorkerCaller(err)
+			}
 			a.refuse(w, r, err)
 			return
 		}

@@ -30,6 +30,19 @@ func (d *door) answerOne(node pg.Node, a outbox.Answer) {
 	}
 }
 
+// hold lets the worker of what is ready answer nothing, and have no /status.
+func (d *door) hold(node pg.Node) {
+	d.t.Helper()
+	l := d.claimOne(node)
+	if l == nil {
+		return
+	}
+	step := sequencer.Asked(l.Flight(0), outbox.Status{State: outbox.StatusUnsupported}, l.Dispatcher.Dispatcher, 0.5)
+	if _, err := d.store.Settle(context.Background(), []*pg.Answer{{Lease: l, Step: step, StartedAt: time.Now()}}); err != nil {
+		d.t.Error(err)
+	}
+}
+
 // claimOne takes whatever is ready, or fails and returns nil.
 func (d *door) claimOne(node pg.Node) *pg.Lease {
 	d.t.Helper()

@@ -17,6 +17,9 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
+// peerDispatch is a part of the paths by which batches come from peers, and of no other.
+const peerDispatch = "/dispatch/"
+
 // peerRoutes are those of a worker, which a processor is to another installation: batches come as dispatches (S2.7), and
 // /status tells what became of them (S4.14). The caller is a peer, and signs with its secret instead of showing a key.
 func (a *API) peerRoutes() {
