@@ -118,7 +118,7 @@ func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
 			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "500"}))
 		}
 	}
-	if got := w.states("bad-a", "ok-x", "ok-y", "ok-u", "ok-same"); got != "bad-a UNRESOLVED, ok-x FAILED, ok-y FAILED, ok-u FAILED, ok-same FAILED" {
+	if got := w.states("bad-a", "ok-x", "ok-y", "ok-u", "ok-same"); got != "bad-a FAILED, ok-x FAILED, ok-y FAILED, ok-u FAILED, ok-same FAILED" {
 		t.Error(got)
 	}
 	holdsTrue(t, w.ctx, w.s.Pool())

@@ -36,7 +36,7 @@ func TestAClaimLeavesWhatWasGivenBackMeanwhile(t *testing.T) {
 	if l := w.claim(n2, everything()); len(l) != 1 || l[0].ID() != next {
 		t.Errorf("claimed %s, want the second", leases(l))
 	}
-	if w.state(id) != outbox.UNRESOLVED {
+	if w.state(id) != outbox.FAILED {
 		t.Error(w.state(id))
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// hold keeps a transaction whose outcome nobody knows, and which nobody can be asked about, until an operator says what came
-// of it: WasDone, WasNotDone or Abandon (S2.10). It stays in flight under the mark unknown, without owner, timer or place in
-// a lane, so that neither a claim, a timer, a release nor a reconciliation finds it. Its sender is free for others, and it
-// stays pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may still have an effect.
+// hold keeps a transaction whose outcome is not known, and whose worker cannot be asked, until an operator says what came of
+// it: WasDone, WasNotDone or Abandon (S2.10). It stays in flight under the mark unknown, without owner, timer or place in a
+// lane, so that no claim, timer, release or reconciliation finds it. Its sender is free for others. The transaction stays
+// pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may still have an effect.
 //
-// Why a second settlement of the same answer changes nothing: the fence rises in the same commit.
+// A second settlement of the same answer changes nothing, since the fence rises in the same commit.
 func (st *settlement) hold(q *queueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
@@ -35,8 +35,8 @@ func (st *settlement) hold(q *queueRow, a *Answer) {
 	q.Marks++
 }
 
-// WasDone ends DONE, by an operator's word, what is held since nobody knew what came of it. Outcomes: Changed; NotFound;
-// Conflict "wrong_state" for what is not held.
+// WasDone ends a transaction that is held DONE, by an operator's word. Outcomes: Changed; NotFound; Conflict "wrong_state"
+// for one that is not held.
 func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	if err := by.says("was-done"); err != nil {
 		return r, err
@@ -66,8 +66,20 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return err
 		}
 		deps.releases(next)
-		e.outcomes = append(e.outcomes, &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state,
-			State: step.State, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Pin, Fee: q.Fee, StartedAt: q.EnteredAt})
+		e.outcomes = append(e.outcomes, &outcomeRow{
+			ID:        id,
+			Callback:  h.task.Callback,
+			Type:      h.task.Type,
+			Context:   q.Context,
+			Was:       h.state,
+			State:     step.State,
+			Attempt:   q.Attempt,
+			Retries:   q.Retries,
+			Fence:     q.Fence,
+			Sender:    q.Pin,
+			Fee:       q.Fee,
+			StartedAt: q.EnteredAt,
+		})
 		if d := e.view.dispatcherOf(q.Context, h.task.Type); d != nil && d.HasHooks() {
 			e.deliveries = append(e.deliveries, deliveryRow{ID: id, Context: q.Context, Event: string(step.Hook)})
 		}
@@ -91,9 +103,9 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	return r, err
 }
 
-// WasNotDone lets go out again, by an operator's word, what is held since nobody knew what came of it: under the same token,
-// by the sender that it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for
-// what is not held.
+// WasNotDone lets a transaction that is held go out again, by an operator's word: under the same token, by the sender that
+// it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that is not
+// held.
 func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
 	if err := by.says("was-not-done"); err != nil {
 		return r, err
@@ -125,7 +137,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 	return r, err
 }
 
-// says refuses a lever by which somebody answers for what happened outside, unless they say how they know.
+// says refuses a lever without a reason, where that is how an operator found out what happened outside.
 func (by By) says(lever string) error {
 	if by.Reason == "" {
 		return fault.At("/reason", "%s wants a reason: how it was found out what came of it", lever)
@@ -133,11 +145,12 @@ func (by By) says(lever string) error {
 	return nil
 }
 
-// found decides about what is held; anything else is a Conflict.
+// found decides about a transaction that is held; for any other it returns a Conflict.
 func (h *inHand) found(id outbox.ID, done bool) (sequencer.Step, error) {
 	if !h.unknown || h.state != outbox.DISPATCHING {
 		return sequencer.Step{}, fault.New(fault.Conflict, "wrong_state",
-			"transaction %s is %s and not held: only what is held, since nobody knows what came of it, wants somebody to say so", id, h.state)
+			"transaction %s is %s and not held: only what is held, since nobody knows what came of it, wants somebody to say so",
+			id, h.state)
 	}
 	step := sequencer.Found(sequencer.Flight{Phase: h.q.Phase, Attempt: h.q.Attempt, Retries: h.q.Retries}, done)
 	return step, step.Err

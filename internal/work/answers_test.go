@@ -290,3 +290,26 @@ func TestWhatIsHeldEndsByAnOperatorsWord(t *testing.T) {
 		t.Errorf("the history ends with %+v", last)
 	}
 }
+
+// A rejection pauses a queue that wants that, fails what depends on it.
+func TestARejectionFailsWhatFollowsFromAFailure(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.fake.Script(dispatches, remotetest.Done("ok"))
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "a"}, remotetest.FailWith(map[string]any{"class": "rejected"}))
+	_, err := h.s.PutQueue(h.ctx, h.by, pg.Queue{Name: "q", Priority: "Med", WhenFull: "refuse", OnFailure: "pause"}, 0)
+	h.must(err)
+	ids := h.post("q", "T", "a", "b")
+	out, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "r", Type: "T", UID: "c", Hash: []byte("c"),
+		Data: []byte(`{}`), DependsOn: []string{"a"}}}, false)
+	h.must(err)
+	h.must(out[0].Err)
+	h.engine("n1", nil)
+	all := h.await([]outbox.ID{ids[0], out[0].ID}, 30*time.Second, outbox.FAILED)
+	if all[ids[0]].Class != outbox.ClassRejected || all[out[0].ID].Code != pg.CodeDependency {
+		t.Errorf("%+v, %+v", all[ids[0]], all[out[0].ID])
+	}
+	if q, err := h.s.Queue(h.ctx, h.by.Context, "q"); err != nil || !q.Paused {
+		t.Errorf("%+v, %v", q, err)
+	}
+}
