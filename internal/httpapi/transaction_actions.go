@@ -60,12 +60,12 @@ func (a *API) abandon(ctx context.Context, in *transactionActionInput) (*leverOu
 	return act(ctx, in, a.Store.Abandon)
 }
 
-// wasDone ends DONE, by an operator's word, what is held since nobody knew what came of it; it wants a reason.
+// wasDone ends a transaction that is held DONE, by an operator's word; it wants a reason.
 func (a *API) wasDone(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
 	return act(ctx, in, a.Store.WasDone)
 }
 
-// wasNotDone lets go out again what is held, by an operator's word that nothing came of it; it wants a reason.
+// wasNotDone lets a transaction that is held go out again, by an operator's word; it wants a reason.
 func (a *API) wasNotDone(ctx context.Context, in *transactionActionInput) (*leverOutput, error) {
 	return act(ctx, in, a.Store.WasNotDone)
 }

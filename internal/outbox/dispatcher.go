@@ -54,7 +54,7 @@ type Dispatcher struct {
 	Fee         Fee       `json:"fee"`
 	Inclusion   Inclusion `json:"inclusion"`
 	Idempotent  bool      `json:"idempotent"`  // the same token may be sent again unasked (S2.10)
-	Unknown     Unknown   `json:"unknown"`     // what becomes of an outcome that nobody can be asked about (S2.10)
+	Unknown     Unknown   `json:"unknown"`     // the fate of an outcome that no worker can tell (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
 	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -64,7 +64,7 @@ type Dispatcher struct {
 	Secret []byte `json:"-"`
 }
 
-// Unknown says what becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again.
+// Unknown is the fate of a transaction with an unknown outcome that can neither be asked about nor sent again.
 type Unknown string
 
 const (

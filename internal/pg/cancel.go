@@ -39,7 +39,7 @@ type inHand struct {
 	marked    bool // asked to be cancelled before
 	suspended bool
 	held      bool // by something that it depends on
-	unknown   bool // nobody knows what came of it, and an operator has to say
+	unknown   bool // it is held: an operator has to say how its call ended
 
 	rows map[int64]*queueRow // with those of the dependents
 }

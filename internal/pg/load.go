@@ -16,7 +16,7 @@ type loader struct {
 	s        *Store
 	got      time.Time // when it was made, which is right behind the reading of the deciding clock
 	rows     []*queueRow
-	resumed  map[int64]bool // what was called before and has to be asked about: its last answer is read
+	resumed  map[int64]bool // their workers are asked about the last call, so its answer is read
 	tasks    bodies
 	names    map[int64]string
 	senders  map[int32]*freeSender

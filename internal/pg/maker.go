@@ -56,7 +56,7 @@ func (s *Store) makerOf(typ, uid string) Maker {
 	return nil
 }
 
-// HasMaker says whether a system has posted a transaction, which then has an end of its own for an outcome that nobody knows.
+// HasMaker says whether a system has posted a transaction: that has an end of its own for an unknown outcome.
 func (s *Store) HasMaker(t *Task) bool { return s.makerOf(t.Type, t.UID) != nil }
 
 // may asks the maker of a transaction, if it has one, whether a lever may be pulled.

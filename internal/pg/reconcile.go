@@ -119,8 +119,8 @@ func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after po
 	return list[0], nil
 }
 
-// unendedOf reads what has not ended in one queue, behind a place. What is held, since its worker cannot be asked, is left to
-// an operator.
+// unendedOf reads what has not ended in one queue, behind a place. A transaction that is held
+// is left to an operator.
 func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow, after position, limit int) (list []*Unended, err error) {
 	from := q.Head
 	if after.queue == q.ID {

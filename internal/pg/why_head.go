@@ -340,7 +340,7 @@ func (x *explain) dispatching() error {
 	return nil
 }
 
-// unknown adds that the head is held, since nobody knows what came of it and nobody can be asked, and says why.
+// unknown adds that the head is held, and the reason.
 func (x *explain) unknown() (bool, error) {
 	if x.q.Marks == 0 || x.q.Node != 0 || x.due != nil {
 		return false, nil

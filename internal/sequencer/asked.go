@@ -19,9 +19,9 @@ const (
 //   - the worker never saw the token: the same attempt is sent again, no retry consumed (ThenCall);
 //   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold), or
 //     UNRESOLVED where the dispatcher says so (ThenEnd);
-//   - what was answered is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
+//   - the answer is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
 //     as in row 5 (ThenBack);
-//   - what was answered could not be read: sent again at most max_retries times, each of which counts as a retry; then
+//   - the answer could not be read: sent again at most max_retries times, each of which counts as a retry; then
 //     held, or UNRESOLVED, as above;
 //   - nobody answered, or without a hash to watch: asked again later (ThenAsk).
 func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step {

@@ -10,7 +10,7 @@ const (
 	Completed         Event = "Completed"
 	WorkerLost        Event = "WorkerLost"
 	Rejected          Event = "Rejected"     // the worker says that it can never be done
-	Unresolvable      Event = "Unresolvable" // nobody knows what came of it, and nobody can be asked
+	Unresolvable      Event = "Unresolvable" // its outcome is unknown, and its worker cannot be asked
 	DispatchError     Event = "DispatchError"
 	DispatchTimeout   Event = "DispatchTimeout"
 	NodeLost          Event = "NodeLost"
@@ -27,8 +27,8 @@ const (
 	DelayElapsed      Event = "DelayElapsed"
 	Cancel            Event = "Cancel"
 	Abandoned         Event = "Abandoned"        // ours (S2.21)
-	FoundDone         Event = "FoundDone"        // ours: an operator says of what is held that it was done
-	FoundNotDone      Event = "FoundNotDone"     // ours: an operator says of what is held that it was not done
+	FoundDone         Event = "FoundDone"        // ours: held, and an operator says that it was done
+	FoundNotDone      Event = "FoundNotDone"     // ours: held, and an operator says that it was not
 	DependencyFailed  Event = "DependencyFailed" // ours: what it depends on did not end DONE (S2.15)
 	Refused           Event = "Refused"          // ours: staged by SQL, and cannot be accepted when it is drained
 )

@@ -2,11 +2,11 @@ package sequencer
 
 import "github.com/postern-dev/postern/internal/outbox"
 
-// CodeFound is the code of what ended, or goes out again, since an operator found out what had come of it.
+// CodeFound is the code of a transaction that was held, and ends or goes out again by an operator's word.
 const CodeFound = "found_by_operator"
 
-// Found decides what follows when an operator has found out what came of a transaction that is held since nobody knew
-// (S2.10). What is not in DISPATCHING cannot be held: Err. Outcomes:
+// Found decides about a transaction that is held when an operator has found out how its call ended (S2.10). Only one in
+// DISPATCHING can be held, so any other is an Err. Outcomes:
 //
 //   - it was done: DONE, as in row 4 (ThenEnd);
 //   - it was not done: WAITING again, to be sent under the same token by the sender that it is pinned to; no retry

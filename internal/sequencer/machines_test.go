@@ -159,7 +159,7 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 //
 // Deviations of the tables from the seed's prose, each with its reason:
 //   - DISPATCHING: the seed dispatches inside a cycle and forgets what was under way at a crash (S2.4).
-//   - UNRESOLVED: from the reference, for what nobody knows; what can never work is FAILED (S2.8).
+//   - UNRESOLVED: from the reference, for unknown outcomes; a rejection is FAILED (S2.8).
 //   - CANCELLED, Cancel, Abandoned: ours; an outage must not make a queue immovable (S2.21).
 //   - Refused: ours; what an application staged in its own commit is never dropped silently.
 //   - BLOCKED after WorkerLost returns to FREE: a worker that is away costs no retry (S2.8).
@@ -167,8 +167,8 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 //   - RETRY to DONE on DelayElapsed: a late inclusion must not be sent twice (S2.5 row 16).
 //   - RETRY stays on DelayElapsed when an earlier hash cannot be asked: that is never a failure (S2.11).
 //   - WAITING_INCLUSION has one waiter: the reference overlaps polls (S2.5 row 10).
-//   - Unreadable, Unresolvable held: ours; what nobody knows is repeated, or held for an operator (S2.10).
-//   - FoundDone, FoundNotDone: ours; what an operator says of what is held (S2.10).
+//   - Unreadable, Unresolvable held: ours; an unknown outcome is repeated, or held for an operator (S2.10).
+//   - FoundDone, FoundNotDone: ours; an operator says how a call ended (S2.10).
 //   - StatusUnknown: ours; names the answer after which the same token is sent again (S2.10).
 //   - REVISION stays on InclusionTimeout with replaceable: false: held for an operator (S2.11).
 func TestTheSeedDrawsNoDiagramToCompareWith(t *testing.T) {

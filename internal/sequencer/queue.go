@@ -88,7 +88,7 @@ var Queue = machine.Table{
 		que(outbox.WAITING_INCLUSION, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.QueueRETRY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
 		que(outbox.DELAY, Abandoned, "", outbox.FREE, "release_sender", "block_sender"),
-		// ours: what is held has no sender
+		// ours: a held one has no sender
 		que(outbox.BLOCKED, FoundDone, "", outbox.FREE, "release_sender"),
 		que(outbox.BLOCKED, FoundNotDone, "", outbox.FREE, "stand_in_lane"),
 		// ours: what was refused holds nothing

@@ -23,7 +23,7 @@ type Flight struct {
 	Resent       bool          // this attempt was sent before under this lease, and the worker never saw it
 	SenderGone   bool          // its sender was given back during the delay (row 17)
 	BlamesSender bool          // its pool blocks a sender after a failure, and takes another (S1.13)
-	NeverHeld    bool          // what it belongs to has an end of its own for an outcome that nobody knows (S2.10)
+	NeverHeld    bool          // its maker has an end of its own for an unknown outcome (S2.10)
 	Unclear      Unclear       // the answer to the call whose outcome is asked about
 }
 
@@ -57,7 +57,7 @@ const (
 	ThenAsk  Then = "ask"  // ask /status by token after Delay: outcome unknown (S2.10)
 	ThenWait Then = "wait" // nobody holds it; its timer wakes it after Delay
 	ThenBack Then = "back" // WAITING again: the queue stands in its lane (rows 5 and 17)
-	ThenHold Then = "hold" // nobody knows, and nobody can be asked: a mark holds it until an operator decides (S2.10)
+	ThenHold Then = "hold" // unknown, and it cannot be asked: a mark holds it for an operator (S2.10)
 )
 
 // Step is one decision, stored in one commit.
@@ -75,7 +75,7 @@ type Step struct {
 	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
 	Hook        outbox.Hook   // to be delivered after the end, "" for none
 	FreeSender  bool          // the sender is released
-	PinSender   bool          // row 5, and what is held: only the same sender may take it again (S2.9)
+	PinSender   bool          // row 5, or held: only the same sender may take it again (S2.9)
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
 	GateWorker  bool          // row 5: leave the worker alone for its backoff

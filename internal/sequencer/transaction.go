@@ -78,7 +78,7 @@ var Transaction = machine.Table{
 		txn(outbox.DISPATCHING, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.REVISION, Abandoned, "", outbox.UNRESOLVED),
 		txn(outbox.RETRY, Abandoned, "", outbox.UNRESOLVED),
-		// ours: what is held ends, or goes out again, by an operator's word
+		// ours: a held one ends, or goes out again, by an operator's word
 		txn(outbox.DISPATCHING, FoundDone, "", outbox.DONE, "on_success"),
 		txn(outbox.DISPATCHING, FoundNotDone, "", outbox.WAITING),
 		// ours: never went out, no hook

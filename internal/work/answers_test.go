@@ -23,7 +23,7 @@ type fate struct {
 	why     string
 }
 
-// The fates of the table below. What has not ended goes on once the worker answers as it should.
+// The fates of the table below. A transaction that has not ended goes on once the worker answers as it should.
 var fates = map[string]fate{
 	"done":     {state: outbox.DONE, calls: 1},
 	"accepted": {state: outbox.REVISION, calls: 1},
@@ -102,7 +102,7 @@ var answers = []struct {
 	{"too long", remotetest.Huge(), read, "1 MiB"},
 }
 
-// asked is what becomes of an outcome that nobody knows, and read of an answer that can never be read.
+// asked are the fates after an answer that tells nothing, and read those after one that can never be read.
 var (
 	asked = [4]string{"again", "again", "held", "again"}
 	read  = [4]string{"used", "used", "held", "used"}
@@ -252,8 +252,8 @@ func (h *house) blocker(why *pg.Why, c *cell) *pg.Blocker {
 	return nil
 }
 
-// mend lets the worker answer as it should. What is held has not been called again, and is once an operator says that nothing
-// was done.
+// mend lets the worker answer as it should. A held transaction has not been called
+// again, and is once an operator says that nothing was done.
 func (h *house) mend(c *cell) {
 	h.t.Helper()
 	c.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: c.typ}, remotetest.Done("ok"))
@@ -266,7 +266,7 @@ func (h *house) mend(c *cell) {
 	}
 }
 
-// What an operator says of what is held counts for what waits behind it, too, and for its hook.
+// An operator's word ends a held transaction, calls its hook, and lets the next of its queue go out.
 func TestWhatIsHeldEndsByAnOperatorsWord(t *testing.T) {
 	h := newHouse(t)
 	h.fake.HasStatus(false)

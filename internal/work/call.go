@@ -29,7 +29,7 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 && !e.withheld(l) {
 		unclear := a.Unclear
 		a = e.ask(ctx, l, unclear)
-		if a.Step.Then == sequencer.ThenBack && unclear != nil { // what was answered is why it waits again: one row tells it
+		if a.Step.Then == sequencer.ThenBack && unclear != nil { // its answer is why it waits again: one row tells it
 			a.StartedAt = unclear.StartedAt
 		} else {
 			a.Unclear = unclear
