@@ -21,7 +21,7 @@ const (
 //     UNRESOLVED where the dispatcher says so (ThenEnd);
 //   - the answer is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
 //     as in row 5 (ThenBack);
-//   - the answer could not be read: sent again at most max_retries times, each of which counts as a retry; then
+//   - the answer could not be read: sent again at most max_retries times, and each counts as a retry; then
 //     held, or UNRESOLVED, as above;
 //   - nobody answered, or without a hash to watch: asked again later (ThenAsk).
 func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step {

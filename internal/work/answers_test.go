@@ -13,7 +13,7 @@ import (
 )
 
 // fate is where a transaction comes to rest whose worker always answers the same: its state, how often it was called, how many
-// retries that used up, and of which kind /why then is.
+// retries that used up, and the kind of blocker that /why names.
 type fate struct {
 	state   outbox.State
 	class   outbox.Class
