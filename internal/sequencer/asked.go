@@ -68,7 +68,7 @@ func (r *run) again(safe bool) {
 	}
 }
 
-// because says why an outcome stays unknown: what was answered, and why that is not cured.
+// because says why an outcome stays unknown: by the answer, and by the reason that it cannot be cured.
 func (u Unclear) because(incurable string) string {
 	if u.Why == "" {
 		return "dispatch outcome unknown: " + incurable
