@@ -62,7 +62,11 @@ type Status struct {
 	BlockHeight   string // digits, "" if not in a block
 	Confirmations int    // 1 when included and the worker does not count
 	FailureReason string // set when it failed in its block
-	Message       string // why it is unreachable
+
+	// Done is what a worker without blocks says that it ended with, "true" where it says nothing but done. Such a one is
+	// StatusIncluded in no block, and as deep as can be. nil: the worker spoke of blocks.
+	Done    json.RawMessage
+	Message string // why it is unreachable
 }
 
 // Hook is a call to the worker after the end of a transaction (S2.12).

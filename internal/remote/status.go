@@ -49,6 +49,7 @@ func readStatus(body []byte, hash string) outbox.Status {
 	var raw struct {
 		State         string
 		Hash          json.RawMessage
+		Done          json.RawMessage
 		Nonce         json.RawMessage
 		BlockHeight   json.RawMessage `json:"block_height"`
 		Confirmations json.RawMessage
@@ -84,8 +85,30 @@ func readStatus(body []byte, hash string) outbox.Status {
 		default:
 			st.Confirmations = confirmations(raw.Confirmations)
 		}
+	case stateDone:
+		if st.FailureReason != "" {
+			return unreachable("the worker's status is done and has a failure_reason: want one of them")
+		}
+		return finished(st, raw.Done)
 	default:
-		return unreachable("the worker's status has state %s: want pending, included, failed or unknown", quote(raw.State))
+		return unreachable("the worker's status has state %s: want pending, included, done, failed or unknown",
+			quote(raw.State))
+	}
+	return st
+}
+
+// stateDone is what a worker without blocks says instead of included: it happened, and nothing takes it back.
+const stateDone = "done"
+
+// finished is st as an inclusion that no block bounds. A result that cannot be stored is left out: it was done all the
+// same, and to ask again would not make it readable.
+func finished(st outbox.Status, result json.RawMessage) outbox.Status {
+	st.State, st.BlockHeight, st.Confirmations = outbox.StatusIncluded, "", math.MaxInt32
+	st.Done = json.RawMessage("true")
+	if isSet(result) {
+		if done, ok := storable(result); ok {
+			st.Done = done
+		}
 	}
 	return st
 }

@@ -1,13 +1,30 @@
 package remote_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
+
+// finished is the status of what a worker without blocks calls done.
+func finished(result string) outbox.Status {
+	return outbox.Status{State: outbox.StatusIncluded, Confirmations: math.MaxInt32, Done: json.RawMessage(result)}
+}
+
+func withHash(st outbox.Status, hash string) outbox.Status {
+	st.Hash = hash
+	return st
+}
+
+// deepList is nested deeper than we store.
+var deepList = strings.Repeat("[", 65) + strings.Repeat("]", 65)
 
 func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 	t.Parallel()
@@ -24,6 +41,12 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 		{"included in no block", body(`{"state":"included","block_height":null}`), outbox.Status{State: outbox.StatusPending}},
 		{"included, but failed", body(`{"state":"included","block_height":12,"failure_reason":"Fee_payer_nonce"}`), outbox.Status{State: outbox.StatusFailed, BlockHeight: "12", FailureReason: "Fee_payer_nonce"}},
 		{"included with reasons, none", body(`{"state":"included","block_height":12,"failure_reason":[]}`), outbox.Status{State: outbox.StatusIncluded, BlockHeight: "12", Confirmations: 1}},
+		{"done", body(`{"state":"done"}`), finished("true")},
+		{"done with null", body(`{"state":"done","hash":"h","done":null}`), withHash(finished("true"), "h")},
+		{"done with a result", body(`{"state":"done","done":{"paid":7}}`), finished(`{"paid":7}`)},
+		{"done with a result that we cannot store", body(`{"state":"done","done":` + deepList + `}`), finished("true")},
+		{"done, but failed", body(`{"state":"done","failure_reason":"no"}`), outbox.Status{State: outbox.StatusUnreachable}},
+		{"pending with a result", body(`{"state":"pending","done":{"paid":7}}`), outbox.Status{State: outbox.StatusPending}},
 		{"failed", body(`{"state":"failed","failure_reason":[{"index":1}]}`), outbox.Status{State: outbox.StatusFailed, FailureReason: `[{"index":1}]`}},
 
 		{"404", http(404, ""), outbox.Status{State: outbox.StatusUnsupported}},
@@ -49,7 +72,7 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 			if got.State == outbox.StatusUnreachable && got.Message == "" {
 				t.Error("unreachable without saying why")
 			}
-			if got.Message = ""; got != tc.want {
+			if got.Message = ""; !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})

@@ -14,7 +14,7 @@ const (
 // Asked decides what the answer to /status by token means while the outcome of a dispatch is unknown
 // (S2.10). Outcomes:
 //
-//   - pending or included: accepted, as in row 3 (ThenWait); included without a hash: done, as in row 4;
+//   - pending or included: accepted, as in row 3 (ThenWait); included without a hash, or done: done, as in row 4;
 //   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
 //   - the worker never saw the token: the same attempt is sent again, no retry consumed (ThenCall);
 //   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold), or
@@ -31,7 +31,7 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 		switch {
 		case s.FailureReason != "":
 			r.on(DispatchError).retried().because(outbox.ClassRetry, CodeFailed, s.FailureReason)
-		case s.Hash == "" && s.State == outbox.StatusIncluded: // done without a hash, as by an answer with done
+		case s.Done != nil, s.Hash == "" && s.State == outbox.StatusIncluded: // as by an answer with done
 			r.on(Completed)
 		case s.Hash == "":
 			r.on(StatusUnreachable).because(outbox.ClassAmbiguous, "", "the worker knows the token, but names no hash to watch")

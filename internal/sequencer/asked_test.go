@@ -1,6 +1,7 @@
 package sequencer_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -18,6 +19,15 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 		Then: "wait", Attempt: 1, Fee: "100", Delay: 10 * time.Second, Answered: true, KeepHash: true, Hash: "0xaa"}
 	failed := step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
 		Retries: 1, Fee: "100", Delay: 5 * time.Second, Answered: true, Hash: "0xaa", Class: outbox.ClassRetry, Code: "20206", Message: "bad proof"}
+	doneWith := func(hash string) step {
+		return step{
+			Events: events{"Completed"}, State: outbox.DONE, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100",
+			Answered: true, Hook: outbox.OnSuccess, FreeSender: true, Hash: hash,
+		}
+	}
+	finished := outbox.Status{State: "included", Confirmations: 9, Done: json.RawMessage("true")}
+	withHash := finished
+	withHash.Hash = "0xaa"
 	unreachable := func(delay time.Duration) step {
 		return still(step{Events: events{"StatusUnreachable"}, Then: "ask", Delay: delay, Class: outbox.ClassAmbiguous, Code: "status_unreachable", Message: "refused"})
 	}
@@ -45,6 +55,8 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 	}{
 		{"pending", at(D), outbox.Status{State: "pending", Hash: "0xaa"}, settings(), accepted},
 		{"included", at(D), outbox.Status{State: "included", Hash: "0xaa", BlockHeight: "9"}, settings(), accepted},
+		{"done", at(D), finished, settings(), doneWith("")},
+		{"done, with a hash", at(D), withHash, settings(), doneWith("0xaa")},
 		{"failed", at(D), outbox.Status{State: "failed", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
 		{"included, but failed", at(D), outbox.Status{State: "included", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
 		{"failed, and no retry left", at(D, retries(2)), outbox.Status{State: "failed"}, settings(),

@@ -56,10 +56,12 @@ func (r *run) overdue(message string) {
 }
 
 // deep says whether s is an inclusion without failure that counts (row 11): in a block, and as deep as
-// the dispatcher wants. A worker that does not count says 1 by saying included.
+// the dispatcher wants, or done, which nothing takes back. A worker that does not count says 1 by saying included.
 func deep(s outbox.Status, d outbox.Dispatcher) bool {
-	return s.State == outbox.StatusIncluded && s.FailureReason == "" && s.BlockHeight != "" &&
-		max(s.Confirmations, 1) >= d.Inclusion.Confirmations
+	if s.State != outbox.StatusIncluded || s.FailureReason != "" {
+		return false
+	}
+	return s.Done != nil || s.BlockHeight != "" && max(s.Confirmations, 1) >= d.Inclusion.Confirmations
 }
 
 func shallow(s outbox.Status, d outbox.Dispatcher) string {
