@@ -3,7 +3,6 @@ package worker
 import (
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +39,8 @@ type Info struct {
 	Account        string   // of the sender; "" for types without one
 	Attempt        int      // from 1
 	Retries        int      // so many attempts failed before
-	Fence          int64    // of the queue: rises with each owner, and never falls
+	Fence          int64    // rises with each owner of the line, and never falls
+	Line           string   // within what fences are compared: opaque; "" for work whose fences are not
 	Position       int64    // in the queue
 	Fee            string   // to offer, in digits; "" where none is known
 	Nonce          string   // of the earlier attempt, in digits
@@ -81,7 +81,8 @@ func (c wire) info(typ string, h http.Header) Info {
 	in := Info{
 		Token: c.Postern.Token, UID: c.TxData.UID, Type: typ, Queue: c.Sender.Queue, Account: c.Sender.AccountID,
 		Attempt: c.Postern.Attempt, Retries: c.Sender.Retries, Fence: c.Postern.Fence, Position: c.Postern.Position,
-		Fee: c.Postern.Fee, Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes, Traceparent: h.Get("Traceparent"),
+		Fee: c.Postern.Fee, Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes,
+		Line: h.Get("Postern-Line"), Traceparent: h.Get("Traceparent"),
 	}
 	in.PostedAt, _ = time.Parse(time.RFC3339, c.TxData.TS)
 	in.Deadline, _ = time.Parse(time.RFC3339, c.Postern.Deadline)
@@ -93,16 +94,4 @@ func (c wire) info(typ string, h http.Header) Info {
 		in.Transaction = in.Token[:i]
 	}
 	return in
-}
-
-// id is what a token begins with: the id of a transaction; its first 44 bits are the number of the queue.
-var id = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.|$)`)
-
-// line names what fences are compared within, "" for nothing. The queue's name alone would not do: two
-// contexts may each have a queue of one name, and unordered work has none.
-func (in Info) line() string {
-	if id.MatchString(in.Transaction) {
-		return in.Transaction[:12] + "/" + in.Queue
-	}
-	return in.Queue
 }

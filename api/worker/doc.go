@@ -6,8 +6,8 @@
 //
 //   - A token is executed once. It is kept as begun before the handler runs, and its answer is kept before
 //     it is given; whoever sends the token again gets that answer. Two that come at once run one handler.
-//   - A call whose fence is lower than one seen for its queue is refused with 409: it comes from a
-//     node that woke up late, and executes nothing.
+//   - A call whose fence is lower than one seen on its line (Postern-Line) is refused with 409: it comes from a
+//     node that woke up late, and executes nothing. A call without a line is taken with any fence.
 //   - /status by token and by hash, /status:batch, /health, /max-retries, hooks, and counters (/metrics).
 //   - A handler runs to its end also when the caller has left: an attempt that is cut in two is the
 //     hardest one to account for. Its context ends with the deadline of the call, or with the process.

@@ -45,8 +45,9 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // net/http closes the connection without a word
 	case stale:
 		end("stale")
-		w.log.Warn("a call with an old fence was refused", "type", typ, "queue", in.Queue, "token", in.Token, "fence", in.Fence)
-		say(out, http.StatusConflict, fail(ClassAmbiguous, "stale_fence", "a higher fence came for this queue: nothing was done"))
+		w.log.Warn("a call with an old fence was refused", "type", typ, "queue", in.Queue, "line", in.Line, "token", in.Token,
+			"fence", in.Fence)
+		say(out, http.StatusConflict, fail(ClassAmbiguous, "stale_fence", "a higher fence came on this line: nothing was done"))
 		return
 	case repeat:
 		end("repeated")

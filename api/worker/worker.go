@@ -162,8 +162,8 @@ func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(
 	}
 	defer release()
 	ctx := w.hard
-	if name := in.line(); fenced && name != "" {
-		lower, err := w.store.Raise(ctx, name, in.Fence)
+	if fenced && in.Line != "" {
+		lower, err := w.store.Raise(ctx, in.Line, in.Fence)
 		if err != nil || lower {
 			return unable(err), lower, false, nil
 		}

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
-
-	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // call is the body of a dispatch or hook, as far as this worker reads it (S2.7).
@@ -26,6 +24,7 @@ type call struct {
 		Fee, Nonce     string
 		PreviousHashes []string `json:"previous_hashes"`
 	}
+	line string // within what fences are compared, of the header; "" for work whose fences are not
 }
 
 // token names the attempt. A reference caller has none: there it is made of what it has.
@@ -50,14 +49,4 @@ func transactionOf(token string) string {
 func attemptOf(token string) int {
 	n, _ := strconv.Atoi(token[strings.LastIndexByte(token, '.')+1:])
 	return n
-}
-
-// queue names what fences are compared within: the queue that the id in the token names, since two contexts may each
-// have a queue of the same name.
-func (c call) queue() string {
-	text, _, _ := strings.Cut(c.token(), ".")
-	if id, err := outbox.ParseID(text); err == nil {
-		return "#" + strconv.FormatInt(id.Queue, 10)
-	}
-	return c.Sender.Queue
 }

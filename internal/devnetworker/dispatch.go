@@ -20,9 +20,9 @@ const blockOrTwo = time.Second
 // dispatch executes a call, unless its token was executed before or its fence is old. Whatever it answers
 // is on the disk before.
 func (w *Worker) dispatch(ctx context.Context, c call) answer {
-	ok, err := w.memory.raise(c.queue(), c.Postern.Fence)
+	ok, err := w.memory.raise(c.line, c.Postern.Fence)
 	if err == nil && !ok {
-		return stale("a higher fence came for this queue")
+		return stale("a higher fence came on this line")
 	}
 	if err != nil {
 		return blocked("WORKER_UNAVAILABLE: "+err.Error(), 0)
@@ -43,8 +43,8 @@ func (w *Worker) dispatch(ctx context.Context, c call) answer {
 
 // execute does a call whose turn it is.
 func (w *Worker) execute(ctx context.Context, c call) answer {
-	if w.memory.stale(c.queue(), c.Postern.Fence) {
-		return stale("a higher fence came for this queue while the call waited")
+	if w.memory.stale(c.line, c.Postern.Fence) {
+		return stale("a higher fence came on this line while the call waited")
 	}
 	before, known := w.memory.answered(c.token())
 	if known && before.refused != nil {

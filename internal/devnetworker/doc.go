@@ -5,7 +5,7 @@
 // What it promises, also over its own kill -9, a ledger that does not answer, drops or reorgs:
 //
 //   - A token is executed once, and answered alike ever after. Resent, the same bytes go out again.
-//   - A fence lower than one seen for the same queue is refused with 409, and a call that waited while a
+//   - A fence lower than one seen on the same line is refused with 409, and a call that waited while a
 //     higher one came executes nothing.
 //   - All attempts of a transaction share one nonce until that nonce is used for good by one of them that
 //     failed, or by something else: two of them can never both do well. A retry replaces what is pending

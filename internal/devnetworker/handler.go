@@ -38,6 +38,7 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	c.line = r.Header.Get("Postern-Line")
 	a := w.dispatch(r.Context(), c)
 	w.log.Debug("dispatch", "queue", c.Sender.Queue, "tx", c.transaction(), "attempt", c.Postern.Attempt, "sender", c.Sender.AccountID,
 		"fence", c.Postern.Fence, "status", a.status, "answer", a.body)

@@ -40,7 +40,7 @@ type refusal struct {
 // record is one line of the worker's journal.
 type record struct {
 	At      time.Time      `json:"at"`
-	Queue   string         `json:"queue,omitempty"`   // its highest fence is
+	Line    string         `json:"line,omitempty"`    // its highest fence is
 	Fence   int64          `json:"fence,omitempty"`   //
 	Token   string         `json:"token,omitempty"`   // it gets this answer:
 	Hash    string         `json:"hash,omitempty"`    // a hash
@@ -56,7 +56,7 @@ type memory struct {
 
 	mu      sync.Mutex
 	upTo    int64
-	fences  map[string]int64     // by queue
+	fences  map[string]int64     // by line
 	tokens  map[string]said      // by token
 	hashes  map[string]*intent   // by hash
 	intents map[string][]*intent // by transaction, oldest first, without void ones
@@ -112,8 +112,8 @@ func (m *memory) sync() error {
 
 // learn takes a record into the maps. The lock is held.
 func (m *memory) learn(r record) error {
-	if r.Queue != "" {
-		m.fences[r.Queue] = max(m.fences[r.Queue], r.Fence)
+	if r.Line != "" {
+		m.fences[r.Line] = max(m.fences[r.Line], r.Fence)
 	}
 	if r.Signed != nil {
 		tx, err := r.Signed.Open()
@@ -145,25 +145,25 @@ func (m *memory) learn(r record) error {
 	return nil
 }
 
-// raise says whether a fence is at least the highest of its queue, and remembers it.
-func (m *memory) raise(queue string, fence int64) (ok bool, err error) {
+// raise says whether a fence is at least the highest of its line, and remembers it; work without a line is never late.
+func (m *memory) raise(line string, fence int64) (ok bool, err error) {
 	m.mu.Lock()
-	highest, known := m.fences[queue]
+	highest, known := m.fences[line]
 	m.mu.Unlock()
 	if fence < highest {
 		return false, nil
 	}
-	if queue == "" || known && fence == highest {
+	if line == "" || known && fence == highest {
 		return true, nil
 	}
-	return true, m.note(record{Queue: queue, Fence: fence})
+	return true, m.note(record{Line: line, Fence: fence})
 }
 
-// stale says whether a higher fence than this one came for the queue.
-func (m *memory) stale(queue string, fence int64) bool {
+// stale says whether a higher fence than this one came on the line.
+func (m *memory) stale(line string, fence int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return fence < m.fences[queue]
+	return fence < m.fences[line]
 }
 
 // answered returns what a token was answered.

@@ -32,9 +32,9 @@ func (w *Worker) send(ctx context.Context, c call, tx devnet.Tx, key ed25519.Pri
 		a := open(err.Error())
 		return &a
 	}
-	if w.memory.stale(c.queue(), c.Postern.Fence) {
+	if w.memory.stale(c.line, c.Postern.Fence) {
 		w.void(attempted{signed: signed, keep: to.again != nil})
-		a := stale("a higher fence came for this queue while the call was prepared")
+		a := stale("a higher fence came on this line while the call was prepared")
 		return &a
 	}
 	var st devnet.Status

@@ -149,6 +149,9 @@ func callHeader(c Call, token string, deadline time.Time) http.Header {
 		"Postern-Fence":       {strconv.FormatInt(c.Fence, 10)},
 		"Idempotency-Key":     {token},
 	}
+	if c.Line != "" {
+		h["Postern-Line"] = []string{c.Line}
+	}
 	if !deadline.IsZero() {
 		h["Postern-Deadline"] = []string{deadline.UTC().Format(time.RFC3339)}
 	}

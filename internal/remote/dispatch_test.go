@@ -213,6 +213,7 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	call := remotetest.Call(fake.URL()+"/", 3)
 	call.Type, call.UID, call.Attempt, call.Retries, call.Fence = "A TYPE/1", "claim \"7\" é", 2, 1, 9
 	call.Fee, call.PreviousHashes, call.Nonce, call.Hash, call.SenderWorkerURL = "110", []string{"5Ja", "5Jb"}, "4", "5Jb", "http://w"
+	call.Line = "7dq3kx"
 	call.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	call.Data = json.RawMessage(`{"text": "<é>", "n": 12345678901234567890}`)
 	a := remotetest.Client(t).Dispatch(t.Context(), call)
@@ -229,7 +230,7 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"Postern-Transaction": call.ID.String(), "Postern-Attempt": "2", "Postern-Fence": "9", "Idempotency-Key": token,
-		"Traceparent": call.Traceparent, "Content-Type": "application/json", "Postern-Deadline": got.Deadline, "User-Agent": "postern",
+		"Postern-Line": "7dq3kx", "Traceparent": call.Traceparent, "Content-Type": "application/json", "Postern-Deadline": got.Deadline, "User-Agent": "postern",
 	} {
 		if v := got.Header.Get(name); v != want {
 			t.Errorf("header %s: got %q, want %q", name, v, want)
@@ -241,9 +242,13 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	if !json.Valid(got.Body) {
 		t.Errorf("the body is no JSON: %s", got.Body)
 	}
-	call.UID = ""
+	call.UID, call.Line = "", ""
 	remotetest.Client(t).Dispatch(t.Context(), call)
-	if got := fake.Calls(remotetest.Match{})[1]; got.UID != call.ID.String() {
+	got = fake.Calls(remotetest.Match{})[1]
+	if got.UID != call.ID.String() {
 		t.Errorf("without a uid the worker saw %q, want the id", got.UID)
+	}
+	if line, sent := got.Header["Postern-Line"]; sent {
+		t.Errorf("work without a line was sent with the line %q", line)
 	}
 }

@@ -25,6 +25,7 @@ type Call struct {
 	Retries         int
 	Attempt         int
 	Fence           int64
+	Line            string // within what Fence rises: opaque, the queue's for good; "" sends none, as of unordered work
 	Position        int64
 	Fee             string   // digits, "" before the first is known
 	PreviousHashes  []string // of earlier attempts, to be replaced under Nonce (S2.11)

@@ -29,8 +29,8 @@ type Fake struct {
 	byHash     map[string]string // hash -> token
 	executed   map[string]int    // by token: how often it was executed; 1 unless dedupe is off
 	statuses   map[string]outbox.Status
-	replaced   map[string]bool // hashes that a later attempt named: unknown, unless a status says otherwise
-	fences     map[string]int64
+	replaced   map[string]bool  // hashes that a later attempt named: unknown, unless a status says otherwise
+	fences     map[string]int64 // by line
 	seq        int
 	flags      flags
 	maxRetries *int
@@ -142,7 +142,7 @@ func (f *Fake) set(b *bool, on bool) {
 // Dedupe says whether a repeated token is answered like the first time (it is) or executed again.
 func (f *Fake) Dedupe(on bool) { f.set(&f.flags.noDedupe, !on) }
 
-// Fencing says whether a fence lower than one seen for the same queue is refused with 409 (it is not).
+// Fencing says whether a fence lower than one seen for the same line is refused with 409 (it is not).
 func (f *Fake) Fencing(on bool) { f.set(&f.flags.fencing, on) }
 
 // HasStatus says whether /status and /status:batch exist (they do), else they are 404.

@@ -35,6 +35,7 @@ type Seen struct {
 	Token          string
 	Attempt        int
 	Fence          int64
+	Line           string // within which fences are compared
 	Position       int64
 	Fee            string
 	PreviousHashes []string
@@ -95,7 +96,7 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey,
 		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Fence: w.Postern.Fence,
 		Position: w.Postern.Position, Fee: w.Postern.Fee, PreviousHashes: w.Postern.PreviousHashes, Nonce: w.Postern.Nonce,
-		Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
+		Line: h.Get("Postern-Line"), Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
 	}
 	if op == OpStatus {
 		s.Token, s.Hash = w.Token, w.Hash

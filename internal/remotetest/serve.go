@@ -87,11 +87,11 @@ func (f *Fake) meet(s *Seen) bring {
 
 // dispatch meets a dispatch: a stale fence, a known token, then the script, then acceptance.
 func (f *Fake) dispatch(s *Seen, reply Reply, scripted bool) bring {
-	if f.flags.fencing {
-		if s.Fence < f.fences[s.Queue] {
+	if f.flags.fencing && s.Line != "" {
+		if s.Fence < f.fences[s.Line] {
 			return bring{answer: answer{status: 409, body: []byte(`{"error":null}`)}}
 		}
-		f.fences[s.Queue] = s.Fence
+		f.fences[s.Line] = s.Fence
 	}
 	known, repeat := f.answers[s.Token]
 	s.Repeat = repeat
@@ -160,7 +160,9 @@ func (f *Fake) statusOf(key string, token bool) map[string]any {
 	if st.BlockHeight != "" {
 		m["block_height"] = st.BlockHeight
 	}
-	if st.Confirmations > 0 {
+	if st.Done != nil {
+		m["state"], m["done"] = "done", st.Done
+	} else if st.Confirmations > 0 {
 		m["confirmations"] = st.Confirmations
 	}
 	if st.FailureReason != "" {
