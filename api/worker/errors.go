@@ -21,6 +21,7 @@ type Error struct {
 	Code    string     `json:"code"`
 	Message string     `json:"message"`
 	Until   *time.Time `json:"until,omitempty"` // of a blocked one
+	Scope   string     `json:"scope,omitempty"` // of a blocked one: what it blocks; "": its own queue
 	After   string     `json:"after,omitempty"` // of a retry: a duration
 }
 
@@ -28,8 +29,23 @@ func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Class, e.Co
 
 // Blocked says that nothing was done and nothing can be done now: the same attempt comes again, after until
 // unless that is zero. Only for what surely did not happen.
-func Blocked(code, message string, until time.Time) error {
-	e := &Error{Class: ClassBlocked, Code: code, Message: message}
+//
+// It is this queue that waits, and no other one. Where nothing of the sender, or of the worker, can go out, say so with
+// BlockedSender or BlockedWorker: then the others are not tried in vain.
+func Blocked(code, message string, until time.Time) error { return blocked("", code, message, until) }
+
+// BlockedSender is Blocked for all that goes out through the sender of the call.
+func BlockedSender(code, message string, until time.Time) error {
+	return blocked("sender", code, message, until)
+}
+
+// BlockedWorker is Blocked for all that this worker is sent.
+func BlockedWorker(code, message string, until time.Time) error {
+	return blocked("worker", code, message, until)
+}
+
+func blocked(scope, code, message string, until time.Time) error {
+	e := &Error{Class: ClassBlocked, Code: code, Message: message, Scope: scope}
 	if !until.IsZero() {
 		until = until.UTC()
 		e.Until = &until

@@ -30,7 +30,8 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 	typ := r.PathValue("type")
 	h, ok := w.handlers[typ]
 	if !ok {
-		say(out, http.StatusNotFound, fail(ClassRejected, "unknown_type", "this worker has no handler for "+strconv.Quote(typ)))
+		// The one that is rolled out next may have it: nothing ends of it.
+		say(out, http.StatusNotFound, fail(ClassBlocked, "unknown_type", "this worker has no handler for "+strconv.Quote(typ)))
 		return
 	}
 	c, in, ok := w.read(out, r, "dispatch", typ)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -16,7 +17,7 @@ type Question struct {
 	Hash  string
 }
 
-// Status is what became of something. Make one with Pending, Included, Failed or Unknown; for a question by
+// Status is what became of something. Make one with Pending, Included, Finished, Failed or Unknown; for a question by
 // token, set Hash too.
 type Status struct {
 	State         string
@@ -25,12 +26,14 @@ type Status struct {
 	BlockHeight   string // digits, of an included one: the block, or any number that says where it is
 	Confirmations int    // how deep its block lies; 0 for one that does not count
 	FailureReason string
+	Result        json.RawMessage // of a finished one
 }
 
 // The states that a status can have.
 const (
 	statePending  = "pending"
 	stateIncluded = "included"
+	stateDone     = "done"
 	stateFailed   = "failed"
 	stateUnknown  = "unknown"
 )
@@ -42,6 +45,10 @@ func Pending() Status { return Status{State: statePending} }
 func Included(height uint64, confirmations int) Status {
 	return Status{State: stateIncluded, BlockHeight: strconv.FormatUint(height, 10), Confirmations: confirmations}
 }
+
+// Finished says that it happened, with v as the result, and that nothing takes it back: for what has no blocks. A v that
+// Done would not give as it is becomes what Done makes of it.
+func Finished(v any) Status { return Status{State: stateDone, Result: Done(v).Done} }
 
 // Failed says that it failed for good, and can no longer happen.
 func Failed(reason string) Status { return Status{State: stateFailed, FailureReason: reason} }
@@ -61,21 +68,23 @@ func (s Status) body() map[string]any {
 	if s.Confirmations > 0 {
 		m["confirmations"] = s.Confirmations
 	}
+	if s.State == stateDone {
+		m["done"] = s.Result
+	}
 	return m
 }
 
 // ask asks the hook. A status that is none says nothing, like an error.
 func (w *Worker) ask(ctx context.Context, q Question) (Status, error) {
 	s, err := w.options.Status(ctx, q)
-	if err == nil && !slices.Contains([]string{statePending, stateIncluded, stateFailed, stateUnknown}, s.State) {
-		err = fmt.Errorf("the status hook returned state %q: want pending, included, failed or unknown", s.State)
+	if err == nil && !slices.Contains([]string{statePending, stateIncluded, stateDone, stateFailed, stateUnknown}, s.State) {
+		err = fmt.Errorf("the status hook returned state %q: want pending, included, done, failed or unknown", s.State)
 	}
 	return s, err
 }
 
-// byToken says what is known of a token. One that is answered without a hash is "failed" where an error was
-// the answer, and "unknown" where it is done: sent again, it gets the same answer, result included, which a
-// status could not carry.
+// byToken says what is known of a token. One whose answer is an error is "failed"; one that is done is so with its
+// result.
 func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error) {
 	if w.isRunning(token) {
 		return Status{}, errRunning
@@ -92,7 +101,7 @@ func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error)
 	case e.Answer.Error != nil:
 		return Failed(e.Answer.Error.Message), nil
 	case len(e.Answer.Done) > 0:
-		return Unknown(), nil
+		return Status{State: stateDone, Hash: e.Answer.Hash, Result: e.Answer.Done}, nil
 	}
 	if w.options.Status == nil {
 		s := Pending()

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 		t.Errorf("answer %+v", a)
 	}
 	want := worker.Info{Token: call.Token(), Transaction: named(call), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
-		Attempt: 2, Retries: 1, Fence: 9, Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
+		Attempt: 2, Retries: 1, Fence: 9, Line: "line-of-7", Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
 		PostedAt: call.PostedAt, Deadline: got.Deadline}
 	if fmt.Sprint(got.Info) != fmt.Sprint(want) || got.Data.ClaimUID != "7" || time.Until(got.Deadline) <= 0 {
 		t.Errorf("told %+v\nwant %+v", got, want)
@@ -105,10 +106,10 @@ func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
 		repeated bool               // sent again, the handler runs again
 	}{
 		{"sent", worker.Sent("h-1"), nil, "", "", outbox.StatusIncluded, false},
-		{"done", worker.Done(map[string]int{"n": 1}), nil, "", "", outbox.StatusUnknown, false},
-		{"done with nothing", worker.Done(nil), nil, "", "", outbox.StatusUnknown, false},
-		{"done with too much", worker.Done(strings.Repeat("x", 2<<20)), nil, "", "", outbox.StatusUnknown, false},
-		{"done with what is no JSON", worker.Done(func() {}), nil, "", "", outbox.StatusUnknown, false},
+		{"done", worker.Done(map[string]int{"n": 1}), nil, "", "", outbox.StatusIncluded, false},
+		{"done with nothing", worker.Done(nil), nil, "", "", outbox.StatusIncluded, false},
+		{"done with too much", worker.Done(strings.Repeat("x", 2<<20)), nil, "", "", outbox.StatusIncluded, false},
+		{"done with what is no JSON", worker.Done(func() {}), nil, "", "", outbox.StatusIncluded, false},
 		{"rejected", worker.Answer{}, worker.Rejected("no_money", "m"), outbox.ClassRejected, "no_money", outbox.StatusFailed, false},
 		{"retry", worker.Answer{}, fmt.Errorf("pay: %w", worker.Retry("busy", "m", time.Minute)), outbox.ClassRetry, "busy", outbox.StatusFailed, false},
 		{"blocked", worker.Answer{}, worker.Blocked("closed", "m", until), outbox.ClassBlocked, "closed", outbox.StatusUnknown, true},
@@ -142,6 +143,9 @@ func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
 			}
 			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != tc.status {
 				t.Errorf("status by token: %+v, want %s", st, tc.status)
+			}
+			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); string(st.Done) != string(a.Result.Done) {
+				t.Errorf("the dispatch was answered with done %.99s, the question with %.99s", a.Result.Done, st.Done)
 			}
 			b := client.Dispatch(t.Context(), call)
 			if b.Class != a.Class || b.Code != a.Code || b.Result.Hash != a.Result.Hash || string(b.Result.Done) != string(a.Result.Done) {
@@ -182,13 +186,77 @@ func TestDataThatDoesNotFitIsRejectedAndUnknownTypesToo(t *testing.T) {
 	worker.Handle(w, "LOOSE", func(context.Context, worker.Call[map[string]any]) (worker.Answer, error) { return worker.Done(1), nil })
 	client, url := remotetest.Client(t), serve(t, w)
 	for i, tc := range []struct{ typ, data, code string }{
-		{typ, `[1]`, "bad_data"}, {typ, `null`, "bad_data"}, {typ, ``, "bad_data"}, {"LOOSE", `null`, ""}, {"OTHER", `{}`, "unknown_type"},
+		{typ, `[1]`, "bad_data"}, {typ, `null`, "bad_data"}, {typ, ``, "bad_data"}, {"LOOSE", `null`, ""},
 	} {
 		call := remotetest.Call(url, int64(i+1))
 		call.Type, call.Data = tc.typ, []byte(tc.data)
 		a := client.Dispatch(t.Context(), call)
 		if a.Code != tc.code || (tc.code != "") != (a.Class == outbox.ClassRejected) {
 			t.Errorf("%s %s: %+v, want code %q", tc.typ, tc.data, a, tc.code)
+		}
+	}
+}
+
+// A type that a worker does not know may be known to the one that is rolled out next: nothing ends of it.
+func TestATypeWithoutHandlerIsBlocked(t *testing.T) {
+	t.Parallel()
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, sent)
+	call := remotetest.Call(serve(t, w), 1)
+	call.Type = "OTHER"
+	if a := remotetest.Client(t).Dispatch(t.Context(), call); a.Class != outbox.ClassBlocked || a.Code != "unknown_type" {
+		t.Errorf("%+v, want blocked", a)
+	}
+}
+
+func TestWhatIsBlockedSaysHowMuch(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	for scope, err := range map[string]error{
+		"":       worker.Blocked("c", "m", until),
+		"sender": worker.BlockedSender("c", "m", until),
+		"worker": worker.BlockedWorker("c", "m", until),
+	} {
+		w := worker.New(worker.Options{})
+		worker.Handle(w, typ, func(context.Context, worker.Call[claim]) (worker.Answer, error) { return worker.Answer{}, err })
+		resp, err := http.Post(serve(t, w)+"/dispatch/"+typ, "application/json", strings.NewReader(`{"txData":{"uid":"1","data":{}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body struct{ Error worker.Error }
+		err = json.NewDecoder(resp.Body).Decode(&body)
+		resp.Body.Close()
+		if err != nil || body.Error.Scope != scope || body.Error.Class != "blocked" || !body.Error.Until.Equal(until) {
+			t.Errorf("scope %q: %+v, %v", scope, body, err)
+		}
+	}
+}
+
+func TestFencesAreComparedWithinALine(t *testing.T) {
+	t.Parallel()
+	w := worker.New(worker.Options{})
+	worker.Handle(w, typ, sent)
+	url, client := serve(t, w), remotetest.Client(t)
+	for i, tc := range []struct {
+		what       string
+		number     int64 // of the queue: another one once it was reaped and comes back
+		name, line string
+		fence      int64
+		taken      bool
+	}{
+		{what: "the first", number: 7, name: "q", line: "a", fence: 5, taken: true},
+		{what: "a lower one", number: 7, name: "q", line: "a", fence: 4},
+		{what: "a lower one of the queue after it came back", number: 9, name: "q", line: "a", fence: 4},
+		{what: "an equal one of the queue after it came back", number: 9, name: "q", line: "a", fence: 5, taken: true},
+		{what: "a lower one of another context's queue of that name", number: 8, name: "q", line: "b", fence: 1, taken: true},
+		{what: "unordered work, which has no line", number: 11, fence: 3, taken: true},
+		{what: "a lower one without a line", number: 11, fence: 2, taken: true},
+	} {
+		call := remotetest.Call(url, int64(i+1))
+		call.ID.Queue, call.Queue, call.Line, call.Fence = tc.number, tc.name, tc.line, tc.fence
+		a := client.Dispatch(t.Context(), call)
+		if taken := a.Class == ""; taken != tc.taken || !taken && a.Code != "stale_fence" {
+			t.Errorf("%s: %+v, want it taken %t", tc.what, a, tc.taken)
 		}
 	}
 }
@@ -280,7 +348,7 @@ func TestAHookRunsOnceUnlessItFails(t *testing.T) {
 func TestAStatusThatCannotBeAskedSaysNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("an error", func(t *testing.T) { saysNothing(t, errors.New("the node is down"), "the node is down") })
-	t.Run("no state", func(t *testing.T) { saysNothing(t, nil, "want pending, included, failed or unknown") })
+	t.Run("no state", func(t *testing.T) { saysNothing(t, nil, "want pending, included, done, failed or unknown") })
 }
 
 func saysNothing(t *testing.T, err error, why string) {
