@@ -4,17 +4,16 @@
     python3 worker.py 127.0.0.1:9000 journal.jsonl
 
 It takes every type, "sends" it (see send and look_up: put your own there), and keeps the three promises
-that the contract asks for, also over its own kill -9:
+of docs/worker-contract.md (sections 6 to 8), also over its own kill -9:
 
   1. A token is executed once. It is on the disk as begun before it is executed, and its answer is on the
      disk before it is given; sent again, it gets the same answer.
-  2. A call with a lower fence than one seen for its queue is refused with 409 and executes nothing.
+  2. A call with a lower fence than one seen on its line is refused with 409 and executes nothing.
   3. /status says what became of a token or a hash, and says 503 where it cannot know: never "unknown".
 """
 
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -33,8 +32,8 @@ def send(transaction, again, call):
 
 
 def look_up(hash):
-    """What became of what was sent, as the contract says it. This one is there at once."""
-    return {"state": "included", "hash": hash, "block_height": "1", "failure_reason": None}
+    """What became of what was sent, as the contract says it. This one is there at once, and in no block."""
+    return {"state": "done", "hash": hash, "failure_reason": None}
 
 
 class Refused(Exception):
@@ -88,23 +87,16 @@ class Memory:
 memory = None
 
 
-def line_of(token, queue):
-    """What fences are compared within: the queue that the id in the token names, since two contexts may each
-    have a queue of one name, and unordered work has none."""
-    number = token[:12] if re.match(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-", token) else ""
-    return number + "/" + queue if number or queue else ""
-
-
-def dispatch(call):
-    """Execute a call once; returns (HTTP status, answer)."""
+def dispatch(call, line):
+    """Execute a call once; returns (HTTP status, answer). line is what fences are compared within, None for a call
+    that is taken with any fence."""
     postern = call["postern"]
     token, fence = postern["token"], postern["fence"]
-    line = line_of(token, call["sender"].get("queue") or "")
     with memory.lock:
         while token in memory.running:
             memory.lock.wait()
         if line and fence < memory.fences.get(line, fence):
-            return 409, error("ambiguous", "stale_fence", "a higher fence came for this queue: nothing was done")
+            return 409, error("ambiguous", "stale_fence", "a higher fence came on this line: nothing was done")
         if line and fence != memory.fences.get(line):
             memory.keep(line=line, fence=fence)
         again = token in memory.answers
@@ -187,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as failure:
             return self.say(400, error("rejected", "bad_request", "the body is not understood: " + repr(failure)))
         if verb == "dispatch":
-            return self.say(*dispatch(call))
+            return self.say(*dispatch(call, self.headers.get("Postern-Line")))
         self.say(200, {})  # hooks: nothing to do, as often as they come
 
     def do_GET(self):

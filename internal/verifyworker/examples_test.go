@@ -2,6 +2,7 @@ package verifyworker_test
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -99,23 +100,51 @@ func TestTheExampleInGoKeepsTheContract(t *testing.T) {
 
 func TestTheExampleInPythonKeepsTheContractAlsoOverARestart(t *testing.T) {
 	t.Parallel()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed: examples/worker.py is not tried")
+	overARestart(t, verifyworker.Options{Type: "ANY"}, "python3", "../../examples/worker.py")
+}
+
+// The one in Node was written from docs/worker-contract.md alone: it stands for the worker of a stranger.
+func TestTheExampleInNodeKeepsTheContractAlsoOverARestart(t *testing.T) {
+	t.Parallel()
+	journal := overARestart(t, verifyworker.Options{Type: "PAY"}, "node", "../../examples/worker.mjs")
+	greet := verifyworker.Options{Type: "GREET", Data: json.RawMessage(`{"name":"Ada"}`)}
+	greet.URL, _ = start(t, "node", "../../examples/worker.mjs", "127.0.0.1:0", journal)
+	pass(t, greet, "distinct hashes", "status by hash", "status batch", "inclusion", "replacement")
+}
+
+func TestTheExampleInNodeBelievesOnlyWhatIsSigned(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("node is not installed: examples/worker.mjs is not tried")
 	}
-	journal := filepath.Join(t.TempDir(), "journal")
-	url, stop := start(t, python, "../../examples/worker.py", "127.0.0.1:0", journal)
-	pass(t, verifyworker.Options{URL: url, Type: "ANY"})
+	key := []byte("0123456789abcdef0123456789abcdef")
+	t.Setenv("WORKER_SECRET", "whsec_"+base64.StdEncoding.EncodeToString(key))
+	url, _ := start(t, "node", "../../examples/worker.mjs", "127.0.0.1:0", filepath.Join(t.TempDir(), "ledger"))
+	pass(t, verifyworker.Options{URL: url, Type: "PAY", Secret: key})
+}
+
+// overARestart has a program keep the contract, stops it, cuts a line of its journal off as a crash would, and has it keep
+// the contract again. It returns the journal.
+func overARestart(t *testing.T, o verifyworker.Options, language, program string) (journal string) {
+	t.Helper()
+	if _, err := exec.LookPath(language); err != nil {
+		t.Skipf("%s is not installed: %s is not tried", language, filepath.Base(program))
+	}
+	journal = filepath.Join(t.TempDir(), "journal")
+	url, stop := start(t, language, program, "127.0.0.1:0", journal)
+	o.URL = url
+	pass(t, o)
 	stop()
 	before, _ := os.ReadFile(journal)
 	torn := append(before, `{"token": "cut off by a cra`...)
 	if err := os.WriteFile(journal, torn, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, _ = start(t, python, "../../examples/worker.py", "127.0.0.1:0", journal)
-	pass(t, verifyworker.Options{URL: url, Type: "ANY"})
+	o.URL, stop = start(t, language, program, "127.0.0.1:0", journal)
+	pass(t, o)
+	stop()
 	after, _ := os.ReadFile(journal)
 	if !strings.HasPrefix(string(after), string(before)) || strings.Contains(string(after), "cut off by a cra") {
 		t.Error("the restart lost what was written, or kept a line that was cut off")
 	}
+	return journal
 }
