@@ -21,7 +21,8 @@ func verifyWorkerCommand() *cobra.Command {
 		Short: "Check a worker, in whatever language, against the contract",
 		Long: trim(`
 			Call a worker as Postern would, and as nobody should, and report how it keeps the contract: each
-			check is ok, failed or not offered, and what failed comes with what it would cost in production.
+			check is ok, failed or not offered, names its paragraph of docs/worker-contract.md, and what failed
+			comes with what it would cost in production.
 
 			It executes: each run sends about a hundred transactions of the type, all with the same data,
 			under ids that no run before has used. Give it a worker of a test environment. For instance:
@@ -85,14 +86,15 @@ func readSecret(file string) ([]byte, error) {
 
 // printReport writes the report for people: one line a check, then what the failures would cost.
 func printReport(cmd *cobra.Command, r verifyworker.Report) {
-	rows := [][]string{{"check", "state", "found"}}
+	rows := [][]string{{"check", "contract", "state", "found"}}
 	for _, c := range r.Checks {
-		rows = append(rows, []string{c.Name, string(c.State), c.Found})
+		rows = append(rows, []string{c.Name, c.Paragraph, string(c.State), c.Found})
 	}
 	printTable(cmd, rows)
 	for _, c := range r.Checks {
 		if c.State == verifyworker.Failed {
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  In production: %s\n", c.Name, c.Found, c.Cost)
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  In production: %s\n  The contract: docs/worker-contract.md, paragraph %s\n",
+				c.Name, c.Found, c.Cost, c.Paragraph)
 		}
 	}
 }

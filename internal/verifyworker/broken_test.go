@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -122,6 +124,16 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 			"lower fence", "lower fence", "fence 4 after fence 5 of the same queue: it was accepted", "frozen"},
 		{"refuses an equal fence", at("/dispatch/", refusesEqual()),
 			"distinct hashes, other fences", "other fences", "the next transaction with the same fence is not accepted", "rightful owner"},
+		{"compares fences by the name of the queue", at("/dispatch/", line(func(_, queue, _ string) string { return queue })),
+			"other fences", "other fences", "fence 1 of another line, of a queue of the same name is not accepted", "rightful owner"},
+		{"compares fences by the number of the queue", at("/dispatch/", line(func(number, _, _ string) string { return number })),
+			"lower fence", "lower fence", "of the queue after it was forgotten and came back: it was accepted", "frozen"},
+		{"compares fences where there is no line", at("/dispatch/", line(func(_, _, line string) string {
+			if line == "" {
+				return "none"
+			}
+			return line
+		})), "other fences", "other fences", "fence 1 of work without a line is not accepted", "rightful owner"},
 		{"answers done and error", at("/dispatch/", says(200, `{"hash":"","done":{"ok":true},"error":{"code":20203,"message":"oh"}}`)),
 			"dispatch, shape of answers", "shape of answers", "done and error in one answer", "ambiguous"},
 		{"forgets", at("/status/", says(200, `{"state":"unknown","block_height":null,"failure_reason":null}`)),
@@ -245,11 +257,106 @@ func refusesEqual() func(http.Handler, http.ResponseWriter, *http.Request) {
 	}
 }
 
+// line is a worker that compares fences within something else.
+func line(of func(number, queue, line string) string) func(http.Handler, http.ResponseWriter, *http.Request) {
+	return func(good http.Handler, w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		var c struct {
+			Sender  struct{ Queue string }
+			Postern struct{ Token string }
+		}
+		_ = json.Unmarshal(b, &c) // garbage has no queue
+		if other := of(c.Postern.Token[:min(12, len(c.Postern.Token))], c.Sender.Queue, r.Header.Get("Postern-Line")); other == "" {
+			r.Header.Del("Postern-Line")
+		} else {
+			r.Header.Set("Postern-Line", other)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		good.ServeHTTP(w, r)
+	}
+}
+
 // answersPerToken is a worker to which each attempt is another transaction.
 func answersPerToken() func(http.Handler, http.ResponseWriter, *http.Request) {
 	return func(good http.Handler, w http.ResponseWriter, r *http.Request) {
 		token := r.Header.Get("Idempotency-Key")
 		answers(func(a map[string]any) { a["hash"] = "h-" + token })(good, w, r)
+	}
+}
+
+// finishes is a worker without blocks that keeps the contract.
+func finishes() http.Handler {
+	w := worker.New(worker.Options{})
+	worker.Handle(w, "T", func(_ context.Context, c worker.Call[data]) (worker.Answer, error) {
+		return worker.Done(map[string]string{"paid": c.Transaction}), nil
+	})
+	return w.Handler()
+}
+
+func TestAWorkerWithoutBlocksSaysDoneWithTheSameResult(t *testing.T) {
+	t.Parallel()
+	absent := []string{"distinct hashes", "status by hash", "status batch", "inclusion", "replacement"}
+	for _, tc := range []struct {
+		name   string
+		broken func(http.Handler) http.Handler
+		found  string
+	}{
+		{"good", at("/none", nil), ""},
+		{"done, and no result", at("/status/", answers(func(a map[string]any) { delete(a, "done") })), ""},
+		{"another result", at("/status/", answers(func(a map[string]any) {
+			if a["state"] == "done" {
+				a["done"] = map[string]string{"paid": "nothing"}
+			}
+		})), `the status by token has done {"paid":"nothing"}`},
+		{"unknown", at("/status/", says(200, `{"state":"unknown"}`)), "the token of a call that is done is unknown"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(tc.broken(finishes()))
+			defer s.Close()
+			if tc.found == "" {
+				pass(t, verifyworker.Options{URL: s.URL, Type: "T"}, absent...)
+				return
+			}
+			r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T"})
+			if err != nil || r.Failed != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			for _, c := range r.Checks {
+				if (c.State == verifyworker.Failed) != (c.Name == "status by token" && strings.Contains(c.Found, tc.found)) {
+					t.Errorf("%+v", c)
+				}
+			}
+		})
+	}
+}
+
+// Every check names its paragraph, which the page has; and each section that asks something of a worker is checked.
+func TestEveryCheckNamesAParagraphOfTheContract(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/worker-contract.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(good())
+	defer s.Close()
+	r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T", Secret: []byte("0123456789abcdef01234567")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := map[string]bool{}
+	for _, c := range r.Checks {
+		if !bytes.Contains(page, []byte("\n**"+c.Paragraph+"** ")) {
+			t.Errorf("%s names paragraph %q, which docs/worker-contract.md does not have", c.Name, c.Paragraph)
+		}
+		section, _, _ := strings.Cut(c.Paragraph, ".")
+		checked[section] = true
+	}
+	for _, h := range regexp.MustCompile(`(?m)^## (\d+) (.*)$`).FindAllSubmatch(page, -1) {
+		section, tells := string(h[1]), string(h[1]) == "2" || string(h[1]) == "3" // what Postern sends
+		if checked[section] == tells {
+			t.Errorf("section %s %s: checked %t", section, h[2], checked[section])
+		}
 	}
 }
 

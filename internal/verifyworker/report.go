@@ -15,10 +15,11 @@ const (
 
 // Check is one promise of the contract, and how the worker keeps it.
 type Check struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
-	Found string `json:"found"`          // what was seen; of a missing one, what that means
-	Cost  string `json:"cost,omitempty"` // of a failed one: what it would cost in production
+	Name      string `json:"name"`
+	Paragraph string `json:"paragraph"` // of docs/worker-contract.md, which it checks
+	State     State  `json:"state"`
+	Found     string `json:"found"`          // what was seen; of a missing one, what that means
+	Cost      string `json:"cost,omitempty"` // of a failed one: what it would cost in production
 }
 
 // Report is what came of all checks, in their order.

@@ -112,6 +112,7 @@ func oddStatus(body []byte) string {
 	var raw struct {
 		State, Hash   json.RawMessage
 		BlockHeight   json.RawMessage `json:"block_height"`
+		FailureReason json.RawMessage `json:"failure_reason"`
 		Confirmations json.RawMessage
 	}
 	if json.Unmarshal(body, &raw) != nil {
@@ -119,8 +120,10 @@ func oddStatus(body []byte) string {
 	}
 	state := text(raw.State)
 	switch {
-	case !slices.Contains([]string{"pending", "included", "failed", "unknown"}, state):
-		return fmt.Sprintf("state is %.64q: want pending, included, failed or unknown", state)
+	case !slices.Contains([]string{"pending", "included", "done", "failed", "unknown"}, state):
+		return fmt.Sprintf("state is %.64q: want pending, included, done, failed or unknown", state)
+	case state == "done" && set(raw.FailureReason):
+		return "done with a failure_reason: want one of them"
 	case set(raw.Hash) && !isString(raw.Hash):
 		return "hash is no string"
 	case set(raw.BlockHeight) && !digits(raw.BlockHeight):

@@ -22,7 +22,15 @@ func says(st outbox.Status) string {
 	if st.State == outbox.StatusUnreachable {
 		return st.Message
 	}
-	return fmt.Sprintf("it is said to be %s", st.State)
+	return "it is said to be " + word(st)
+}
+
+// word is the state as the worker wrote it.
+func word(st outbox.Status) string {
+	if st.Done != nil {
+		return "done"
+	}
+	return string(st.State)
 }
 
 func (v *verifier) statusByToken(ctx context.Context) finding {
@@ -36,32 +44,30 @@ func (v *verifier) statusByToken(ctx context.Context) finding {
 	case st.State == outbox.StatusUnsupported:
 		v.status = false
 		return notOffered(noStatus)
-	case st.State == outbox.StatusUnknown && r.Hash == "":
-		return v.resentAfterUnknown(ctx, c, r)
 	case st.State == outbox.StatusUnknown:
-		return failed("the token of a call that was accepted is unknown: the worker has forgotten it")
+		return failed("the token of a call that %s is unknown: the worker has forgotten it", how(r))
 	case st.State == outbox.StatusUnreachable || st.State == outbox.StatusFailed:
-		return failed("the token of a call that was accepted: %s", says(st))
+		return failed("the token of a call that %s: %s", how(r), says(st))
 	case r.Hash != "" && st.Hash == "":
-		return failed("the status by token is %s and names no hash: there is nothing to watch", st.State)
+		return failed("the status by token is %s and names no hash: there is nothing to watch", word(st))
 	case st.Hash != r.Hash:
 		return failed("the status by token names hash %q, the dispatch was answered with %q", st.Hash, r.Hash)
 	case st.State == outbox.StatusPending && st.Hash == "":
 		return failed("the call is done, and its status by token is pending without a hash: it is asked after for ever")
+	case st.Done != nil && r.Done != nil && string(st.Done) != "true" && !same(st.Done, r.Done):
+		return failed("the status by token has done %.64s, the dispatch was answered with done %.64s", st.Done, r.Done)
+	case r.Hash == "":
+		return ok("%s", word(st))
 	}
-	return ok("%s, with its hash", st.State)
+	return ok("%s, with its hash", word(st))
 }
 
-// resentAfterUnknown looks at a worker that is done at once and says unknown: the token is sent again then.
-func (v *verifier) resentAfterUnknown(ctx context.Context, c remote.Call, first outbox.Result) finding {
-	again, err := v.accept(ctx, c)
-	if err != nil {
-		return failed("a call that is done is unknown by its token, and sent again refused: %s", err)
+// how says how a dispatch was answered that was accepted.
+func how(r outbox.Result) string {
+	if r.Hash == "" {
+		return "is done"
 	}
-	if d := differs(first, again); d != "" {
-		return failed("a call that is done is unknown by its token, and sent again it was executed again: %s", d)
-	}
-	return ok("unknown for what is done, and the same answer when it is sent again")
+	return "was accepted"
 }
 
 func (v *verifier) statusByHash(ctx context.Context) finding {
@@ -77,7 +83,7 @@ func (v *verifier) statusByHash(ctx context.Context) finding {
 	}
 	switch st := v.ask(ctx, "", r.Hash); st.State {
 	case outbox.StatusPending, outbox.StatusIncluded:
-		return ok("%s", st.State)
+		return ok("%s", word(st))
 	case outbox.StatusUnsupported:
 		return failed("/status answers by token, but not by hash")
 	case outbox.StatusUnknown:
@@ -152,6 +158,9 @@ func (v *verifier) inclusion(ctx context.Context) finding {
 	}
 	switch st := v.await(ctx, r.Hash); st.State {
 	case outbox.StatusIncluded:
+		if st.Done != nil {
+			return ok("done, in no block")
+		}
 		return ok("included, in block %s", st.BlockHeight)
 	case outbox.StatusPending:
 		return notRun("still pending after %s: wait longer to see it included", v.o.Wait)

@@ -2,6 +2,8 @@ package verifyworker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,7 +95,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		if ctx.Err() != nil {
 			return Report{}, ctx.Err()
 		}
-		done := Check{Name: c.name, State: f.state, Found: f.found}
+		done := Check{Name: c.name, Paragraph: c.paragraph, State: f.state, Found: f.found}
 		if f.state == Failed {
 			done.Cost = c.cost
 			r.OK = false
@@ -148,8 +150,14 @@ func (v *verifier) callIn(queue, seq int64) remote.Call {
 	return remote.Call{
 		BaseURL: v.o.URL, Type: v.o.Type, ID: outbox.ID{Queue: queue, Seq: seq, Day: outbox.DayOf(now), Salt: outbox.SaltOf(now, "")},
 		Queue: fmt.Sprintf("verify-%x", queue), Data: v.o.Data, State: outbox.DISPATCHING, PostedAt: now, Account: v.o.Account,
-		SenderState: "BLOCKED", Attempt: 1, Fence: 1, Position: seq, Timeout: v.o.Timeout,
+		SenderState: "BLOCKED", Attempt: 1, Fence: 1, Line: line(queue), Position: seq, Timeout: v.o.Timeout,
 	}
+}
+
+// line is the line of a queue: nothing of its name or number can be read from it.
+func line(queue int64) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "line of %d", queue))
+	return hex.EncodeToString(sum[:8])
 }
 
 // send dispatches once.
