@@ -62,14 +62,14 @@ verify: ## that what is derived is up to date, and that modules are what go.sum 
 	git diff --exit-code -- api docs internal cmd testdata
 
 .PHONY: lint
-lint: lint/contract ## the contract, and the code by golangci-lint, if it is installed
+lint: lint/contract ## the contracts, and the code by golangci-lint, if it is installed
 	@command -v golangci-lint >/dev/null || { echo 'golangci-lint is not installed: https://golangci-lint.run/docs/welcome/install'; exit 1; }
 	golangci-lint run
 
 .PHONY: lint/contract
-lint/contract: ## api/openapi.yaml by Spectral, from npm as its lockfile says
+lint/contract: ## api/openapi.yaml and api/worker.yaml by Spectral, from npm as its lockfile says
 	cd internal/tools && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-	cd internal/tools && node_modules/.bin/spectral lint ../../api/openapi.yaml --ruleset spectral.yaml --fail-severity warn
+	cd internal/tools && node_modules/.bin/spectral lint ../../api/openapi.yaml ../../api/worker.yaml --ruleset spectral.yaml --fail-severity warn
 
 .PHONY: bench
 bench: ## load, every run checked: ARGS="fifo-1000x10 --runs 9", or --list
