@@ -46,8 +46,8 @@ func Included(height uint64, confirmations int) Status {
 	return Status{State: stateIncluded, BlockHeight: strconv.FormatUint(height, 10), Confirmations: confirmations}
 }
 
-// Finished says that it happened, with v as the result, and that nothing takes it back: for what has no blocks. A v that
-// Done would not give as it is becomes what Done makes of it.
+// Finished says that it happened, with v as the result, and that nothing takes it back: for what has no blocks. The
+// result is what Done makes of v.
 func Finished(v any) Status { return Status{State: stateDone, Result: Done(v).Done} }
 
 // Failed says that it failed for good, and can no longer happen.
@@ -77,7 +77,8 @@ func (s Status) body() map[string]any {
 // ask asks the hook. A status that is none says nothing, like an error.
 func (w *Worker) ask(ctx context.Context, q Question) (Status, error) {
 	s, err := w.options.Status(ctx, q)
-	if err == nil && !slices.Contains([]string{statePending, stateIncluded, stateDone, stateFailed, stateUnknown}, s.State) {
+	states := []string{statePending, stateIncluded, stateDone, stateFailed, stateUnknown}
+	if err == nil && !slices.Contains(states, s.State) {
 		err = fmt.Errorf("the status hook returned state %q: want pending, included, done, failed or unknown", s.State)
 	}
 	return s, err

@@ -144,7 +144,8 @@ func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
 			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != tc.status {
 				t.Errorf("status by token: %+v, want %s", st, tc.status)
 			}
-			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); string(st.Done) != string(a.Result.Done) {
+			st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), "")
+			if string(st.Done) != string(a.Result.Done) {
 				t.Errorf("the dispatch was answered with done %.99s, the question with %.99s", a.Result.Done, st.Done)
 			}
 			b := client.Dispatch(t.Context(), call)
@@ -204,7 +205,8 @@ func TestATypeWithoutHandlerIsBlocked(t *testing.T) {
 	worker.Handle(w, typ, sent)
 	call := remotetest.Call(serve(t, w), 1)
 	call.Type = "OTHER"
-	if a := remotetest.Client(t).Dispatch(t.Context(), call); a.Class != outbox.ClassBlocked || a.Code != "unknown_type" {
+	a := remotetest.Client(t).Dispatch(t.Context(), call)
+	if a.Class != outbox.ClassBlocked || a.Code != "unknown_type" {
 		t.Errorf("%+v, want blocked", a)
 	}
 }
@@ -218,8 +220,11 @@ func TestWhatIsBlockedSaysHowMuch(t *testing.T) {
 		"worker": worker.BlockedWorker("c", "m", until),
 	} {
 		w := worker.New(worker.Options{})
-		worker.Handle(w, typ, func(context.Context, worker.Call[claim]) (worker.Answer, error) { return worker.Answer{}, err })
-		resp, err := http.Post(serve(t, w)+"/dispatch/"+typ, "application/json", strings.NewReader(`{"txData":{"uid":"1","data":{}}}`))
+		worker.Handle(w, typ, func(context.Context, worker.Call[claim]) (worker.Answer, error) {
+			return worker.Answer{}, err
+		})
+		resp, err := http.Post(serve(t, w)+"/dispatch/"+typ, "application/json",
+			strings.NewReader(`{"txData":{"uid":"1","data":{}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +253,7 @@ func TestFencesAreComparedWithinALine(t *testing.T) {
 		{what: "a lower one", number: 7, name: "q", line: "a", fence: 4},
 		{what: "a lower one of the queue after it came back", number: 9, name: "q", line: "a", fence: 4},
 		{what: "an equal one of the queue after it came back", number: 9, name: "q", line: "a", fence: 5, taken: true},
-		{what: "a lower one of another context's queue of that name", number: 8, name: "q", line: "b", fence: 1, taken: true},
+		{what: "a lower one of a queue of that name elsewhere", number: 8, name: "q", line: "b", fence: 1, taken: true},
 		{what: "unordered work, which has no line", number: 11, fence: 3, taken: true},
 		{what: "a lower one without a line", number: 11, fence: 2, taken: true},
 	} {

@@ -93,8 +93,8 @@ func printReport(cmd *cobra.Command, r verifyworker.Report) {
 	printTable(cmd, rows)
 	for _, c := range r.Checks {
 		if c.State == verifyworker.Failed {
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  In production: %s\n  The contract: docs/worker-contract.md, paragraph %s\n",
-				c.Name, c.Found, c.Cost, c.Paragraph)
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  In production: %s\n", c.Name, c.Found, c.Cost)
+			fmt.Fprintf(cmd.OutOrStdout(), "  The contract: docs/worker-contract.md, paragraph %s\n", c.Paragraph)
 		}
 	}
 }

@@ -63,8 +63,8 @@ type Status struct {
 	Confirmations int    // 1 when included and the worker does not count
 	FailureReason string // set when it failed in its block
 
-	// Done is what a worker without blocks says that it ended with, "true" where it says nothing but done. Such a one is
-	// StatusIncluded in no block, and as deep as can be. nil: the worker spoke of blocks.
+	// Done is what a worker without blocks says that it ended with, "true" where it says nothing but done. Such a
+	// status is StatusIncluded in no block, and as deep as can be. nil: the worker spoke of blocks.
 	Done    json.RawMessage
 	Message string // why it is unreachable
 }

@@ -45,8 +45,10 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 		{"done with null", body(`{"state":"done","hash":"h","done":null}`), withHash(finished("true"), "h")},
 		{"done with a result", body(`{"state":"done","done":{"paid":7}}`), finished(`{"paid":7}`)},
 		{"done with a result that we cannot store", body(`{"state":"done","done":` + deepList + `}`), finished("true")},
-		{"done, but failed", body(`{"state":"done","failure_reason":"no"}`), outbox.Status{State: outbox.StatusUnreachable}},
-		{"pending with a result", body(`{"state":"pending","done":{"paid":7}}`), outbox.Status{State: outbox.StatusPending}},
+		{"done, but failed", body(`{"state":"done","failure_reason":"no"}`),
+			outbox.Status{State: outbox.StatusUnreachable}},
+		{"pending with a result", body(`{"state":"pending","done":{"paid":7}}`),
+			outbox.Status{State: outbox.StatusPending}},
 		{"failed", body(`{"state":"failed","failure_reason":[{"index":1}]}`), outbox.Status{State: outbox.StatusFailed, FailureReason: `[{"index":1}]`}},
 
 		{"404", http(404, ""), outbox.Status{State: outbox.StatusUnsupported}},

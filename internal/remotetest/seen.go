@@ -96,7 +96,8 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey,
 		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Fence: w.Postern.Fence,
 		Position: w.Postern.Position, Fee: w.Postern.Fee, PreviousHashes: w.Postern.PreviousHashes, Nonce: w.Postern.Nonce,
-		Line: h.Get("Postern-Line"), Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
+		Line:     h.Get("Postern-Line"),
+		Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
 	}
 	if op == OpStatus {
 		s.Token, s.Hash = w.Token, w.Hash

@@ -1,7 +1,6 @@
 package sequencer_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 func TestAfterTheDelayEarlierAttemptsAreAskedFirst(t *testing.T) {
 	const D, R = outbox.PhaseDelay, outbox.PhaseRetry
 	deep := outbox.Status{State: "included", Hash: "0x2", BlockHeight: "9", Confirmations: 2}
-	finished := outbox.Status{State: "included", Hash: "0x2", Done: json.RawMessage("true")}
 	shallow := outbox.Status{State: "included", Hash: "0x2", BlockHeight: "9", Confirmations: 1}
 	reverted := outbox.Status{State: "included", Hash: "0x2", BlockHeight: "9", Confirmations: 2, FailureReason: "low"}
 	pending, gone, away := outbox.Status{State: "pending"}, outbox.Status{State: "unknown"}, outbox.Status{State: "unreachable"}
@@ -47,7 +45,7 @@ func TestAfterTheDelayEarlierAttemptsAreAskedFirst(t *testing.T) {
 		{"row 16: pending is replaced", at(D), list(pending), settings(), call},
 		{"row 16: pending cannot be replaced", at(D), list(pending), settings(notReplaceable), wait(D, "DelayElapsed", time.Second)},
 		{"row 16: one was included meanwhile", at(D), list(away, deep), settings(), done("DelayElapsed")},
-		{"row 16: one is done, in no block", at(D), list(gone, finished), settings(), done("DelayElapsed")},
+		{"row 16: one is done, in no block", at(D), list(gone, finished("0x2")), settings(), done("DelayElapsed")},
 		{"row 16: included, not deep yet", at(D), list(shallow), settings(), wait(D, "DelayElapsed", time.Second)},
 		{"row 16: one cannot be asked", at(D, since(5*time.Second)), list(gone, away), settings(), wait(D, "DelayElapsed", 5*time.Second)},
 		{"row 16: no /status any more", at(D, since(time.Hour)), list(outbox.Status{State: "unsupported"}), settings(), wait(D, "DelayElapsed", 30*time.Second)},

@@ -124,10 +124,12 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 			"lower fence", "lower fence", "fence 4 after fence 5 of the same queue: it was accepted", "frozen"},
 		{"refuses an equal fence", at("/dispatch/", refusesEqual()),
 			"distinct hashes, other fences", "other fences", "the next transaction with the same fence is not accepted", "rightful owner"},
-		{"compares fences by the name of the queue", at("/dispatch/", line(func(_, queue, _ string) string { return queue })),
-			"other fences", "other fences", "fence 1 of another line, of a queue of the same name is not accepted", "rightful owner"},
-		{"compares fences by the number of the queue", at("/dispatch/", line(func(number, _, _ string) string { return number })),
-			"lower fence", "lower fence", "of the queue after it was forgotten and came back: it was accepted", "frozen"},
+		{"compares fences by the name of the queue",
+			at("/dispatch/", line(func(_, queue, _ string) string { return queue })), "other fences", "other fences",
+			"fence 1 of another line, of a queue of the same name is not accepted", "rightful owner"},
+		{"compares fences by the number of the queue",
+			at("/dispatch/", line(func(number, _, _ string) string { return number })), "lower fence", "lower fence",
+			"of the queue after it was forgotten and came back: it was accepted", "frozen"},
 		{"compares fences where there is no line", at("/dispatch/", line(func(_, _, line string) string {
 			if line == "" {
 				return "none"
@@ -266,7 +268,8 @@ func line(of func(number, queue, line string) string) func(http.Handler, http.Re
 			Postern struct{ Token string }
 		}
 		_ = json.Unmarshal(b, &c) // garbage has no queue
-		if other := of(c.Postern.Token[:min(12, len(c.Postern.Token))], c.Sender.Queue, r.Header.Get("Postern-Line")); other == "" {
+		number := c.Postern.Token[:min(12, len(c.Postern.Token))]
+		if other := of(number, c.Sender.Queue, r.Header.Get("Postern-Line")); other == "" {
 			r.Header.Del("Postern-Line")
 		} else {
 			r.Header.Set("Postern-Line", other)
@@ -323,7 +326,8 @@ func TestAWorkerWithoutBlocksSaysDoneWithTheSameResult(t *testing.T) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			for _, c := range r.Checks {
-				if (c.State == verifyworker.Failed) != (c.Name == "status by token" && strings.Contains(c.Found, tc.found)) {
+				want := c.Name == "status by token" && strings.Contains(c.Found, tc.found)
+				if (c.State == verifyworker.Failed) != want {
 					t.Errorf("%+v", c)
 				}
 			}
@@ -340,7 +344,8 @@ func TestEveryCheckNamesAParagraphOfTheContract(t *testing.T) {
 	}
 	s := httptest.NewServer(good())
 	defer s.Close()
-	r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T", Secret: []byte("0123456789abcdef01234567")})
+	secret := []byte("0123456789abcdef01234567") // so that signatures are checked
+	r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T", Secret: secret})
 	if err != nil {
 		t.Fatal(err)
 	}

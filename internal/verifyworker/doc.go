@@ -1,5 +1,6 @@
 // Package verifyworker checks a worker, in whatever language it is written, against docs/worker-contract.md
-// (S2.7 to S2.12), whose paragraph each check names. In goes its URL and a type that it takes; out comes a report: each check is ok, failed or
+// (S2.7 to S2.12), whose paragraph each check names. In goes its URL and a type that it takes; out comes a report:
+// each check is ok, failed or
 // not offered, and what failed comes with what it would cost in production.
 //
 // It calls the worker through internal/remote, so that an answer is what Postern would take it for, and by

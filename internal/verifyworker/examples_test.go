@@ -122,8 +122,8 @@ func TestTheExampleInNodeBelievesOnlyWhatIsSigned(t *testing.T) {
 	pass(t, verifyworker.Options{URL: url, Type: "PAY", Secret: key})
 }
 
-// overARestart has a program keep the contract, stops it, cuts a line of its journal off as a crash would, and has it keep
-// the contract again. It returns the journal.
+// overARestart has a program keep the contract, stops it, cuts a line of its journal off as a crash would, and has it
+// keep the contract again. It returns the journal.
 func overARestart(t *testing.T, o verifyworker.Options, language, program string) (journal string) {
 	t.Helper()
 	if _, err := exec.LookPath(language); err != nil {
