@@ -19,11 +19,13 @@ INSERT INTO postern.identity (epoch, reason) VALUES (1, 'created');
 -- One row. life is drawn anew when quarantine is entered because something may be lost, so that others can compare it.
 -- deployment is the name under which the first process that has one ran here. quarantine rises with each change of the table
 -- below: postern.node.quarantine is the number that a process has to know before it may lease anything.
+-- Postern-Line is made of lines and the id of a queue.
 CREATE TABLE postern.store (
     one        boolean NOT NULL DEFAULT true CONSTRAINT one_store PRIMARY KEY CONSTRAINT one_store_only CHECK (one),
     life       bigint NOT NULL DEFAULT (random() * 9007199254740991)::bigint,
     deployment text NOT NULL DEFAULT '',
-    quarantine bigint NOT NULL DEFAULT 0
+    quarantine bigint NOT NULL DEFAULT 0,
+    lines      bigint NOT NULL DEFAULT (random() * 9007199254740991)::bigint
 );
 INSERT INTO postern.store DEFAULT VALUES;
 

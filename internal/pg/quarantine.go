@@ -235,6 +235,7 @@ func (t *txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
 type quarantined struct {
 	number int64 // of postern.store; it rises with each change
 	scopes []scope
+	lines  int64 // of postern.store; it never changes
 }
 
 // scope is one row of postern.quarantine. Zero values are all.
@@ -243,8 +244,9 @@ type scope struct {
 	typ     string
 }
 
-// quarantineSQL reads what quarantined holds, as three columns of one row.
+// quarantineSQL reads what quarantined holds, as columns of one row.
 const quarantineSQL = `(SELECT quarantine FROM postern.store),
+	(SELECT lines FROM postern.store),
 	(SELECT coalesce(array_agg(coalesce(context_id, 0) ORDER BY quarantine_id), '{}') FROM postern.quarantine),
 	(SELECT coalesce(array_agg(coalesce(type, '') ORDER BY quarantine_id), '{}') FROM postern.quarantine)`
 

@@ -213,7 +213,7 @@ func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries 
 	}
 	a := &Answer{Lease: l, StartedAt: l.Now(), Reachable: true, BlockHeight: st.BlockHeight, found: u.row,
 		Step: sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64())}
-	a.Result.Hash, a.Result.Nonce = st.Hash, st.Nonce
+	a.Result.Hash, a.Result.Nonce, a.Result.Done = st.Hash, st.Nonce, st.Done
 	if a.Step.Err != nil {
 		return false, a.Step.Err
 	}

@@ -9,6 +9,11 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
+// finished is the status of what a worker without blocks has done.
+func finished(hash string) outbox.Status {
+	return outbox.Status{State: "included", Hash: hash, Done: json.RawMessage("true")}
+}
+
 func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 	const D = outbox.PhaseDispatching
 	still := func(s step) step {
@@ -25,9 +30,6 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 			Answered: true, Hook: outbox.OnSuccess, FreeSender: true, Hash: hash,
 		}
 	}
-	finished := outbox.Status{State: "included", Confirmations: 9, Done: json.RawMessage("true")}
-	withHash := finished
-	withHash.Hash = "0xaa"
 	unreachable := func(delay time.Duration) step {
 		return still(step{Events: events{"StatusUnreachable"}, Then: "ask", Delay: delay, Class: outbox.ClassAmbiguous, Code: "status_unreachable", Message: "refused"})
 	}
@@ -55,8 +57,8 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 	}{
 		{"pending", at(D), outbox.Status{State: "pending", Hash: "0xaa"}, settings(), accepted},
 		{"included", at(D), outbox.Status{State: "included", Hash: "0xaa", BlockHeight: "9"}, settings(), accepted},
-		{"done", at(D), finished, settings(), doneWith("")},
-		{"done, with a hash", at(D), withHash, settings(), doneWith("0xaa")},
+		{"done", at(D), finished(""), settings(), doneWith("")},
+		{"done, with a hash", at(D), finished("0xaa"), settings(), doneWith("0xaa")},
 		{"failed", at(D), outbox.Status{State: "failed", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
 		{"included, but failed", at(D), outbox.Status{State: "included", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
 		{"failed, and no retry left", at(D, retries(2)), outbox.Status{State: "failed"}, settings(),

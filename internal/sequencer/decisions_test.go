@@ -30,6 +30,7 @@ func settings(change ...func(*outbox.Dispatcher)) outbox.Dispatcher {
 }
 
 func idempotent(d *outbox.Dispatcher)     { d.Idempotent = true }
+func ends(d *outbox.Dispatcher)           { d.Unknown = outbox.UnknownUnresolved }
 func notReplaceable(d *outbox.Dispatcher) { d.Replaceable = false }
 func failsForGood(d *outbox.Dispatcher)   { d.Retry.OnFailed = false }
 
@@ -49,6 +50,12 @@ func senderGone(f *flight)                { f.SenderGone = true }
 func resent(f *flight)                    { f.Resent = true }
 func called(f *flight)                    { f.Called = true }
 func blames(f *flight)                    { f.BlamesSender = true }
+func neverHeld(f *flight)                 { f.NeverHeld = true }
+
+// answered is a call whose answer told nothing.
+func answered(code, why string) func(*flight) {
+	return func(f *flight) { f.Unclear = sequencer.Unclear{Code: code, Why: why} }
+}
 
 func same(t *testing.T, name string, got, want step) {
 	t.Helper()
@@ -106,13 +113,13 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 			step{Events: events{"WorkerLost"}, State: outbox.WAITING, Phase: outbox.PhaseIdle, Then: "back", Attempt: 1, Fee: "100",
 				Answered: true, NothingDone: true, FreeSender: true, GateWorker: true, Class: outbox.ClassBlocked}},
 		{"row 6: rejected, in a pool that blocks senders", at(D, blames), outbox.Answer{Class: outbox.ClassRejected, Code: "500"},
-			step{Events: events{"Unresolvable"}, State: outbox.UNRESOLVED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100",
+			step{Events: events{"Rejected"}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100", Hook: outbox.OnFailure,
 				Answered: true, FreeSender: true, BlameSender: true, Class: outbox.ClassRejected, Code: "500"}},
 		{"rows 7 and 14: its pool blocks the sender and takes it back", at(D, blames), outbox.Answer{Class: outbox.ClassRetry, Code: "20203"},
 			step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
 				Retries: 1, Fee: "100", Delay: 5 * time.Second, Answered: true, FreeSender: true, BlameSender: true, Class: outbox.ClassRetry, Code: "20203"}},
 		{"row 6: rejected", at(D), outbox.Answer{Class: outbox.ClassRejected, Code: "500", Message: "no account"},
-			step{Events: events{"Unresolvable"}, State: outbox.UNRESOLVED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100",
+			step{Events: events{"Rejected"}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100", Hook: outbox.OnFailure,
 				Answered: true, FreeSender: true, Class: outbox.ClassRejected, Code: "500", Message: "no account"}},
 		{"rows 7 and 14: failed, in delay", at(D), outbox.Answer{Class: outbox.ClassRetry, Code: "20203"},
 			step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
@@ -126,9 +133,9 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 		{"row 7: the worker's own word, after a call that may have had an effect", at(D, called), outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Told: true},
 			step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
 				Retries: 1, Fee: "100", Delay: 5 * time.Second, Answered: true, Class: outbox.ClassRetry, Code: "20203"}},
-		{"row 8: not its own word, after a call that may have had an effect", at(D, called), outbox.Answer{Class: outbox.ClassRetry, Code: "http_429", After: time.Minute},
+		{"row 8: not its own word, after a call that may have had an effect", at(D, called), outbox.Answer{Class: outbox.ClassRetry, Code: "http_425", After: time.Minute},
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1, Fee: "100", Delay: time.Minute,
-				Class: outbox.ClassAmbiguous, Code: "http_429"}},
+				Class: outbox.ClassAmbiguous, Code: "http_425"}},
 		{"row 7: the retries are used up", at(D, retries(2)), outbox.Answer{Class: outbox.ClassRetry, Code: "20203"},
 			step{Events: events{"DispatchError"}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Retries: 2, Fee: "100",
 				Answered: true, Hook: outbox.OnFailure, FreeSender: true, Class: outbox.ClassRetry, Code: "20203"}},
@@ -145,61 +152,6 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1, Fee: "100", Class: "odd", Hash: "0xaa"}},
 	} {
 		same(t, c.name, sequencer.Dispatched(c.f, c.a, settings(), 0.5), c.want)
-	}
-}
-
-// finished is the status of what a worker without blocks has done.
-func finished(hash string) outbox.Status {
-	return outbox.Status{State: "included", Hash: hash, Done: json.RawMessage("true")}
-}
-
-func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
-	const D = outbox.PhaseDispatching
-	still := func(s step) step {
-		s.State, s.Phase, s.Attempt, s.Fee = outbox.DISPATCHING, D, 1, "100"
-		return s
-	}
-	accepted := step{Events: events{"Accepted", "InclusionStarted"}, State: outbox.REVISION, Phase: outbox.PhaseWaitingInclusion,
-		Then: "wait", Attempt: 1, Fee: "100", Delay: 10 * time.Second, Answered: true, KeepHash: true, Hash: "0xaa"}
-	failed := step{Events: events{"DispatchError", "RetryStarted"}, State: outbox.RETRY, Phase: outbox.PhaseDelay, Then: "wait", Attempt: 1,
-		Retries: 1, Fee: "100", Delay: 5 * time.Second, Answered: true, Hash: "0xaa", Class: outbox.ClassRetry, Code: "20206", Message: "bad proof"}
-	doneWith := func(hash string) step {
-		return step{
-			Events: events{"Completed"}, State: outbox.DONE, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1,
-			Fee: "100", Answered: true, Hook: outbox.OnSuccess, FreeSender: true, Hash: hash,
-		}
-	}
-	unreachable := func(delay time.Duration) step {
-		return still(step{Events: events{"StatusUnreachable"}, Then: "ask", Delay: delay, Class: outbox.ClassAmbiguous, Code: "status_unreachable", Message: "refused"})
-	}
-	for _, c := range []struct {
-		name string
-		f    flight
-		s    outbox.Status
-		d    outbox.Dispatcher
-		want step
-	}{
-		{"pending", at(D), outbox.Status{State: "pending", Hash: "0xaa"}, settings(), accepted},
-		{"included", at(D), outbox.Status{State: "included", Hash: "0xaa", BlockHeight: "9"}, settings(), accepted},
-		{"done", at(D), finished(""), settings(), doneWith("")},
-		{"done, with a hash", at(D), finished("0xaa"), settings(), doneWith("0xaa")},
-		{"failed", at(D), outbox.Status{State: "failed", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
-		{"included, but failed", at(D), outbox.Status{State: "included", Hash: "0xaa", FailureReason: "bad proof"}, settings(), failed},
-		{"failed, and no retry left", at(D, retries(2)), outbox.Status{State: "failed"}, settings(),
-			step{Events: events{"DispatchError"}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Retries: 2, Fee: "100", Answered: true,
-				Hook: outbox.OnFailure, FreeSender: true, Class: outbox.ClassRetry, Code: "20206", Message: "the worker says that it failed, and names no reason"}},
-		{"never saw the token", at(D), outbox.Status{State: "unknown"}, settings(), still(step{Events: events{"StatusUnknown"}, Then: "call"})},
-		{"no /status, idempotent", at(D), outbox.Status{State: "unsupported"}, settings(idempotent), still(step{Events: events{"StatusUnknown"}, Then: "call"})},
-		{"no /status", at(D), outbox.Status{State: "unsupported"}, settings(),
-			step{Events: events{"Unresolvable"}, State: outbox.UNRESOLVED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100", Answered: true, FreeSender: true,
-				Class: outbox.ClassAmbiguous, Code: "outcome_unknown", Message: "dispatch outcome unknown"}},
-		{"unreachable at once", at(D), outbox.Status{State: "unreachable", Message: "refused"}, settings(), unreachable(time.Second)},
-		{"unreachable after 8 s", at(D, since(8*time.Second)), outbox.Status{State: "unreachable", Message: "refused"}, settings(), unreachable(8 * time.Second)},
-		{"unreachable for an hour", at(D, since(time.Hour)), outbox.Status{State: "unreachable", Message: "refused"}, settings(), unreachable(30 * time.Second)},
-		{"pending without hash", at(D), outbox.Status{State: "pending"}, settings(), still(step{Events: events{"StatusUnreachable"}, Then: "ask", Delay: time.Second,
-			Class: outbox.ClassAmbiguous, Message: "the worker knows the token, but names no hash to watch"})},
-	} {
-		same(t, c.name, sequencer.Asked(c.f, c.s, c.d, 0.5), c.want)
 	}
 }
 

@@ -93,7 +93,7 @@ func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *
 	}
 	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
-	a.Result.Hash, a.Result.Nonce = st.Hash, st.Nonce
+	a.Result.Hash, a.Result.Nonce, a.Result.Done = st.Hash, st.Nonce, st.Done
 	return a
 }
 
@@ -116,7 +116,7 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 	a.Result.Hash = a.Step.Hash
 	for _, st := range earlier {
 		if st.Hash == a.Step.Hash && a.Step.State == outbox.DONE {
-			a.BlockHeight, a.Result.Nonce = st.BlockHeight, st.Nonce
+			a.BlockHeight, a.Result.Nonce, a.Result.Done = st.BlockHeight, st.Nonce, st.Done
 		}
 	}
 	return a
@@ -139,7 +139,7 @@ func (e *Engine) maxRetries(ctx context.Context, l *pg.Lease) int {
 // call is everything that the worker is told (S2.7).
 func (e *Engine) call(l *pg.Lease) remote.Call {
 	c := remote.Call{
-		BaseURL: l.WorkerURL(), Type: l.Task.Type, ID: l.ID(), UID: l.Task.UID, Queue: l.Queue, Data: l.Data(), State: outbox.DISPATCHING,
+		BaseURL: l.WorkerURL(), Type: l.Task.Type, ID: l.ID(), UID: l.Task.UID, Queue: l.Queue, Line: e.Store.LineOf(l.Queue, l.ID().Queue), Data: l.Data(), State: outbox.DISPATCHING,
 		PostedAt: l.Task.CreatedAt, Account: l.Account, SenderWorkerURL: l.SenderURL, SenderState: string(outbox.BLOCKED),
 		Retries: l.Retries, Attempt: l.Attempt, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
 		PreviousHashes: l.Hashes(), Nonce: l.Nonce(), Timeout: time.Duration(l.Dispatcher.Timeouts.Dispatch), Traceparent: l.Task.Traceparent,

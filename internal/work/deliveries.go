@@ -317,7 +317,7 @@ func data(d *pg.HookCall) json.RawMessage {
 func (e *Deliveries) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer {
 	h := d.Hook
 	call := remote.Call{
-		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Data: data(h), State: h.State, Hash: h.Hash,
+		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Line: e.Store.LineOf(h.Queue, d.ID.Queue), Data: data(h), State: h.State, Hash: h.Hash,
 		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
 		Attempt: h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
 		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
