@@ -15,7 +15,8 @@ import (
 
 // strangers are bodies that are none of the contract, as gateways and frameworks write them.
 var strangers = []string{
-	``, `{}`, `{"message":"no Route matched"}`, `{"statusCode":500}`, `{"error":{"code":404}}`, `{"error":"bad_request"}`, `oops`,
+	``, `{}`, `{"message":"no Route matched"}`, `{"statusCode":500}`, `{"error":{"code":404}}`,
+	`{"error":"bad_request"}`, `oops`,
 }
 
 // page is what a proxy, a firewall or a login says.
