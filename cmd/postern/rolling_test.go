@@ -56,18 +56,26 @@ func newBalancer(ctx context.Context, urls ...string) *balancer {
 
 func (s *server) watch(ctx context.Context) {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	silent := 0 // checks in a row without an answer
+	ready, failed := false, 0 // checks in a row: on a busy machine one may find the database slow, or no answer in time
 	for ctx.Err() == nil {
 		res, err := client.Get(s.url + "/readyz")
-		var ready bool
-		if err != nil {
-			silent++
-			ready = silent < 3 && s.used.Load()
-		} else {
-			silent, ready = 0, res.StatusCode == http.StatusOK
+		said := ""
+		if err == nil {
+			b, _ := io.ReadAll(res.Body)
 			res.Body.Close()
+			said = string(b)
 		}
-		time.AfterFunc(learns, func() { s.used.Store(ready) })
+		switch {
+		case err == nil && res.StatusCode == http.StatusOK:
+			ready, failed = true, 0
+		case strings.Contains(said, "starting or stopping"):
+			ready = false
+		default:
+			failed++
+			ready = ready && failed < 3
+		}
+		now := ready
+		time.AfterFunc(learns, func() { s.used.Store(now) })
 		time.Sleep(100 * time.Millisecond)
 	}
 }

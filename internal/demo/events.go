@@ -89,6 +89,9 @@ func (r *eventRun) setup(ctx context.Context) error {
 	for typ, pool := range map[string]string{"REQUEST": Pool, "leader.result": "leader"} {
 		d := dispatcher(typ, r.Worker)
 		d.Pool, d.Inclusion.Confirmations = pool, 1
+		if typ == "leader.result" { // its events tell the end themselves
+			d.Unknown = outbox.UnknownUnresolved
+		}
 		if err := r.client.do(ctx, http.MethodPut, "/dispatchers/"+typ, d, nil); err != nil {
 			return fmt.Errorf("set up the dispatcher of %s: %w", typ, err)
 		}

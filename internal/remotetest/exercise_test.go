@@ -37,7 +37,7 @@ func TestScriptsGoFromReplyToReplyAndTheLastOneStays(t *testing.T) {
 	for range 4 {
 		got = append(got, client.Dispatch(t.Context(), call).Class)
 	}
-	if want := [4]outbox.Class{outbox.ClassRetry, outbox.ClassBlocked, "", ""}; [4]outbox.Class(got) != want {
+	if want := [4]outbox.Class{outbox.ClassRetry, outbox.ClassAmbiguous, "", ""}; [4]outbox.Class(got) != want {
 		t.Errorf("classes %q, want %q", got, want)
 	}
 	if a := client.Dispatch(t.Context(), other); a.Class != "" {
