@@ -87,7 +87,7 @@ func (w *world) wire() http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		dispatch := strings.Contains(r.URL.Path, "/dispatch/")
 		switch {
-		case w.cut.Load(): // in the words of the contract: of a bare 502 nobody knows whether the far side acted
+		case w.cut.Load(): // in the words of the contract: a bare 502 may come behind an execution
 			out.Header().Set("Content-Type", "application/json")
 			out.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprint(out, `{"error": {"class": "blocked", "message": "the wire is cut"}}`)
