@@ -1305,7 +1305,7 @@ type DispatcherSettings struct {
 	// Examples: claim-7f3
 	Type *string `json:"type,omitempty"`
 
-	// Unknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
+	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
 	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
@@ -1315,7 +1315,7 @@ type DispatcherSettings struct {
 // DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
 type DispatcherSettingsCapabilities string
 
-// DispatcherSettingsUnknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
+// DispatcherSettingsUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 type DispatcherSettingsUnknown string
 
 // DispatcherView defines model for DispatcherView.
@@ -1362,7 +1362,7 @@ type DispatcherView struct {
 	// Examples: claim-7f3
 	Type *string `json:"type,omitempty"`
 
-	// Unknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
+	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown  *DispatcherViewUnknown `json:"unknown,omitempty"`
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
@@ -1374,7 +1374,7 @@ type DispatcherView struct {
 // DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
 type DispatcherViewCapabilities string
 
-// DispatcherViewUnknown What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
+// DispatcherViewUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 type DispatcherViewUnknown string
 
 // DispatchersOutputBody defines model for DispatchersOutputBody.

@@ -26,7 +26,7 @@ type DispatcherSettings struct {
 	Fee         *feeSettings       `json:"fee,omitempty"`
 	Inclusion   *inclusionSettings `json:"inclusion,omitempty"`
 	Idempotent  *bool              `json:"idempotent,omitempty" doc:"The same token may be sent again unasked."`
-	Unknown     string             `json:"unknown,omitempty" enum:"hold,unresolved" doc:"What becomes of a transaction whose outcome nobody knows, and which can neither be asked about nor sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED."`
+	Unknown     string             `json:"unknown,omitempty" enum:"hold,unresolved" doc:"The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED."`
 	Replaceable *bool              `json:"replaceable,omitempty" doc:"A retry may replace what is in the pool."`
 	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
 	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
