@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io/fs"
 	"path"
 	"regexp"
 	"strconv"
@@ -12,8 +11,6 @@ import (
 	"sync"
 
 	"github.com/pressly/goose/v3/database"
-
-	"github.com/postern-dev/postern/migrations"
 )
 
 // recorder is goose's store, and writes besides the hash of the migration into its row of the version table. It does so
@@ -43,19 +40,11 @@ var idle = regexp.MustCompile(`(?m)--(?: [^+\n].*| ?|[^ \n].*)$|\s+`)
 // hashes gives each migration of this program the hash of what it does.
 var hashes = sync.OnceValue(func() map[int64]string {
 	all := map[int64]string{}
-	files, err := fs.Glob(migrations.FS, "*.sql")
-	if err != nil {
-		panic(err)
-	}
-	for _, file := range files {
-		body, err := migrations.FS.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
+	eachFile(func(file string, body []byte) {
 		number, _, _ := strings.Cut(path.Base(file), "_")
 		version, _ := strconv.ParseInt(number, 10, 64) // names has refused a file without a number
 		all[version] = hash(string(body))
-	}
+	})
 	m, err := riverMigrator()
 	if err != nil {
 		panic(err)

@@ -185,9 +185,8 @@ var names = sync.OnceValue(func() map[int64]string {
 	return all
 })
 
-// Hash names the schema that Up makes: it differs whenever a migration, River's included, does.
-var Hash = sync.OnceValue(func() string {
-	sum := sha256.New()
+// eachFile gives the files of our own migrations to fn, in their order.
+func eachFile(fn func(file string, body []byte)) {
 	files, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil {
 		panic(err)
@@ -197,8 +196,14 @@ var Hash = sync.OnceValue(func() string {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintf(sum, "%s %d\n%s", file, len(body), body)
+		fn(file, body)
 	}
+}
+
+// Hash names the schema that Up makes: it differs whenever a migration, River's included, does.
+var Hash = sync.OnceValue(func() string {
+	sum := sha256.New()
+	eachFile(func(file string, body []byte) { fmt.Fprintf(sum, "%s %d\n%s", file, len(body), body) })
 	m, err := riverMigrator()
 	if err != nil {
 		panic(err)
