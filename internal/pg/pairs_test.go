@@ -56,7 +56,11 @@ func (e end) is(other end) bool { return e.rows == other.rows && e.said == other
 
 func newArena(t *testing.T) *arena {
 	w := newWorld(t)
-	w.at(w.now.Truncate(24 * time.Hour).Add(12 * time.Hour)) // no midnight falls into it
+	noon := w.now.Truncate(24 * time.Hour).Add(12 * time.Hour) // no midnight falls into it
+	if noon.Before(w.now.Add(time.Hour)) {                     // the view of what is overdue goes by the clock of the server
+		noon = noon.Add(24 * time.Hour)
+	}
+	w.at(noon)
 	a := &arena{world: w, answers: map[string]*pg.Answer{}, alone: map[string]end{}, sound: map[string]bool{}}
 	a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
 	a.sender("p", "acct-1", "acct-2", "acct-3")
