@@ -48,7 +48,7 @@ func TestTheCommittedClientIsWhatIsGenerated(t *testing.T) {
 func serve(t *testing.T) *client.Client {
 	t.Helper()
 	s := pgtest.New(t).Store(t, 4)
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s), Auth: "none", Version: "test"}).Handler())
+	server := httptest.NewServer(httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Auth: "none", Version: "test"}).Handler())
 	t.Cleanup(server.Close)
 	return client.New(server.URL + "/")
 }

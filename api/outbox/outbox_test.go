@@ -14,13 +14,14 @@ import (
 	"github.com/postern-dev/postern/api/outbox"
 	vocabulary "github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // shop is an application's pool, and the service beside it.
-func shop(t *testing.T) (*pgxpool.Pool, *pg.Store) {
+func shop(t *testing.T) (*pgxpool.Pool, *stores.Store) {
 	t.Helper()
 	t.Parallel()
 	db := pgtest.New(t)
@@ -36,9 +37,9 @@ func shop(t *testing.T) (*pgxpool.Pool, *pg.Store) {
 	return db.Pool, s
 }
 
-func drained(t *testing.T, s *pg.Store, uid string) *pg.Transaction {
+func drained(t *testing.T, s *stores.Store, uid string) *pg.Transaction {
 	t.Helper()
-	if _, err := pg.NewDrainer(s).Once(t.Context()); err != nil {
+	if _, err := pg.NewDrainer(s.Store).Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := s.Context("default").ID

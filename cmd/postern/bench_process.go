@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/internal/bench"
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // benchProcessCommand is one process of a benchmark. It builds itself, prints its address (or -) as a line,
@@ -82,7 +83,7 @@ func otherProcess(cmd *cobra.Command, cfg app.Config, role string) error {
 		}
 		defer pool.Close()
 		log := app.Logger(cfg, os.Stderr)
-		store, err := pg.Open(cmd.Context(), pool, log)
+		store, err := stores.Open(cmd.Context(), pool, log)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
@@ -31,7 +32,7 @@ type Role struct {
 type App struct {
 	cfg   Config
 	log   *slog.Logger
-	store *pg.Store
+	store *stores.Store
 
 	database string // its URL
 
@@ -128,7 +129,7 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 	}
 	a.api = httpapi.New(httpapi.Config{
 		Store:      a.store,
-		Ingester:   pg.NewIngester(a.store),
+		Ingester:   pg.NewIngester(a.store.Store),
 		Log:        a.log,
 		Auth:       a.cfg.Auth,
 		Ready:      a.checks,

@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/httpapi"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // bootstrap stores the key in file as the first admin key of the context system, if that has none that holds:
 // afterwards the file can go. Fault: bad_setting, which never shows what the file holds.
-func bootstrap(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger) error {
+func bootstrap(ctx context.Context, store *stores.Store, cfg Config, log *slog.Logger) error {
 	file := cfg.BootstrapKeyFile
 	if file == "" {
 		if any, err := store.HasAdmin(ctx); err != nil || any || cfg.Auth == "none" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // fromEnvironment is the URL that leaves everything to PGHOST and its like.
@@ -87,7 +88,7 @@ func connect(ctx context.Context, w *pg.Witness, database string, parts ...pg.Pa
 
 // open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
 // connect, and migrations_differ (run `postern migrate up`).
-func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*pg.Store, error) {
+func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*stores.Store, error) {
 	w := pg.NewWitness()
 	if err := fit(ctx, w, database, log); err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	if err != nil {
 		return nil, err
 	}
-	store, err := pg.Open(ctx, pool, log)
+	store, err := stores.Open(ctx, pool, log)
 	if err == nil {
 		err = store.Leap(ctx)
 	}
@@ -125,6 +126,6 @@ func fit(ctx context.Context, w *pg.Witness, database string, log *slog.Logger) 
 	if err := pg.CheckMigrations(ctx, pool); err != nil {
 		return err
 	}
-	_, err = pg.Open(ctx, pool, log)
+	_, err = stores.Open(ctx, pool, log)
 	return err
 }

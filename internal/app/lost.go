@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // quarantineWithin is how long a process that ends because its database went back tries to put it into quarantine
@@ -47,7 +48,7 @@ func enterQuarantine(ctx context.Context, database string, loss *pg.Loss, log *s
 		return err
 	}
 	defer pool.Close()
-	store, err := pg.Open(ctx, pool, log)
+	store, err := stores.Open(ctx, pool, log)
 	if err != nil {
 		return err
 	}

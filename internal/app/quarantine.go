@@ -8,10 +8,11 @@ import (
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // compare puts everything into quarantine where the database ran under another deployment. The process goes on: it takes posts.
-func compare(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger) error {
+func compare(ctx context.Context, store *stores.Store, cfg Config, log *slog.Logger) error {
 	was, err := store.CompareDeployment(ctx, pg.By{Actor: cfg.NodeName, Via: pg.ViaStart}, cfg.Deployment)
 	if err != nil {
 		return err
@@ -26,7 +27,7 @@ func compare(ctx context.Context, store *pg.Store, cfg Config, log *slog.Logger)
 
 // Quarantine is that of the configured database, asked without an API: where none runs, as before a restored database is started.
 type Quarantine struct {
-	*pg.Store
+	*stores.Store
 	By pg.By
 }
 

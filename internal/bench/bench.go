@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // ServerSettings is how a PostgreSQL of our own is configured, besides its defaults: durable, and with
@@ -28,7 +29,7 @@ var ServerSettings = map[string]string{
 type Bench struct {
 	Config
 	pool       *pgxpool.Pool
-	store      *pg.Store
+	store      *stores.Store
 	url        string
 	clean      bool // nothing but ours is in there: it may be emptied between runs
 	local      bool // the server runs on this machine: its processes can be seen
@@ -88,7 +89,7 @@ func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 	if b.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if b.store, err = pg.Open(ctx, b.pool, slog.New(slog.DiscardHandler)); err != nil {
+	if b.store, err = stores.Open(ctx, b.pool, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
 	if err := b.pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM postern.queue_name) AND NOT EXISTS (SELECT FROM postern.task)`).Scan(&b.clean); err != nil {

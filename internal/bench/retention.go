@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is, with API and sequencer
@@ -117,7 +118,7 @@ func (b *Bench) changeDays(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	store, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
+	store, err := stores.Open(ctx, pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

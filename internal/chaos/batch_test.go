@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/processor"
@@ -143,7 +144,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 }
 
 // enqueue puts the ith batch of a processor: every second one atomic, every third one with an action that fails.
-func enqueue(t *testing.T, s *pg.Store, by pg.By, name, typ string, i int) (int64, expected) {
+func enqueue(t *testing.T, s *stores.Store, by pg.By, name, typ string, i int) (int64, expected) {
 	t.Helper()
 	fails, atomic := i%3 == 2, i%2 == 1
 	calls := []string{"set", "add", "end"}
@@ -181,14 +182,14 @@ func appOf(m []processor.Message) string {
 	return ""
 }
 
-func processorOf(t *testing.T, s *pg.Store, id int64) (name string) {
+func processorOf(t *testing.T, s *stores.Store, id int64) (name string) {
 	t.Helper()
 	must(t, s.Pool().QueryRow(t.Context(), `SELECT p.name FROM postern.batch b JOIN postern.processor p USING (processor_id) WHERE b.batch_id = $1`, id).Scan(&name))
 	return name
 }
 
 // unfinished counts the batches that have not ended.
-func unfinished(t *testing.T, s *pg.Store) (n int) {
+func unfinished(t *testing.T, s *stores.Store) (n int) {
 	t.Helper()
 	must(t, s.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.batch WHERE state <> 'Done'`).Scan(&n))
 	return n

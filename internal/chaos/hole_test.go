@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -38,7 +39,7 @@ const (
 type site struct {
 	t     *testing.T
 	db    *pgtest.DB
-	store *pg.Store
+	store *stores.Store
 	fake  *remotetest.Fake
 	apis  []string // of the processes that serve
 

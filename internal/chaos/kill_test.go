@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -62,7 +63,7 @@ func must(t *testing.T, err error) {
 }
 
 // post puts depth transactions into each queue, round by round.
-func post(t *testing.T, s *pg.Store, by pg.By, queues, depth int) []outbox.ID {
+func post(t *testing.T, s *stores.Store, by pg.By, queues, depth int) []outbox.ID {
 	t.Helper()
 	var ids []outbox.ID
 	for n := range depth {
@@ -84,7 +85,7 @@ func post(t *testing.T, s *pg.Store, by pg.By, queues, depth int) []outbox.ID {
 
 // recovered waits until nothing belongs to the dead node and nothing waits to be resumed, and returns how
 // long that took from now on.
-func recovered(t *testing.T, s *pg.Store, name string) time.Duration {
+func recovered(t *testing.T, s *stores.Store, name string) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	for {
@@ -99,7 +100,7 @@ func recovered(t *testing.T, s *pg.Store, name string) time.Duration {
 }
 
 // ended waits for the end of everything and checks that it is a good one.
-func ended(t *testing.T, s *pg.Store, contextID int32, ids []outbox.ID, within time.Duration) {
+func ended(t *testing.T, s *stores.Store, contextID int32, ids []outbox.ID, within time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	for {

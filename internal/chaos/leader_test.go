@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -168,7 +169,7 @@ func TestKillTheLeader(t *testing.T) {
 	t.Logf("%d kills, %d events, %d of their calls repeated", kills, want, count(t, s, `SELECT count(*) FROM postern.event_move WHERE event = 'Taken'`)-want)
 }
 
-func count(t *testing.T, s *pg.Store, sql string) (n int) {
+func count(t *testing.T, s *stores.Store, sql string) (n int) {
 	t.Helper()
 	must(t, s.Pool().QueryRow(t.Context(), sql).Scan(&n))
 	return n

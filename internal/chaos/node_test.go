@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/work"
@@ -55,7 +56,7 @@ func runNode(url, name string) error {
 		return err
 	}
 	defer pool.Close()
-	s, err := pg.Open(ctx, pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(ctx, pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func runNode(url, name string) error {
 }
 
 // newEngine makes a node that works on a store.
-func newEngine(s *pg.Store, name string) *work.Engine {
+func newEngine(s *stores.Store, name string) *work.Engine {
 	lease := ttl
 	if d, err := time.ParseDuration(os.Getenv(ttlEnv)); err == nil {
 		lease = d
@@ -87,12 +88,12 @@ func newEngine(s *pg.Store, name string) *work.Engine {
 }
 
 // engine runs a node in this process until the test ends, and returns its store.
-func engine(t *testing.T, url, name string) *pg.Store {
+func engine(t *testing.T, url, name string) *stores.Store {
 	t.Helper()
 	pool, err := pg.Connect(t.Context(), url, 10)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
@@ -108,7 +109,7 @@ func losesTime(t *testing.T, standby bool) {
 type place struct{ queue, seq int64 }
 
 // named says what uid an id leads to, "" for none; it may be no other than that of what was posted under it.
-func named(t *testing.T, s *pg.Store, by pg.By, id outbox.ID, uid string) string {
+func named(t *testing.T, s *stores.Store, by pg.By, id outbox.ID, uid string) string {
 	t.Helper()
 	tx, err := s.Transaction(t.Context(), by.Context, id)
 	switch {
@@ -123,7 +124,7 @@ func named(t *testing.T, s *pg.Store, by pg.By, id outbox.ID, uid string) string
 }
 
 // allOf are the ids of all that is stored.
-func allOf(t *testing.T, s *pg.Store) func(func(outbox.ID) bool) {
+func allOf(t *testing.T, s *stores.Store) func(func(outbox.ID) bool) {
 	return func(yield func(outbox.ID) bool) {
 		rows, err := s.Pool().Query(t.Context(), `SELECT id::text FROM postern.tx`)
 		must(t, err)
@@ -174,7 +175,7 @@ type feedReader struct {
 }
 
 // until reads until it has seen enough.
-func (r *feedReader) until(s *pg.Store, by pg.By, enough func() bool) {
+func (r *feedReader) until(s *stores.Store, by pg.By, enough func() bool) {
 	r.t.Helper()
 	sub, err := s.Subscription(r.t.Context(), by.Context, "p")
 	must(r.t, err)
@@ -204,7 +205,7 @@ type pour struct {
 	ids  map[string]outbox.ID
 }
 
-func pouring(t *testing.T, s *pg.Store, by pg.By) *pour {
+func pouring(t *testing.T, s *stores.Store, by pg.By) *pour {
 	ctx, end := context.WithCancel(t.Context())
 	p := &pour{t: t, end: end, done: make(chan struct{}), ids: map[string]outbox.ID{}}
 	go func() {
@@ -246,7 +247,7 @@ func (p *pour) stop() map[string]outbox.ID {
 }
 
 // postRound posts one into each queue, under a uid that says in which life and round.
-func postRound(t *testing.T, s *pg.Store, by pg.By, life string, n int) map[string]outbox.ID {
+func postRound(t *testing.T, s *stores.Store, by pg.By, life string, n int) map[string]outbox.ID {
 	ids := map[string]outbox.ID{}
 	for q := range lossQueues {
 		uid := fmt.Sprintf("%s-%d-%d", life, q, n)
@@ -355,10 +356,10 @@ func (c *cluster) url(dir string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", c.ports[dir])
 }
 
-func (c *cluster) store(dir string) *pg.Store {
+func (c *cluster) store(dir string) *stores.Store {
 	pool, err := pg.Connect(c.t.Context(), c.url(dir), 6)
 	must(c.t, err)
-	s, err := pg.Open(c.t.Context(), pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(c.t.Context(), pool, slog.New(slog.DiscardHandler))
 	must(c.t, err)
 	c.t.Cleanup(s.Close)
 	return s

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -77,7 +78,7 @@ func ownServer(t *testing.T) (devpg.Options, **devpg.Server) {
 type load struct {
 	t     *testing.T
 	url   string
-	s     *pg.Store
+	s     *stores.Store
 	by    pg.By
 	fake  *remotetest.Fake
 	depth int

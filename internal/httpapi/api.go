@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
@@ -19,7 +20,7 @@ import (
 
 // Config is what an API needs.
 type Config struct {
-	Store    *pg.Store
+	Store    *stores.Store
 	Ingester Ingester
 	Log      *slog.Logger
 	// Auth "none" is development mode: who shows no credential is the actor dev. Anything else answers 401

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -18,7 +19,7 @@ import (
 // every 50 ms; and at once after this process has ended one of them itself, unless others were told a moment ago. Where
 // looks are slow, it spends no more than a fifth of its time on them. Those that have ended are read together.
 type hub struct {
-	store *pg.Store
+	store *stores.Store
 	log   *slog.Logger
 	loops *safe.Loops
 	slots chan struct{}
@@ -47,7 +48,7 @@ const (
 	pollSoon  = 3 * time.Millisecond
 )
 
-func newHub(s *pg.Store, slots int, log *slog.Logger) *hub {
+func newHub(s *stores.Store, slots int, log *slog.Logger) *hub {
 	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), came: make(chan struct{}, 1), waiting: map[outbox.ID][]*waiter{}}
 }
 

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
 // news tells those who wait for events of subscriptions that there are some: it looks at all their newest
 // positions in one statement every 50 ms, for as long as anybody waits.
 type news struct {
-	store *pg.Store
+	store *stores.Store
 	log   *slog.Logger
 	loops *safe.Loops
 	slots chan struct{}
@@ -31,7 +32,7 @@ type reader struct {
 	more chan struct{}
 }
 
-func newNews(s *pg.Store, slots int, log *slog.Logger) *news {
+func newNews(s *stores.Store, slots int, log *slog.Logger) *news {
 	return &news{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), waiting: map[*reader]struct{}{}}
 }
 

@@ -86,7 +86,7 @@ func (a *API) conduit(ctx context.Context, called string) (*pg.Conduit[json.RawM
 	if pg.OwnedChannel(called) {
 		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: nobody else sends over it or receives", called)
 	}
-	return pg.OpenConduit[json.RawMessage](ctx, a.Store, contextID(ctx), called)
+	return pg.OpenConduit[json.RawMessage](ctx, a.Store.Store, contextID(ctx), called)
 }
 
 type sendChannelMessageInput struct {

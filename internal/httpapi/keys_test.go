@@ -126,7 +126,7 @@ func TestAKeyIsRotatedWithAnOverlapRevokedAndExpires(t *testing.T) {
 func TestARevokedKeyIsRefusedByOtherProcessesWithinTwoSeconds(t *testing.T) {
 	d, root := closedDoor(t)
 	key, _, id := d.key(root, "default", "reader")
-	other := httptest.NewServer(httpapi.New(httpapi.Config{Store: d.store, Ingester: pg.NewIngester(d.store), Auth: "required"}).Handler())
+	other := httptest.NewServer(httpapi.New(httpapi.Config{Store: d.store, Ingester: pg.NewIngester(d.store.Store), Auth: "required"}).Handler())
 	t.Cleanup(other.Close)
 	there := &door{t: t, url: other.URL}
 	there.want(200, "GET", "/queues", "", key)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -23,7 +24,7 @@ type door struct {
 	events int
 	t      *testing.T
 	api    *httpapi.API
-	store  *pg.Store
+	store  *stores.Store
 	url    string
 	id     int32
 	conns  *sync.Map // of its server, that are open
@@ -40,7 +41,7 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
 	db := pgtest.New(t)
 	s := db.Store(t, 8)
-	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: "none", Version: "test"}
+	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: "none", Version: "test"}
 	for _, f := range change {
 		f(&c)
 	}

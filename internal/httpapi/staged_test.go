@@ -23,7 +23,7 @@ func (d *door) stage(sql string, args ...any) error {
 
 func (d *door) drain() {
 	d.t.Helper()
-	out, err := pg.NewDrainer(d.store).Once(d.t.Context())
+	out, err := pg.NewDrainer(d.store.Store).Once(d.t.Context())
 	if err != nil || out.Rows == 0 {
 		d.t.Fatalf("drained %+v, %v", out, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // Two admins leave at once, each because the other one stays: the context's row is locked first, so that the
@@ -21,7 +22,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 	}
 	_, err := w.s.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}, Members: pg.Members{Admins: []string{"ann", "bob"}}}, 0)
 	w.must(err)
-	other, err := pg.Open(w.ctx, w.second(2), quiet)
+	other, err := stores.Open(w.ctx, w.second(2), quiet)
 	w.must(err)
 	second := make(chan error, 1)
 	var once sync.Once
@@ -52,7 +53,7 @@ func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 	w.must(err)
 	_, err = w.s.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}}, 0)
 	w.must(err)
-	other, err := pg.Open(w.ctx, w.second(2), quiet)
+	other, err := stores.Open(w.ctx, w.second(2), quiet)
 	w.must(err)
 	second := make(chan error, 1)
 	var once sync.Once
@@ -73,7 +74,7 @@ func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 func TestOfTwoFirstKeysOneIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	other, err := pg.Open(w.ctx, w.second(2), quiet)
+	other, err := stores.Open(w.ctx, w.second(2), quiet)
 	w.must(err)
 	type result struct {
 		stored bool
@@ -107,7 +108,7 @@ func TestWhatArrivesForADeletedContextIsKept(t *testing.T) {
 	d.Type, d.WorkerURL = "T", "noop:"
 	_, err = w.s.PutDispatcher(w.ctx, in, d, 0)
 	w.must(err)
-	late, err := pg.Open(w.ctx, w.second(2), quiet)
+	late, err := stores.Open(w.ctx, w.second(2), quiet)
 	w.must(err)
 	late.SetNow(&w.now)
 	w.must(w.s.RemoveDispatcher(w.ctx, in, "T", false))

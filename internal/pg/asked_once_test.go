@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // between runs do while a decision of the store waits in its middle, behind the locks of its queues: the decision counts the
@@ -61,7 +62,7 @@ func TestARefusedRowEndsInTheQueueThatWasLocked(t *testing.T) {
 	_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: "full", Priority: "Med", MaxDepth: 1, WhenFull: "refuse", OnFailure: "continue"}, 0)
 	w.must(err)
 	w.between(func() {
-		if _, err := pg.NewDrainer(w.s).Once(w.ctx); err != nil {
+		if _, err := pg.NewDrainer(w.s.Store).Once(w.ctx); err != nil {
 			t.Error(err)
 		}
 	}, func() { w.s.ForgetName(w.id, "full") })
@@ -126,7 +127,7 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 		w.must(err)
 		length = d
 	}
-	two, err := pg.Open(w.ctx, w.second(6), slog.New(slog.DiscardHandler))
+	two, err := stores.Open(w.ctx, w.second(6), slog.New(slog.DiscardHandler))
 	w.must(err)
 	ctx, cancel := context.WithTimeout(w.ctx, length)
 	defer cancel()
@@ -135,7 +136,7 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	var reaped, posted, settled atomic.Int64
 	var mu sync.Mutex
 	acked := map[string]outbox.ID{}
-	for p, s := range []*pg.Store{w.s, two} {
+	for p, s := range []*stores.Store{w.s, two} {
 		for g := range 3 {
 			all.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {

@@ -15,7 +15,14 @@ type batchMaker struct{ s *Store }
 // Processors is a kind that most installations have none of.
 const Processors Kind = "processors"
 
-// batchesMade registers it.
+// StartBatches registers the batches with a store that has not started.
+func StartBatches(s *Store) {
+	s.executions = NewIngester(s)
+	s.Make(batchesMade(s))
+	s.RegisterKind(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
+}
+
+// batchesMade describes their maker.
 func batchesMade(s *Store) Made {
 	return Made{
 		Maker:  batchMaker{s},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -15,7 +16,7 @@ func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "side", Owner: "owner"}, 0)
 	p.must(err)
 	o := p.other()
-	put := func(s *pg.Store, name string, into chan<- *pg.Batch) {
+	put := func(s *stores.Store, name string, into chan<- *pg.Batch) {
 		a, m := adding(1, false, nil)
 		a.NonAtomic.Functions[0].Domain = name
 		v, err := s.Enqueue(p.ctx, p.by, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})

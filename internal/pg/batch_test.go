@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -337,9 +338,9 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Permissionless = "fresh", true
 	a.Actions, _ = adding(1, false, nil)
-	for want, do := range map[string]func(s *pg.Store) error{
-		"call_limit": func(s *pg.Store) error { _, err := s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
-		"in_use":     func(s *pg.Store) error { _, err := s.PutAuthorization(p.ctx, p.by, a, 0); return err },
+	for want, do := range map[string]func(s *stores.Store) error{
+		"call_limit": func(s *stores.Store) error { _, err := s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
+		"in_use":     func(s *stores.Store) error { _, err := s.PutAuthorization(p.ctx, p.by, a, 0); return err },
 	} {
 		held, finish := hold(p.s, 1)
 		first, second := make(chan error, 1), make(chan error, 1)

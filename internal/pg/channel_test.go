@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // note is what the channels of these tests carry.
@@ -21,7 +22,7 @@ type note struct {
 }
 
 // conduit makes a channel, and opens it in a store.
-func (w *world) conduit(s *pg.Store, change func(*pg.ChannelSettings)) *pg.Conduit[note] {
+func (w *world) conduit(s *stores.Store, change func(*pg.ChannelSettings)) *pg.Conduit[note] {
 	w.t.Helper()
 	c := pg.DefaultChannel()
 	c.Name = "c"
@@ -33,17 +34,17 @@ func (w *world) conduit(s *pg.Store, change func(*pg.ChannelSettings)) *pg.Condu
 	return w.opened(s)
 }
 
-func (w *world) opened(s *pg.Store) *pg.Conduit[note] {
+func (w *world) opened(s *stores.Store) *pg.Conduit[note] {
 	w.t.Helper()
-	c, err := pg.OpenConduit[note](w.ctx, s, w.id, "c")
+	c, err := pg.OpenConduit[note](w.ctx, s.Store, w.id, "c")
 	w.must(err)
 	return c
 }
 
 // another opens a second store on the database, which decides by the same clock.
-func (w *world) another(conns int32) *pg.Store {
+func (w *world) another(conns int32) *stores.Store {
 	w.t.Helper()
-	s, err := pg.Open(w.ctx, w.second(conns), quiet)
+	s, err := stores.Open(w.ctx, w.second(conns), quiet)
 	w.must(err)
 	s.SetNow(&w.now)
 	return s
@@ -197,7 +198,7 @@ func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.MaxRetries = 1 })
-	raw, err := pg.OpenConduit[json.RawMessage](w.ctx, w.s, w.id, "c")
+	raw, err := pg.OpenConduit[json.RawMessage](w.ctx, w.s.Store, w.id, "c")
 	w.must(err)
 	_, err = raw.Send(w.ctx, pg.Outgoing[json.RawMessage]{ID: "bad", Payload: json.RawMessage(`{"n": "x"}`)})
 	w.must(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 func taken(leases []*pg.Lease) (list []string) {
@@ -172,13 +173,13 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		}
 		o := w.other()
 		warm(w, o.s, "q")
-		post := func(s *pg.Store) {
+		post := func(s *stores.Store) {
 			if out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", fmt.Sprint("b", round))}, false); err != nil || out[0].Err != nil {
 				t.Error(out, err)
 			}
 		}
 		var next *pg.Lease
-		settle := func(s *pg.Store) {
+		settle := func(s *stores.Store) {
 			out, err := s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())})
 			if err != nil {
 				t.Error(err)

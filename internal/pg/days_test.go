@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -20,7 +21,7 @@ func TestProcessesThatStartTogetherMakeTheDaysOnce(t *testing.T) {
 		ok(t, err)
 		t.Cleanup(pool.Close)
 		wg.Go(func() {
-			if _, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler)); err != nil {
+			if _, err := stores.Open(t.Context(), pool, slog.New(slog.DiscardHandler)); err != nil {
 				t.Error(err)
 			}
 		})

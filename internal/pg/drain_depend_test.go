@@ -103,7 +103,7 @@ func TestTwoDrainsOfADependent(t *testing.T) {
 			held, finish := hold(first, 1)
 			ended := make(chan error, 1)
 			go func() {
-				_, err := pg.NewDrainer(first).Once(w.ctx)
+				_, err := pg.NewDrainer(first.Store).Once(w.ctx)
 				ended <- err
 			}()
 			select {
@@ -111,7 +111,7 @@ func TestTwoDrainsOfADependent(t *testing.T) {
 			case err := <-ended:
 				t.Fatalf("the first drain was not held: %v", err)
 			}
-			if out, err := pg.NewDrainer(second).Once(w.ctx); err != nil || out.Rows != 0 || !out.More {
+			if out, err := pg.NewDrainer(second.Store).Once(w.ctx); err != nil || out.Rows != 0 || !out.More {
 				t.Errorf("the second drain took %+v, %v", out, err)
 			}
 			if commit {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // call is one submit: when it was called, and when the COMMIT behind it had returned.
@@ -39,9 +40,9 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 
 	stop, cancel := context.WithCancel(w.ctx)
 	var draining sync.WaitGroup
-	for _, s := range []*pg.Store{w.s, w.other().s} {
+	for _, s := range []*stores.Store{w.s, w.other().s} {
 		draining.Go(func() {
-			d := pg.NewDrainer(s)
+			d := pg.NewDrainer(s.Store)
 			for stop.Err() == nil {
 				if _, err := d.Once(w.ctx); err != nil {
 					t.Errorf("drain: %v", err)
@@ -151,7 +152,7 @@ func TestARoundEndsWhereJudgingTakesLong(t *testing.T) {
 	}
 	w.must(w.submit(tx, "r", "T", "d"))
 	w.must(tx.Commit(w.ctx))
-	d := pg.NewDrainer(w.s)
+	d := pg.NewDrainer(w.s.Store)
 	for i := range 4 {
 		if out, err := d.Once(w.ctx); err != nil || out.Rows != 1 || out.More != (i < 3) {
 			t.Errorf("round %d: %+v, %v", i, out, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 func (w *world) pinned(queue, uid, account string) *pg.Submission {
@@ -39,7 +40,7 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	if v, err := w.s.Sender(w.ctx, w.id, "acct-1"); err != nil || !v.Draining || v.Queue != "q" {
 		t.Errorf("%+v %v", v, err)
 	}
-	for _, s := range []*pg.Store{w.s, w.other().s} {
+	for _, s := range []*stores.Store{w.s, w.other().s} {
 		w.must(s.Refresh(w.ctx))
 		out, err := s.Ingest(w.ctx, []*pg.Submission{w.pinned("r", "mine-3", "acct-1"), w.pinned("r", "mine-1", "acct-1")}, false)
 		if err != nil || fault.CodeOf(out[0].Err) != "queue_draining" || !out[1].Replay {
@@ -111,7 +112,7 @@ func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
 func TestAClaimAndADrainOfItsSenderMeet(t *testing.T) {
 	w, n := oneSender(t)
 	o := w.other()
-	drain := func(s *pg.Store, done chan<- error) { _, err := s.DrainSender(w.ctx, w.by, "acct-1"); done <- err }
+	drain := func(s *stores.Store, done chan<- error) { _, err := s.DrainSender(w.ctx, w.by, "acct-1"); done <- err }
 
 	held, finish := hold(o.s, 1)
 	drained := make(chan error, 1)

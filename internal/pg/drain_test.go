@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // app is an application's own pool, with none of our settings.
@@ -52,9 +53,9 @@ func (w *world) begin(db *pgxpool.Pool, o ...pgx.TxOptions) pgx.Tx {
 }
 
 // drainAll drains until nothing is left to find.
-func (w *world) drainAll(s *pg.Store) (total pg.Drained) {
+func (w *world) drainAll(s *stores.Store) (total pg.Drained) {
 	w.t.Helper()
-	d := pg.NewDrainer(s)
+	d := pg.NewDrainer(s.Store)
 	for more := true; more; {
 		out, err := d.Once(w.ctx)
 		w.must(err)
@@ -129,7 +130,7 @@ func (w *world) posted(queue, typ, uid string) *pg.Submission {
 	return sub
 }
 
-func (w *world) ingest(s *pg.Store, subs ...*pg.Submission) []pg.Accepted {
+func (w *world) ingest(s *stores.Store, subs ...*pg.Submission) []pg.Accepted {
 	w.t.Helper()
 	out, err := s.Ingest(w.ctx, subs, false)
 	w.must(err)
@@ -166,7 +167,7 @@ func TestTwoDrainsAtOnceNeverReorderAQueue(t *testing.T) {
 				held, finish := hold(first, 1)
 				ended := make(chan error, 1)
 				go func() {
-					_, err := pg.NewDrainer(first).Once(w.ctx)
+					_, err := pg.NewDrainer(first.Store).Once(w.ctx)
 					ended <- err
 				}()
 				select {
@@ -176,7 +177,7 @@ func TestTwoDrainsAtOnceNeverReorderAQueue(t *testing.T) {
 				}
 				w.must(w.submit(app, "q", "T", "c"))
 				w.must(w.submit(app, "r", "T", "d"))
-				out, err := pg.NewDrainer(second).Once(w.ctx)
+				out, err := pg.NewDrainer(second.Store).Once(w.ctx)
 				if err != nil {
 					t.Error(err)
 				}
@@ -217,7 +218,7 @@ func TestADrainThatIsKilledIsTakenUp(t *testing.T) {
 		_, err := app.Exec(ctx, `SELECT pg_terminate_backend($1::int, 5000)`, pid)
 		return err
 	})
-	if out, err := pg.NewDrainer(dying).Once(w.ctx); err == nil {
+	if out, err := pg.NewDrainer(dying.Store).Once(w.ctx); err == nil {
 		t.Errorf("a killed drain says %+v", out)
 	}
 	w.must(w.submit(app, "q", "T", "a5"))

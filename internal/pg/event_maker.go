@@ -20,7 +20,15 @@ const (
 	Tools   Kind = "tools"
 )
 
-// eventsMade registers it.
+// StartEvents registers the events with a store that has not started.
+func StartEvents(s *Store) {
+	s.Make(eventsMade(s))
+	s.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
+	s.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
+	s.PoolBlocks(leader.PoolOfResults)
+}
+
+// eventsMade describes their maker.
 func eventsMade(s *Store) Made {
 	return Made{
 		Maker:  eventMaker{s},

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // leads does for events what can be done without calling anybody.
@@ -83,7 +84,7 @@ func (w *world) resultOf(id uuid.UUID) outbox.ID {
 }
 
 // redriveResult tells a workflow once more, with other data if there are.
-func (w *world) redriveResult(s *pg.Store, tx outbox.ID, data string) (outbox.ID, error) {
+func (w *world) redriveResult(s *stores.Store, tx outbox.ID, data string) (outbox.ID, error) {
 	out, err := s.Redrive(w.ctx, w.by, tx, pg.Redrive{Data: json.RawMessage(data)})
 	return out.ID, err
 }
@@ -194,19 +195,22 @@ func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 // Of two that redrive an event and its result, or either of them twice, at the same moment, one does.
 func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	t.Parallel()
-	event := func(w *world, s *pg.Store, id uuid.UUID) error { _, err := s.RedriveEvent(w.ctx, w.by, id); return err }
-	result := func(w *world, s *pg.Store, id uuid.UUID) error {
+	event := func(w *world, s *stores.Store, id uuid.UUID) error {
+		_, err := s.RedriveEvent(w.ctx, w.by, id)
+		return err
+	}
+	result := func(w *world, s *stores.Store, id uuid.UUID) error {
 		_, err := w.redriveResult(s, w.resultOf(id), "")
 		return err
 	}
-	into := func(w *world, s *pg.Store, id uuid.UUID) error {
+	into := func(w *world, s *stores.Store, id uuid.UUID) error {
 		queue := "results"
 		_, err := s.Redrive(w.ctx, w.by, w.resultOf(id), pg.Redrive{Queue: &queue})
 		return err
 	}
 	for _, p := range []struct {
 		name          string
-		first, second func(*world, *pg.Store, uuid.UUID) error
+		first, second func(*world, *stores.Store, uuid.UUID) error
 		said          string
 	}{
 		{"the result while the event is redriven", event, result, "wrong_state"},
@@ -282,8 +286,8 @@ func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
 			w.later(time.Hour)                          // stale
 			uid := fmt.Sprintf("event:%s:tool:1", id)
 			other, was := w.another(2), w.event(id).Tool
-			move := func(s *pg.Store) error { _, err := s.MoveTo(w.ctx, w.by, w.uid(uid), "tools", nil); return err }
-			advance := func(s *pg.Store) error {
+			move := func(s *stores.Store) error { _, err := s.MoveTo(w.ctx, w.by, w.uid(uid), "tools", nil); return err }
+			advance := func(s *stores.Store) error {
 				out, err := s.AdvanceEvents(w.ctx, "n", []uuid.UUID{id})
 				if err == nil && out.Stale != 1 {
 					err = fmt.Errorf("moved %d", len(out.Moved))

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -34,7 +35,7 @@ func (w *world) calling(slots, events int, tools ...string) {
 	w.must(err)
 }
 
-func (w *world) takes(s *pg.Store, n pg.Node) int {
+func (w *world) takes(s *stores.Store, n pg.Node) int {
 	w.t.Helper()
 	work, err := s.LeaderWork(w.ctx)
 	w.must(err)

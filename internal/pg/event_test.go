@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -98,7 +99,7 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	b, err := w.s.Register(w.ctx, "b", "v", time.Minute)
 	w.must(err)
 	done := make(chan error, 2)
-	for s, n := range map[*pg.Store]pg.Node{w.s: a, other: b} {
+	for s, n := range map[*stores.Store]pg.Node{w.s: a, other: b} {
 		go func() {
 			work, err := s.LeaderWork(w.ctx)
 			if err == nil {
@@ -120,7 +121,7 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
 	w.must(err)
 	stale := make(chan int, 2)
-	for _, s := range []*pg.Store{w.s, other} {
+	for _, s := range []*stores.Store{w.s, other} {
 		go func() {
 			out, err := s.AdvanceEvents(w.ctx, "n", list)
 			stale <- out.Stale

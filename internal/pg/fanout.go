@@ -63,6 +63,12 @@ type subscribers struct {
 	list atomic.Pointer[listeners]
 }
 
+// StartDeliveries registers the subscriptions with a store that has not started.
+func StartDeliveries(s *Store) {
+	s.subscribers = newSubscribers()
+	s.Tell(s.subscribers)
+}
+
 func newSubscribers() *subscribers {
 	t := &subscribers{}
 	t.list.Store(&listeners{})

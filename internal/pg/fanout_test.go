@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // subscribe makes a subscription and lets its since pass.
@@ -31,7 +32,7 @@ func (w *world) subscribe(v outbox.Subscription) *pg.Subscription {
 }
 
 // number runs passes until nothing is left to number.
-func (w *world) number(s *pg.Store, line int32) {
+func (w *world) number(s *stores.Store, line int32) {
 	w.t.Helper()
 	for more := true; more; {
 		h, err := s.Deliver(w.ctx, line, nil, 0)
@@ -212,7 +213,7 @@ func TestWhatCommitsLateIsNeverBehindAPositionThatWasRead(t *testing.T) {
 	w.same(w.feed(s.ID, 6), "q/d accepted")
 }
 
-func (w *world) take(s *pg.Store, line int32, room int, done ...pg.Receipt) []string {
+func (w *world) take(s *stores.Store, line int32, room int, done ...pg.Receipt) []string {
 	w.t.Helper()
 	h, err := s.Deliver(w.ctx, line, done, room)
 	w.must(err)

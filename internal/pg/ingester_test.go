@@ -17,7 +17,7 @@ func TestSmallBatchesShareCommits(t *testing.T) {
 	w.dispatcher("T", nil)
 	w.post("q0", "T", "known")
 	const posters, rounds = 24, 15
-	i := pg.NewIngester(w.s)
+	i := pg.NewIngester(w.s.Store)
 	var all sync.WaitGroup
 	for p := range posters {
 		all.Go(func() {

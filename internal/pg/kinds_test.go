@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // TestWhoWaitsForTheFirstOfAKindHearsOfIt: at once in the process that made it, and in another with its next reading of the
@@ -17,7 +18,7 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	other := w.other().s
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	awaits := func(s *pg.Store, of pg.Kind) chan bool {
+	awaits := func(s *stores.Store, of pg.Kind) chan bool {
 		c := make(chan bool, 1)
 		go func() { c <- s.Await(ctx, of) }()
 		return c

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // work claims what is ready and answers done until nothing is left; it returns the uids in the order of
@@ -186,13 +187,13 @@ func TestPositionsAndFencesGoOnAfterAReapAlsoForAProcessThatRemembersTheQueue(t 
 // What a process remembers of where the row of a queue stands is of the row before the reap, and its era a later one.
 func TestAQueueThatWasReapedIsFoundByAProcessThatRemembersALaterEra(t *testing.T) {
 	t.Parallel()
-	for how, put := range map[string]func(*world, *pg.Store, string){
-		"posted": func(w *world, s *pg.Store, uid string) {
+	for how, put := range map[string]func(*world, *stores.Store, string){
+		"posted": func(w *world, s *stores.Store, uid string) {
 			out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", uid)}, false)
 			w.must(err)
 			w.must(out[0].Err)
 		},
-		"staged": func(w *world, s *pg.Store, uid string) {
+		"staged": func(w *world, s *stores.Store, uid string) {
 			w.must(w.submit(w.s.Pool(), "q", "T", uid))
 			if out := w.drainAll(s); out.Rows != 1 {
 				w.t.Errorf("%d rows of %s were drained", out.Rows, uid)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // TestAClaimLeavesWhatWasGivenBackMeanwhile: between the snapshot and the locks of a claim somebody else
@@ -69,7 +70,7 @@ func TestAClaimNeverWaits(t *testing.T) {
 			conn := w.second(1)
 			_, err = conn.Exec(w.ctx, `SET lock_timeout = 1`) // any wait at all is an error
 			w.must(err)
-			o, err := pg.Open(w.ctx, conn, quiet)
+			o, err := stores.Open(w.ctx, conn, quiet)
 			w.must(err)
 			o.SetNow(&w.now)
 			if _, _, err := o.Claim(w.ctx, n, everything()); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // TestNoWakeUpIsLost lets a post and the settle that finds the queue empty meet, in both orders, for one queue and for two.
@@ -27,7 +28,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				leases := w.claim(n, everything())
 				o := w.other()
 				var next []*pg.Lease
-				post := func(s *pg.Store) {
+				post := func(s *stores.Store) {
 					var subs []*pg.Submission
 					for _, q := range queues {
 						subs = append(subs, w.sub(q, "T", q+"b"))
@@ -39,7 +40,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 						}
 					}
 				}
-				settle := func(s *pg.Store) {
+				settle := func(s *stores.Store) {
 					var answers []*pg.Answer
 					for _, l := range leases {
 						answers = append(answers, w.answer(l, done()))
@@ -85,7 +86,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 // warm lets a store learn the ids of queues without a post.
-func warm(w *world, s *pg.Store, queues ...string) {
+func warm(w *world, s *stores.Store, queues ...string) {
 	for _, q := range queues {
 		_, err := s.PauseQueue(w.ctx, w.by, q, false)
 		w.must(err)

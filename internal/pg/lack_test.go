@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // dropDays drops all partitions by days, as an operator may who frees space.
@@ -20,7 +21,7 @@ func (w *world) dropDays() {
 }
 
 // ready is what a store says is wrong.
-func (w *world) ready(s *pg.Store) string {
+func (w *world) ready(s *stores.Store) string {
 	var wrong []string
 	for _, r := range s.Ready(w.ctx) {
 		if r.Detail != "" {
@@ -31,13 +32,13 @@ func (w *world) ready(s *pg.Store) string {
 }
 
 // appStore is a store that is a member of postern_app, and its role.
-func (w *world) appStore() (s *pg.Store, role string) {
+func (w *world) appStore() (s *stores.Store, role string) {
 	w.t.Helper()
 	role, url := login(w.t, connect(w.t, w.url()), "postern_app")
 	pool, err := pg.Connect(w.ctx, url, 4)
 	w.must(err)
 	w.t.Cleanup(pool.Close)
-	s, err = pg.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
+	s, err = stores.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
 	w.must(err)
 	s.SetNow(&w.now)
 	return s, role

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -376,11 +377,11 @@ func TestAProcessorIsNotRemovedUnderItsBatches(t *testing.T) {
 	o := w.other()
 	for _, putFirst := range []bool{true, false} {
 		r := w.processor(fmt.Sprintf("p-%v", putFirst))
-		put := func(s *pg.Store) error {
+		put := func(s *stores.Store) error {
 			_, err := s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{})
 			return err
 		}
-		remove := func(s *pg.Store) error { return s.RemoveProcessor(w.ctx, w.by, r.name) }
+		remove := func(s *stores.Store) error { return s.RemoveProcessor(w.ctx, w.by, r.name) }
 		first, second := remove, put
 		want := fault.NotFound
 		if putFirst {

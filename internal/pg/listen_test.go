@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 func (w *world) source(change func(*leader.Source)) {
@@ -35,7 +36,7 @@ func pageOf(cursor string, more bool, ids ...int) leader.Page {
 	return p
 }
 
-func (w *world) look(s *pg.Store, n pg.Node) *pg.SourceLease {
+func (w *world) look(s *stores.Store, n pg.Node) *pg.SourceLease {
 	w.t.Helper()
 	list, _, err := s.LeaseSources(w.ctx, n, 9, time.Minute)
 	w.must(err)
@@ -207,20 +208,20 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 	for _, p := range []struct {
 		name   string
 		first  func(w *world, l *pg.SourceLease) error
-		second func(w *world, s *pg.Store, l *pg.SourceLease) string
+		second func(w *world, s *stores.Store, l *pg.SourceLease) string
 		waits  bool
 		said   string
 		events string
 	}{
-		{"two store under one look", store(1), func(w *world, s *pg.Store, l *pg.SourceLease) string {
+		{"two store under one look", store(1), func(w *world, s *stores.Store, l *pg.SourceLease) string {
 			out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 1, 2))
 			return fmt.Sprintf("%+v %v", out, err)
 		}, true, "{New:1 Known:1 Dead:0 Fenced:false More:false Stopped:} <nil>", "1 Queued, 2 Queued"},
-		{"taken while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.SourceLease) string {
+		{"taken while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
 			list, _, err := s.LeaseSources(w.ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
 			return fmt.Sprint(len(list), err)
 		}, false, "0 <nil>", "1 Queued"},
-		{"paused while it is stored", store(1), func(w *world, s *pg.Store, _ *pg.SourceLease) string {
+		{"paused while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
 			r, err := s.PauseSource(w.ctx, w.by, "log", true)
 			return fmt.Sprint(r.Changed, err)
 		}, true, "true <nil>", "1 Queued"},
@@ -228,7 +229,7 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 			_, err := w.s.PauseSource(w.ctx, w.by, "log", true)
 			return err
 		},
-			func(w *world, s *pg.Store, l *pg.SourceLease) string {
+			func(w *world, s *stores.Store, l *pg.SourceLease) string {
 				out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 2))
 				return fmt.Sprint(out.Fenced, err)
 			}, true, "true <nil>", ""},

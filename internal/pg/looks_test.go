@@ -17,7 +17,7 @@ func TestLooksGoThroughTheirOwnPool(t *testing.T) {
 		"lines":         func(ctx context.Context) error { _, err := w.s.Busy(ctx); return err },
 		"callbacks":     func(ctx context.Context) error { _, err := w.s.ReleaseCallbacks(ctx); return err },
 		"processors":    func(ctx context.Context) error { _, _, err := w.s.ProcessorsDue(ctx); return err },
-		"staged":        func(ctx context.Context) error { _, err := pg.NewDrainer(w.s).Once(ctx); return err },
+		"staged":        func(ctx context.Context) error { _, err := pg.NewDrainer(w.s.Store).Once(ctx); return err },
 		"configuration": w.s.Refresh,
 	} {
 		if err := look(w.ctx); err != nil {

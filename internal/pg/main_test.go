@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // world is a store over a database of its own, with a clock that only the test moves.
 type world struct {
 	t   *testing.T
-	s   *pg.Store
+	s   *stores.Store
 	now time.Time
 	ctx context.Context
 	by  pg.By

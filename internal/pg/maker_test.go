@@ -11,11 +11,12 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // toys is a system of one table: each toy is built by a transaction, and knows which one that is.
 type toys struct {
-	s      *pg.Store
+	s      *stores.Store
 	forgot int
 }
 

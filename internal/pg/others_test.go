@@ -4,19 +4,19 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // other is a second process over the same database: a store with its own caches and one connection.
 type other struct {
-	s   *pg.Store
+	s   *stores.Store
 	pid uint32
 }
 
 func (w *world) other() *other {
 	w.t.Helper()
 	pool := w.second(1)
-	s, err := pg.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
 	w.must(err)
 	s.SetNow(&w.now)
 	o := &other{s: s}
@@ -34,7 +34,7 @@ func (w *world) awaitBlocked(pid uint32) {
 
 // hold makes the next n-th commit of s wait until finish is called with what becomes of it; held is closed when
 // it does.
-func hold(s *pg.Store, n int) (held <-chan struct{}, finish func(error)) {
+func hold(s *stores.Store, n int) (held <-chan struct{}, finish func(error)) {
 	h, end, count := make(chan struct{}), make(chan error, 1), 0
 	s.HoldCommits(func(context.Context, uint32) error {
 		if count++; count != n {

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -23,7 +24,7 @@ func refusal(err error) string {
 }
 
 func opIngest(name string, subs func(a *arena) []*pg.Submission) op {
-	return op{name: name, run: func(a *arena, s *pg.Store) string {
+	return op{name: name, run: func(a *arena, s *stores.Store) string {
 		out, err := s.Ingest(a.ctx, subs(a), false)
 		said := refusal(err)
 		for _, o := range out {
@@ -51,7 +52,7 @@ func opDepend(name, queue, on string) op {
 
 // settleOther settles an answer to the other lease of the stage.
 func settleOther(answer outbox.Answer) op {
-	return op{name: "settle the other " + string(answer.Class), run: func(a *arena, s *pg.Store) string {
+	return op{name: "settle the other " + string(answer.Class), run: func(a *arena, s *stores.Store) string {
 		out, err := s.Settle(a.ctx, []*pg.Answer{a.answer(a.other, answer)})
 		if err != nil {
 			return refusal(err)
@@ -70,23 +71,23 @@ func leases(list []*pg.Lease) string {
 }
 
 var (
-	claim = op{name: "claim", skips: true, run: func(a *arena, s *pg.Store) string {
+	claim = op{name: "claim", skips: true, run: func(a *arena, s *stores.Store) string {
 		l, _, err := s.Claim(a.ctx, a.n2, everything())
 		return leases(l) + refusal(err)
 	}}
-	wake = op{name: "wake", skips: true, run: func(a *arena, s *pg.Store) string {
+	wake = op{name: "wake", skips: true, run: func(a *arena, s *stores.Store) string {
 		w, err := s.Wake(a.ctx, a.n2, 10, 10)
 		return leases(w.Leases) + "; polls " + leases(w.Polls) + refusal(err)
 	}}
-	release = op{name: "release", skips: true, run: func(a *arena, s *pg.Store) string {
+	release = op{name: "release", skips: true, run: func(a *arena, s *stores.Store) string {
 		n, err := s.Release(a.ctx)
 		return fmt.Sprint(n) + refusal(err)
 	}}
-	reap = op{name: "reap", skips: true, run: func(a *arena, s *pg.Store) string {
+	reap = op{name: "reap", skips: true, run: func(a *arena, s *stores.Store) string {
 		n, err := s.Reap(a.ctx, a.now.Add(time.Hour), 10)
 		return fmt.Sprint(n) + refusal(err)
 	}}
-	bury = op{name: "bury", run: func(a *arena, s *pg.Store) string {
+	bury = op{name: "bury", run: func(a *arena, s *stores.Store) string {
 		p, err := s.Peers(a.ctx, pg.Node{})
 		if err != nil {
 			return refusal(err)
@@ -94,25 +95,25 @@ var (
 		n, err := s.BuryThose(a.ctx, p.Others)
 		return fmt.Sprint(n) + refusal(err)
 	}}
-	beat = op{name: "beat", run: func(a *arena, s *pg.Store) string {
+	beat = op{name: "beat", run: func(a *arena, s *stores.Store) string {
 		alive, err := s.Beat(a.ctx, a.n1)
 		return fmt.Sprint(alive) + refusal(err)
 	}}
-	giveUp = op{name: "give up", run: func(a *arena, s *pg.Store) string {
+	giveUp = op{name: "give up", run: func(a *arena, s *stores.Store) string {
 		n, err := s.GiveUpAll(a.ctx, a.n1)
 		return fmt.Sprint(n) + refusal(err)
 	}}
-	handBack = op{name: "hand back what the lease says", skips: true, run: func(a *arena, s *pg.Store) string {
+	handBack = op{name: "hand back what the lease says", skips: true, run: func(a *arena, s *stores.Store) string {
 		n, left, err := s.GiveUp(a.ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
 		return fmt.Sprint(n, len(left)) + refusal(err)
 	}}
-	putOff = op{name: "put off the poll", run: func(a *arena, s *pg.Store) string {
+	putOff = op{name: "put off the poll", run: func(a *arena, s *stores.Store) string {
 		return refusal(s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))
 	}}
 )
 
-func lever(name string, held int, pull func(a *arena, s *pg.Store) (pg.LeverResult, error)) op {
-	return op{name: name, held: held, run: func(a *arena, s *pg.Store) string {
+func lever(name string, held int, pull func(a *arena, s *stores.Store) (pg.LeverResult, error)) op {
+	return op{name: name, held: held, run: func(a *arena, s *stores.Store) string {
 		r, err := pull(a, s)
 		return fmt.Sprintf("%v %v", r.Changed, r.Pending) + refusal(err)
 	}}
@@ -120,65 +121,65 @@ func lever(name string, held int, pull func(a *arena, s *pg.Store) (pg.LeverResu
 
 // cancel, abandon and retryNow pull a lever on the i-th transaction of queue q.
 func cancel(i int) op {
-	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Cancel(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Cancel(a.ctx, a.by, a.ids[i]) })
 }
 
 func wasDone(i int) op {
-	return lever(fmt.Sprintf("was done %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.WasDone(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("was done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasDone(a.ctx, a.by, a.ids[i]) })
 }
 
 func wasNotDone(i int) op {
-	return lever(fmt.Sprintf("was not done %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.WasNotDone(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("was not done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasNotDone(a.ctx, a.by, a.ids[i]) })
 }
 
 func abandon(i int) op {
-	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Abandon(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Abandon(a.ctx, a.by, a.ids[i]) })
 }
 
 func retryNow(i int) op {
-	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.RetryNow(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.RetryNow(a.ctx, a.by, a.ids[i]) })
 }
 
 func suspend(i int) op {
-	return lever(fmt.Sprintf("suspend %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Suspend(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("suspend %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Suspend(a.ctx, a.by, a.ids[i]) })
 }
 
 func resumeOne(i int) op {
-	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.Resume(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Resume(a.ctx, a.by, a.ids[i]) })
 }
 
 // place moves the i-th transaction of queue q before the j-th.
 func place(i, j int) op {
-	return lever(fmt.Sprintf("move %d before %d", i+1, j+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+	return lever(fmt.Sprintf("move %d before %d", i+1, j+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
 		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{Before: &a.ids[j]})
 	})
 }
 
 // elsewhere moves the i-th transaction of queue q to queue r.
 func elsewhere(i int) op {
-	return lever(fmt.Sprintf("move %d to another queue", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+	return lever(fmt.Sprintf("move %d to another queue", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
 		return s.MoveTo(a.ctx, a.by, a.ids[i], "r", nil)
 	})
 }
 
 func placeFirst(i int) op {
-	return lever(fmt.Sprintf("move %d first", i+1), 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) {
+	return lever(fmt.Sprintf("move %d first", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
 		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{})
 	})
 }
 
 var (
 	// the first commit of these makes the row of a reaped queue
-	pause  = lever("pause", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })
-	resume = lever("resume", 2, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", false) })
-	hurry  = op{name: "put priority High", held: 2, run: func(a *arena, s *pg.Store) string {
+	pause  = lever("pause", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })
+	resume = lever("resume", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", false) })
+	hurry  = op{name: "put priority High", held: 2, run: func(a *arena, s *stores.Store) string {
 		_, err := s.PutQueue(a.ctx, a.by, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
 		return refusal(err)
 	}}
 )
 
 // cancelAll cancels all of queue q in one commit.
-var cancelAll = op{name: "cancel all", run: func(a *arena, s *pg.Store) string {
+var cancelAll = op{name: "cancel all", run: func(a *arena, s *stores.Store) string {
 	done, err := s.Bulk(a.ctx, a.by, a.ids, false, s.Cancel)
 	said := refusal(err)
 	for _, p := range done {
@@ -190,13 +191,15 @@ var cancelAll = op{name: "cancel all", run: func(a *arena, s *pg.Store) string {
 	return said
 }}
 
-var pauseType = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "T", true) })
+var pauseType = lever("pause the type", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
+	return s.PauseDispatcher(a.ctx, a.by, "T", true)
+})
 
-var drainSender = lever("drain a sender", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.DrainSender(a.ctx, a.by, "acct-1") })
+var drainSender = lever("drain a sender", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.DrainSender(a.ctx, a.by, "acct-1") })
 
 // answered settles the answer of that name to the lease in hand.
 func answered(name string) op {
-	return op{name: "settle " + name, run: func(a *arena, s *pg.Store) string {
+	return op{name: "settle " + name, run: func(a *arena, s *stores.Store) string {
 		out, err := s.Settle(a.ctx, []*pg.Answer{a.answers[name]})
 		if err != nil {
 			return refusal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // A pair of statements is tried on two connections: A runs and stays open between its last write and its
@@ -22,7 +23,7 @@ import (
 // op is one statement of the hot path.
 type op struct {
 	name string
-	run  func(a *arena, s *pg.Store) string // what it said
+	run  func(a *arena, s *stores.Store) string // what it said
 	// skips says that it takes only what nobody holds, and so never waits. What it left out then, its next
 	// round finds: it is run again before the comparison.
 	skips bool
@@ -33,7 +34,7 @@ type op struct {
 // arena is one stage: a state that can be brought again, a second store, and the leases that are in hand.
 type arena struct {
 	*world
-	b              *pg.Store
+	b              *stores.Store
 	poolB, monitor *pgxpool.Pool
 	pidB           uint32
 	n1, n2         pg.Node
@@ -77,7 +78,7 @@ func (a *arena) ready() {
 	a.monitor = a.second(2)
 	a.poolB = a.second(1)
 	var err error
-	a.b, err = pg.Open(a.ctx, a.poolB, slog.New(slog.DiscardHandler))
+	a.b, err = stores.Open(a.ctx, a.poolB, slog.New(slog.DiscardHandler))
 	a.must(err)
 	a.b.SetNow(&a.now)
 	oneDay(a.t, a.world)

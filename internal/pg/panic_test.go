@@ -53,7 +53,7 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 			w := newWorld(t)
 			w.dispatcher("T", nil)
 			n := w.node("n")
-			in := pg.NewIngester(w.s)
+			in := pg.NewIngester(w.s.Store)
 			hurt(w, true)
 			var posts sync.WaitGroup
 			for i := range 20 {
@@ -80,7 +80,7 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 			}
 			leases := w.claim(n, everything())
 			hurt(w, true)
-			settler := pg.NewSettler(w.s)
+			settler := pg.NewSettler(w.s.Store)
 			for _, l := range leases[:5] {
 				posts.Go(func() {
 					if _, err := settler.Settle(w.ctx, w.answer(l, done())); name == "before the commit" && fault.CodeOf(err) != "commit_unknown" {

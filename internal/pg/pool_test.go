@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // Whoever needs a pool locks its row, so that a removal which is open at the same time comes before or after.
@@ -16,18 +17,18 @@ func TestAPoolIsNotRemovedUnderWhoNeedsIt(t *testing.T) {
 	_, err := a.s.PutPool(a.ctx, a.by, pg.Pool{Name: "spare", AfterFailure: "keep", BlockFor: time.Hour}, 0)
 	a.must(err)
 	a.ready()
-	remove := op{name: "remove the pool", run: func(a *arena, s *pg.Store) string { return refusal(s.RemovePool(a.ctx, a.by, "spare")) }}
-	sender := op{name: "put a sender", run: func(a *arena, s *pg.Store) string {
+	remove := op{name: "remove the pool", run: func(a *arena, s *stores.Store) string { return refusal(s.RemovePool(a.ctx, a.by, "spare")) }}
+	sender := op{name: "put a sender", run: func(a *arena, s *stores.Store) string {
 		_, err := s.PutSender(a.ctx, a.by, pg.Sender{Account: "acct-9", Pool: "spare"}, 0)
 		return refusal(err)
 	}}
-	dispatcher := op{name: "put a dispatcher", run: func(a *arena, s *pg.Store) string {
+	dispatcher := op{name: "put a dispatcher", run: func(a *arena, s *stores.Store) string {
 		d := outbox.DefaultDispatcher()
 		d.Type, d.WorkerURL, d.Pool = "S", "http://127.0.0.1:1/", "spare"
 		_, err := s.PutDispatcher(a.ctx, a.by, d, 0)
 		return refusal(err)
 	}}
-	queue := op{name: "put a queue", held: 2, run: func(a *arena, s *pg.Store) string {
+	queue := op{name: "put a queue", held: 2, run: func(a *arena, s *stores.Store) string {
 		_, err := s.PutQueue(a.ctx, a.by, pg.Queue{Name: "q9", Pool: "spare", WhenFull: "refuse", OnFailure: "continue"}, 0)
 		return refusal(err)
 	}}

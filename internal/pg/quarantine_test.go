@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 func TestEnteringEverythingDrawsANewLifeOnce(t *testing.T) {
@@ -40,20 +41,20 @@ func TestEnteringEverythingDrawsANewLifeOnce(t *testing.T) {
 }
 
 // entering is a quarantine that another process enters.
-var entering = op{name: "enter", run: func(a *arena, s *pg.Store) string {
+var entering = op{name: "enter", run: func(a *arena, s *stores.Store) string {
 	return refusal(s.EnterQuarantine(a.ctx, a.by, pg.Quarantine{Context: "default", Reason: "because"}))
 }}
 
 // What leases, and entering a quarantine, come one after the other: what leases first has committed before the quarantine has, and
 // what comes later takes nothing, though its process has not read of it.
 func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
-	leasesOf := map[string]func(a *arena, s *pg.Store) int{
-		"claim": func(a *arena, s *pg.Store) int {
+	leasesOf := map[string]func(a *arena, s *stores.Store) int{
+		"claim": func(a *arena, s *stores.Store) int {
 			l, _, err := s.Claim(a.ctx, a.n1, everything())
 			a.must(err)
 			return len(l)
 		},
-		"take": func(a *arena, s *pg.Store) int {
+		"take": func(a *arena, s *stores.Store) int {
 			c := &crew{node: a.n1, room: 10}
 			s.Take(c)
 			defer s.Take(nil)
@@ -62,7 +63,7 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			a.must(out[0].Err)
 			return len(c.started)
 		},
-		"wake": func(a *arena, s *pg.Store) int {
+		"wake": func(a *arena, s *stores.Store) int {
 			w, err := s.Wake(a.ctx, a.n1, 10, 10)
 			a.must(err)
 			return len(w.Leases) + len(w.Polls)
@@ -88,7 +89,7 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			t.Run("and it is first", func(t *testing.T) {
 				a := stage()
 				leased := 0
-				first := op{name: name, run: func(a *arena, s *pg.Store) string { leased = lease(a, s); return "" }}
+				first := op{name: name, run: func(a *arena, s *stores.Store) string { leased = lease(a, s); return "" }}
 				if name == "take" { // its first commit makes the queue
 					first.held = 2
 				}
@@ -100,7 +101,7 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			t.Run("and it comes meanwhile", func(t *testing.T) {
 				a := stage()
 				leased := 0
-				then := op{name: name, run: func(a *arena, s *pg.Store) string { leased = lease(a, s); return "" }}
+				then := op{name: name, run: func(a *arena, s *stores.Store) string { leased = lease(a, s); return "" }}
 				if _, _, held := a.together(entering, then, true); !held || leased != 0 {
 					t.Errorf("it leased %d while the quarantine was about to commit (held open: %v)", leased, held)
 				}
@@ -127,7 +128,7 @@ func TestANodeThatRegistersMeanwhileHasToKnowIt(t *testing.T) {
 	a.post("q", "U", "a")
 	a.ready()
 	var n pg.Node
-	register := op{name: "register", run: func(a *arena, s *pg.Store) (said string) {
+	register := op{name: "register", run: func(a *arena, s *stores.Store) (said string) {
 		var err error
 		n, err = s.Register(a.ctx, "new", "test", 10*time.Second)
 		return refusal(err)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	wrong := func(s *pg.Store) (list []string) {
+	wrong := func(s *stores.Store) (list []string) {
 		for _, r := range s.Ready(w.ctx) {
 			if r.Detail != "" {
 				list = append(list, r.Name+": "+r.Detail)
@@ -57,7 +58,7 @@ func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

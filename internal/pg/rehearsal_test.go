@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -23,7 +24,7 @@ func (w *world) practised() *pgxpool.Pool {
 	pool, err := pg.Connect(w.ctx, w.s.Pool().Config().ConnString(), 1, pg.Posts, pg.Works)
 	w.must(err)
 	w.t.Cleanup(pool.Close)
-	w.s, err = pg.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
+	w.s, err = stores.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
 	w.must(err)
 	return pool
 }

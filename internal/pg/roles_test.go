@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/migrate"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -203,7 +204,7 @@ func TestTheServiceNeedsNoRightsOfAnOwner(t *testing.T) {
 	pool, err := pg.Connect(w.ctx, c.Config().ConnString(), 4)
 	w.must(err)
 	t.Cleanup(pool.Close)
-	app, err := pg.Open(w.ctx, pool, quiet)
+	app, err := stores.Open(w.ctx, pool, quiet)
 	w.must(err)
 	app.SetNow(&w.now)
 	w.s = app

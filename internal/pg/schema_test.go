@@ -7,13 +7,14 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // What a type's schema is counts, not what this process knows of it: another one has just made the type, or changed it.
 func TestDataFitsTheSchemaThatAnotherProcessHasPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	late, err := pg.Open(w.ctx, w.second(4), quiet)
+	late, err := stores.Open(w.ctx, w.second(4), quiet)
 	w.must(err)
 	strict := func(d *outbox.Dispatcher) { d.Schema = json.RawMessage(`{"required": ["cents"]}`) }
 	w.dispatcher("new", strict)

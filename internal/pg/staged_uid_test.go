@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // pid returns the process of a transaction's session.
@@ -183,14 +184,14 @@ func TestSubmitAndHTTPRaceForAUID(t *testing.T) {
 			w := newWorld(t)
 			w.dispatcher("T", nil)
 			late := w.other()
-			for _, s := range []*pg.Store{w.s, late.s} {
+			for _, s := range []*stores.Store{w.s, late.s} {
 				w.ingest(s, w.posted("q", "T", fmt.Sprintf("%p", s)), w.posted("r", "T", fmt.Sprintf("r%p", s)))
 			}
 			w.must(w.submit(w.app(1), "q", "T", "u"))
 			held, finish := hold(w.s, 1)
 			drained, posted := make(chan error, 1), make(chan []pg.Accepted, 1)
 			go func() {
-				_, err := pg.NewDrainer(w.s).Once(w.ctx)
+				_, err := pg.NewDrainer(w.s.Store).Once(w.ctx)
 				drained <- err
 			}()
 			<-held

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/safe"
@@ -183,23 +182,18 @@ func warns(n *pgconn.Notice) bool {
 	return n.SeverityUnlocalized == "WARNING" && (n.Code == "01000" || n.Code == "57P01")
 }
 
-// Open makes a store over a migrated database. It creates the partitions of the coming days and reads
-// the configuration; the pool stays the caller's.
-func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
-	s := &Store{pool: pool, looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), log: log}
-	s.executions = NewIngester(s)
-	s.subscribers = newSubscribers()
-	s.Tell(s.subscribers)
-	s.Make(batchesMade(s))
-	s.RegisterKind(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
-	s.Make(eventsMade(s))
-	s.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
-	s.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
-	s.PoolBlocks(leader.PoolOfResults)
+// New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it before
+// it starts.
+func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
+	return &Store{pool: pool, looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), log: log}
+}
+
+// Start creates the partitions of the coming days and reads the configuration.
+func (s *Store) Start(ctx context.Context) error {
 	if _, err := s.EnsureDays(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.Refresh(ctx)
+	return s.Refresh(ctx)
 }
 
 // Leap has numbers that are drawn from sequences go on from the time, so that none is given again that was given in a time that

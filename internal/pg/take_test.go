@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // crew takes what is posted for a node, and calls nobody.
@@ -50,7 +51,7 @@ func (w *world) takenBy(n pg.Node, seats int) *crew {
 // opTake posts while n1 takes what is posted, and lets n1 claim what was left to claims: so the end is the same, whether
 // something that is open kept it from being taken or not.
 func opTake(name string, queues ...string) op {
-	return op{name: name, run: func(a *arena, s *pg.Store) string {
+	return op{name: name, run: func(a *arena, s *stores.Store) string {
 		c := &crew{node: a.n1, room: 10}
 		s.Take(c)
 		defer s.Take(nil)
@@ -71,7 +72,9 @@ func opTake(name string, queues ...string) op {
 var (
 	takeOne = opTake("take", "q")
 	takeTwo = opTake("take two", "r", "q", "q")
-	pauseU  = lever("pause the type", 1, func(a *arena, s *pg.Store) (pg.LeverResult, error) { return s.PauseDispatcher(a.ctx, a.by, "U", true) })
+	pauseU  = lever("pause the type", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
+		return s.PauseDispatcher(a.ctx, a.by, "U", true)
+	})
 )
 
 // A post that takes its queue meets every other statement as a post and a claim right behind it do.

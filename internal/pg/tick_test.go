@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -330,7 +331,7 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	o := p.other()
 	p.enqueue(processor.Med, 1, false, nil)
 	p.enqueue(processor.Med, 1, false, nil)
-	both := func(a, b func(s *pg.Store) error) (error, error) {
+	both := func(a, b func(s *stores.Store) error) (error, error) {
 		held, finish := hold(p.s, 1)
 		first, second := make(chan error, 1), make(chan error, 1)
 		go func() { first <- a(p.s) }()
@@ -340,9 +341,9 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 		finish(nil)
 		return <-first, <-second
 	}
-	tick := func(s *pg.Store) error { _, err := s.TickDue(p.ctx, p.by, "main"); return err }
-	byHand := func(s *pg.Store) error { _, err := s.Tick(p.ctx, p.by, "main"); return err }
-	advance := func(s *pg.Store) error { return s.Advance(p.ctx, p.id, "main") }
+	tick := func(s *stores.Store) error { _, err := s.TickDue(p.ctx, p.by, "main"); return err }
+	byHand := func(s *stores.Store) error { _, err := s.Tick(p.ctx, p.by, "main"); return err }
+	advance := func(s *stores.Store) error { return s.Advance(p.ctx, p.id, "main") }
 	a, b := both(tick, byHand)
 	ok(t, a)
 	if fault.CodeOf(b) != "busy" {

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -20,7 +21,7 @@ func watched(t *testing.T) *world {
 	pool, err := witness.Connect(t.Context(), db.URL, 4)
 	ok(t, err)
 	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, quiet)
+	s, err := stores.Open(t.Context(), pool, quiet)
 	ok(t, err)
 	s.Rely(witness)
 	w := &world{t: t, s: s, ctx: t.Context(), id: s.Context("default").ID}

@@ -43,7 +43,7 @@ func (s *story) conduit(c *command) (conduit *pg.Conduit[json.RawMessage], who p
 		}
 		store, who = n.store, pg.Node{ID: n.id, Epoch: 1}
 	}
-	conduit, err = pg.OpenConduit[json.RawMessage](s.ctx, store, s.by.Context, c.word())
+	conduit, err = pg.OpenConduit[json.RawMessage](s.ctx, store.Store, s.by.Context, c.word())
 	return conduit, who, err
 }
 

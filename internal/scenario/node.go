@@ -11,7 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/work"
 )
@@ -22,7 +22,7 @@ const ttl = 10 * time.Second
 // node is one process that dispatches, moved by hand.
 type node struct {
 	id       int64
-	store    *pg.Store
+	store    *stores.Store
 	engine   *work.Engine
 	events   *work.Events
 	channels *work.Channels

@@ -22,7 +22,7 @@ func (s *story) ask(method, path string, body any) (status int, answer map[strin
 	if s.api == nil {
 		tools := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		s.t.Cleanup(tools.Close)
-		s.api = httptest.NewServer(httpapi.New(httpapi.Config{Store: s.store, Ingester: pg.NewIngester(s.store), Tools: tools, Log: slog.New(slog.DiscardHandler), Auth: "none"}).Handler())
+		s.api = httptest.NewServer(httpapi.New(httpapi.Config{Store: s.store, Ingester: pg.NewIngester(s.store.Store), Tools: tools, Log: slog.New(slog.DiscardHandler), Auth: "none"}).Handler())
 		s.t.Cleanup(s.api.Close)
 	}
 	text, err := json.Marshal(body)

@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -30,7 +31,7 @@ type story struct {
 	t       testing.TB
 	ctx     context.Context
 	pool    *pgxpool.Pool
-	store   *pg.Store // of the people who post and pull levers
+	store   *stores.Store // of the people who post and pull levers
 	by      pg.By
 	now     time.Time
 	nodes   map[string]*node
@@ -117,8 +118,8 @@ func begin(t testing.TB) *story {
 }
 
 // open makes a store by the story's clock: every process has its own, with its own memory.
-func (s *story) open() (*pg.Store, error) {
-	store, err := pg.Open(s.ctx, s.pool, slog.New(slog.DiscardHandler))
+func (s *story) open() (*stores.Store, error) {
+	store, err := stores.Open(s.ctx, s.pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (s *story) open() (*pg.Store, error) {
 	return store, err
 }
 
-func (s *story) set(store *pg.Store) {
+func (s *story) set(store *stores.Store) {
 	now := s.now
 	store.SetNow(&now)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // How often a process looks for what postern.submit has staged. A look that finds nothing is one statement
@@ -29,12 +30,12 @@ func drainWait(every, took, quiet time.Duration) time.Duration {
 
 // Drain moves what is staged into queues, until ctx ends. A process that dispatches nothing looks less
 // often: it is there for the time when no other is.
-func Drain(ctx context.Context, s *pg.Store, dispatches bool, log *slog.Logger) {
+func Drain(ctx context.Context, s *stores.Store, dispatches bool, log *slog.Logger) {
 	every := drainEveryElsewhere
 	if dispatches {
 		every = drainEvery
 	}
-	d, failures, found := pg.NewDrainer(s), 0, time.Now()
+	d, failures, found := pg.NewDrainer(s.Store), 0, time.Now()
 	for {
 		begun := time.Now()
 		out, err := d.Once(ctx)

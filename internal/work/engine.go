@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
@@ -17,7 +18,7 @@ import (
 
 // Config is what every part of a process that dispatches needs. What one system alone needs is its own configuration's.
 type Config struct {
-	Store       *pg.Store
+	Store       *stores.Store
 	Worker      remote.Worker
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics // nil for none
@@ -87,7 +88,7 @@ func New(c Config) *Engine {
 	}
 	e := &Engine{
 		Node:     &Node{Config: c, born: time.Now()},
-		settler:  pg.NewSettler(c.Store),
+		settler:  pg.NewSettler(c.Store.Store),
 		workers:  map[string]Call{},
 		byType:   map[int32]int{},
 		holdings: newHoldings(),

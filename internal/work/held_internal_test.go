@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -114,12 +115,12 @@ func must(t *testing.T, err error) {
 }
 
 // comparingNode runs an engine until the test ends that compares all the time, and returns its store.
-func comparingNode(t *testing.T, url, name string) *pg.Store {
+func comparingNode(t *testing.T, url, name string) *stores.Store {
 	t.Helper()
 	pool, err := pg.Connect(t.Context(), url, 10)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	s, err := pg.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(t.Context(), pool, slog.New(slog.DiscardHandler))
 	must(t, err)
 	client := remotetest.Client(t)
 	e := New(Config{

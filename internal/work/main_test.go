@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type house struct {
 	t    *testing.T
 	db   *pgtest.DB
-	s    *pg.Store
+	s    *stores.Store
 	fake *remotetest.Fake
 	by   pg.By
 	ctx  context.Context
@@ -37,12 +38,12 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-func (h *house) store() *pg.Store {
+func (h *house) store() *stores.Store {
 	h.t.Helper()
 	pool, err := pg.Connect(h.ctx, h.db.URL, 10)
 	h.must(err)
 	h.t.Cleanup(pool.Close)
-	s, err := pg.Open(h.ctx, pool, slog.New(slog.DiscardHandler))
+	s, err := stores.Open(h.ctx, pool, slog.New(slog.DiscardHandler))
 	h.must(err)
 	s.SourceSchemas = []string{"shop"}
 	return s

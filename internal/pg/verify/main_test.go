@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -16,7 +17,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // opened makes an empty database with a store over it, and says who changes something in it.
-func opened(t *testing.T) (*pg.Store, pg.By) {
+func opened(t *testing.T) (*stores.Store, pg.By) {
 	t.Helper()
 	s := pgtest.New(t).Store(t, 4)
 	return s, pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}

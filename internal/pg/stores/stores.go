@@ -1,0 +1,26 @@
+// Package stores opens the store of the queues with those of all systems that post transactions of their own. What uses
+// several of them takes a Store; what uses one takes that one.
+package stores
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Store is the database as the rest of Postern sees it. It is safe for concurrent use.
+type Store struct {
+	*pg.Store
+}
+
+// Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
+func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
+	s := &Store{Store: pg.New(pool, log)}
+	pg.StartDeliveries(s.Store)
+	pg.StartBatches(s.Store)
+	pg.StartEvents(s.Store)
+	return s, s.Start(ctx)
+}
