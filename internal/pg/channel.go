@@ -172,9 +172,12 @@ type Conduit[P any] struct {
 	Owner func(b *pgx.Batch, dropped Held[P]) error
 }
 
+// conduitOf returns the conduit of a channel whose id is known.
+func conduitOf[P any](s *Store, id int32) *Conduit[P] { return &Conduit[P]{s: s, id: id} }
+
 // OpenConduit finds the channel of that name, or NotFound.
 func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
-	c := &Conduit[P]{s: s}
+	c := conduitOf[P](s, 0)
 	err := s.db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
@@ -205,3 +208,10 @@ func heldOf[P any](m *channelMessageRow) (h Held[P], err error) {
 	fault.Wrap(&err, "read the payload of message %q", m.id)
 	return h, err
 }
+
+// Two kinds of high-integrity channels belong to the leader (S1.15): one per source, to the engine, and one per
+// context, from the engine to the channels of kind cap. A message is named by its event.
+const (
+	channelOfSource  = "source:"
+	channelOfResults = "leader:results"
+)

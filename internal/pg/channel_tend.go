@@ -24,7 +24,7 @@ func (s *Store) TendChannels(ctx context.Context) (done Tended, err error) {
 		return done, err
 	}
 	for _, d := range due {
-		c := &Conduit[json.RawMessage]{s: s, id: d.id}
+		c := conduitOf[json.RawMessage](s, d.id)
 		if d.sweep {
 			n, e := c.Sweep(ctx)
 			done.TakenBack += n

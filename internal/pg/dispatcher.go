@@ -237,3 +237,10 @@ func (s *Store) reconfigured(ctx context.Context) error {
 	s.ring()
 	return err
 }
+
+func because(what, reason string) string {
+	if reason != "" {
+		return what + ": " + reason
+	}
+	return what
+}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -295,3 +296,5 @@ func unavailable(err error) error {
 	}
 	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
 }
+
+func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -136,7 +136,7 @@ func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results m
 		return err
 	}
 	for _, id := range contexts {
-		if _, err := (&Conduit[EventRef]{s: s, id: channels[id]}).sendIn(ctx, t, b, results[id]); err != nil {
+		if _, err := conduitOf[EventRef](s, channels[id]).sendIn(ctx, t, b, results[id]); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 		slices.Sort(channels)
 		b = &pgx.Batch{}
 		for _, c := range channels {
-			if _, err := (&Conduit[EventRef]{s: s, id: c}).sendIn(ctx, t, b, lines[c]); err != nil {
+			if _, err := conduitOf[EventRef](s, c).sendIn(ctx, t, b, lines[c]); err != nil {
 				return err
 			}
 		}

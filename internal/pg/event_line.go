@@ -58,7 +58,7 @@ func (s *Store) refill(ctx context.Context, l leaderChannel) error {
 	if !l.Waiting {
 		return nil
 	}
-	_, err := (&Conduit[EventRef]{s: s, id: l.Channel}).offer(ctx, rand.Int64(), tendMost, true)
+	_, err := conduitOf[EventRef](s, l.Channel).offer(ctx, rand.Int64(), tendMost, true)
 	return err
 }
 
@@ -69,7 +69,7 @@ func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []Held[Event
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	c := &Conduit[EventRef]{s: s, id: l.Channel}
+	c := conduitOf[EventRef](s, l.Channel)
 	back := s.run(ctx, func(t *txn) error {
 		b := &pgx.Batch{}
 		if err := c.moveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {

@@ -14,13 +14,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Two kinds of high-integrity channels belong to the leader (S1.15): one per source, to the engine, and one per
-// context, from the engine to the channels of kind cap. A message is named by its event.
-const (
-	channelOfSource  = "source:"
-	channelOfResults = "leader:results"
-)
-
 // EventRef is the payload of such a message.
 type EventRef struct {
 	Tool string `json:"tool,omitempty"`
@@ -140,7 +133,7 @@ func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel i
 	if len(out) == 0 {
 		return nil
 	}
-	_, err := (&Conduit[EventRef]{s: s, id: channel}).sendIn(ctx, t, b, out)
+	_, err := conduitOf[EventRef](s, channel).sendIn(ctx, t, b, out)
 	return err
 }
 

@@ -44,7 +44,7 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total in
 		if d == nil || d.Removed {
 			continue
 		}
-		held, err := (&Conduit[EventRef]{s: s, id: l.Channel}).Receive(ctx, n, takeMost)
+		held, err := conduitOf[EventRef](s, l.Channel).Receive(ctx, n, takeMost)
 		if err == nil {
 			err = s.refill(ctx, l)
 		}
@@ -84,7 +84,7 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]), unnest($5::text[])) n(event_id, queue_id, seq, day, id)
 				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.result_id = ''`, ids.args()...)
 		}
-		if err := (&Conduit[EventRef]{s: s, id: l.Channel}).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.commit(ctx, b)

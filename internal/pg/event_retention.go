@@ -41,18 +41,3 @@ func (s *Store) forgetChannelMessages(ctx context.Context, before time.Time) err
 		return int(tag.RowsAffected()), err
 	})
 }
-
-// inChunks runs a statement until it finds fewer than it takes, with rests as long as it took.
-func (s *Store) inChunks(ctx context.Context, chunk func(atOnce int) (n int, err error)) error {
-	for n := forgetAtOnce; n == forgetAtOnce; {
-		began := time.Now()
-		var err error
-		if n, err = chunk(forgetAtOnce); err == nil && n == forgetAtOnce {
-			err = rest(ctx, time.Since(began))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -217,7 +217,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 			}
 			b = &pgx.Batch{}
 		}
-		if err := (&Conduit[EventRef]{s: s, id: l.Channel}).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.commit(ctx, b)
@@ -296,7 +296,7 @@ func without(held []Held[EventRef], refused map[int]error, of []*eventRow) (list
 
 // nackAll gives back the messages whose transactions the core has refused.
 func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []Held[EventRef], refused map[int]error, of []*eventRow) error {
-	c := &Conduit[EventRef]{s: s, id: l.Channel}
+	c := conduitOf[EventRef](s, l.Channel)
 	for i, why := range refused {
 		for _, h := range held {
 			if h.ID != of[i].ID {

@@ -196,3 +196,30 @@ func deref(s *string) string {
 	}
 	return *s
 }
+
+// inChunks runs a statement until it finds fewer than it takes, with rests as long as it took.
+func (s *Store) inChunks(ctx context.Context, chunk func(atOnce int) (n int, err error)) error {
+	for n := forgetAtOnce; n == forgetAtOnce; {
+		began := time.Now()
+		var err error
+		if n, err = chunk(forgetAtOnce); err == nil && n == forgetAtOnce {
+			err = rest(ctx, time.Since(began))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest waits, or returns the error of a context that ends meanwhile.
+func rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -100,15 +100,3 @@ func fitting(atOnce int, took time.Duration) int {
 	}
 	return atOnce
 }
-
-// rest waits, or returns the error of a context that ends meanwhile.
-func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

@@ -56,15 +56,6 @@ type queueColumn struct {
 	value           func(*queueRow) any
 }
 
-// nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
-func nullable[T comparable](v T) any {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return v
-}
-
 // queueColumns is the row once, for reading and for writing.
 var queueColumns = []queueColumn{
 	{"queue_id", "bigint", "", func(q *queueRow) any { return &q.ID }, func(q *queueRow) any { return q.ID }},
@@ -381,4 +372,14 @@ func (s *Store) lockOne(ctx context.Context, t *txn, id int64) (*queueRow, time.
 	s.readNow(b, &now)
 	err := t.send(ctx, b)
 	return rows[id], now, err
+}
+
+// later returns now, or a microsecond after before: a queue's entered_at rises, as the key of its ready
+// row must never be one that it had earlier.
+func later(now, before time.Time) time.Time {
+	now = now.Truncate(time.Microsecond)
+	if !now.After(before) {
+		return before.Add(time.Microsecond)
+	}
+	return now
 }

@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,19 +21,4 @@ func (s *Store) Staged(ctx context.Context, contextID int32, uid string) (*Trans
 		return nil, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
 	return t, known(err)
-}
-
-// WhyStaged explains what has been staged and not drained; nil for nil.
-func WhyStaged(t *Transaction) *Why {
-	if t == nil {
-		return nil
-	}
-	place := "an id"
-	if t.Queue != "" {
-		place += " and its place in " + t.Queue
-	}
-	return &Why{State: string(t.State), Moving: true,
-		Summary: fmt.Sprintf("staged by SQL at %s; the next drain gives it %s; nothing to do before that", clockTime(t.ReceivedAt), place),
-		Blockers: []Blocker{{Kind: "staged", Object: "/transactions/by-uid/" + t.UID, Since: t.ReceivedAt,
-			Detail: "submitted by SQL and committed, without a position yet: every serve and work process drains several times a second"}}}
 }

@@ -154,3 +154,5 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 	}
 	return id, known(err)
 }
+
+func txPath(id outbox.ID) string { return "/transactions/" + id.String() }

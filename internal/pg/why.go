@@ -122,8 +122,6 @@ type explain struct {
 	moving   bool
 }
 
-func txPath(id outbox.ID) string { return "/transactions/" + id.String() }
-
 func (x *explain) add(b Blocker) { x.blockers = append(x.blockers, b) }
 
 // load reads the queue, its head and its dispatcher.

@@ -1,18 +1,13 @@
 package pg
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
-
-func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // explainHead lists what is in the way of the head, in the order in which a person would remove it.
 func (x *explain) explainHead() error {
@@ -196,13 +191,6 @@ func (x *explain) pausedBy(b Blocker) error {
 	}
 	x.add(b)
 	return nil
-}
-
-func because(what, reason string) string {
-	if reason != "" {
-		return what + ": " + reason
-	}
-	return what
 }
 
 // ready explains a head that may go and that no node has.

@@ -1,0 +1,169 @@
+package pg
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
+// are, and where all columns that are likely to be the same in all rows are, each of them is one value: an
+// array costs as much to take apart as the column does to store. Of one row each column is a value. jsonb travels
+// as text, since an array of text needs no escaping of our own.
+type insertion struct {
+	table, suffix string
+	names, types  []string
+	likely        uint64   // columns that are likely to be the same in all rows, as bits
+	texts         sync.Map // the columns that are there, as bits, and allSame or oneRow -> SQL
+}
+
+// allSame is the bit that says that likely columns are values, oneRow that all are.
+const (
+	allSame = 1 << 63
+	oneRow  = 1 << 62
+)
+
+// insertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
+// in all rows; suffix comes behind its rows.
+func insertMany(table, suffix string, cols ...string) *insertion {
+	in := &insertion{table: table, suffix: suffix}
+	for i, c := range cols {
+		name, typ, _ := strings.Cut(c, " ")
+		if t, same := strings.CutSuffix(typ, " ="); same {
+			typ, in.likely = t, in.likely|1<<i
+		}
+		in.names, in.types = append(in.names, name), append(in.types, typ)
+	}
+	return in
+}
+
+// queue adds the INSERT of rows to b.
+func (in *insertion) queue(b *pgx.Batch, rows columns) {
+	there := uint64(allSame)
+	if len(rows.cols[0]) == 1 {
+		there = oneRow
+	}
+	for i, col := range rows.cols {
+		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
+			there |= 1 << i
+		}
+		if there&oneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+			there &^= allSame
+		}
+	}
+	args := make([]any, 0, len(rows.cols))
+	for i, col := range rows.cols {
+		switch {
+		case there&(1<<i) == 0:
+		case in.value(there, i):
+			args = append(args, col[0])
+		default:
+			args = append(args, col)
+		}
+	}
+	text, ok := in.texts.Load(there)
+	if !ok {
+		text, _ = in.texts.LoadOrStore(there, in.text(there))
+	}
+	b.Queue(text.(string), args...)
+}
+
+// value says whether a column is one value for all rows.
+func (in *insertion) value(there uint64, i int) bool {
+	return there&oneRow != 0 || there&allSame != 0 && in.likely&(1<<i) != 0
+}
+
+func (in *insertion) text(there uint64) string {
+	var names, arrays, args, reads []string
+	n := 0
+	for i, name := range in.names {
+		if there&(1<<i) == 0 {
+			continue
+		}
+		n++
+		names = append(names, name)
+		typ, cast := in.types[i], ""
+		if typ == "jsonb" || typ == "uuid" {
+			typ, cast = "text", "::"+typ
+		}
+		if in.value(there, i) {
+			reads = append(reads, fmt.Sprintf("$%d::%s%s", n, typ, cast))
+			continue
+		}
+		arrays, reads = append(arrays, name), append(reads, "n."+name+cast)
+		args = append(args, fmt.Sprintf("unnest($%d::%s[])", n, typ))
+	}
+	rows := fmt.Sprintf("VALUES (%s)", strings.Join(reads, ", "))
+	if there&oneRow == 0 {
+		rows = fmt.Sprintf("SELECT %s FROM ROWS FROM (%s) n(%s)", strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "))
+	}
+	return fmt.Sprintf("INSERT INTO postern.%s (%s) %s %s", in.table, strings.Join(names, ", "), rows, in.suffix)
+}
+
+// columns turns rows into one array per column.
+type columns struct {
+	n    int
+	cols [][]any
+}
+
+func (c *columns) add(values ...any) {
+	if c.cols == nil {
+		c.cols = make([][]any, len(values))
+		all := make([]any, len(values)*c.n)
+		for i := range c.cols {
+			c.cols[i] = all[i*c.n : i*c.n : (i+1)*c.n]
+		}
+	}
+	for i, v := range values {
+		c.cols[i] = append(c.cols[i], v)
+	}
+}
+
+// args are the arrays as arguments of a statement, followed by more.
+func (c *columns) args(more ...any) []any {
+	list := make([]any, 0, len(c.cols)+len(more))
+	for _, col := range c.cols {
+		list = append(list, col)
+	}
+	return append(list, more...)
+}
+
+// nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
+func nullable[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+// optional is what p points to as an argument of a statement, or nil.
+func optional[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func raw(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return string(b)
+}
+
+// rawJSON is a value as a jsonb column takes it, NULL for nil.
+func rawJSON[T any](v *T) any {
+	if v == nil {
+		return nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return raw(b)
+}
