@@ -51,7 +51,7 @@ func (s *Store) ofDays(sql string, ids []outbox.ID, read func(sql string) (enoug
 		from, to = min(from, id.Day), max(to, id.Day)
 	}
 	if s.today(from, to) {
-		if enough, err := read(ofDay(sql, to)); err == nil && enough || err != nil && sqlState(err) != "42P01" {
+		if enough, err := read(OfDay(sql, to)); err == nil && enough || err != nil && sqlState(err) != "42P01" {
 			return err
 		}
 	}
@@ -59,8 +59,8 @@ func (s *Store) ofDays(sql string, ids []outbox.ID, read func(sql string) (enoug
 	return err
 }
 
-// ofDay is sql with the partitions of a day that is today.
-func ofDay(sql string, day outbox.Day) string {
+// OfDay returns sql with the partitions of a day that is today.
+func OfDay(sql string, day outbox.Day) string {
 	dated.Lock()
 	defer dated.Unlock()
 	if dated.day != day {

@@ -18,10 +18,6 @@ var Rehearse = rehearse
 // Reads is what those that post practise besides, as of now.
 func Reads() map[string][]any { return reads(outbox.DayOf(time.Now())) }
 
-// HoldCommits makes every transaction of s call hold between its writes and its commit, with the process
-// id of its session; an error rolls it back. nil ends it.
-func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { s.beforeCommit = hold }
-
 // FailAtOnce is how many dependents an end takes along from now on.
 func (s *Store) FailAtOnce(n int) { s.failAtOnce = n }
 
@@ -124,12 +120,6 @@ func NewestSQL(id int64) map[string][]any {
 		updateText(tail, tail):              {id, 1, 0},
 	}
 }
-
-// TransactionsSQL is the read of transactions by their places; OfDay is a statement with the partitions of one day.
-var (
-	TransactionsSQL = transactionsSQL
-	OfDay           = ofDay
-)
 
 // ForgetName drops a queue's name from what this process remembers, as an ingest does that finds the row reaped.
 func (s *Store) ForgetName(contextID int32, name string) { s.forgetQueue(s.queueID(contextID, name)) }

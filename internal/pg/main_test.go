@@ -32,12 +32,23 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db := pgtest.New(t)
-	s := db.Store(t, 8)
-	w := &world{t: t, s: s, ctx: t.Context(), id: s.Context("default").ID}
-	w.by = pg.By{Context: w.id, Actor: "test", Via: "test", Reason: "because"}
+	w := worldOver(t, pgtest.New(t).Store(t, 8))
 	w.at(time.Now().UTC().Truncate(time.Microsecond))
 	return w
+}
+
+// worldOver is a world over a store with the clock of its database.
+func worldOver(t *testing.T, s *stores.Store) *world {
+	w := &world{t: t, s: s, ctx: t.Context(), id: s.Context("default").ID}
+	w.by = pg.By{Context: w.id, Actor: "test", Via: "test", Reason: "because"}
+	return w
+}
+
+// in is the same world in a subtest.
+func (w *world) in(t *testing.T) *world {
+	one := *w
+	one.t = t
+	return &one
 }
 
 func (w *world) at(t time.Time)        { w.now = t; w.s.SetNow(&w.now) }

@@ -227,8 +227,7 @@ func TestPairsOfStatementsEndAsOneAfterTheOther(t *testing.T) {
 				for _, y := range list {
 					t.Run(x.name+" with "+y.name, func(t *testing.T) {
 						sub := *a
-						w := *a.world
-						w.t, sub.world = t, &w
+						sub.world = a.world.in(t)
 						sub.pair(t, x, y)
 					})
 				}

@@ -149,7 +149,7 @@ func TestAQuarantineHasAScope(t *testing.T) {
 	w.must(err)
 	w.dispatcher("T", nil)
 	w.dispatcher("U", nil)
-	shop := *w
+	shop := w.in(t)
 	shop.id = w.s.Context("shop").ID
 	shop.by.Context = shop.id
 	shop.dispatcher("T", nil)

@@ -138,10 +138,10 @@ func reads(day outbox.Day) map[string][]any {
 	all := map[string][]any{
 		unendedSQL:      {0, 0, time.Time{}, 0, 0},
 		endedSQL:        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
-		transactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
+		TransactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
 	}
 	for sql, args := range maps.Clone(all) {
-		all[ofDay(sql, day)] = args
+		all[OfDay(sql, day)] = args
 	}
 	return all
 }

@@ -222,6 +222,10 @@ func (s *Store) Close() {
 // processes ended nor of what several joint moves did. f must not wait.
 func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
 
+// HoldCommits has every transaction call hold between its writes and its commit, with the process id of its session; an
+// error rolls it back. nil ends it. It is for tests of pairs of statements.
+func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { s.beforeCommit = hold }
+
 // EnsureDays creates the partitions of yesterday to three days ahead (each costs every statement some of its planning) and returns how many were missing.
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)

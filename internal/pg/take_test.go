@@ -106,8 +106,8 @@ func TestPairsOfATakingPost(t *testing.T) {
 			for _, x := range []op{takeOne, takeTwo} {
 				for _, y := range others {
 					t.Run(x.name+" with "+y.name, func(t *testing.T) {
-						sub, w := *a, *a.world
-						w.t, sub.world = t, &w
+						sub := *a
+						sub.world = a.world.in(t)
 						sub.pair(t, x, y)
 						x.skips = y.name == bury.name // what it leaves to claims then is claimed later
 						sub.pair(t, y, x)

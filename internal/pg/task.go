@@ -94,7 +94,7 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 	}
 	sql := nextTasksSQL.of(len(list))
 	if s.today(from, to) {
-		sql = ofDay(sql, to)
+		sql = OfDay(sql, to)
 	}
 	b.Queue(sql, argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -83,7 +83,7 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	return t, err
 }
 
-var transactionsSQL = transactionSelect + `, v.data, v.result
+var TransactionsSQL = transactionSelect + `, v.data, v.result
 	FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
 	` + txOf("n") + ` WHERE v.context_id = $1`
 
@@ -95,7 +95,7 @@ func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.
 
 func (s *Store) transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	out, rest := make(map[outbox.ID]*Transaction, len(ids)), ids
-	err := s.ofDays(transactionsSQL, ids, func(sql string) (bool, error) {
+	err := s.ofDays(TransactionsSQL, ids, func(sql string) (bool, error) {
 		err := readTransactions(ctx, db, sql, contextID, rest, out)
 		rest = slices.DeleteFunc(slices.Clone(ids), func(id outbox.ID) bool { return out[id] != nil })
 		return len(rest) == 0, err

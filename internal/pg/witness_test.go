@@ -24,9 +24,7 @@ func watched(t *testing.T) *world {
 	s, err := stores.Open(t.Context(), pool, quiet)
 	ok(t, err)
 	s.Rely(witness)
-	w := &world{t: t, s: s, ctx: t.Context(), id: s.Context("default").ID}
-	w.by = pg.By{Context: w.id, Actor: "test", Via: "test", Reason: "because"}
-	return w
+	return worldOver(t, s)
 }
 
 // reconnect closes all connections and opens one. It returns what was found missing.
