@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// forgetAtOnce is how many rows one statement looks at.
-const forgetAtOnce = 2000
-
 // forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that
 // moved the cursor of their source stay, and younger ones, however old they are: an inclusive cursor brings the last
 // of them again, a cursor that does not move brings all that come after it, and they are to be known then. So do all

@@ -223,3 +223,6 @@ func rest(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+// forgetAtOnce is how many rows one statement looks at.
+const forgetAtOnce = 2000
