@@ -15,20 +15,21 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // between runs do while a decision of the store waits in its middle, behind the locks of its queues: the decision counts the
 // outcomes of a full queue, and their table is locked.
 func (w *world) between(decide, do func()) {
-	w.t.Helper()
-	tx := w.begin(w.second(1))
-	_, err := tx.Exec(w.ctx, `LOCK TABLE postern.outcome IN ACCESS EXCLUSIVE MODE`)
-	w.must(err)
+	w.T.Helper()
+	tx := w.Begin(w.Second(1))
+	_, err := tx.Exec(w.Ctx, `LOCK TABLE postern.outcome IN ACCESS EXCLUSIVE MODE`)
+	w.Must(err)
 	var all sync.WaitGroup
 	all.Go(decide)
-	w.untilBlocked(1)
+	w.UntilBlocked(1)
 	do()
-	w.must(tx.Rollback(w.ctx))
+	w.Must(tx.Rollback(w.Ctx))
 	all.Wait()
 }
 
@@ -37,45 +38,45 @@ func (w *world) between(decide, do func()) {
 func TestAPostGoesOnWithTheQueueThatItLocked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: "full", Priority: "Med", MaxDepth: 1, WhenFull: "refuse", OnFailure: "continue"}, 0)
-	w.must(err)
-	w.post("full", "T", "a")
-	w.post("q", "T", "b")
+	w.Dispatcher("T", nil)
+	_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "full", Priority: "Med", MaxDepth: 1, WhenFull: "refuse", OnFailure: "continue"}, 0)
+	w.Must(err)
+	w.Post("full", "T", "a")
+	w.Post("q", "T", "b")
 	w.between(func() {
-		out, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub("full", "T", "c"), w.sub("q", "T", "d")}, false)
+		out, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("full", "T", "c"), w.Sub("q", "T", "d")}, false)
 		if err != nil || out[0].Err == nil || out[1].Err != nil || out[1].ID.Seq != 2 {
 			t.Error(out, err)
 		}
-	}, func() { w.s.ForgetName(w.id, "q") })
-	w.same(w.lines(`SELECT uid FROM postern.transactions WHERE queue = 'q' ORDER BY position`), "b", "d")
-	holdsTrue(t, w.ctx, w.s.Pool())
+	}, func() { w.S.ForgetName(w.ID, "q") })
+	w.Same(w.Lines(`SELECT uid FROM postern.transactions WHERE queue = 'q' ORDER BY position`), "b", "d")
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // A refused row that was staged ends in the queue that was locked.
 func TestARefusedRowEndsInTheQueueThatWasLocked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("full", "T", "a")
-	w.must(w.submit(w.s.Pool(), "full", "T", "b"))
-	_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: "full", Priority: "Med", MaxDepth: 1, WhenFull: "refuse", OnFailure: "continue"}, 0)
-	w.must(err)
+	w.Dispatcher("T", nil)
+	w.Post("full", "T", "a")
+	w.Must(w.submit(w.S.Pool(), "full", "T", "b"))
+	_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "full", Priority: "Med", MaxDepth: 1, WhenFull: "refuse", OnFailure: "continue"}, 0)
+	w.Must(err)
 	w.between(func() {
-		if _, err := pg.NewDrainer(w.s.Store).Once(w.ctx); err != nil {
+		if _, err := pg.NewDrainer(w.S.Store).Once(w.Ctx); err != nil {
 			t.Error(err)
 		}
-	}, func() { w.s.ForgetName(w.id, "full") })
-	w.drainAll(w.s)
-	w.same(w.lines(`SELECT uid || ' ' || state FROM postern.transactions WHERE queue = 'full' ORDER BY position`), "a WAITING", "b FAILED")
-	holdsTrue(t, w.ctx, w.s.Pool())
+	}, func() { w.S.ForgetName(w.ID, "full") })
+	w.drainAll(w.S)
+	w.Same(w.Lines(`SELECT uid || ' ' || state FROM postern.transactions WHERE queue = 'full' ORDER BY position`), "a WAITING", "b FAILED")
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // While a process forgets names at any moment, as reaping makes it, posts, levers and settings of queues do what they are for.
 func TestAQueueThatIsForgottenAtAnyMomentIsFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	end := make(chan struct{})
 	var forgets sync.WaitGroup
 	forgets.Go(func() {
@@ -84,34 +85,34 @@ func TestAQueueThatIsForgottenAtAnyMomentIsFound(t *testing.T) {
 			case <-end:
 				return
 			case <-time.After(20 * time.Millisecond): // one try of eight takes as long
-				w.s.ForgetName(w.id, "q")
+				w.S.ForgetName(w.ID, "q")
 			}
 		}
 	})
 	queue := pg.Queue{Name: "q", Priority: "Med", WhenFull: "refuse", OnFailure: "continue"}
 	for i := range 50 {
-		w.post("q", "T", fmt.Sprint("u", i))
-		if _, err := w.s.PutQueue(w.ctx, w.by, queue, 0); err != nil {
+		w.Post("q", "T", fmt.Sprint("u", i))
+		if _, err := w.S.PutQueue(w.Ctx, w.By, queue, 0); err != nil {
 			t.Error("put:", err)
 		}
-		if _, err := w.s.PauseQueue(w.ctx, w.by, "q", i%2 == 0); err != nil {
+		if _, err := w.S.PauseQueue(w.Ctx, w.By, "q", i%2 == 0); err != nil {
 			t.Error("pause:", err)
 		}
-		w.must(w.submit(w.s.Pool(), "q", "T", fmt.Sprint("s", i)))
-		w.drainAll(w.s)
-		moved := w.post("r", "T", fmt.Sprint("m", i))[0]
-		if _, err := w.s.MoveTo(w.ctx, w.by, moved, "q", nil); err != nil {
+		w.Must(w.submit(w.S.Pool(), "q", "T", fmt.Sprint("s", i)))
+		w.drainAll(w.S)
+		moved := w.Post("r", "T", fmt.Sprint("m", i))[0]
+		if _, err := w.S.MoveTo(w.Ctx, w.By, moved, "q", nil); err != nil {
 			t.Error("move:", err)
 		}
 	}
 	close(end)
 	forgets.Wait()
 	var n, tail int
-	w.scan(`SELECT count(*), max(position) FROM postern.transactions WHERE queue = 'q'`, &n, &tail)
+	w.Scan(`SELECT count(*), max(position) FROM postern.transactions WHERE queue = 'q'`, &n, &tail)
 	if n != 150 || tail != 150 {
 		t.Errorf("%d transactions, the last of which is at %d", n, tail)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // Two processes post to the same queues and take them out of the hot table when they are idle, while their clocks jump by days.
@@ -119,24 +120,24 @@ func TestAQueueThatIsForgottenAtAnyMomentIsFound(t *testing.T) {
 func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.s.SetNow(nil)
+	w.Dispatcher("T", nil)
+	w.S.SetNow(nil)
 	length := 10 * time.Second
 	if v := os.Getenv("POSTERN_REAP_RACE"); v != "" {
 		d, err := time.ParseDuration(v)
-		w.must(err)
+		w.Must(err)
 		length = d
 	}
-	two, err := stores.Open(w.ctx, w.second(6), slog.New(slog.DiscardHandler))
-	w.must(err)
-	ctx, cancel := context.WithTimeout(w.ctx, length)
+	two, err := stores.Open(w.Ctx, w.Second(6), slog.New(slog.DiscardHandler))
+	w.Must(err)
+	ctx, cancel := context.WithTimeout(w.Ctx, length)
 	defer cancel()
-	n := w.node("n")
+	n := w.Node("n")
 	var all, works sync.WaitGroup
 	var reaped, posted, settled atomic.Int64
 	var mu sync.Mutex
 	acked := map[string]outbox.ID{}
-	for p, s := range []*stores.Store{w.s, two} {
+	for p, s := range []*stores.Store{w.S, two} {
 		for g := range 3 {
 			all.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
@@ -144,10 +145,10 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 						time.Sleep(time.Millisecond)
 					}
 					uid := fmt.Sprint(p, "-", g, "-", i)
-					subs := []*pg.Submission{w.sub(fmt.Sprint("q", i%5), "T", uid), w.sub(fmt.Sprint("q", (i+g+1)%5), "T", uid+"x")}
-					out, err := s.Ingest(w.ctx, subs, false)
+					subs := []*pg.Submission{w.Sub(fmt.Sprint("q", i%5), "T", uid), w.Sub(fmt.Sprint("q", (i+g+1)%5), "T", uid+"x")}
+					out, err := s.Ingest(w.Ctx, subs, false)
 					for tries := 1; fault.KindOf(err) == fault.Retry && tries < 50; tries++ { // as the answer tells a client
-						out, err = s.Ingest(w.ctx, subs, false)
+						out, err = s.Ingest(w.Ctx, subs, false)
 					}
 					if err != nil {
 						t.Error(err)
@@ -168,7 +169,7 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 		}
 		all.Go(func() {
 			for ctx.Err() == nil {
-				n, err := s.Reap(w.ctx, time.Now().AddDate(90, 0, 0), 2)
+				n, err := s.Reap(w.Ctx, time.Now().AddDate(90, 0, 0), 2)
 				if err != nil {
 					t.Error("reap:", err)
 				}
@@ -177,7 +178,7 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 		})
 		all.Go(func() {
 			for i := 0; i < 20 && ctx.Err() == nil; i++ { // each day costs every statement some of its planning
-				if _, err := s.AdvanceClock(w.ctx, 90*24*time.Hour); err != nil {
+				if _, err := s.AdvanceClock(w.Ctx, 90*24*time.Hour); err != nil {
 					t.Error("clock:", err)
 				}
 				select {
@@ -190,13 +191,13 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	stop := make(chan struct{})
 	works.Go(func() {
 		for ended := false; ; {
-			leases, _, err := w.s.Claim(w.ctx, n, everything())
+			leases, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
 			if err != nil {
 				t.Error("claim:", err)
 			}
 			for _, l := range leases {
 				for l != nil {
-					out, err := w.s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())})
+					out, err := w.S.Settle(w.Ctx, []*pg.Answer{w.Answer(l, pgworld.Done())})
 					if err != nil {
 						t.Error("settle:", err)
 						break
@@ -223,7 +224,7 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 		t.Error("nothing was reaped: this shows nothing")
 	}
 	found := map[string]string{}
-	for _, line := range w.lines(`SELECT uid || ' ' || state FROM postern.transactions`) {
+	for _, line := range w.Lines(`SELECT uid || ' ' || state FROM postern.transactions`) {
 		uid, state, _ := strings.Cut(line, " ")
 		found[uid] += state
 	}
@@ -235,5 +236,5 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	if len(found) != len(acked) {
 		t.Errorf("%d are there of %d", len(found), len(acked))
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -8,18 +8,19 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // told is what a subscription was told of the ends of batches, as a consumer fetches it.
 func (p *plant) told(name string) (list []string) {
-	p.t.Helper()
-	sub, err := p.s.Subscription(p.ctx, p.id, name)
-	p.must(err)
-	_, err = p.s.Deliver(p.ctx, sub.ID, nil, 10)
-	p.must(err)
-	events, _, err := p.s.Feed(p.ctx, sub.ID, sub.Include, 0, 100)
-	p.must(err)
+	p.T.Helper()
+	sub, err := p.S.Subscription(p.Ctx, p.ID, name)
+	p.Must(err)
+	_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 10)
+	p.Must(err)
+	events, _, err := p.S.Feed(p.Ctx, sub.ID, sub.Include, 0, 100)
+	p.Must(err)
 	for _, e := range events {
 		var body struct {
 			ID        int64
@@ -27,9 +28,9 @@ func (p *plant) told(name string) (list []string) {
 			State     processor.State
 			Result    processor.Result
 		}
-		p.must(json.Unmarshal(e.Body, &body))
+		p.Must(json.Unmarshal(e.Body, &body))
 		if e.Event != outbox.EventResult || body.Processor != "main" || body.State != processor.Done || body.ID != e.ID.Seq {
-			p.t.Errorf("event %s: %s", e.Event, e.Body)
+			p.T.Errorf("event %s: %s", e.Event, e.Body)
 		}
 		list = append(list, fmt.Sprint(body.ID, " ", body.Result.Kind))
 	}
@@ -45,38 +46,38 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 		"elsewhere": {Events: []outbox.Event{outbox.EventResult}, Filter: outbox.Filter{Queue: []string{"processor:other"}}},
 		"core":      {Events: outbox.TransactionEvents}} {
 		v.Name, v.Kind = name, "pull"
-		p.subscribe(v)
+		p.Subscribe(v)
 	}
-	p.later(time.Minute)
+	p.Later(time.Minute)
 	a, m := adding(1, true, nil)
-	over := p.now.Add(-time.Second)
-	_, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Expiration: &over}) // 1: Expired at once
-	p.must(err)
+	over := p.Now.Add(-time.Second)
+	_, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Expiration: &over}) // 1: Expired at once
+	p.Must(err)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.enqueue(processor.Med, 2, false, nil)
 	p.enqueue(processor.Med, 2, false, nil)
-	p.ticks(done(), `executed 2 [{"add":{"i":0}}]`, `executed 3 {"add":{"i":0}}`)
-	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: 4})
-	p.must(err)
-	p.later(time.Second)
+	p.ticks(pgworld.Done(), `executed 2 [{"add":{"i":0}}]`, `executed 3 {"add":{"i":0}}`)
+	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 4})
+	p.Must(err)
+	p.Later(time.Second)
 	p.ticks(refusing("no"), `executed 3 {"add":{"i":1}}`)
-	p.must(p.s.Advance(p.ctx, p.id, "main")) // once more: what has ended is told of no more
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
 	for _, name := range []string{"results", "here"} {
-		p.same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
+		p.Same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
 	}
-	p.same(p.told("elsewhere"))
+	p.Same(p.told("elsewhere"))
 	var fetched int // and where a consumer fetches it by SQL, a batch is no transaction
-	p.scan(`SELECT count(*) FROM postern.feed('results', 10) WHERE event = 'batch.result' AND transaction_id IS NULL AND uid IS NULL AND body ? 'result'`, &fetched)
+	p.Scan(`SELECT count(*) FROM postern.feed('results', 10) WHERE event = 'batch.result' AND transaction_id IS NULL AND uid IS NULL AND body ? 'result'`, &fetched)
 	if fetched != 4 {
 		t.Errorf("postern.feed fetches %d", fetched)
 	}
 	for name, want := range map[string]int{"all": 10, "core": 6} { // three transactions, accepted and ended, and four ends
-		sub, err := p.s.Subscription(p.ctx, p.id, name)
-		p.must(err)
-		_, err = p.s.Deliver(p.ctx, sub.ID, nil, 10)
-		p.must(err)
-		list, _, err := p.s.Feed(p.ctx, sub.ID, nil, 0, 100)
-		p.must(err)
+		sub, err := p.S.Subscription(p.Ctx, p.ID, name)
+		p.Must(err)
+		_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 10)
+		p.Must(err)
+		list, _, err := p.S.Feed(p.Ctx, sub.ID, nil, 0, 100)
+		p.Must(err)
 		if len(list) != want {
 			t.Errorf("%s hears of %d events, want %d", name, len(list), want)
 		}
@@ -88,29 +89,29 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", DeliverWithin: time.Second}, 0)
-	p.must(err)
+	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", DeliverWithin: time.Second}, 0)
+	p.Must(err)
 	p.authorize("pay", nil)
-	pull := p.subscribe(outbox.Subscription{Name: "pull", Kind: "pull", Events: []outbox.Event{outbox.EventTimeout}})
-	hook := p.subscribe(outbox.Subscription{Name: "hook", Kind: "webhook", Events: []outbox.Event{outbox.EventTimeout}})
+	pull := p.Subscribe(outbox.Subscription{Name: "pull", Kind: "pull", Events: []outbox.Event{outbox.EventTimeout}})
+	hook := p.Subscribe(outbox.Subscription{Name: "hook", Kind: "webhook", Events: []outbox.Event{outbox.EventTimeout}})
 	_, m := adding(1, false, nil)
-	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
-	p.must(err)
+	v, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
+	p.Must(err)
 	for range 2 {
-		_, err = p.s.Tick(p.ctx, p.by, "main")
-		p.must(err)
-		p.later(time.Second)
-		p.must(p.s.Advance(p.ctx, p.id, "main"))
-		_, err = p.s.Resend(p.ctx, p.as("eve"), "pay", v.ID)
-		p.must(err)
+		_, err = p.S.Tick(p.Ctx, p.By, "main")
+		p.Must(err)
+		p.Later(time.Second)
+		p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+		_, err = p.S.Resend(p.Ctx, p.as("eve"), "pay", v.ID)
+		p.Must(err)
 	}
-	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	p.ended(v, processor.Result{Kind: processor.Executed})
 
-	_, err = p.s.Deliver(p.ctx, pull.ID, nil, 0)
-	p.must(err)
-	events, _, err := p.s.Feed(p.ctx, pull.ID, nil, 0, 100)
-	p.must(err)
+	_, err = p.S.Deliver(p.Ctx, pull.ID, nil, 0)
+	p.Must(err)
+	events, _, err := p.S.Feed(p.Ctx, pull.ID, nil, 0, 100)
+	p.Must(err)
 	ids := map[string]bool{}
 	for i, e := range events {
 		var body struct {
@@ -119,7 +120,7 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 			Event    string
 			Result   processor.Result
 		}
-		p.must(json.Unmarshal(e.Body, &body))
+		p.Must(json.Unmarshal(e.Body, &body))
 		ids[e.ID.EventID(e.At, e.Event)] = true
 		if body.ID != v.ID || body.Runs != int64(i+1) || body.State != processor.TimedOut || body.Event != "batch.timeout" || body.Result != (processor.Result{Kind: processor.Timeout, Retriable: true}) {
 			t.Errorf("event %d: %s", i, e.Body)
@@ -128,33 +129,33 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	if len(events) != 2 || len(ids) != 2 {
 		t.Errorf("%d timeouts are told under %v", len(events), ids)
 	}
-	list, err := p.s.Deliveries(p.ctx, p.id, pg.DeliveryFilter{Subscription: []string{"pull"}, Limit: 10})
-	p.must(err)
+	list, err := p.S.Deliveries(p.Ctx, p.ID, pg.DeliveryFilter{Subscription: []string{"pull"}, Limit: 10})
+	p.Must(err)
 	for _, d := range list {
 		if d.Batch != v.ID {
 			t.Errorf("delivery %s tells of batch %d", d, d.Batch)
 		}
 	}
 
-	p.later(50 * time.Hour)
+	p.Later(50 * time.Hour)
 	var receipts []pg.Receipt
 	for range 2 { // both wait, the second behind the first
-		h, err := p.s.Deliver(p.ctx, hook.ID, receipts, 10)
-		p.must(err)
+		h, err := p.S.Deliver(p.Ctx, hook.ID, receipts, 10)
+		p.Must(err)
 		if len(h.Due) != 1 || h.Due[0].Body == nil {
 			t.Fatalf("%+v", h)
 		}
-		_, err = p.s.Retain(p.ctx, 48*time.Hour)
-		p.must(err)
+		_, err = p.S.Retain(p.Ctx, 48*time.Hour)
+		p.Must(err)
 		p.batch(v.ID)
 		receipts = []pg.Receipt{{Delivery: h.Due[0], State: "delivered"}}
 	}
-	_, err = p.s.Deliver(p.ctx, hook.ID, receipts, 0)
-	p.must(err)
-	_, err = p.s.Retain(p.ctx, 48*time.Hour)
-	p.must(err)
+	_, err = p.S.Deliver(p.Ctx, hook.ID, receipts, 0)
+	p.Must(err)
+	_, err = p.S.Retain(p.Ctx, 48*time.Hour)
+	p.Must(err)
 	var left int
-	if p.scan(`SELECT count(*) FROM postern.batch`, &left); left != 0 {
+	if p.Scan(`SELECT count(*) FROM postern.batch`, &left); left != 0 {
 		t.Errorf("%d batches are left", left)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -13,24 +14,24 @@ import (
 func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "side", Owner: "owner"}, 0)
-	p.must(err)
-	o := p.other()
+	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "side", Owner: "owner"}, 0)
+	p.Must(err)
+	o := p.Other()
 	put := func(s *stores.Store, name string, into chan<- *pg.Batch) {
 		a, m := adding(1, false, nil)
 		a.NonAtomic.Functions[0].Domain = name
-		v, err := s.Enqueue(p.ctx, p.by, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
+		v, err := s.Enqueue(p.Ctx, p.By, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
 		if err != nil {
 			t.Error(err)
 		}
 		into <- v
 	}
-	held, finish := hold(p.s, 1)
+	held, finish := pgworld.Hold(p.S, 1)
 	first, second := make(chan *pg.Batch, 1), make(chan *pg.Batch, 1)
-	go put(p.s, "main", first)
+	go put(p.S, "main", first)
 	<-held
-	go put(o.s, "side", second)
-	p.awaitBlocked(o.pid)
+	go put(o.S, "side", second)
+	p.AwaitBlocked(o.PID)
 	finish(nil)
 	a, b := <-first, <-second
 	if a == nil || b == nil || a.ID != b.ID || a.Replay || !b.Replay || b.Processor != "main" {
@@ -39,7 +40,7 @@ func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	if high, med := p.line(processor.High), p.line(processor.Med); high != "[]" || med != "[1]" {
 		t.Errorf("High %s, Med %s", high, med)
 	}
-	holdsTrue(t, p.ctx, p.s.Pool())
+	pgworld.HoldsTrue(t, p.Ctx, p.S.Pool())
 }
 
 // Calls are given while one is being held: the grant waits, and counts it as spent.
@@ -47,52 +48,52 @@ func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	p.authorize("pay", func(a *processor.Authorization) { a.Mode = processor.Mode{Limits: map[string]int64{"ann": 1}} })
-	o := p.other()
+	o := p.Other()
 	_, m := adding(1, false, nil)
-	held, finish := hold(p.s, 1)
+	held, finish := pgworld.Hold(p.S, 1)
 	sent, granted := make(chan error, 1), make(chan pg.Grant, 1)
-	go func() { _, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
+	go func() { _, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
 	<-held
 	go func() {
-		g, err := o.s.PutGrant(p.ctx, p.by, "pay", "ann", 2)
+		g, err := o.S.PutGrant(p.Ctx, p.By, "pay", "ann", 2)
 		if err != nil {
 			t.Error(err)
 		}
 		granted <- g
 	}()
-	p.awaitBlocked(o.pid)
+	p.AwaitBlocked(o.PID)
 	finish(nil)
-	p.must(<-sent)
+	p.Must(<-sent)
 	if g := <-granted; g != (pg.Grant{Left: 2, Spent: 1}) {
 		t.Errorf("%+v", g)
 	}
-	a, err := p.s.Authorization(p.ctx, p.id, "pay", "ann")
-	p.must(err)
+	a, err := p.S.Authorization(p.Ctx, p.ID, "pay", "ann")
+	p.Must(err)
 	if a.Mode.Limits["ann"] != 3 || a.Spent != 1 {
 		t.Errorf("%+v", a)
 	}
-	holdsTrue(t, p.ctx, p.s.Pool())
+	pgworld.HoldsTrue(t, p.Ctx, p.S.Pool())
 }
 
 // Retention runs in two processes while a result is being delivered: the batch stays until that has been recorded.
 func TestRetentionLeavesABatchThatIsBeingToldOf(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	s := p.subscribe(results("s"))
+	s := p.Subscribe(results("s"))
 	v := p.enqueue(processor.Med, 1, true, nil)
-	p.ticks(done(), `executed 1 [{"add":{"i":0}}]`)
-	p.later(50 * time.Hour)
-	o := p.other()
-	held, finish := hold(p.s, 1)
+	p.ticks(pgworld.Done(), `executed 1 [{"add":{"i":0}}]`)
+	p.Later(50 * time.Hour)
+	o := p.Other()
+	held, finish := pgworld.Hold(p.S, 1)
 	numbered := make(chan error, 1)
-	go func() { _, err := p.s.Deliver(p.ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
+	go func() { _, err := p.S.Deliver(p.Ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
 	<-held
-	_, err := o.s.Retain(p.ctx, 48*time.Hour)
-	p.must(err)
+	_, err := o.S.Retain(p.Ctx, 48*time.Hour)
+	p.Must(err)
 	finish(nil)
-	p.must(<-numbered)
-	_, err = o.s.Retain(p.ctx, 48*time.Hour)
-	p.must(err)
+	p.Must(<-numbered)
+	_, err = o.S.Retain(p.Ctx, 48*time.Hour)
+	p.Must(err)
 	if p.batch(v.ID).Result == nil {
 		t.Error("it has no result")
 	}

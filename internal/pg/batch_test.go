@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -21,14 +22,14 @@ type plant struct {
 
 func newPlant(t *testing.T) *plant {
 	w := newWorld(t)
-	w.by.Actor = "owner"
-	_, err := w.s.PutProcessor(w.ctx, w.by, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
-	w.must(err)
-	w.dispatcher("ADD", func(d *outbox.Dispatcher) { d.Capabilities = []string{"atomic"} })
-	return &plant{w, w.node("n")}
+	w.By.Actor = "owner"
+	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
+	w.Must(err)
+	w.Dispatcher("ADD", func(d *outbox.Dispatcher) { d.Capabilities = []string{"atomic"} })
+	return &plant{w, w.Node("n")}
 }
 
-func (p *plant) as(actor string) pg.By { by := p.by; by.Actor = actor; return by }
+func (p *plant) as(actor string) pg.By { by := p.By; by.Actor = actor; return by }
 
 func amount(n int64) *int64 { return &n }
 
@@ -55,43 +56,43 @@ func retries(n int64, every time.Duration) *processor.RetryLogic {
 }
 
 func (p *plant) enqueue(prio processor.Priority, n int, atomic bool, logic *processor.RetryLogic) *pg.Batch {
-	p.t.Helper()
+	p.T.Helper()
 	a, m := adding(n, atomic, logic)
-	v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: prio})
-	p.must(err)
+	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: prio})
+	p.Must(err)
 	return v
 }
 
 func (p *plant) batch(id int64) *pg.Batch {
-	p.t.Helper()
-	v, err := p.s.Batch(p.ctx, p.id, "main", id)
-	p.must(err)
+	p.T.Helper()
+	v, err := p.S.Batch(p.Ctx, p.ID, "main", id)
+	p.Must(err)
 	return v
 }
 
 // line is the ids in one of the lines, from the head.
 func (p *plant) line(prio processor.Priority) string {
-	p.t.Helper()
-	list, length, err := p.s.BatchesInLine(p.ctx, p.id, "main", prio, processor.Range{To: -1})
-	p.must(err)
+	p.T.Helper()
+	list, length, err := p.S.BatchesInLine(p.Ctx, p.ID, "main", prio, processor.Range{To: -1})
+	p.Must(err)
 	ids := []int64{}
 	for _, v := range list {
 		ids = append(ids, v.ID)
 		if v.State != processor.Queued {
-			p.t.Errorf("batch %d stands in line and is %s", v.ID, v.State)
+			p.T.Errorf("batch %d stands in line and is %s", v.ID, v.State)
 		}
 	}
 	if int64(len(ids)) != length {
-		p.t.Errorf("line %s has %d and says %d", prio, len(ids), length)
+		p.T.Errorf("line %s has %d and says %d", prio, len(ids), length)
 	}
 	return fmt.Sprint(ids)
 }
 
 func (p *plant) ended(v *pg.Batch, want processor.Result) {
-	p.t.Helper()
+	p.T.Helper()
 	got := p.batch(v.ID)
 	if got.Result == nil || *got.Result != want || got.State != processor.Done {
-		p.t.Errorf("batch %d is %s with %+v, want %+v", v.ID, got.State, got.Result, want)
+		p.T.Errorf("batch %d is %s with %+v, want %+v", v.ID, got.State, got.Result, want)
 	}
 }
 
@@ -107,20 +108,20 @@ func TestABatchStandsInTheLineOfItsPriority(t *testing.T) {
 		}
 		last = v.ID
 		got := p.batch(v.ID)
-		if got.Result != nil || !got.CreatedAt.Equal(got.UpdatedAt) || !got.CreatedAt.Equal(p.now) || got.Initiator != "owner" || !got.ByOwner {
+		if got.Result != nil || !got.CreatedAt.Equal(got.UpdatedAt) || !got.CreatedAt.Equal(p.Now) || got.Initiator != "owner" || !got.ByOwner {
 			t.Errorf("%+v", got)
 		}
 	}
 	if high, med := p.line(processor.High), p.line(processor.Med); high != "[1 3 5 7]" || med != "[2 4 6 8]" {
 		t.Errorf("High %s, Med %s", high, med)
 	}
-	list, _, err := p.s.BatchesInLine(p.ctx, p.id, "main", processor.Med, processor.Range{From: 2, To: 4})
-	p.must(err)
+	list, _, err := p.S.BatchesInLine(p.Ctx, p.ID, "main", processor.Med, processor.Range{From: 2, To: 4})
+	p.Must(err)
 	if len(list) != 2 || list[0].ID != 6 || list[1].ID != 8 {
 		t.Errorf("[2, 4) is %v", list)
 	}
-	open, err := p.s.Batches(p.ctx, p.id, "main", pg.BatchFilter{Result: processor.InProcess, After: 3, Limit: 3})
-	p.must(err)
+	open, err := p.S.Batches(p.Ctx, p.ID, "main", pg.BatchFilter{Result: processor.InProcess, After: 3, Limit: 3})
+	p.Must(err)
 	if len(open) != 3 || open[0].ID != 4 {
 		t.Errorf("%v", open)
 	}
@@ -132,15 +133,15 @@ func TestAnOwnerInsertsAndEvictsAnywhere(t *testing.T) {
 	p := newPlant(t)
 	a, m := adding(1, false, nil)
 	p.enqueue(processor.High, 1, false, nil)
-	p.must(func() error { _, err := p.s.PauseProcessor(p.ctx, p.by, "main", true); return err }())
+	p.Must(func() error { _, err := p.S.PauseProcessor(p.Ctx, p.By, "main", true); return err }())
 	insert := func(spot processor.Spot) error {
-		_, err := p.s.Insert(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, spot)
+		_, err := p.S.Insert(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, spot)
 		return err
 	}
 	for _, at := range []int64{0, 0, 1, 3} { // ids 2 3 4 5
-		p.must(insert(processor.Spot{Position: at}))
+		p.Must(insert(processor.Spot{Position: at}))
 	}
-	p.must(insert(processor.Spot{After: 4})) // id 6
+	p.Must(insert(processor.Spot{After: 4})) // id 6
 	if got := p.line(processor.Med); got != "[3 4 6 2 5]" {
 		t.Errorf("Med is %s", got)
 	}
@@ -148,29 +149,29 @@ func TestAnOwnerInsertsAndEvictsAnywhere(t *testing.T) {
 		t.Error(err)
 	}
 	for i, position := range []int64{2, 0, 2, 1, 0} {
-		v, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{Priority: processor.Med, Position: position})
-		p.must(err)
+		v, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{Priority: processor.Med, Position: position})
+		p.Must(err)
 		if want := []int64{6, 3, 5, 2, 4}[i]; v.ID != want {
 			t.Errorf("evicted %d, want %d", v.ID, want)
 		}
 		p.ended(v, processor.Result{Kind: processor.RemovedByOwner})
 	}
 	for _, e := range []pg.Eviction{{Priority: processor.Med}, {Priority: processor.High, Position: 1}} {
-		if _, err := p.s.Evict(p.ctx, p.by, "main", e); fault.KindOf(err) != fault.Invalid {
+		if _, err := p.S.Evict(p.Ctx, p.By, "main", e); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	if got := p.line(processor.High); got != "[1]" {
 		t.Errorf("High is %s", got)
 	}
-	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: 6}); fault.CodeOf(err) != "wrong_state" {
+	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 6}); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("evicted twice: %v", err)
 	}
-	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: 999}); fault.KindOf(err) != fault.NotFound {
+	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 999}); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
-	history, err := p.s.BatchHistory(p.ctx, p.id, "main", 6)
-	p.must(err)
+	history, err := p.S.BatchHistory(p.Ctx, p.ID, "main", 6)
+	p.Must(err)
 	if len(history) != 2 || history[0].Event != processor.Inserted || history[1].To != processor.Done || history[1].Actor != "owner" {
 		t.Errorf("%+v", history)
 	}
@@ -183,10 +184,10 @@ func TestOnlyTheOwnerAndAuthorizationsReachTheLines(t *testing.T) {
 	a, m := adding(1, false, nil)
 	p.enqueue(processor.Med, 1, false, nil)
 	n := pg.NewBatch{Actions: a, Messages: m}
-	_, enqueued := p.s.Enqueue(p.ctx, p.as("eve"), "main", n)
-	_, inserted := p.s.Insert(p.ctx, p.as("eve"), "main", n, processor.Spot{})
-	_, evicted := p.s.Evict(p.ctx, p.as("eve"), "main", pg.Eviction{Priority: processor.Med})
-	_, paused := p.s.PauseProcessor(p.ctx, p.as("eve"), "main", true)
+	_, enqueued := p.S.Enqueue(p.Ctx, p.as("eve"), "main", n)
+	_, inserted := p.S.Insert(p.Ctx, p.as("eve"), "main", n, processor.Spot{})
+	_, evicted := p.S.Evict(p.Ctx, p.as("eve"), "main", pg.Eviction{Priority: processor.Med})
+	_, paused := p.S.PauseProcessor(p.Ctx, p.as("eve"), "main", true)
 	for _, err := range []error{enqueued, inserted, evicted, paused} {
 		if fault.KindOf(err) != fault.Forbidden || fault.As(err).Detail != "Only authorization module can execute this action" {
 			t.Error(err)
@@ -201,40 +202,40 @@ func TestWhatHasExpiredAlreadyIsNotQueued(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	a, m := adding(2, true, nil)
-	over := p.now.Add(-time.Second)
-	v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &over})
-	p.must(err)
+	over := p.Now.Add(-time.Second)
+	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &over})
+	p.Must(err)
 	p.ended(v, processor.Result{Kind: processor.Expired})
 	if got := p.line(processor.Med); got != "[]" {
 		t.Errorf("Med is %s", got)
 	}
 	a.Atomic.ExpirationTime = amount(60) // what its actions say counts where nothing else is said, also for an owner
-	if v, err = p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}); err != nil || v.Expiration == nil || !v.Expiration.Equal(p.now.Add(time.Minute)) {
+	if v, err = p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}); err != nil || v.Expiration == nil || !v.Expiration.Equal(p.Now.Add(time.Minute)) {
 		t.Errorf("%v %+v", err, v)
 	}
 }
 
 func (p *plant) authorize(label string, change func(*processor.Authorization)) {
-	p.t.Helper()
+	p.T.Helper()
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Permissionless = label, true
 	a.Actions, _ = adding(1, false, nil)
 	if change != nil {
 		change(&a)
 	}
-	_, err := p.s.PutAuthorization(p.ctx, p.by, a, 0)
-	p.must(err)
+	_, err := p.S.PutAuthorization(p.Ctx, p.By, a, 0)
+	p.Must(err)
 }
 
 func (p *plant) send(actor, label string) (*pg.Batch, error) {
 	_, m := adding(1, false, nil)
-	return p.s.Send(p.ctx, p.as(actor), label, m, 0, pg.Once{})
+	return p.S.Send(p.Ctx, p.as(actor), label, m, 0, pg.Once{})
 }
 
 func (p *plant) count(label, actor string) (running int, spent int64) {
-	p.t.Helper()
-	a, err := p.s.Authorization(p.ctx, p.id, label, actor)
-	p.must(err)
+	p.T.Helper()
+	a, err := p.S.Authorization(p.Ctx, p.ID, label, actor)
+	p.Must(err)
 	return a.Running, a.Spent
 }
 
@@ -250,38 +251,38 @@ func TestACallIsHeldAndBurnedOrGivenBack(t *testing.T) {
 		t.Error(err)
 	}
 	v, err := p.send("ann", "pay")
-	p.must(err)
-	if got := p.batch(v.ID); got.Label != "pay" || got.ByOwner || got.Expiration == nil || !got.Expiration.Equal(p.now.Add(time.Minute)) {
+	p.Must(err)
+	if got := p.batch(v.ID); got.Label != "pay" || got.ByOwner || got.Expiration == nil || !got.Expiration.Equal(p.Now.Add(time.Minute)) {
 		t.Errorf("%+v", got)
 	}
 	if _, err := p.send("ann", "pay"); fault.CodeOf(err) != "concurrency_limit" {
 		t.Errorf("a second one at once: %v", err)
 	}
 	a, m := adding(1, false, nil)
-	mine, err := p.s.Insert(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Label: "pay"}, processor.Spot{})
-	p.must(err) // the owner is not held back, and counts
+	mine, err := p.S.Insert(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Label: "pay"}, processor.Spot{})
+	p.Must(err) // the owner is not held back, and counts
 	if running, spent := p.count("pay", "ann"); running != 2 || spent != 1 {
 		t.Errorf("%d run, %d spent", running, spent)
 	}
 	for _, v := range []*pg.Batch{mine, v} {
-		_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: v.ID})
-		p.must(err)
+		_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID})
+		p.Must(err)
 	}
 	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
 		t.Errorf("after RemovedByOwner %d run, %d spent: want the call burned", running, spent)
 	}
 	_, err = p.send("ann", "pay")
-	p.must(err)
-	p.later(time.Hour)
-	_, err = p.s.Tick(p.ctx, p.by, "main")
-	p.must(err)
+	p.Must(err)
+	p.Later(time.Hour)
+	_, err = p.S.Tick(p.Ctx, p.By, "main")
+	p.Must(err)
 	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
 		t.Errorf("after Expired %d run, %d spent: want the call given back", running, spent)
 	}
 	_, err = p.send("ann", "pay")
-	p.must(err)
-	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{Priority: processor.Med})
-	p.must(err)
+	p.Must(err)
+	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{Priority: processor.Med})
+	p.Must(err)
 	if _, err = p.send("ann", "pay"); fault.CodeOf(err) != "call_limit" {
 		t.Errorf("a third call of two: %v", err)
 	}
@@ -294,12 +295,12 @@ func TestAnAuthorizationIsPutOnceAndReplacedWithItsVersion(t *testing.T) {
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Permissionless = "pay", true
 	a.Actions, _ = adding(2, true, nil)
-	_, err := p.s.PutAuthorization(p.ctx, p.by, a, 0)
+	_, err := p.S.PutAuthorization(p.Ctx, p.By, a, 0)
 	if fault.KindOf(err) != fault.Conflict || fault.As(err).Detail != "Authorization with label pay already exists" {
 		t.Error(err)
 	}
-	_, err = p.s.PutAuthorization(p.ctx, p.by, a, 1)
-	p.must(err)
+	_, err = p.S.PutAuthorization(p.Ctx, p.By, a, 1)
+	p.Must(err)
 	for _, c := range []struct{ domain, contract, want string }{
 		{"other", "ADD", `domain "other" is no processor: PUT /processors/other first`},
 		{"main", "SUB", `type "SUB" executes nothing atomically`},
@@ -307,20 +308,20 @@ func TestAnAuthorizationIsPutOnceAndReplacedWithItsVersion(t *testing.T) {
 		for i := range a.Actions.Atomic.Functions {
 			a.Actions.Atomic.Functions[i].Domain, a.Actions.Atomic.Functions[i].ContractAddress = c.domain, c.contract
 		}
-		if _, err := p.s.PutAuthorization(p.ctx, p.by, a, 2); fault.KindOf(err) != fault.Invalid || len(fault.As(err).Detail) < len(c.want) || fault.As(err).Detail[:len(c.want)] != c.want {
+		if _, err := p.S.PutAuthorization(p.Ctx, p.By, a, 2); fault.KindOf(err) != fault.Invalid || len(fault.As(err).Detail) < len(c.want) || fault.As(err).Detail[:len(c.want)] != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
-	_, err = p.s.EnableAuthorization(p.ctx, p.by, "pay", false)
-	p.must(err)
+	_, err = p.S.EnableAuthorization(p.Ctx, p.By, "pay", false)
+	p.Must(err)
 	if _, err := p.send("ann", "pay"); fault.KindOf(err) != fault.Forbidden {
 		t.Error(err)
 	}
-	p.must(p.s.RemoveAuthorization(p.ctx, p.by, "pay"))
+	p.Must(p.S.RemoveAuthorization(p.Ctx, p.By, "pay"))
 	p.authorize("pay", nil)
 	_, err = p.send("ann", "pay")
-	p.must(err)
-	if err := p.s.RemoveAuthorization(p.ctx, p.by, "pay"); fault.CodeOf(err) != "in_use" {
+	p.Must(err)
+	if err := p.S.RemoveAuthorization(p.Ctx, p.By, "pay"); fault.CodeOf(err) != "in_use" {
 		t.Error(err)
 	}
 }
@@ -329,7 +330,7 @@ func TestAnAuthorizationIsPutOnceAndReplacedWithItsVersion(t *testing.T) {
 func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	o := p.other()
+	o := p.Other()
 	p.authorize("pay", func(a *processor.Authorization) {
 		a.Mode = processor.Mode{Limits: map[string]int64{"ann": 1}}
 		a.MaxConcurrent = 5
@@ -339,17 +340,17 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	a.Label, a.Mode.Permissionless = "fresh", true
 	a.Actions, _ = adding(1, false, nil)
 	for want, do := range map[string]func(s *stores.Store) error{
-		"call_limit": func(s *stores.Store) error { _, err := s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
-		"in_use":     func(s *stores.Store) error { _, err := s.PutAuthorization(p.ctx, p.by, a, 0); return err },
+		"call_limit": func(s *stores.Store) error { _, err := s.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
+		"in_use":     func(s *stores.Store) error { _, err := s.PutAuthorization(p.Ctx, p.By, a, 0); return err },
 	} {
-		held, finish := hold(p.s, 1)
+		held, finish := pgworld.Hold(p.S, 1)
 		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- do(p.s) }()
+		go func() { first <- do(p.S) }()
 		<-held
-		go func() { second <- do(o.s) }()
-		p.awaitBlocked(o.pid)
+		go func() { second <- do(o.S) }()
+		p.AwaitBlocked(o.PID)
 		finish(nil)
-		ok(t, <-first)
+		pgworld.OK(t, <-first)
 		if err := <-second; fault.CodeOf(err) != want {
 			t.Errorf("the second said %v, want %s", err, want)
 		}
@@ -365,14 +366,14 @@ func TestADryRunCountsNoBatch(t *testing.T) {
 	p := newPlant(t)
 	v := p.enqueue(processor.Med, 1, true, nil)
 	left := 0
-	p.s.BatchLeft = func(processor.State, time.Duration) { left++ }
-	dry, end := p.s.DryRun(p.ctx)
-	_, err := p.s.Evict(dry, p.by, "main", pg.Eviction{ID: v.ID})
+	p.S.BatchLeft = func(processor.State, time.Duration) { left++ }
+	dry, end := p.S.DryRun(p.Ctx)
+	_, err := p.S.Evict(dry, p.By, "main", pg.Eviction{ID: v.ID})
 	end()
 	if err != nil || left != 0 {
 		t.Errorf("a dry run: %d batches were counted, %v", left, err)
 	}
-	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: v.ID}); err != nil || left != 1 {
+	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID}); err != nil || left != 1 {
 		t.Errorf("%d batches were counted, %v", left, err)
 	}
 }

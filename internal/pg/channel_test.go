@@ -13,62 +13,10 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
-	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// note is what the channels of these tests carry.
-type note struct {
-	N int `json:"n"`
-}
-
-// conduit makes a channel, and opens it in a store.
-func (w *world) conduit(s *stores.Store, change func(*pg.ChannelSettings)) *pg.Conduit[note] {
-	w.t.Helper()
-	c := pg.DefaultChannel()
-	c.Name = "c"
-	if change != nil {
-		change(&c)
-	}
-	_, err := w.s.PutChannel(w.ctx, w.by, c, 0)
-	w.must(err)
-	return w.opened(s)
-}
-
-func (w *world) opened(s *stores.Store) *pg.Conduit[note] {
-	w.t.Helper()
-	c, err := pg.OpenConduit[note](w.ctx, s.Store, w.id, "c")
-	w.must(err)
-	return c
-}
-
-// another opens a second store on the database, which decides by the same clock.
-func (w *world) another(conns int32) *stores.Store {
-	w.t.Helper()
-	s, err := stores.Open(w.ctx, w.second(conns), quiet)
-	w.must(err)
-	s.SetNow(&w.now)
-	return s
-}
-
-func sent(t *testing.T, c *pg.Conduit[note], ids ...string) string {
-	t.Helper()
-	var list []pg.Outgoing[note]
-	for i, id := range ids {
-		list = append(list, pg.Outgoing[note]{ID: id, Payload: note{i}})
-	}
-	out, err := c.Send(t.Context(), list...)
-	ok(t, err)
-	return fmt.Sprint(out)
-}
-
-func received(t *testing.T, c *pg.Conduit[note], by pg.Node, max int) []pg.Held[note] {
-	t.Helper()
-	list, err := c.Receive(t.Context(), by, max)
-	ok(t, err)
-	return list
-}
-
-func idsOf(list []pg.Held[note]) string {
+func idsOf(list []pg.Held[pgworld.Note]) string {
 	var ids []string
 	for _, h := range list {
 		ids = append(ids, h.ID)
@@ -77,23 +25,13 @@ func idsOf(list []pg.Held[note]) string {
 	return strings.Join(ids, " ")
 }
 
-// lies shows the messages that have not ended, by id.
-func (w *world) lies() string {
-	w.t.Helper()
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT message_id || ' ' || state || ' ' || retries FROM postern.channel_message ORDER BY message_id`)
-	w.must(err)
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	w.must(err)
-	return strings.Join(list, ", ")
-}
-
 // Both diagrams of the seed, arrow by arrow (S1.15).
 func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.Capacity, c.MaxRetries = 2, 2 })
+	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity, c.MaxRetries = 2, 2 })
 	var told []string
-	c.Owner = func(b *pgx.Batch, h pg.Held[note]) error {
+	c.Owner = func(b *pgx.Batch, h pg.Held[pgworld.Note]) error {
 		told = append(told, fmt.Sprintf("%s %d %s", h.ID, h.Payload.N, h.Error))
 		b.Queue(`INSERT INTO postern.channel_message_end (channel_id, message_id, fence, state, retries, reason, created_at, ended_at)
 			VALUES (0, 'told ' || $1, 0, 'Acked', 0, '', now(), now())`, h.ID)
@@ -101,77 +39,77 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	}
 	retry := func(want pg.Retried) {
 		t.Helper()
-		got, err := c.Retry(w.ctx, 0)
-		if w.must(err); got != want {
-			t.Errorf("the retrier did %q, want %q; there are %s", got, want, w.lies())
+		got, err := c.Retry(w.Ctx, 0)
+		if w.Must(err); got != want {
+			t.Errorf("the retrier did %q, want %q; there are %s", got, want, w.Lies())
 		}
 	}
 	// the sender: NotFull, Full, Exists in whatever state
-	if got := sent(t, c, "a", "b", "d", "a"); got != "[offered offered queued exists]" {
+	if got := pgworld.Sent(t, c, "a", "b", "d", "a"); got != "[offered offered queued exists]" {
 		t.Error(got)
 	}
 	retry(pg.RetriedFull)
-	if got := sent(t, c, "d", "b", "a"); got != "[exists exists exists]" || w.lies() != "a Offered 0, b Offered 0, d Queued 0" {
-		t.Error(got, w.lies())
+	if got := pgworld.Sent(t, c, "d", "b", "a"); got != "[exists exists exists]" || w.Lies() != "a Offered 0, b Offered 0, d Queued 0" {
+		t.Error(got, w.Lies())
 	}
 	// the receiver: the oldest first; Ok, Err
-	w.later(time.Second)
-	a := received(t, c, pg.Node{}, 1)[0]
-	if a.ID != "a" || a.Payload.N != 0 || w.lies() != "a Active 0, b Offered 0, d Queued 0" || sent(t, c, "a") != "[exists]" {
-		t.Errorf("%+v %s", a, w.lies())
+	w.Later(time.Second)
+	a := pgworld.Received(t, c, pg.Node{}, 1)[0]
+	if a.ID != "a" || a.Payload.N != 0 || w.Lies() != "a Active 0, b Offered 0, d Queued 0" || pgworld.Sent(t, c, "a") != "[exists]" {
+		t.Errorf("%+v %s", a, w.Lies())
 	}
 	retry(pg.RetriedOffered)
-	b := received(t, c, pg.Node{}, 1)[0]
+	b := pgworld.Received(t, c, pg.Node{}, 1)[0]
 	if b.ID != "b" {
 		t.Errorf("%s before b, which was offered earlier", b.ID)
 	}
-	w.must(c.Ack(w.ctx, "a", a.Fence))
-	w.must(c.Ack(w.ctx, "a", a.Fence)) // its answer was lost
+	w.Must(c.Ack(w.Ctx, "a", a.Fence))
+	w.Must(c.Ack(w.Ctx, "a", a.Fence)) // its answer was lost
 	for what, err := range map[string]error{
-		"what has ended":       c.Nack(w.ctx, "a", a.Fence, "late"),
-		"another fence":        c.Ack(w.ctx, "b", 7),
-		"what nobody holds":    c.Ack(w.ctx, "d", 0),
-		"what was never there": c.Ack(w.ctx, "x", 1),
+		"what has ended":       c.Nack(w.Ctx, "a", a.Fence, "late"),
+		"another fence":        c.Ack(w.Ctx, "b", 7),
+		"what nobody holds":    c.Ack(w.Ctx, "d", 0),
+		"what was never there": c.Ack(w.Ctx, "x", 1),
 	} {
 		if fault.CodeOf(err) != "stale_fence" || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	w.must(c.Nack(w.ctx, "b", b.Fence, "no luck"))
-	if w.lies() != "b Queued 1, d Offered 0" {
-		t.Error(w.lies())
+	w.Must(c.Nack(w.Ctx, "b", b.Fence, "no luck"))
+	if w.Lies() != "b Queued 1, d Offered 0" {
+		t.Error(w.Lies())
 	}
 	// the retrier: RetriesRemaining, MaxRetriesReached, NoMessage
 	retry(pg.RetriedOffered)
-	for _, h := range received(t, c, pg.Node{}, 9) {
+	for _, h := range pgworld.Received(t, c, pg.Node{}, 9) {
 		if h.ID == "b" {
 			if h.Retries != 1 || h.Error != "no luck" || h.Fence <= b.Fence {
 				t.Errorf("%+v", h)
 			}
-			w.must(c.Nack(w.ctx, "b", h.Fence, "still none"))
+			w.Must(c.Nack(w.Ctx, "b", h.Fence, "still none"))
 		}
 	}
 	retry(pg.RetriedDropped)
 	retry(pg.RetriedNone)
 	var reason, payload string
-	w.scan(`SELECT reason || payload::text FROM postern.channel_message_end WHERE message_id = 'b' AND state = 'Dropped'`, &reason)
-	w.scan(`SELECT count(*)::text FROM postern.channel_message_end WHERE message_id = 'told b'`, &payload)
+	w.Scan(`SELECT reason || payload::text FROM postern.channel_message_end WHERE message_id = 'b' AND state = 'Dropped'`, &reason)
+	w.Scan(`SELECT count(*)::text FROM postern.channel_message_end WHERE message_id = 'told b'`, &payload)
 	if reason != `max retries reached (2): still none{"n": 1}` || payload != "1" || fmt.Sprint(told) != "[b 1 still none]" {
 		t.Error(reason, payload, told)
 	}
 	// the sweeper: NotStale, Stale; a life after an end has other fences
-	if n, err := c.Sweep(w.ctx); n != 0 || err != nil {
+	if n, err := c.Sweep(w.Ctx); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	w.later(5*time.Minute + time.Second)
-	if n, err := c.Sweep(w.ctx); n != 1 || err != nil || w.lies() != "d Queued 0" {
-		t.Error(n, err, w.lies())
+	w.Later(5*time.Minute + time.Second)
+	if n, err := c.Sweep(w.Ctx); n != 1 || err != nil || w.Lies() != "d Queued 0" {
+		t.Error(n, err, w.Lies())
 	}
-	if err := c.Ack(w.ctx, "d", 1); fault.CodeOf(err) != "stale_fence" {
+	if err := c.Ack(w.Ctx, "d", 1); fault.CodeOf(err) != "stale_fence" {
 		t.Errorf("a receiver that woke up late: %v", err)
 	}
-	sent(t, c, "a")
-	if h := received(t, c, pg.Node{}, 1)[0]; h.ID != "a" || h.Fence <= a.Fence {
+	pgworld.Sent(t, c, "a")
+	if h := pgworld.Received(t, c, pg.Node{}, 1)[0]; h.ID != "a" || h.Fence <= a.Fence {
 		t.Errorf("the next life of a: %+v", h)
 	}
 }
@@ -179,37 +117,37 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 func TestWhatADeadNodeHeldIsTakenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.conduit(w.s, nil)
-	sent(t, c, "a", "b")
-	n1, n2 := w.node("n1"), w.node("n2")
-	received(t, c, n1, 1)
-	received(t, c, n2, 1)
-	w.later(11 * time.Second)
-	_, err := w.s.Beat(w.ctx, n2)
-	w.must(err)
-	_, err = w.s.Bury(w.ctx)
-	w.must(err)
-	if n, err := c.Sweep(w.ctx); n != 1 || err != nil || strings.Count(w.lies(), "Queued 0") != 1 {
-		t.Error(n, err, w.lies())
+	c := w.Conduit(w.S, nil)
+	pgworld.Sent(t, c, "a", "b")
+	n1, n2 := w.Node("n1"), w.Node("n2")
+	pgworld.Received(t, c, n1, 1)
+	pgworld.Received(t, c, n2, 1)
+	w.Later(11 * time.Second)
+	_, err := w.S.Beat(w.Ctx, n2)
+	w.Must(err)
+	_, err = w.S.Bury(w.Ctx)
+	w.Must(err)
+	if n, err := c.Sweep(w.Ctx); n != 1 || err != nil || strings.Count(w.Lies(), "Queued 0") != 1 {
+		t.Error(n, err, w.Lies())
 	}
 }
 
 func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.MaxRetries = 1 })
-	raw, err := pg.OpenConduit[json.RawMessage](w.ctx, w.s.Store, w.id, "c")
-	w.must(err)
-	_, err = raw.Send(w.ctx, pg.Outgoing[json.RawMessage]{ID: "bad", Payload: json.RawMessage(`{"n": "x"}`)})
-	w.must(err)
-	sent(t, c, "good")
-	if got := idsOf(received(t, c, pg.Node{}, 9)); got != "good" || w.lies() != "bad Queued 1, good Active 0" {
-		t.Error(got, w.lies())
+	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.MaxRetries = 1 })
+	raw, err := pg.OpenConduit[json.RawMessage](w.Ctx, w.S.Store, w.ID, "c")
+	w.Must(err)
+	_, err = raw.Send(w.Ctx, pg.Outgoing[json.RawMessage]{ID: "bad", Payload: json.RawMessage(`{"n": "x"}`)})
+	w.Must(err)
+	pgworld.Sent(t, c, "good")
+	if got := idsOf(pgworld.Received(t, c, pg.Node{}, 9)); got != "good" || w.Lies() != "bad Queued 1, good Active 0" {
+		t.Error(got, w.Lies())
 	}
-	if did, err := c.Retry(w.ctx, 0); did != pg.RetriedDropped || err != nil {
+	if did, err := c.Retry(w.Ctx, 0); did != pg.RetriedDropped || err != nil {
 		t.Error(did, err)
 	}
-	if _, err := raw.Send(w.ctx, pg.Outgoing[json.RawMessage]{ID: "", Payload: json.RawMessage(`{}`)}); fault.KindOf(err) != fault.Invalid {
+	if _, err := raw.Send(w.Ctx, pg.Outgoing[json.RawMessage]{ID: "", Payload: json.RawMessage(`{}`)}); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a message without id: %v", err)
 	}
 }
@@ -218,26 +156,26 @@ func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.Capacity = 1 })
+	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity = 1 })
 	for i := range 20 {
-		sent(t, c, fmt.Sprintf("m%02d", i))
+		pgworld.Sent(t, c, fmt.Sprintf("m%02d", i))
 	}
 	met := map[string]bool{}
 	for i := range 400 {
-		for _, h := range received(t, c, pg.Node{}, 1) {
+		for _, h := range pgworld.Received(t, c, pg.Node{}, 1) {
 			met[h.ID] = true
-			w.must(c.Ack(w.ctx, h.ID, h.Fence))
+			w.Must(c.Ack(w.Ctx, h.ID, h.Fence))
 		}
-		did, err := c.Retry(w.ctx, int64(i%3-1)<<62)
-		if w.must(err); did == pg.RetriedNone {
+		did, err := c.Retry(w.Ctx, int64(i%3-1)<<62)
+		if w.Must(err); did == pg.RetriedNone {
 			break
 		}
 	}
-	for _, h := range received(t, c, pg.Node{}, 1) {
+	for _, h := range pgworld.Received(t, c, pg.Node{}, 1) {
 		met[h.ID] = true
 	}
 	if len(met) != 20 {
-		t.Errorf("met %d of 20; there are %s", len(met), w.lies())
+		t.Errorf("met %d of 20; there are %s", len(met), w.Lies())
 	}
 }
 
@@ -254,25 +192,25 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 		c := pg.DefaultChannel()
 		c.Name = "c"
 		change(&c)
-		if _, err := w.s.PutChannel(w.ctx, w.by, c, 0); fault.KindOf(err) != fault.Invalid || fault.As(err).Fields[0].Pointer != field {
+		if _, err := w.S.PutChannel(w.Ctx, w.By, c, 0); fault.KindOf(err) != fault.Invalid || fault.As(err).Fields[0].Pointer != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	c := w.conduit(w.s, nil)
-	sent(t, c, "a")
-	if err := w.s.RemoveChannel(w.ctx, w.by, "c"); fault.CodeOf(err) != "in_use" {
+	c := w.Conduit(w.S, nil)
+	pgworld.Sent(t, c, "a")
+	if err := w.S.RemoveChannel(w.Ctx, w.By, "c"); fault.CodeOf(err) != "in_use" {
 		t.Errorf("removed with a message in it: %v", err)
 	}
-	v, err := w.s.Channel(w.ctx, w.id, "c")
-	if w.must(err); v.Offered != 1 || v.Capacity != 100 || v.RetryEvery != 5*time.Second || v.Version != 1 {
+	v, err := w.S.Channel(w.Ctx, w.ID, "c")
+	if w.Must(err); v.Offered != 1 || v.Capacity != 100 || v.RetryEvery != 5*time.Second || v.Version != 1 {
 		t.Errorf("%+v", v)
 	}
-	w.must(c.Ack(w.ctx, "a", received(t, c, pg.Node{}, 1)[0].Fence))
-	w.must(w.s.RemoveChannel(w.ctx, w.by, "c"))
-	if _, err := c.Send(w.ctx, pg.Outgoing[note]{ID: "b"}); fault.KindOf(err) != fault.NotFound {
+	w.Must(c.Ack(w.Ctx, "a", pgworld.Received(t, c, pg.Node{}, 1)[0].Fence))
+	w.Must(w.S.RemoveChannel(w.Ctx, w.By, "c"))
+	if _, err := c.Send(w.Ctx, pg.Outgoing[pgworld.Note]{ID: "b"}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("sent to nowhere: %v", err)
 	}
-	if _, err := w.s.Channel(w.ctx, w.id, "c"); fault.KindOf(err) != fault.NotFound {
+	if _, err := w.S.Channel(w.Ctx, w.ID, "c"); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 }
@@ -281,11 +219,11 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 // has to wait for that commit. What the second says, and what lies there afterwards, is as after the first.
 func TestTwoSessionsOnOneChannel(t *testing.T) {
 	t.Parallel()
-	type op = func(c *pg.Conduit[note], fence *int64) string // of the last that was received
+	type op = func(c *pg.Conduit[pgworld.Note], fence *int64) string // of the last that was received
 	send := func(ids ...string) op {
-		return func(c *pg.Conduit[note], _ *int64) string { return sent(t, c, ids...) }
+		return func(c *pg.Conduit[pgworld.Note], _ *int64) string { return pgworld.Sent(t, c, ids...) }
 	}
-	receive := func(c *pg.Conduit[note], fence *int64) string {
+	receive := func(c *pg.Conduit[pgworld.Note], fence *int64) string {
 		list, err := c.Receive(t.Context(), pg.Node{}, 1)
 		for _, h := range list {
 			*fence = h.Fence
@@ -298,13 +236,18 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		}
 		return "ok"
 	}
-	ack := func(c *pg.Conduit[note], fence *int64) string { return said(c.Ack(t.Context(), "a", *fence)) }
-	nack := func(c *pg.Conduit[note], fence *int64) string { return said(c.Nack(t.Context(), "a", *fence, "no")) }
-	retry := func(c *pg.Conduit[note], _ *int64) string {
+	ack := func(c *pg.Conduit[pgworld.Note], fence *int64) string { return said(c.Ack(t.Context(), "a", *fence)) }
+	nack := func(c *pg.Conduit[pgworld.Note], fence *int64) string {
+		return said(c.Nack(t.Context(), "a", *fence, "no"))
+	}
+	retry := func(c *pg.Conduit[pgworld.Note], _ *int64) string {
 		did, err := c.Retry(t.Context(), 0)
 		return fmt.Sprint(did, err)
 	}
-	sweep := func(c *pg.Conduit[note], _ *int64) string { n, err := c.Sweep(t.Context()); return fmt.Sprint(n, err) }
+	sweep := func(c *pg.Conduit[pgworld.Note], _ *int64) string {
+		n, err := c.Sweep(t.Context())
+		return fmt.Sprint(n, err)
+	}
 	for _, p := range []struct {
 		name          string
 		capacity      int
@@ -331,35 +274,35 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			c := w.conduit(w.s, func(c *pg.ChannelSettings) { c.Capacity = p.capacity })
+			c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity = p.capacity })
 			var fence int64
 			for _, set := range p.set {
 				set(c, &fence)
 			}
 			theirs := fence
-			w.later(p.later)
-			other := w.opened(w.another(2))
+			w.Later(p.later)
+			other := w.Opened(w.Another(2))
 			second, waited := make(chan string, 1), false
 			var got string
-			w.s.HoldCommits(func(context.Context, uint32) error {
+			w.S.HoldCommits(func(context.Context, uint32) error {
 				go func() { second <- p.second(other, &theirs) }()
 				for !waited && got == "" {
 					select {
 					case got = <-second:
 					default:
-						w.must(w.s.Pool().QueryRow(w.ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+						w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 							AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waited))
 					}
 				}
 				return nil
 			})
 			p.first(c, &fence)
-			w.s.HoldCommits(nil)
+			w.S.HoldCommits(nil)
 			if got == "" {
 				got = <-second
 			}
-			if got != p.said || waited != p.waits || w.lies() != p.lies {
-				t.Errorf("said %q, waited %v, lies %q; want %q, %v, %q", got, waited, w.lies(), p.said, p.waits, p.lies)
+			if got != p.said || waited != p.waits || w.Lies() != p.lies {
+				t.Errorf("said %q, waited %v, lies %q; want %q, %v, %q", got, waited, w.Lies(), p.said, p.waits, p.lies)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 func taken(leases []*pg.Lease) (list []string) {
@@ -25,87 +26,87 @@ func taken(leases []*pg.Lease) (list []string) {
 func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.s.SetNow(nil) // a clock that is moved by hand says nothing about order
-	w.dispatcher("T", nil)
-	w.dispatcher("U", nil)
+	w.S.SetNow(nil) // a clock that is moved by hand says nothing about order
+	w.Dispatcher("T", nil)
+	w.Dispatcher("U", nil)
 	for _, q := range []string{"early", "a", "b", "c", "d"} {
-		w.post(q, "T", "0"+q)
+		w.Post(q, "T", "0"+q)
 	}
-	w.post("u", "U", "0u")
-	n := w.node("n")
-	if got := w.claim(n, everything()); len(got) != 6 {
+	w.Post("u", "U", "0u")
+	n := w.Node("n")
+	if got := w.Claim(n, pgworld.Everything()); len(got) != 6 {
 		t.Fatal(taken(got))
 	} else {
 		for _, l := range got {
-			w.settle(w.answer(l, done()))
+			w.Settle(w.Answer(l, pgworld.Done()))
 		}
 	}
-	o := w.other()
-	o.s.SetNow(nil)
-	_, err := o.s.PauseQueue(w.ctx, w.by, "early", false) // knows its id
-	w.must(err)
-	held, finish := hold(o.s, 1)
+	o := w.Other()
+	o.S.SetNow(nil)
+	_, err := o.S.PauseQueue(w.Ctx, w.By, "early", false) // knows its id
+	w.Must(err)
+	held, finish := pgworld.Hold(o.S, 1)
 	committed := make(chan bool)
 	go func() {
 		defer close(committed)
-		if out, err := o.s.Ingest(w.ctx, []*pg.Submission{w.sub("early", "T", "1early")}, false); err != nil || out[0].Err != nil {
+		if out, err := o.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("early", "T", "1early")}, false); err != nil || out[0].Err != nil {
 			t.Error(out, err)
 		}
 	}()
 	<-held
 	time.Sleep(300 * time.Millisecond) // more than the slack
-	w.post("a", "T", "1a")
-	w.post("b", "T", "1b")
-	w.s.FromFronts(false)
-	if got := taken(w.claim(n, room(1))); !slices.Equal(got, []string{"1a"}) {
+	w.Post("a", "T", "1a")
+	w.Post("b", "T", "1b")
+	w.S.FromFronts(false)
+	if got := taken(w.Claim(n, pgworld.Room(1))); !slices.Equal(got, []string{"1a"}) {
 		t.Fatal(got)
 	}
-	w.s.FromFronts(true)
-	w.post("c", "T", "1c")
-	w.post("u", "U", "1u")
-	if got := taken(w.claim(n, room(2))); !slices.Equal(got, []string{"1b", "1u"}) { // one of each lane in turn
+	w.S.FromFronts(true)
+	w.Post("c", "T", "1c")
+	w.Post("u", "U", "1u")
+	if got := taken(w.Claim(n, pgworld.Room(2))); !slices.Equal(got, []string{"1b", "1u"}) { // one of each lane in turn
 		t.Fatal(got)
 	}
 	finish(nil)
 	<-committed
-	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1c"}) {
+	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1c"}) {
 		t.Fatal(got)
 	}
-	w.post("d", "T", "1d") // a lane in which nothing was left
-	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1d"}) {
+	w.Post("d", "T", "1d") // a lane in which nothing was left
+	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1d"}) {
 		t.Fatal(got)
 	}
 	lookBack := func(whole, aside bool) {
 		t.Helper()
-		if got, err := w.s.LookedBack(w.ctx, whole); err != nil || got != aside {
+		if got, err := w.S.LookedBack(w.Ctx, whole); err != nil || got != aside {
 			t.Fatalf("looks aside: %t, %v", got, err)
 		}
 	}
 	lookBack(false, true)
-	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1early"}) {
+	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1early"}) {
 		t.Errorf("nearby: %v", got)
 	}
 	ago := func(queue string) { // what is posted has waited for two minutes in a lane that claims have read on in
-		w.post(queue, "T", "1"+queue)
+		w.Post(queue, "T", "1"+queue)
 		for _, sql := range []string{`UPDATE postern.queue q SET entered_at = entered_at - interval '2 minutes'`, `UPDATE postern.ready q SET since = since - interval '2 minutes'`} {
-			_, err := w.s.Pool().Exec(w.ctx, sql+` WHERE queue_id = (SELECT queue_id FROM postern.queue_name WHERE name = $1)`, queue)
-			w.must(err)
+			_, err := w.S.Pool().Exec(w.Ctx, sql+` WHERE queue_id = (SELECT queue_id FROM postern.queue_name WHERE name = $1)`, queue)
+			w.Must(err)
 		}
 	}
 	ago("e")
 	lookBack(false, true)
-	if got := taken(w.claim(n, everything())); len(got) > 0 {
+	if got := taken(w.Claim(n, pgworld.Everything())); len(got) > 0 {
 		t.Errorf("two minutes before a front, and looked for one: %v", got)
 	}
 	lookBack(true, false) // so few are read in no time
-	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1e"}) {
+	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1e"}) {
 		t.Errorf("from the beginning: %v", got)
 	}
 	ago("f")
-	if got := taken(w.claim(n, everything())); !slices.Equal(got, []string{"1f"}) {
+	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1f"}) {
 		t.Errorf("from the beginning, by a claim: %v", got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // TestTheNewestRowOfAQueueIsLockedAmongMany: while an old snapshot keeps hundreds of versions of a queue, a post and the
@@ -113,43 +114,43 @@ func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a")
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a")
 	for i := range 20 {
-		w.post(fmt.Sprint("beside", i), "T", "")
+		w.Post(fmt.Sprint("beside", i), "T", "")
 	}
-	old, err := w.second(1).Begin(w.ctx)
-	w.must(err)
-	defer old.Rollback(w.ctx)
-	_, err = old.Exec(w.ctx, `SET LOCAL idle_in_transaction_session_timeout = '5min'`)
-	w.must(err)
-	_, err = old.Exec(w.ctx, `INSERT INTO postern.mark (queue_id, seq, kind) VALUES (-1, -1, 'held')`)
-	w.must(err)
+	old, err := w.Second(1).Begin(w.Ctx)
+	w.Must(err)
+	defer old.Rollback(w.Ctx)
+	_, err = old.Exec(w.Ctx, `SET LOCAL idle_in_transaction_session_timeout = '5min'`)
+	w.Must(err)
+	_, err = old.Exec(w.Ctx, `INSERT INTO postern.mark (queue_id, seq, kind) VALUES (-1, -1, 'held')`)
+	w.Must(err)
 	for range 300 { // 50 fit on a page
-		_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.queue SET max_depth = coalesce(max_depth, 100) + 1`)
-		w.must(err)
+		_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.queue SET max_depth = coalesce(max_depth, 100) + 1`)
+		w.Must(err)
 	}
-	w.must(w.s.Refresh(w.ctx))
+	w.Must(w.S.Refresh(w.Ctx))
 	var id int64
-	w.scan(`SELECT queue_id FROM postern.queue_name WHERE name = 'q'`, &id)
+	w.Scan(`SELECT queue_id FROM postern.queue_name WHERE name = 'q'`, &id)
 	// also when PostgreSQL has learnt how few rows there are, and how many versions
-	_, err = w.s.Pool().Exec(w.ctx, `ANALYZE postern.queue`)
-	w.must(err)
+	_, err = w.S.Pool().Exec(w.Ctx, `ANALYZE postern.queue`)
+	w.Must(err)
 	for sql, args := range pg.NewestSQL(id) {
-		if plan := w.plan(false, sql, args...); !strings.HasPrefix(sql, "UPDATE") && !strings.Contains(plan, "Index Scan Backward using queue_by_era on queue") || strings.Contains(plan, "Bitmap") {
+		if plan := w.Plan(false, sql, args...); !strings.HasPrefix(sql, "UPDATE") && !strings.Contains(plan, "Index Scan Backward using queue_by_era on queue") || strings.Contains(plan, "Bitmap") {
 			t.Errorf("%s\n%s", sql, plan)
 		}
 	}
 	blocks := func(sql string, args ...any) (n int) {
-		rows, err := w.s.Pool().Query(w.ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, args...)
-		w.must(err)
+		rows, err := w.S.Pool().Query(w.Ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) `+sql, args...)
+		w.Must(err)
 		defer rows.Close()
 		for rows.Next() {
 			var line string
-			w.must(rows.Scan(&line))
+			w.Must(rows.Scan(&line))
 			if m := regexp.MustCompile(`shared hit=(\d+)`).FindStringSubmatch(line); m != nil && n == 0 {
 				n, err = strconv.Atoi(m[1])
-				w.must(err)
+				w.Must(err)
 			}
 		}
 		return n
@@ -161,26 +162,26 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		}
 	}
 
-	n := w.node("n")
+	n := w.Node("n")
 	for round, first := range []string{"post", "settle"} {
 		var l *pg.Lease
-		for _, c := range w.claim(n, everything()) {
+		for _, c := range w.Claim(n, pgworld.Everything()) {
 			if c.Queue == "q" {
 				l = c
 			} else {
-				w.settle(w.answer(c, done()))
+				w.Settle(w.Answer(c, pgworld.Done()))
 			}
 		}
-		o := w.other()
-		warm(w, o.s, "q")
+		o := w.Other()
+		warm(w, o.S, "q")
 		post := func(s *stores.Store) {
-			if out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", fmt.Sprint("b", round))}, false); err != nil || out[0].Err != nil {
+			if out, err := s.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "T", fmt.Sprint("b", round))}, false); err != nil || out[0].Err != nil {
 				t.Error(out, err)
 			}
 		}
 		var next *pg.Lease
 		settle := func(s *stores.Store) {
-			out, err := s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())})
+			out, err := s.Settle(w.Ctx, []*pg.Answer{w.Answer(l, pgworld.Done())})
 			if err != nil {
 				t.Error(err)
 				return
@@ -191,27 +192,27 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		if first == "settle" {
 			a, b = settle, post
 		}
-		held, finish := hold(w.s, 1)
+		held, finish := pgworld.Hold(w.S, 1)
 		doneA, doneB := make(chan bool), make(chan bool)
-		go func() { a(w.s); close(doneA) }()
+		go func() { a(w.S); close(doneA) }()
 		<-held
-		go func() { b(o.s); close(doneB) }()
-		w.awaitBlocked(o.pid)
+		go func() { b(o.S); close(doneB) }()
+		w.AwaitBlocked(o.PID)
 		finish(nil)
 		<-doneA
 		<-doneB
 		for next != nil {
-			next = w.settle(w.answer(next, done()))[0].Next
+			next = w.Settle(w.Answer(next, pgworld.Done()))[0].Next
 		}
 		if first == "settle" {
 			w.work(n)
 		} else {
-			w.post("q", "T", "c")
+			w.Post("q", "T", "c")
 		}
-		holdsTrue(t, w.ctx, w.s.Pool())
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	}
 	var waiting int
-	if w.scan(`SELECT count(*) FROM postern.tx WHERE state <> $$`+string(outbox.DONE)+`$$`, &waiting); waiting != 0 {
+	if w.Scan(`SELECT count(*) FROM postern.tx WHERE state <> $$`+string(outbox.DONE)+`$$`, &waiting); waiting != 0 {
 		t.Errorf("%d transactions are not done", waiting)
 	}
 }

@@ -24,7 +24,7 @@ func TestEveryColumnOfTheDesignIsThereOrExplained(t *testing.T) {
 	}
 	w := newWorld(t)
 	have := map[string]bool{}
-	for _, c := range w.lines(`SELECT c.relnamespace::regnamespace || '.' || c.relname || x.suffix FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+	for _, c := range w.Lines(`SELECT c.relnamespace::regnamespace || '.' || c.relname || x.suffix FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
 			CROSS JOIN LATERAL (VALUES (''), ('.' || a.attname)) x(suffix)
 		WHERE c.relkind = 'v' AND c.relnamespace::regnamespace::text IN ('postern', 'report')`) {
 		have[c] = true

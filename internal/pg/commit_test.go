@@ -6,6 +6,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // What goes wrong while a transaction is committed, after all of its statements have been answered, is told: also where
@@ -25,28 +26,28 @@ func TestWhatGoesWrongInACommitIsTold(t *testing.T) {
 			t.Run(name+", "+c.name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				w.dispatcher("T", nil)
-				w.post("q", "T", "a")
-				a := w.answer(w.claim(w.node("n"), everything())[0], done())
-				w.exec(`CREATE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + c.does + `; RETURN NULL; END $$`)
-				w.exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
+				w.Dispatcher("T", nil)
+				w.Post("q", "T", "a")
+				a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Done())
+				w.Exec(`CREATE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + c.does + `; RETURN NULL; END $$`)
+				w.Exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
 				if forget {
-					w.s.Distrust()
+					w.S.Distrust()
 				}
-				if w.s.Recallable(a) == forget {
+				if w.S.Recallable(a) == forget {
 					t.Fatalf("tried by memory: %v", !forget)
 				}
-				if _, err := w.s.Settle(w.ctx, []*pg.Answer{a}); err == nil || fault.CodeOf(err) != c.code && c.code != "" {
+				if _, err := w.S.Settle(w.Ctx, []*pg.Answer{a}); err == nil || fault.CodeOf(err) != c.code && c.code != "" {
 					t.Fatalf("the settlement says %v, want %q", err, c.code)
 				}
-				if state := w.byUID("a").State; (state == outbox.DONE) != c.done {
+				if state := w.ByUID("a").State; (state == outbox.DONE) != c.done {
 					t.Errorf("a is %s", state)
 				}
-				w.exec(`DROP TRIGGER at_commit ON postern.queue`)
-				if out := w.settle(a)[0]; out.Fenced != c.done || out.Err != nil {
+				w.Exec(`DROP TRIGGER at_commit ON postern.queue`)
+				if out := w.Settle(a)[0]; out.Fenced != c.done || out.Err != nil {
 					t.Errorf("once more: %+v", out)
 				}
-				holdsTrue(t, w.ctx, w.s.Pool())
+				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 			})
 		}
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // A server that has ended the connections of a pool, as a restart does, is found out before the next statement is
@@ -12,26 +14,26 @@ import (
 func TestConnectionsThatTheServerHasEndedAreNotUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	var held []*pgxpool.Conn
 	for range 4 {
-		c, err := w.s.Pool().Acquire(w.ctx)
-		w.must(err)
+		c, err := w.S.Pool().Acquire(w.Ctx)
+		w.Must(err)
 		held = append(held, c)
 	}
-	admin, err := pgx.ConnectConfig(w.ctx, w.s.Pool().Config().ConnConfig.Copy())
-	w.must(err)
-	defer func() { _ = admin.Close(w.ctx) }()
+	admin, err := pgx.ConnectConfig(w.Ctx, w.S.Pool().Config().ConnConfig.Copy())
+	w.Must(err)
+	defer func() { _ = admin.Close(w.Ctx) }()
 	for _, c := range held {
 		c.Release()
 	}
 	var ended int
-	w.must(admin.QueryRow(w.ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid, 5000))
+	w.Must(admin.QueryRow(w.Ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid, 5000))
 		FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&ended))
 	if ended < len(held) {
 		t.Fatalf("%d connections were ended, want %d at least", ended, len(held))
 	}
-	w.post("q", "T", "a")
-	w.settle(w.answer(w.claim(w.node("n"), everything())[0], done()))
-	holdsTrue(t, w.ctx, w.s.Pool())
+	w.Post("q", "T", "a")
+	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Done()))
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // nameless are constraints that need no sentence, each with its reason.
@@ -39,15 +40,15 @@ func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	// of a partitioned table once; and what is violated like a constraint: unique indexes, rules in functions
-	rows, err := w.s.Pool().Query(w.ctx, `
+	rows, err := w.S.Pool().Query(w.Ctx, `
 		SELECT c.conname::text FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
 		WHERE c.connamespace = 'postern'::regnamespace AND NOT r.relispartition
 		UNION SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
 		WHERE i.indisunique AND r.relnamespace = 'postern'::regnamespace AND NOT r.relispartition
 		UNION SELECT (regexp_matches(prosrc, $$broken\('\w+', '(\w+)'\)$$, 'g'))[1] FROM pg_proc WHERE pronamespace = 'postern'::regnamespace`)
-	w.must(err)
+	w.Must(err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	w.must(err)
+	w.Must(err)
 	have := map[string]bool{}
 	for _, name := range names {
 		have[name] = true
@@ -71,11 +72,11 @@ func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
 func TestASecondOutcomeIsNamedByItsSentence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a", "b")
-	l := w.claim(w.node("n"), everything())[0]
-	w.settle(w.answer(l, done()))
-	_, err := w.s.Settle(w.ctx, []*pg.Answer{w.answer(l, done())})
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a", "b")
+	l := w.Claim(w.Node("n"), pgworld.Everything())[0]
+	w.Settle(w.Answer(l, pgworld.Done()))
+	_, err := w.S.Settle(w.Ctx, []*pg.Answer{w.Answer(l, pgworld.Done())})
 	if err == nil || fault.KindOf(err) != fault.Internal || !strings.Contains(err.Error(), "one outcome per transaction") {
 		t.Errorf("a second outcome: %v", err)
 	}

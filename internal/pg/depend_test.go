@@ -11,13 +11,14 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // after posts one transaction that depends on others.
 func (w *world) after(queue, uid string, on ...string) outbox.ID {
-	w.t.Helper()
+	w.T.Helper()
 	out := w.postAll(dependent(queue, uid, on...))
-	w.must(out[0].Err)
+	w.Must(out[0].Err)
 	return out[0].ID
 }
 
@@ -26,32 +27,32 @@ func dependent(queue, uid string, on ...string) *pg.Submission {
 }
 
 func (w *world) postAll(subs ...*pg.Submission) []pg.Accepted {
-	w.t.Helper()
+	w.T.Helper()
 	for _, s := range subs {
-		s.ContextID = w.id
+		s.ContextID = w.ID
 	}
-	out, err := w.s.Ingest(w.ctx, subs, false)
-	w.must(err)
+	out, err := w.S.Ingest(w.Ctx, subs, false)
+	w.Must(err)
 	return out
 }
 
 // states reads how it stands with each, by uid.
 func (w *world) states(uids ...string) string {
-	w.t.Helper()
+	w.T.Helper()
 	var list []string
 	for _, u := range uids {
-		id, err := w.s.ByUID(w.ctx, w.id, u)
-		w.must(err)
-		list = append(list, u+" "+string(w.state(id)))
+		id, err := w.S.ByUID(w.Ctx, w.ID, u)
+		w.Must(err)
+		list = append(list, u+" "+string(w.State(id)))
 	}
 	return strings.Join(list, ", ")
 }
 
 // run lets one node do everything that may go out, each with the answer that its uid begins with: ok or bad.
 func (w *world) run(n pg.Node) (order []string) {
-	w.t.Helper()
+	w.T.Helper()
 	for {
-		leases := w.claim(n, everything())
+		leases := w.Claim(n, pgworld.Everything())
 		if len(leases) == 0 {
 			return order
 		}
@@ -63,7 +64,7 @@ func (w *world) run(n pg.Node) (order []string) {
 				if strings.HasPrefix(l.Task.UID, "bad") {
 					a = outbox.Answer{Class: outbox.ClassRejected, Code: "500"}
 				}
-				out := w.settle(w.answer(l, a))
+				out := w.Settle(w.Answer(l, a))
 				if out[0].Next != nil {
 					next = append(next, out[0].Next)
 				}
@@ -76,15 +77,15 @@ func (w *world) run(n pg.Node) (order []string) {
 func TestADependentGoesOutAfterAllThatItDependsOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	n := w.node("n1")
-	w.post("a", "T", "ok-a1", "ok-a2")
-	w.post("b", "T", "ok-b")
+	w.Dispatcher("T", nil)
+	n := w.Node("n1")
+	w.Post("a", "T", "ok-a1", "ok-a2")
+	w.Post("b", "T", "ok-b")
 	w.after("b", "ok-x", "ok-a2", "ok-b") // behind one of them in its queue
 	w.after("", "ok-y", "ok-x", "ok-a1")
 	w.after("c", "ok-z")
 	w.after("c", "ok-last", "ok-y")
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	order := strings.Join(w.run(n), " ")
 	for _, pair := range []string{"a2 x", "b x", "x y", "a1 y", "y last", "z last"} {
 		first, second, _ := strings.Cut(pair, " ")
@@ -95,15 +96,15 @@ func TestADependentGoesOutAfterAllThatItDependsOn(t *testing.T) {
 	if got := w.states("ok-a1", "ok-a2", "ok-b", "ok-x", "ok-y", "ok-z", "ok-last"); strings.Count(got, "DONE") != 7 {
 		t.Error(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	n := w.node("n1")
-	w.post("a", "T", "bad-a")
+	w.Dispatcher("T", nil)
+	n := w.Node("n1")
+	w.Post("a", "T", "bad-a")
 	w.after("b", "ok-x", "bad-a")
 	w.after("b", "ok-free") // goes on behind what failed at the head
 	w.after("c", "ok-c0")
@@ -111,23 +112,23 @@ func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
 	w.after("c", "ok-c1")
 	w.after("", "ok-u", "ok-y", "ok-free")
 	w.after("a", "ok-same", "bad-a") // behind it in its own queue
-	holdsTrue(t, w.ctx, w.s.Pool())
-	leases := w.claim(n, everything())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	leases := w.Claim(n, pgworld.Everything())
 	for _, l := range leases {
 		if l.Task.UID == "bad-a" {
-			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "500"}))
+			w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "500"}))
 		}
 	}
 	if got := w.states("bad-a", "ok-x", "ok-y", "ok-u", "ok-same"); got != "bad-a FAILED, ok-x FAILED, ok-y FAILED, ok-u FAILED, ok-same FAILED" {
 		t.Error(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	for _, l := range leases {
 		if l.Task.UID != "bad-a" {
-			w.settle(w.answer(l, done()))
+			w.Settle(w.Answer(l, pgworld.Done()))
 		}
 	}
-	w.must(releaseAll(w, n))
+	w.Must(releaseAll(w, n))
 	w.run(n)
 	if got := w.states("ok-free", "ok-c0", "ok-c1"); strings.Count(got, "DONE") != 3 {
 		t.Error(got)
@@ -139,34 +140,27 @@ func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
 	if got := w.states("ok-late", "ok-later", "ok-behind"); got != "ok-late FAILED, ok-later FAILED, ok-behind DONE" {
 		t.Error(got)
 	}
-	tx, err := w.s.Transaction(w.ctx, w.id, w.uid("ok-y"))
-	w.must(err)
-	if tx.Code != pg.CodeDependency || len(tx.DependsOn) != 1 || tx.DependsOn[0] != w.uid("ok-x").String() {
+	tx, err := w.S.Transaction(w.Ctx, w.ID, w.UID("ok-y"))
+	w.Must(err)
+	if tx.Code != pg.CodeDependency || len(tx.DependsOn) != 1 || tx.DependsOn[0] != w.UID("ok-x").String() {
 		t.Errorf("%+v", tx)
 	}
-	h, err := w.s.History(w.ctx, w.id, w.uid("ok-y"))
-	w.must(err)
+	h, err := w.S.History(w.Ctx, w.ID, w.UID("ok-y"))
+	w.Must(err)
 	if h[len(h)-1].Event != "DependencyFailed" {
 		t.Errorf("%+v", h)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
-}
-
-func (w *world) uid(uid string) outbox.ID {
-	w.t.Helper()
-	id, err := w.s.ByUID(w.ctx, w.id, uid)
-	w.must(err)
-	return id
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // releaseAll gives up what a node holds and cannot have called.
 func releaseAll(w *world, n pg.Node) error {
-	_, err := w.s.GiveUpAll(w.ctx, n)
+	_, err := w.S.GiveUpAll(w.Ctx, n)
 	if err != nil {
 		return err
 	}
-	for _, l := range w.claim(n, everything()) {
-		w.settle(w.answer(l, done()))
+	for _, l := range w.Claim(n, pgworld.Everything()) {
+		w.Settle(w.Answer(l, pgworld.Done()))
 	}
 	return nil
 }
@@ -174,33 +168,33 @@ func releaseAll(w *world, n pg.Node) error {
 func TestCancelAndAbandonFailDependents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	n := w.node("n1")
-	id := w.post("a", "T", "ok-a", "ok-b")
+	w.Dispatcher("T", nil)
+	n := w.Node("n1")
+	id := w.Post("a", "T", "ok-a", "ok-b")
 	w.after("a", "ok-x", "ok-b")
 	w.after("z", "ok-y", "ok-a")
-	if _, err := w.s.Cancel(w.ctx, w.by, id[1]); err != nil {
+	if _, err := w.S.Cancel(w.Ctx, w.By, id[1]); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.states("ok-b", "ok-x", "ok-y"); got != "ok-b CANCELLED, ok-x FAILED, ok-y WAITING" {
 		t.Error(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
-	w.claim(n, everything())
-	if _, err := w.s.Abandon(w.ctx, w.by, id[0]); err != nil {
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	w.Claim(n, pgworld.Everything())
+	if _, err := w.S.Abandon(w.Ctx, w.By, id[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.states("ok-a", "ok-y"); got != "ok-a UNRESOLVED, ok-y FAILED" {
 		t.Error(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 func TestCyclesAndStrangersAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	n := w.node("n1")
+	w.Dispatcher("T", nil)
+	n := w.Node("n1")
 	refused := func(a pg.Accepted, code, text string) {
 		t.Helper()
 		if fault.CodeOf(a.Err) != code || !strings.Contains(a.Err.Error(), text) {
@@ -227,22 +221,22 @@ func TestCyclesAndStrangersAreRefused(t *testing.T) {
 	if out[2].Err != nil || out[3].Err != nil || out[4].Err != nil { // forward, and no cycle
 		t.Error(out)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	if got := strings.Join(w.run(n), " "); strings.Index(got, "l") > strings.Index(got, "k") || strings.Index(got, "k") > strings.Index(got, "j") {
 		t.Error(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 	t.Parallel()
 	const dependents = 1100 // a ripple takes a thousand
 	w := newWorld(t)
-	w.s.FailAtOnce(50)
-	w.dispatcher("T", nil)
-	n := w.node("n1")
+	w.S.FailAtOnce(50)
+	w.Dispatcher("T", nil)
+	n := w.Node("n1")
 	for _, root := range []string{"ok-root", "bad-root"} {
-		w.post(root, "T", root)
+		w.Post(root, "T", root)
 		var subs []*pg.Submission
 		for i := range dependents {
 			on := root
@@ -252,39 +246,39 @@ func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 			subs = append(subs, dependent(fmt.Sprintf("%s-%d", root, i%300), fmt.Sprintf("ok-%s-%d", root, i), on))
 		}
 		for _, a := range w.postAll(subs...) {
-			w.must(a.Err)
+			w.Must(a.Err)
 		}
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
-	leases := w.claim(n, everything())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	leases := w.Claim(n, pgworld.Everything())
 	if len(leases) != 2 {
 		t.Fatalf("%d may go out", len(leases))
 	}
 	for _, l := range leases {
-		a := done()
+		a := pgworld.Done()
 		if l.Task.UID == "bad-root" {
 			a = outbox.Answer{Class: outbox.ClassRejected, Code: "500"}
 		}
-		w.settle(w.answer(l, a))
+		w.Settle(w.Answer(l, a))
 	}
-	if !w.s.Rippling() {
+	if !w.S.Rippling() {
 		t.Error("nobody is told that dependents are left")
 	}
-	for w.s.Rippling() {
-		_, err := w.s.Ripple(w.ctx)
-		w.must(err)
+	for w.S.Rippling() {
+		_, err := w.S.Ripple(w.Ctx)
+		w.Must(err)
 	}
 	var failed, left int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.tx WHERE uid LIKE 'ok-bad-root-%' AND state = 'FAILED'`).Scan(&failed))
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.ripple`).Scan(&left))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.tx WHERE uid LIKE 'ok-bad-root-%' AND state = 'FAILED'`).Scan(&failed))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.ripple`).Scan(&left))
 	if failed != dependents || left != 0 {
 		t.Errorf("%d of %d failed, %d ends are left", failed, dependents, left)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	if got := len(w.run(n)); got != dependents {
 		t.Errorf("%d of %d went out", got, dependents)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // S3.2, S2.15: all of them fail in the SQL transaction of the end, in a chain and side by side; where it is lost half-way,
@@ -293,8 +287,8 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 	t.Parallel()
 	const chain, fan = 8000, 2000
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	root := w.post("root", "T", "bad-root")[0].String()
+	w.Dispatcher("T", nil)
+	root := w.Post("root", "T", "bad-root")[0].String()
 	var subs []*pg.Submission
 	for i := range chain {
 		on := root
@@ -312,30 +306,30 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 	}
 	for part := range slices.Chunk(subs, 1000) {
 		for _, a := range w.postAll(part...) {
-			w.must(a.Err)
+			w.Must(a.Err)
 		}
 	}
-	w.post("fan-0", "T", "behind")
-	a := w.answer(w.claim(w.node("n1"), everything())[0], outbox.Answer{Class: outbox.ClassRejected, Code: "500"})
+	w.Post("fan-0", "T", "behind")
+	a := w.Answer(w.Claim(w.Node("n1"), pgworld.Everything())[0], outbox.Answer{Class: outbox.ClassRejected, Code: "500"})
 	ended := func() (n, moments int) {
-		w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*), count(DISTINCT done_at) FROM postern.outcome`).Scan(&n, &moments))
+		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*), count(DISTINCT done_at) FROM postern.outcome`).Scan(&n, &moments))
 		return n, moments
 	}
-	w.s.HoldCommits(func(ctx context.Context, pid uint32) error {
-		_, err := w.s.Pool().Exec(ctx, `SELECT pg_terminate_backend($1)`, pid)
+	w.S.HoldCommits(func(ctx context.Context, pid uint32) error {
+		_, err := w.S.Pool().Exec(ctx, `SELECT pg_terminate_backend($1)`, pid)
 		return err
 	})
-	out, err := w.s.Settle(w.ctx, []*pg.Answer{a})
-	w.s.HoldCommits(nil)
+	out, err := w.S.Settle(w.Ctx, []*pg.Answer{a})
+	w.S.HoldCommits(nil)
 	if n, _ := ended(); n != 0 || err == nil && out[0].Err == nil {
 		t.Fatalf("%d have ended, %v %+v", n, err, out)
 	}
-	w.settle(a)
-	if n, moments := ended(); n != chain+fan+1 || moments != 1 || w.s.Rippling() {
-		t.Errorf("%d have ended at %d times, more are to come: %v", n, moments, w.s.Rippling())
+	w.Settle(a)
+	if n, moments := ended(); n != chain+fan+1 || moments != 1 || w.S.Rippling() {
+		t.Errorf("%d have ended at %d times, more are to come: %v", n, moments, w.S.Rippling())
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
-	if got := w.run(w.node("n2")); len(got) != 1 || got[0] != "behind" {
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	if got := w.run(w.Node("n2")); len(got) != 1 || got[0] != "behind" {
 		t.Errorf("what was behind them: %v", got)
 	}
 }
@@ -344,32 +338,32 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 func TestACommonCommitThatFailsIsToldBesideOneThatOthersDependOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("a", "T", "ok-a")
-	w.post("b", "T", "ok-b")
+	w.Dispatcher("T", nil)
+	w.Post("a", "T", "ok-a")
+	w.Post("b", "T", "ok-b")
 	w.after("c", "ok-c", "ok-a")
 	var answers []*pg.Answer
-	for _, l := range w.claim(w.node("n"), everything()) {
-		answers = append(answers, w.answer(l, done()))
+	for _, l := range w.Claim(w.Node("n"), pgworld.Everything()) {
+		answers = append(answers, w.Answer(l, pgworld.Done()))
 	}
 	if len(answers) != 2 {
 		t.Fatalf("%d leases, want two", len(answers))
 	}
 	refused := fmt.Errorf("not today")
-	w.s.HoldCommits(func(context.Context, uint32) error { return refused })
-	if out, err := w.s.Settle(w.ctx, answers); err == nil {
+	w.S.HoldCommits(func(context.Context, uint32) error { return refused })
+	if out, err := w.S.Settle(w.Ctx, answers); err == nil {
 		t.Errorf("a commit that failed is no error: %+v", out)
 	}
-	w.s.HoldCommits(nil)
+	w.S.HoldCommits(nil)
 	if got, want := w.states("ok-a", "ok-b", "ok-c"), "ok-a DISPATCHING, ok-b DISPATCHING, ok-c WAITING"; got != want {
 		t.Errorf("after a commit that failed: %s, want %s", got, want)
 	}
-	w.settle(answers...)
+	w.Settle(answers...)
 	if got, want := w.states("ok-a", "ok-b"), "ok-a DONE, ok-b DONE"; got != want {
 		t.Errorf("once more: %s, want %s", got, want)
 	}
-	if order := w.run(w.node("m")); len(order) != 1 || order[0] != "ok-c" {
+	if order := w.run(w.Node("m")); len(order) != 1 || order[0] != "ok-c" {
 		t.Errorf("went out then: %v, want ok-c", order)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // call is one submit: when it was called, and when the COMMIT behind it had returned.
@@ -32,19 +33,19 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions, most = 16, 12, 4
 	w := newWorld(t)
-	w.s.SetNow(nil)
-	w.dispatcher("T", nil)
+	w.S.SetNow(nil)
+	w.Dispatcher("T", nil)
 	app := w.app(sessions + 2)
-	long := w.begin(app)
-	w.must(w.submit(long, "q0", "T", "long"))
+	long := w.Begin(app)
+	w.Must(w.submit(long, "q0", "T", "long"))
 
-	stop, cancel := context.WithCancel(w.ctx)
+	stop, cancel := context.WithCancel(w.Ctx)
 	var draining sync.WaitGroup
-	for _, s := range []*stores.Store{w.s, w.other().s} {
+	for _, s := range []*stores.Store{w.S, w.Other().S} {
 		draining.Go(func() {
 			d := pg.NewDrainer(s.Store)
 			for stop.Err() == nil {
-				if _, err := d.Once(w.ctx); err != nil {
+				if _, err := d.Once(w.Ctx); err != nil {
 					t.Errorf("drain: %v", err)
 				}
 				time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
@@ -59,7 +60,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 			for n := range transactions {
 				var mine []call
 				commit := rand.IntN(4) > 0
-				err := pgx.BeginFunc(w.ctx, app, func(tx pgx.Tx) error {
+				err := pgx.BeginFunc(w.Ctx, app, func(tx pgx.Tx) error {
 					for i := range 1 + rand.IntN(most) {
 						c := call{uid: fmt.Sprintf("s%d.%d.%d", session, n, i), queue: fmt.Sprint("q", rand.IntN(3)), session: session, called: time.Now()}
 						if err := w.submit(tx, c.queue, "T", c.uid); err != nil {
@@ -69,7 +70,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 						nap()
 					}
 					if !commit {
-						return errRolledBack
+						return pgworld.ErrRolledBack
 					}
 					return nil
 				})
@@ -78,7 +79,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 					for i := range mine {
 						mine[i].committed = at
 					}
-				case !errors.Is(err, errRolledBack):
+				case !errors.Is(err, pgworld.ErrRolledBack):
 					t.Errorf("session %d: %v", session, err)
 				}
 				calls[session] = append(calls[session], mine...)
@@ -89,14 +90,14 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 	sessionsEnd.Wait()
 	cancel()
 	draining.Wait()
-	w.drainAll(w.s)
-	w.must(long.Commit(w.ctx))
-	w.drainAll(w.s)
-	holdsTrue(t, w.ctx, w.s.Pool())
+	w.drainAll(w.S)
+	w.Must(long.Commit(w.Ctx))
+	w.drainAll(w.S)
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 
 	all := slices.Concat(calls...)
 	place := map[string]int{}
-	for i, uid := range w.work(w.node("n")) {
+	for i, uid := range w.work(w.Node("n")) {
 		if _, twice := place[uid]; twice {
 			t.Errorf("%s went out twice", uid)
 		}
@@ -132,7 +133,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 		}
 	}
 	for uid, at := range place { // what stayed open all the time comes last in its queue
-		if at > place["long"] && w.byUID(uid).Queue == "q0" {
+		if at > place["long"] && w.ByUID(uid).Queue == "q0" {
 			t.Errorf("%s went out behind what was committed last", uid)
 		}
 	}
@@ -145,22 +146,22 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 func TestARoundEndsWhereJudgingTakesLong(t *testing.T) {
 	defer pg.JudgeFor(-1)() // not beside others
 	w := newWorld(t)
-	w.dispatcher("T", func(d *outbox.Dispatcher) { d.Schema = []byte(`{"required": ["uid"]}`) })
-	tx := w.begin(w.app(1))
+	w.Dispatcher("T", func(d *outbox.Dispatcher) { d.Schema = []byte(`{"required": ["uid"]}`) })
+	tx := w.Begin(w.app(1))
 	for _, uid := range []string{"a", "b", "c"} {
-		w.must(w.submit(tx, "q", "T", uid))
+		w.Must(w.submit(tx, "q", "T", uid))
 	}
-	w.must(w.submit(tx, "r", "T", "d"))
-	w.must(tx.Commit(w.ctx))
-	d := pg.NewDrainer(w.s.Store)
+	w.Must(w.submit(tx, "r", "T", "d"))
+	w.Must(tx.Commit(w.Ctx))
+	d := pg.NewDrainer(w.S.Store)
 	for i := range 4 {
-		if out, err := d.Once(w.ctx); err != nil || out.Rows != 1 || out.More != (i < 3) {
+		if out, err := d.Once(w.Ctx); err != nil || out.Rows != 1 || out.More != (i < 3) {
 			t.Errorf("round %d: %+v, %v", i, out, err)
 		}
 	}
-	w.same(w.uids("q"), "a", "b", "c")
-	if w.byUID("d").State != outbox.WAITING {
-		t.Error(w.byUID("d").State)
+	w.Same(w.uids("q"), "a", "b", "c")
+	if w.ByUID("d").State != outbox.WAITING {
+		t.Error(w.ByUID("d").State)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine/machinetest"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 	"github.com/postern-dev/postern/migrations"
@@ -31,7 +32,7 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00042_source.sql", machinetest.CheckSQL(leader.Event, "was", "status", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)
-		ok(t, err)
+		pgworld.OK(t, err)
 		if !strings.Contains(string(text), c.edges) {
 			t.Errorf("migrations/%s should say\n%s", c.file, c.edges)
 		}

@@ -14,31 +14,32 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // leads does for events what can be done without calling anybody.
 func (w *world) leads(n pg.Node) {
-	w.t.Helper()
-	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
-	w.must(err)
-	_, err = w.s.AdvanceEvents(w.ctx, "n", list)
-	w.must(err)
-	work, err := w.s.LeaderWork(w.ctx)
-	w.must(err)
-	_, err = w.s.SendResults(w.ctx, work, n)
-	w.must(err)
-	_, err = w.s.TakeEvents(w.ctx, work, n)
-	w.must(err)
+	w.T.Helper()
+	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	w.Must(err)
+	_, err = w.S.AdvanceEvents(w.Ctx, "n", list)
+	w.Must(err)
+	work, err := w.S.LeaderWork(w.Ctx)
+	w.Must(err)
+	_, err = w.S.SendResults(w.Ctx, work, n)
+	w.Must(err)
+	_, err = w.S.TakeEvents(w.Ctx, work, n)
+	w.Must(err)
 }
 
 // answered settles the only transaction that is to go out.
 func (w *world) answered(n pg.Node, a outbox.Answer) {
-	w.t.Helper()
-	l := w.claim(n, everything())
+	w.T.Helper()
+	l := w.Claim(n, pgworld.Everything())
 	if len(l) != 1 {
-		w.t.Fatalf("%d go out, want one", len(l))
+		w.T.Fatalf("%d go out, want one", len(l))
 	}
-	w.settle(w.answer(l[0], a))
+	w.Settle(w.Answer(l[0], a))
 }
 
 var (
@@ -48,8 +49,8 @@ var (
 
 // reported brings an event to where its tool has answered, and the transaction is posted that tells its workflow.
 func (w *world) reported(n pg.Node) uuid.UUID {
-	w.t.Helper()
-	w.dispatcher(leader.TypeResult, nil)
+	w.T.Helper()
+	w.Dispatcher(leader.TypeResult, nil)
 	id := w.pushed(1)[0]
 	w.leads(n)
 	w.answered(n, toolSays)
@@ -59,33 +60,33 @@ func (w *world) reported(n pg.Node) uuid.UUID {
 
 // untold is reported, to a workflow that does not take it: the event is Dead.
 func (w *world) untold(n pg.Node) uuid.UUID {
-	w.t.Helper()
+	w.T.Helper()
 	id := w.reported(n)
 	w.answered(n, refused)
 	w.leads(n)
 	if e := w.event(id); e.Status != leader.EventDead || e.Code != leader.CodeSubmission {
-		w.t.Fatalf("%+v", e)
+		w.T.Fatalf("%+v", e)
 	}
 	return id
 }
 
 func (w *world) event(id uuid.UUID) *pg.Event {
-	w.t.Helper()
-	e, err := w.s.Event(w.ctx, w.id, id)
-	w.must(err)
+	w.T.Helper()
+	e, err := w.S.Event(w.Ctx, w.ID, id)
+	w.Must(err)
 	return e
 }
 
 func (w *world) resultOf(id uuid.UUID) outbox.ID {
-	w.t.Helper()
+	w.T.Helper()
 	tx, err := outbox.ParseID(w.event(id).Result)
-	w.must(err)
+	w.Must(err)
 	return tx
 }
 
 // redriveResult tells a workflow once more, with other data if there are.
 func (w *world) redriveResult(s *stores.Store, tx outbox.ID, data string) (outbox.ID, error) {
-	out, err := s.Redrive(w.ctx, w.by, tx, pg.Redrive{Data: json.RawMessage(data)})
+	out, err := s.Redrive(w.Ctx, w.By, tx, pg.Redrive{Data: json.RawMessage(data)})
 	return out.ID, err
 }
 
@@ -94,27 +95,27 @@ func (w *world) redriveResult(s *stores.Store, tx outbox.ID, data string) (outbo
 func TestAResultIsRedrivenAsItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := w.node("n")
+	n := w.Node("n")
 	id := w.untold(n)
 	first := w.resultOf(id)
 	for tx := first; ; {
-		_, err := w.redriveResult(w.s, tx, `{"other": true}`)
+		_, err := w.redriveResult(w.S, tx, `{"other": true}`)
 		if f := fault.As(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Pointer != "/data" || !strings.Contains(f.Detail, "never told two things") {
 			t.Fatalf("%v: %v", tx, err)
 		}
-		next, err := w.redriveResult(w.s, tx, "")
-		w.must(err)
-		was, err := w.s.Transaction(w.ctx, w.id, first)
-		w.must(err)
-		is, err := w.s.Transaction(w.ctx, w.id, next)
-		w.must(err)
+		next, err := w.redriveResult(w.S, tx, "")
+		w.Must(err)
+		was, err := w.S.Transaction(w.Ctx, w.ID, first)
+		w.Must(err)
+		is, err := w.S.Transaction(w.Ctx, w.ID, next)
+		w.Must(err)
 		if string(is.Data) != string(was.Data) {
 			t.Errorf("%s, then %s", was.Data, is.Data)
 		}
-		if _, err := w.s.RedriveEvent(w.ctx, w.by, id); fault.CodeOf(err) != "already_redriven" || fault.As(err).Extra["redriven_by"] != next.String() {
+		if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" || fault.As(err).Extra["redriven_by"] != next.String() {
 			t.Errorf("beside its result: %v", err)
 		}
-		if _, err := w.redriveResult(w.s, first, ""); fault.CodeOf(err) != "already_redriven" {
+		if _, err := w.redriveResult(w.S, first, ""); fault.CodeOf(err) != "already_redriven" {
 			t.Errorf("a second time: %v", err)
 		}
 		w.answered(n, refused)
@@ -123,7 +124,7 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 		}
 		tx = next
 	}
-	if _, err := w.s.RedriveEvent(w.ctx, w.by, id); err != nil {
+	if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); err != nil {
 		t.Errorf("nobody tells its result any more: %v", err)
 	}
 }
@@ -132,24 +133,24 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 func TestAResultThatWasMovedIsRedrivenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := w.node("n")
+	n := w.Node("n")
 	id := w.untold(n)
 	for _, queue := range []string{"results", "others"} {
-		next, err := w.redriveResult(w.s, w.resultOf(id), "")
-		w.must(err)
+		next, err := w.redriveResult(w.S, w.resultOf(id), "")
+		w.Must(err)
 		for _, to := range []string{queue, queue + "2"} {
-			r, err := w.s.MoveTo(w.ctx, w.by, next, to, nil)
-			w.must(err)
+			r, err := w.S.MoveTo(w.Ctx, w.By, next, to, nil)
+			w.Must(err)
 			if next = *r.Moved; w.resultOf(id) != next {
 				t.Errorf("moved to %s: the result is %v, want %v", to, w.resultOf(id), next)
 			}
 		}
-		if _, err := w.s.RedriveEvent(w.ctx, w.by, id); fault.CodeOf(err) != "already_redriven" {
+		if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" {
 			t.Errorf("beside its result: %v", err)
 		}
 		w.answered(n, refused)
 	}
-	if _, err := w.s.RedriveEvent(w.ctx, w.by, id); err != nil {
+	if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); err != nil {
 		t.Errorf("nobody tells its result any more: %v", err)
 	}
 }
@@ -171,20 +172,20 @@ func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			n := w.node("n")
+			n := w.Node("n")
 			id := w.untold(n)
 			if c.after >= 0 {
-				w.ahead(c.after)
-				next, err := w.redriveResult(w.s, w.resultOf(id), "")
-				w.must(err)
-				w.answered(w.node("m"), toolSays)
+				w.Ahead(c.after)
+				next, err := w.redriveResult(w.S, w.resultOf(id), "")
+				w.Must(err)
+				w.answered(w.Node("m"), toolSays)
 				if w.resultOf(id) != next {
 					t.Errorf("its result is %v, redriven as %v", w.resultOf(id), next)
 				}
 			}
-			w.ahead(32*day - max(c.after, 0))
-			w.retain()
-			_, err := w.s.RedriveEvent(w.ctx, w.by, id)
+			w.Ahead(32*day - max(c.after, 0))
+			w.Retain()
+			_, err := w.S.RedriveEvent(w.Ctx, w.By, id)
 			if fault.CodeOf(err) != c.code || err != nil && !strings.Contains(err.Error(), c.refuse) {
 				t.Errorf("redriven: %v", err)
 			}
@@ -196,7 +197,7 @@ func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	t.Parallel()
 	event := func(w *world, s *stores.Store, id uuid.UUID) error {
-		_, err := s.RedriveEvent(w.ctx, w.by, id)
+		_, err := s.RedriveEvent(w.Ctx, w.By, id)
 		return err
 	}
 	result := func(w *world, s *stores.Store, id uuid.UUID) error {
@@ -205,7 +206,7 @@ func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	}
 	into := func(w *world, s *stores.Store, id uuid.UUID) error {
 		queue := "results"
-		_, err := s.Redrive(w.ctx, w.by, w.resultOf(id), pg.Redrive{Queue: &queue})
+		_, err := s.Redrive(w.Ctx, w.By, w.resultOf(id), pg.Redrive{Queue: &queue})
 		return err
 	}
 	for _, p := range []struct {
@@ -222,15 +223,15 @@ func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			id := w.untold(w.node("n"))
-			w.post("results", leader.TypeResult, "other") // the queue is there: nothing is committed before
-			other := w.another(2)
-			said, waited := w.beside(func() error { return p.first(w, w.s, id) }, func() string { return fault.CodeOf(p.second(w, other, id)) })
+			id := w.untold(w.Node("n"))
+			w.Post("results", leader.TypeResult, "other") // the queue is there: nothing is committed before
+			other := w.Another(2)
+			said, waited := w.Beside(func() error { return p.first(w, w.S, id) }, func() string { return fault.CodeOf(p.second(w, other, id)) })
 			if said != p.said || !waited {
 				t.Errorf("the second says %q, want %q; waited: %v", said, p.said, waited)
 			}
 			var events, results int
-			w.scan(`SELECT (SELECT count(*) FROM postern.event), (SELECT count(*) FROM postern.task WHERE type = 'leader.result' AND uid IS DISTINCT FROM 'other')`, &events, &results)
+			w.Scan(`SELECT (SELECT count(*) FROM postern.event), (SELECT count(*) FROM postern.task WHERE type = 'leader.result' AND uid IS DISTINCT FROM 'other')`, &events, &results)
 			if events+results != 3 {
 				t.Errorf("%d events, %d results: one of both was to be redriven", events, results)
 			}
@@ -242,11 +243,11 @@ func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 func TestAnEventHearsOfWhatWasMoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := w.node("n")
-	w.dispatcher(leader.TypeResult, nil)
+	n := w.Node("n")
+	w.Dispatcher(leader.TypeResult, nil)
 	id := w.pushed(1)[0]
 	w.leads(n)
-	now := w.moveTo(fmt.Sprintf("event:%s:tool:1", id), "tools", nil)
+	now := w.MoveTo(fmt.Sprintf("event:%s:tool:1", id), "tools", nil)
 	w.leads(n)
 	if e := w.event(id); e.Status != leader.EventActive || e.Outcome != "" || e.Tool != now.String() {
 		t.Fatalf("%+v", e)
@@ -255,15 +256,15 @@ func TestAnEventHearsOfWhatWasMoved(t *testing.T) {
 	w.leads(n)
 	uid := fmt.Sprintf("event:%s:result", id)
 	// Moved before the event knows it, as where its sender died between both commits.
-	w.exec(`UPDATE postern.event SET result_queue = NULL, result_seq = NULL, result_day = NULL, result_id = ''`)
-	w.moveTo(uid, "results", nil)
-	now = w.moveTo(uid, "others", nil)
-	w.later(time.Minute)
+	w.Exec(`UPDATE postern.event SET result_queue = NULL, result_seq = NULL, result_day = NULL, result_id = ''`)
+	w.MoveTo(uid, "results", nil)
+	now = w.MoveTo(uid, "others", nil)
+	w.Later(time.Minute)
 	w.leads(n)
 	if e := w.event(id); e.Status != leader.EventActive || e.Outcome != leader.OutcomeSuccessful || e.Result != now.String() {
 		t.Fatalf("%+v", e)
 	}
-	w.answered(n, done())
+	w.answered(n, pgworld.Done())
 	w.leads(n)
 	if e := w.event(id); e.Status != leader.EventSuccessful {
 		t.Errorf("%+v", e)
@@ -278,17 +279,17 @@ func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
 		t.Run(fmt.Sprint("the move first: ", moveFirst), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			n := w.node("n")
-			w.dispatcher(leader.TypeResult, nil)
+			n := w.Node("n")
+			w.Dispatcher(leader.TypeResult, nil)
 			id := w.pushed(1)[0]
 			w.leads(n)
-			w.post("tools", leader.TypeResult, "other") // the queue is there
-			w.later(time.Hour)                          // stale
+			w.Post("tools", leader.TypeResult, "other") // the queue is there
+			w.Later(time.Hour)                          // stale
 			uid := fmt.Sprintf("event:%s:tool:1", id)
-			other, was := w.another(2), w.event(id).Tool
-			move := func(s *stores.Store) error { _, err := s.MoveTo(w.ctx, w.by, w.uid(uid), "tools", nil); return err }
+			other, was := w.Another(2), w.event(id).Tool
+			move := func(s *stores.Store) error { _, err := s.MoveTo(w.Ctx, w.By, w.UID(uid), "tools", nil); return err }
 			advance := func(s *stores.Store) error {
-				out, err := s.AdvanceEvents(w.ctx, "n", []uuid.UUID{id})
+				out, err := s.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
 				if err == nil && out.Stale != 1 {
 					err = fmt.Errorf("moved %d", len(out.Moved))
 				}
@@ -298,11 +299,11 @@ func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
 			if !moveFirst {
 				first, second = advance, move
 			}
-			said, waited := w.beside(func() error { return first(w.s) }, func() string { return fmt.Sprint(second(other)) })
+			said, waited := w.Beside(func() error { return first(w.S) }, func() string { return fmt.Sprint(second(other)) })
 			if want := map[bool]string{true: "moved 0", false: "<nil>"}[moveFirst]; said != want || waited == moveFirst {
 				t.Errorf("the second says %s, want %s; waited: %v", said, want, waited)
 			}
-			if e := w.event(id); e.Tool == was || e.Tool != w.uid(uid).String() || e.Outcome == leader.OutcomeStale == moveFirst {
+			if e := w.event(id); e.Tool == was || e.Tool != w.UID(uid).String() || e.Outcome == leader.OutcomeStale == moveFirst {
 				t.Errorf("%+v", e)
 			}
 		})

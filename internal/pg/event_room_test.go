@@ -13,40 +13,41 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // calling makes a leader with room for so many calls, and so many events of each tool.
 func (w *world) calling(slots, events int, tools ...string) {
-	w.t.Helper()
-	_, err := w.s.PutSource(w.ctx, w.by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
-	w.must(err)
+	w.T.Helper()
+	_, err := w.S.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
+	w.Must(err)
 	d := pg.ToolDispatcher()
 	d.Slots = slots
-	_, err = w.s.PutDispatcher(w.ctx, w.by, d, 0)
-	w.must(err)
+	_, err = w.S.PutDispatcher(w.Ctx, w.By, d, 0)
+	w.Must(err)
 	var items []leader.Item
 	for i := range events {
 		for _, fqn := range tools {
 			items = append(items, leader.Item{Identity: fmt.Sprint(fqn, i), JSON: json.RawMessage(fmt.Sprintf(`{"tool": %q}`, fqn)), FQN: fqn})
 		}
 	}
-	_, err = w.s.PushEvents(w.ctx, w.by, "app", items, nil)
-	w.must(err)
+	_, err = w.S.PushEvents(w.Ctx, w.By, "app", items, nil)
+	w.Must(err)
 }
 
 func (w *world) takes(s *stores.Store, n pg.Node) int {
-	w.t.Helper()
-	work, err := s.LeaderWork(w.ctx)
-	w.must(err)
-	taken, err := s.TakeEvents(w.ctx, work, n)
-	w.must(err)
+	w.T.Helper()
+	work, err := s.LeaderWork(w.Ctx)
+	w.Must(err)
+	taken, err := s.TakeEvents(w.Ctx, work, n)
+	w.Must(err)
 	return taken.Messages
 }
 
 func (w *world) active() (byTool string) {
-	w.t.Helper()
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT coalesce(string_agg(fqn || ' ' || n, ', ' ORDER BY fqn), '') FROM (SELECT fqn, count(*) AS n FROM postern.event WHERE status = 'Active' GROUP BY 1) x`).Scan(&byTool))
+	w.T.Helper()
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT coalesce(string_agg(fqn || ' ' || n, ', ' ORDER BY fqn), '') FROM (SELECT fqn, count(*) AS n FROM postern.event WHERE status = 'Active' GROUP BY 1) x`).Scan(&byTool))
 	return byTool
 }
 
@@ -55,38 +56,38 @@ func TestTwoWhoTakeFillTheRoomOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.calling(6, 10, "xyz.labs.add@1", "xyz.labs.sub@1")
-	one, two := w.other(), w.other()
-	a, err := w.s.Register(w.ctx, "a", "v", time.Minute)
-	w.must(err)
-	b, err := w.s.Register(w.ctx, "b", "v", time.Minute)
-	w.must(err)
-	holds, err := w.s.Pool().Begin(w.ctx)
-	w.must(err)
-	_, err = holds.Exec(w.ctx, `SELECT FROM postern.dispatcher WHERE type = 'leader.tool' FOR UPDATE`)
-	w.must(err)
+	one, two := w.Other(), w.Other()
+	a, err := w.S.Register(w.Ctx, "a", "v", time.Minute)
+	w.Must(err)
+	b, err := w.S.Register(w.Ctx, "b", "v", time.Minute)
+	w.Must(err)
+	holds, err := w.S.Pool().Begin(w.Ctx)
+	w.Must(err)
+	_, err = holds.Exec(w.Ctx, `SELECT FROM postern.dispatcher WHERE type = 'leader.tool' FOR UPDATE`)
+	w.Must(err)
 	done := make(chan error, 2)
-	for o, n := range map[*other]pg.Node{one: a, two: b} {
+	for o, n := range map[*pgworld.Other]pg.Node{one: a, two: b} {
 		go func() {
-			work, err := o.s.LeaderWork(w.ctx)
+			work, err := o.S.LeaderWork(w.Ctx)
 			if err == nil {
-				_, err = o.s.TakeEvents(w.ctx, work, n)
+				_, err = o.S.TakeEvents(w.Ctx, work, n)
 			}
 			done <- err
 		}()
 	}
-	w.awaitBlocked(one.pid)
-	w.awaitBlocked(two.pid)
-	w.must(holds.Commit(w.ctx))
-	w.must(<-done)
-	w.must(<-done)
+	w.AwaitBlocked(one.PID)
+	w.AwaitBlocked(two.PID)
+	w.Must(holds.Commit(w.Ctx))
+	w.Must(<-done)
+	w.Must(<-done)
 	if got := w.active(); got != "xyz.labs.add@1 3, xyz.labs.sub@1 3" {
 		t.Errorf("two who take with room for 6, and for 3 of one tool: %s", got)
 	}
-	if n := w.takes(w.s, a); n != 0 {
+	if n := w.takes(w.S, a); n != 0 {
 		t.Errorf("%d more were taken", n)
 	}
 	var calls int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.task WHERE type = 'leader.tool'`).Scan(&calls))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.task WHERE type = 'leader.tool'`).Scan(&calls))
 	if calls != 6 {
 		t.Errorf("%d transactions call tools", calls)
 	}
@@ -98,9 +99,9 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.calling(2, 3, "xyz.labs.add@1")
-	a, err := w.s.Register(w.ctx, "a", "v", time.Minute)
-	w.must(err)
-	if n := w.takes(w.s, a); n != 1 {
+	a, err := w.S.Register(w.Ctx, "a", "v", time.Minute)
+	w.Must(err)
+	if n := w.takes(w.S, a); n != 1 {
 		t.Fatalf("%d were taken", n)
 	}
 	// as if it had died there: the message waits again, and nothing was posted
@@ -108,14 +109,14 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 		`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE status = 'Active'`,
 		`INSERT INTO postern.channel_message (channel_id, message_id, payload, state, fence, draw, created_at, updated_at)
 			SELECT s.channel_id, e.event_id::text, '{"tool": "xyz.labs.add@1"}', 'Queued', 9, 1, now(), now() FROM postern.event e JOIN postern.source s USING (source_id) WHERE e.status = 'Active'`} {
-		_, err := w.s.Pool().Exec(w.ctx, sql)
-		w.must(err)
+		_, err := w.S.Pool().Exec(w.Ctx, sql)
+		w.Must(err)
 	}
-	if n, got := w.takes(w.another(2), a), w.active(); n != 1 || got != "xyz.labs.add@1 1" {
+	if n, got := w.takes(w.Another(2), a), w.active(); n != 1 || got != "xyz.labs.add@1 1" {
 		t.Errorf("%d were taken: %s", n, got)
 	}
 	var named, moves, messages int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active' AND tool_id <> ''),
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active' AND tool_id <> ''),
 		(SELECT count(*) FROM postern.event_move WHERE event = 'Taken'), (SELECT count(*) FROM postern.channel_message)`).Scan(&named, &moves, &messages))
 	if named != 1 || moves != 1 || messages != 2 {
 		t.Errorf("%d events name their call after %d moves, %d messages are left", named, moves, messages)
@@ -128,36 +129,36 @@ func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.calling(2, 1, "xyz.labs.add@1")
-	a, err := w.s.Register(w.ctx, "a", "v", time.Minute)
-	w.must(err)
-	w.takes(w.s, a)
-	leases := w.claim(a, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
+	a, err := w.S.Register(w.Ctx, "a", "v", time.Minute)
+	w.Must(err)
+	w.takes(w.S, a)
+	leases := w.Claim(a, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
 	var call pg.ToolCall
-	w.must(json.Unmarshal(leases[0].Task.Data, &call))
-	w.must(w.s.LeaveToolAlone(w.ctx, w.by.Context, call, 10*time.Minute))
+	w.Must(json.Unmarshal(leases[0].Task.Data, &call))
+	w.Must(w.S.LeaveToolAlone(w.Ctx, w.By.Context, call, 10*time.Minute))
 	call.Try++
-	w.must(w.s.LeaveToolAlone(w.ctx, w.by.Context, call, time.Hour))
+	w.Must(w.S.LeaveToolAlone(w.Ctx, w.By.Context, call, time.Hour))
 	busy := outbox.Answer{Class: outbox.ClassRetry, Code: "http_429", Message: "not so fast"}
-	w.settle(&pg.Answer{Lease: leases[0], Reachable: true, StartedAt: w.now, Step: sequencer.Dispatched(leases[0].Flight(0), busy, leases[0].Dispatcher.Dispatcher, 0.5)})
+	w.Settle(&pg.Answer{Lease: leases[0], Reachable: true, StartedAt: w.Now, Step: sequencer.Dispatched(leases[0].Flight(0), busy, leases[0].Dispatcher.Dispatcher, 0.5)})
 
-	other := w.another(2)
-	list, _, err := other.LostEvents(w.ctx, uuid.UUID{})
-	w.must(err)
-	_, err = other.AdvanceEvents(w.ctx, "b", list)
-	w.must(err)
-	now, err := w.s.Now(w.ctx)
-	w.must(err)
+	other := w.Another(2)
+	list, _, err := other.LostEvents(w.Ctx, uuid.UUID{})
+	w.Must(err)
+	_, err = other.AdvanceEvents(w.Ctx, "b", list)
+	w.Must(err)
+	now, err := w.S.Now(w.Ctx)
+	w.Must(err)
 	id, err := uuid.Parse(call.Event)
-	w.must(err)
-	e, err := w.s.Event(w.ctx, w.by.Context, id)
-	w.must(err)
+	w.Must(err)
+	e, err := w.S.Event(w.Ctx, w.By.Context, id)
+	w.Must(err)
 	if e.Status != leader.EventQueued || e.NotBefore == nil || e.NotBefore.Sub(now) < 9*time.Minute || e.NotBefore.Sub(now) > 11*time.Minute {
 		t.Errorf("%s, next %v, at %s", e.Status, e.NotBefore, now)
 	}
 	// what called its tool is not redriven beside it
 	tx, err := outbox.ParseID(e.Tool)
-	w.must(err)
-	_, err = w.s.Redrive(w.ctx, w.by, tx, pg.Redrive{})
+	w.Must(err)
+	_, err = w.S.Redrive(w.Ctx, w.By, tx, pg.Redrive{})
 	if f := fault.As(err); f == nil || f.Code != "wrong_state" || f.Extra["event"] != "/events/"+call.Event {
 		t.Errorf("the call of an event that is Queued is redriven: %v", err)
 	}

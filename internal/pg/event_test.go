@@ -15,16 +15,17 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 func (w *world) pushed(n int) (ids []uuid.UUID) {
-	w.t.Helper()
-	_, err := w.s.PutSource(w.ctx, w.by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults(), 0)
-	w.must(err)
+	w.T.Helper()
+	_, err := w.S.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults(), 0)
+	w.Must(err)
 	for i := range n {
-		out, err := w.s.PushEvents(w.ctx, w.by, "app", []leader.Item{{Identity: string(rune('a' + i)), JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
-		w.must(err)
+		out, err := w.S.PushEvents(w.Ctx, w.By, "app", []leader.Item{{Identity: string(rune('a' + i)), JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
+		w.Must(err)
 		ids = append(ids, out[0].ID)
 	}
 	return ids
@@ -34,18 +35,18 @@ func TestReportsTellOfEventsAndChannels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pushed(3)
-	_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "cap-1", Pool: leader.PoolOfResults}, 0)
-	w.must(err)
-	_, err = w.s.PutSender(w.ctx, w.by, pg.Sender{Account: "cap-2", Pool: leader.PoolOfResults}, 0)
-	w.must(err)
-	_, err = w.s.BlockSender(w.ctx, w.by, "cap-2", time.Now().Add(time.Hour))
-	w.must(err)
+	_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: "cap-1", Pool: leader.PoolOfResults}, 0)
+	w.Must(err)
+	_, err = w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: "cap-2", Pool: leader.PoolOfResults}, 0)
+	w.Must(err)
+	_, err = w.S.BlockSender(w.Ctx, w.By, "cap-2", time.Now().Add(time.Hour))
+	w.Must(err)
 	for sql, want := range map[string]string{
 		`SELECT string_agg(concat_ws(' ', context, source, status, n, oldest IS NOT NULL), '; ' ORDER BY status) FROM report.events`:                                 "default app Active 0 f; default app Dead 0 f; default app Queued 3 t",
 		`SELECT string_agg(concat_ws(' ', channel, kind, state, queued, active, blocked_until IS NOT NULL), '; ' ORDER BY channel COLLATE "C") FROM report.channels`: "cap-1 cap open 0 f; cap-2 cap blocked 0 t; leader:results integrity open 0 0 f; source:app integrity full 3 0 f",
 	} {
 		var got string
-		w.must(w.s.Pool().QueryRow(w.ctx, sql).Scan(&got))
+		w.Must(w.S.Pool().QueryRow(w.Ctx, sql).Scan(&got))
 		if got != want {
 			t.Errorf("%s\nis   %s\nwant %s", sql, got, want)
 		}
@@ -58,32 +59,32 @@ func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.pushed(1)[0]
-	_, err := w.s.Ingest(w.ctx, []*pg.Submission{{ContextID: w.by.Context, UID: "event:" + id.String() + ":tool:1", Hash: []byte("other"), Type: leader.TypeTool, Data: json.RawMessage(`{}`)}}, false)
-	w.must(err)
-	node, err := w.s.Register(w.ctx, "n", "v", time.Minute)
-	w.must(err)
-	now, err := w.s.Now(w.ctx)
-	w.must(err)
+	_, err := w.S.Ingest(w.Ctx, []*pg.Submission{{ContextID: w.By.Context, UID: "event:" + id.String() + ":tool:1", Hash: []byte("other"), Type: leader.TypeTool, Data: json.RawMessage(`{}`)}}, false)
+	w.Must(err)
+	node, err := w.S.Register(w.Ctx, "n", "v", time.Minute)
+	w.Must(err)
+	now, err := w.S.Now(w.Ctx)
+	w.Must(err)
 	for range 6 {
-		work, err := w.s.LeaderWork(w.ctx)
-		w.must(err)
-		_, err = w.s.TakeEvents(w.ctx, work, node)
-		w.must(err)
+		work, err := w.S.LeaderWork(w.Ctx)
+		w.Must(err)
+		_, err = w.S.TakeEvents(w.Ctx, work, node)
+		w.Must(err)
 		now = now.Add(2 * time.Second)
-		w.s.SetNow(&now)
-		_, err = w.s.TendChannels(w.ctx)
-		w.must(err)
+		w.S.SetNow(&now)
+		_, err = w.S.TendChannels(w.Ctx)
+		w.Must(err)
 	}
-	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
-	w.must(err)
-	out, err := w.s.AdvanceEvents(w.ctx, "n", list)
-	w.must(err)
-	e, err := w.s.Event(w.ctx, w.by.Context, id)
-	w.must(err)
+	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	w.Must(err)
+	out, err := w.S.AdvanceEvents(w.Ctx, "n", list)
+	w.Must(err)
+	e, err := w.S.Event(w.Ctx, w.By.Context, id)
+	w.Must(err)
 	if len(out.Moved) != 1 || e.Status != leader.EventActive || e.Outcome != leader.OutcomeFailed || e.Code != "dropped" {
 		t.Errorf("%+v %+v", out, e)
 	}
-	if moves, err := w.s.EventMoves(w.ctx, w.by.Context, id); err != nil || len(moves) != 3 || moves[1].Event != leader.EventTaken || moves[2].Event != leader.EventDropped {
+	if moves, err := w.S.EventMoves(w.Ctx, w.By.Context, id); err != nil || len(moves) != 3 || moves[1].Event != leader.EventTaken || moves[2].Event != leader.EventDropped {
 		t.Errorf("%v %+v", err, moves)
 	}
 }
@@ -93,47 +94,47 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pushed(2)
-	other := w.other().s
-	a, err := w.s.Register(w.ctx, "a", "v", time.Minute)
-	w.must(err)
-	b, err := w.s.Register(w.ctx, "b", "v", time.Minute)
-	w.must(err)
+	other := w.Other().S
+	a, err := w.S.Register(w.Ctx, "a", "v", time.Minute)
+	w.Must(err)
+	b, err := w.S.Register(w.Ctx, "b", "v", time.Minute)
+	w.Must(err)
 	done := make(chan error, 2)
-	for s, n := range map[*stores.Store]pg.Node{w.s: a, other: b} {
+	for s, n := range map[*stores.Store]pg.Node{w.S: a, other: b} {
 		go func() {
-			work, err := s.LeaderWork(w.ctx)
+			work, err := s.LeaderWork(w.Ctx)
 			if err == nil {
-				_, err = s.TakeEvents(w.ctx, work, n)
+				_, err = s.TakeEvents(w.Ctx, work, n)
 			}
 			done <- err
 		}()
 	}
-	w.must(<-done)
-	w.must(<-done)
+	w.Must(<-done)
+	w.Must(<-done)
 	var active, calls, messages int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active'), (SELECT count(*) FROM postern.task WHERE type = 'leader.tool'), (SELECT count(*) FROM postern.channel_message)`).
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT (SELECT count(*) FROM postern.event WHERE status = 'Active'), (SELECT count(*) FROM postern.task WHERE type = 'leader.tool'), (SELECT count(*) FROM postern.channel_message)`).
 		Scan(&active, &calls, &messages))
 	if active != 2 || calls != 2 || messages != 0 {
 		t.Errorf("%d active, %d calls, %d messages", active, calls, messages)
 	}
-	_, err = w.s.Pool().Exec(w.ctx, `UPDATE postern.event SET updated_at = updated_at - interval '1 h'`)
-	w.must(err)
-	list, _, err := w.s.LostEvents(w.ctx, uuid.UUID{})
-	w.must(err)
+	_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.event SET updated_at = updated_at - interval '1 h'`)
+	w.Must(err)
+	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	w.Must(err)
 	stale := make(chan int, 2)
-	for _, s := range []*stores.Store{w.s, other} {
+	for _, s := range []*stores.Store{w.S, other} {
 		go func() {
-			out, err := s.AdvanceEvents(w.ctx, "n", list)
+			out, err := s.AdvanceEvents(w.Ctx, "n", list)
 			stale <- out.Stale
 			done <- err
 		}()
 	}
-	w.must(<-done)
-	w.must(<-done)
+	w.Must(<-done)
+	w.Must(<-done)
 	if n := <-stale + <-stale; n != 2 {
 		t.Errorf("%d events grew stale, want 2", n)
 	}
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.channel_message`).Scan(&messages))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.channel_message`).Scan(&messages))
 	if messages != 2 {
 		t.Errorf("%d results are on their way, want 2", messages)
 	}
@@ -143,39 +144,39 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := w.node("n")
-	w.dispatcher(leader.TypeResult, nil)
+	n := w.Node("n")
+	w.Dispatcher(leader.TypeResult, nil)
 	id := w.pushed(1)[0]
-	w.exec(`UPDATE postern.source SET max_retries = 1`)
+	w.Exec(`UPDATE postern.source SET max_retries = 1`)
 	var got []string
 	tell := func(steps []pg.EventStep, err error) {
 		t.Helper()
-		w.must(err)
+		w.Must(err)
 		for _, s := range steps {
 			got = append(got, fmt.Sprintf("%s: %s > %s after %s", s.On, s.From, s.To, s.Stayed))
 		}
 	}
 	lead := func() {
 		t.Helper()
-		out, err := w.s.AdvanceEvents(w.ctx, "n", []uuid.UUID{id})
+		out, err := w.S.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
 		tell(out.Steps, err)
-		work, err := w.s.LeaderWork(w.ctx)
-		w.must(err)
-		_, err = w.s.SendResults(w.ctx, work, n)
-		w.must(err)
-		taken, err := w.s.TakeEvents(w.ctx, work, n)
+		work, err := w.S.LeaderWork(w.Ctx)
+		w.Must(err)
+		_, err = w.S.SendResults(w.Ctx, work, n)
+		w.Must(err)
+		taken, err := w.S.TakeEvents(w.Ctx, work, n)
 		tell(taken.Steps, err)
 	}
-	for _, a := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "http_503", Message: "warming up"}, toolSays, done()} {
-		w.later(3 * time.Second)
-		_, err := w.s.OfferDueEvents(w.ctx)
-		w.must(err)
+	for _, a := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "http_503", Message: "warming up"}, toolSays, pgworld.Done()} {
+		w.Later(3 * time.Second)
+		_, err := w.S.OfferDueEvents(w.Ctx)
+		w.Must(err)
 		lead()
-		l := w.claim(n, everything())[0]
-		answer := w.answer(l, a)
+		l := w.Claim(n, pgworld.Everything())[0]
+		answer := w.Answer(l, a)
 		answer.Step = sequencer.Dispatched(l.Flight(0), a, l.Dispatcher.Dispatcher, 0.5) // the core retries no call of a tool
-		w.settle(answer)
-		w.later(2 * time.Second)
+		w.Settle(answer)
+		w.Later(2 * time.Second)
 		lead()
 	}
 	want := []string{"Taken: Queued > Active after 3s", "ToolDone: Active > Queued after 2s", "Taken: Queued > Active after 3s",
@@ -189,19 +190,19 @@ func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
 func TestTheStepsOfEventsThatCouldNotBeCalledAreTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := w.node("n")
+	n := w.Node("n")
 	id := w.pushed(1)[0]
-	work, err := w.s.LeaderWork(w.ctx)
-	w.must(err)
+	work, err := w.S.LeaderWork(w.Ctx)
+	w.Must(err)
 	commits := 0
-	w.s.HoldCommits(func(context.Context, uint32) error {
+	w.S.HoldCommits(func(context.Context, uint32) error {
 		if commits++; commits == 2 { // the first makes them Active
 			return errors.New("no")
 		}
 		return nil
 	})
-	taken, err := w.s.TakeEvents(w.ctx, work, n)
-	w.s.HoldCommits(nil)
+	taken, err := w.S.TakeEvents(w.Ctx, work, n)
+	w.S.HoldCommits(nil)
 	if err == nil || len(taken.Steps) != 1 || w.event(id).Status != leader.EventActive {
 		t.Errorf("%d steps, %v, and the event is %s", len(taken.Steps), err, w.event(id).Status)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // late is a way to lose a lease: afterwards the fence has risen, and maybe somebody else has the queue.
@@ -17,31 +18,31 @@ var late = []struct {
 }{
 	{"after a release", func(a *arena, _ outbox.ID) {
 		a.stale()
-		_, err := a.s.Bury(a.ctx)
-		a.must(err)
-		_, err = a.s.Release(a.ctx)
-		a.must(err)
+		_, err := a.S.Bury(a.Ctx)
+		a.Must(err)
+		_, err = a.S.Release(a.Ctx)
+		a.Must(err)
 	}},
 	{"after a release and a claim", func(a *arena, _ outbox.ID) {
-		_, err := a.s.GiveUpAll(a.ctx, a.n1)
-		a.must(err)
-		a.claim(a.n2, everything())
-		a.later(time.Minute)
-		_, err = a.s.Beat(a.ctx, a.n2)
-		a.must(err)
-		_, err = a.s.Wake(a.ctx, a.n2, 10, 10)
-		a.must(err)
+		_, err := a.S.GiveUpAll(a.Ctx, a.n1)
+		a.Must(err)
+		a.Claim(a.n2, pgworld.Everything())
+		a.Later(time.Minute)
+		_, err = a.S.Beat(a.Ctx, a.n2)
+		a.Must(err)
+		_, err = a.S.Wake(a.Ctx, a.n2, 10, 10)
+		a.Must(err)
 	}},
 	{"after an abandon", func(a *arena, id outbox.ID) {
-		_, _ = a.s.Cancel(a.ctx, a.by, id) // what is in RETRY is abandoned only when its cancel stays pending
-		_, err := a.s.Abandon(a.ctx, a.by, id)
-		a.must(err)
+		_, _ = a.S.Cancel(a.Ctx, a.By, id) // what is in RETRY is abandoned only when its cancel stays pending
+		_, err := a.S.Abandon(a.Ctx, a.By, id)
+		a.Must(err)
 	}},
 	{"after an abandon and a claim of the next", func(a *arena, id outbox.ID) {
-		_, _ = a.s.Cancel(a.ctx, a.by, id)
-		_, err := a.s.Abandon(a.ctx, a.by, id)
-		a.must(err)
-		a.claim(a.n2, everything())
+		_, _ = a.S.Cancel(a.Ctx, a.By, id)
+		_, err := a.S.Abandon(a.Ctx, a.By, id)
+		a.Must(err)
+		a.Claim(a.n2, pgworld.Everything())
 	}},
 }
 
@@ -58,10 +59,10 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		}},
 		{"of a delay", func(a *arena) {
 			a.failing()
-			_, err := a.s.Beat(a.ctx, a.n1)
-			a.must(err)
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			_, err := a.S.Beat(a.Ctx, a.n1)
+			a.Must(err)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Leases[0]
 		}, func(a *arena) []op { return []op{a.elapsed()} }},
 	}
@@ -73,11 +74,11 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 				h.set(a)
 				ops := h.ops(a)
 				l.lose(a, a.lease.ID())
-				k := keep(t, a.ctx, a.s.Pool())
+				k := keep(t, a.Ctx, a.S.Pool())
 				for _, o := range ops {
-					k.back(t, a.ctx)
+					k.back(t, a.Ctx)
 					a.unchanged(o.name, func() {
-						if said := o.run(a, a.s); said != "fenced=true" {
+						if said := o.run(a, a.S); said != "fenced=true" {
 							t.Errorf("%s: %s", o.name, said)
 						}
 					})
@@ -87,7 +88,7 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 				}
 				// and the node that was cut off has nothing to give up
 				a.unchanged("give up", func() {
-					n, left, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
+					n, left, err := a.S.GiveUp(a.Ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
 					if err != nil || n != 0 || len(left) > 0 {
 						t.Error(n, left, err)
 					}
@@ -105,26 +106,26 @@ func TestALatePollChangesNothing(t *testing.T) {
 		t.Run(over, func(t *testing.T) {
 			a := newArena(t)
 			a.flying(0, "a", "b")
-			a.settle(a.answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
-			a.later(time.Minute)
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			a.Settle(a.Answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+			a.Later(time.Minute)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Polls[0]
 			ops := a.polled("included", "dropped")
 			if over == "abandoned" {
-				_, err = a.s.Abandon(a.ctx, a.by, a.ids[0])
-				a.must(err)
+				_, err = a.S.Abandon(a.Ctx, a.By, a.ids[0])
+				a.Must(err)
 			} else {
-				answered(over).run(a, a.s)
+				answered(over).run(a, a.S)
 			}
 			for _, o := range ops {
 				a.unchanged(o.name, func() {
-					if said := o.run(a, a.s); said != "fenced=true" {
+					if said := o.run(a, a.S); said != "fenced=true" {
 						t.Errorf("%s: %s", o.name, said)
 					}
 				})
 			}
-			a.unchanged("put off", func() { a.must(a.s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour})) })
+			a.unchanged("put off", func() { a.Must(a.S.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour})) })
 		})
 	}
 }
@@ -134,21 +135,21 @@ func TestAPollThatDiedWithItsNodeIsAskedAgainWithinTheTTL(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
 	a.flying(0, "a")
-	a.settle(a.answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
-	a.must(a.setTimer(a.now))
+	a.Settle(a.Answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+	a.Must(a.setTimer(a.Now))
 	polls := func(n pg.Node) int {
-		w, err := a.s.Wake(a.ctx, n, 10, 10)
-		a.must(err)
+		w, err := a.S.Wake(a.Ctx, n, 10, 10)
+		a.Must(err)
 		return len(w.Polls)
 	}
 	if n := polls(a.n1); n != 1 {
 		t.Fatalf("n1 polls %d", n)
 	}
-	a.later(a.n1.TTL - time.Millisecond)
+	a.Later(a.n1.TTL - time.Millisecond)
 	if n := polls(a.n2); n != 0 {
 		t.Errorf("a second waiter for one transaction: %d", n)
 	}
-	a.later(time.Millisecond)
+	a.Later(time.Millisecond)
 	if n := polls(a.n2); n != 1 {
 		t.Errorf("nobody asks after the TTL of the node that did: %d", n)
 	}
@@ -159,31 +160,31 @@ func TestABuriedNodeTakesNothing(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
 	a.failing() // a delay that is due
-	a.post("r", "T", "z")
-	_, err := a.s.Bury(a.ctx)
-	a.must(err)
+	a.Post("r", "T", "z")
+	_, err := a.S.Bury(a.Ctx)
+	a.Must(err)
 	a.unchanged("claim", func() {
-		if l := a.claim(a.n1, everything()); len(l) != 0 {
+		if l := a.Claim(a.n1, pgworld.Everything()); len(l) != 0 {
 			t.Errorf("claimed %s", leases(l))
 		}
 	})
 	a.unchanged("beat", func() {
-		if alive, err := a.s.Beat(a.ctx, a.n1); alive || err != nil {
+		if alive, err := a.S.Beat(a.Ctx, a.n1); alive || err != nil {
 			t.Error(alive, err)
 		}
 	})
-	w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-	a.must(err)
-	if len(w.Leases) != 0 || a.state(a.ids[0]) != outbox.RETRY {
+	w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+	a.Must(err)
+	if len(w.Leases) != 0 || a.State(a.ids[0]) != outbox.RETRY {
 		t.Errorf("woke %s", leases(w.Leases))
 	}
-	a.later(time.Second)
-	w, err = a.s.Wake(a.ctx, a.n2, 10, 10)
-	a.must(err)
+	a.Later(time.Second)
+	w, err = a.S.Wake(a.Ctx, a.n2, 10, 10)
+	a.Must(err)
 	if len(w.Leases) != 1 {
 		t.Errorf("the live node woke %s", leases(w.Leases))
 	}
-	holdsTrue(t, a.ctx, a.s.Pool())
+	pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
 }
 
 // TestReleaseChangesOwnerAndFenceOnly: S2.13; and the position that the outcomes show is written.
@@ -194,10 +195,10 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 		"DISPATCHING": func(a *arena) { a.flying(0, "a", "b") },
 		"DELAY": func(a *arena) {
 			a.flying(0, "a", "b")
-			a.settle(a.answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", After: time.Hour}))
-			a.must(a.setTimer(a.now))
-			_, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			a.Settle(a.Answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", After: time.Hour}))
+			a.Must(a.setTimer(a.Now))
+			_, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,27 +206,27 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 			set(a)
 			var before, after string
 			var was, is int64
-			a.scan(keptSQL, &before, &was)
-			if n, err := a.s.GiveUpAll(a.ctx, a.n1); err != nil || n != 1 {
+			a.Scan(keptSQL, &before, &was)
+			if n, err := a.S.GiveUpAll(a.Ctx, a.n1); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
-			if a.scan(keptSQL, &after, &is); before != after || is != was+1 {
+			if a.Scan(keptSQL, &after, &is); before != after || is != was+1 {
 				t.Errorf("before: %s, fence %d; after: %s, fence %d", before, was, after, is)
 			}
-			holdsTrue(t, a.ctx, a.s.Pool())
+			pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
 		})
 	}
 	t.Run("in the middle of a lazy run", func(t *testing.T) {
 		a := newArena(t)
 		a.flying(2, "a", "b", "c", "d")
-		if n, err := a.s.GiveUpAll(a.ctx, a.n1); err != nil || n != 1 {
+		if n, err := a.S.GiveUpAll(a.Ctx, a.n1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		l := a.claim(a.n2, everything())
+		l := a.Claim(a.n2, pgworld.Everything())
 		if len(l) != 1 || !l[0].Resume || l[0].ID() != a.ids[2] || l[0].Attempt != 1 || l[0].Account != a.lease.Account {
 			t.Errorf("resumed with %+v", l)
 		}
-		holdsTrue(t, a.ctx, a.s.Pool())
+		pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
 	})
 }
 
@@ -234,16 +235,16 @@ func TestReleaseChangesOwnerAndFenceOnly(t *testing.T) {
 func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 	t.Parallel()
 	for code, release := range map[string]func(a *arena) (int, error){
-		"handed_back": func(a *arena) (int, error) { return a.s.GiveUpAll(a.ctx, a.n1) },
+		"handed_back": func(a *arena) (int, error) { return a.S.GiveUpAll(a.Ctx, a.n1) },
 		"node_lost": func(a *arena) (int, error) {
-			a.later(time.Minute)
-			if _, err := a.s.Beat(a.ctx, a.n2); err != nil {
+			a.Later(time.Minute)
+			if _, err := a.S.Beat(a.Ctx, a.n2); err != nil {
 				return 0, err
 			}
-			if _, err := a.s.Bury(a.ctx); err != nil {
+			if _, err := a.S.Bury(a.Ctx); err != nil {
 				return 0, err
 			}
-			return a.s.Release(a.ctx)
+			return a.S.Release(a.Ctx)
 		},
 	} {
 		t.Run(code, func(t *testing.T) {
@@ -253,16 +254,16 @@ func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 			if n, err := release(a); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
-			second := a.claim(a.n2, everything())[0]
-			a.settle(a.answer(second, done()))
-			list, err := a.s.Attempts(a.ctx, a.id, first.ID())
-			a.must(err)
+			second := a.Claim(a.n2, pgworld.Everything())[0]
+			a.Settle(a.Answer(second, pgworld.Done()))
+			list, err := a.S.Attempts(a.Ctx, a.ID, first.ID())
+			a.Must(err)
 			if len(list) != 2 || list[0].Fence != first.Fence || list[0].Code != code || list[0].Node != a.n1.Name || list[0].Step != "unknown" ||
 				list[1].Fence != second.Fence || list[1].Node != a.n2.Name || list[0].StartedAt.Before(first.Since.Add(-time.Microsecond)) {
 				t.Errorf("attempts: %+v", list)
 			}
-			lines, err := a.s.History(a.ctx, a.id, first.ID())
-			a.must(err)
+			lines, err := a.S.History(a.Ctx, a.ID, first.ID())
+			a.Must(err)
 			var events []string
 			for _, l := range lines {
 				events = append(events, l.Event)
@@ -271,34 +272,34 @@ func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 			if got := strings.Join(events, " "); got != "Posted SenderBound "+on+" Completed" {
 				t.Error(got)
 			}
-			holdsTrue(t, a.ctx, a.s.Pool())
+			pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
 		})
 	}
 }
 
 // setTimer makes the timer of q due: what a sweep or a lost clock may do.
 func (a *arena) setTimer(at time.Time) error {
-	_, err := a.s.Pool().Exec(a.ctx, `UPDATE postern.timer SET due_at = $1`, at)
+	_, err := a.S.Pool().Exec(a.Ctx, `UPDATE postern.timer SET due_at = $1`, at)
 	return err
 }
 
 // unchanged fails the test if f changes any row but that of a late answer.
 func (a *arena) unchanged(name string, f func()) {
-	a.t.Helper()
+	a.T.Helper()
 	keepers := func() string {
-		lines := strings.Split(see(a.t, a.ctx, a.s.Pool()).rows, "\n")
+		lines := strings.Split(see(a.T, a.Ctx, a.S.Pool()).rows, "\n")
 		return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `"step":"late"`) }), "\n") + a.exactly()
 	}
 	before := keepers()
 	f()
 	if after := keepers(); before != after {
-		a.t.Errorf("%s changed%s", name, difference(before, after))
+		a.T.Errorf("%s changed%s", name, difference(before, after))
 	}
-	holdsTrue(a.t, a.ctx, a.s.Pool())
+	pgworld.HoldsTrue(a.T, a.Ctx, a.S.Pool())
 }
 
 // exactly shows what look leaves out.
 func (a *arena) exactly() (s string) {
-	a.scan(`SELECT coalesce(string_agg(E'\n' || concat_ws(' ', 'fence', queue_id, fence, entered_at), '' ORDER BY queue_id), '') FROM postern.queue`, &s)
+	a.Scan(`SELECT coalesce(string_agg(E'\n' || concat_ws(' ', 'fence', queue_id, fence, entered_at), '' ORDER BY queue_id), '') FROM postern.queue`, &s)
 	return s
 }

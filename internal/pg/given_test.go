@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // rowTexts are what posts and ends lock, read and write, by what the statements begin with.
@@ -18,18 +19,18 @@ var rowTexts = []string{"INSERT INTO postern.attempt ", "INSERT INTO postern.ide
 
 // texts says which of rowTexts the sessions of the store have run with lists of rows, or with one row.
 func (w *world) texts(lists bool) (found []string) {
-	w.t.Helper()
-	for _, c := range w.s.Pool().AcquireAllIdle(w.ctx) {
-		rows, err := c.Query(w.ctx, `SELECT statement FROM pg_prepared_statements WHERE statement NOT LIKE '%postern.ready%'`) // claims are made for many
-		w.must(err)
+	w.T.Helper()
+	for _, c := range w.S.Pool().AcquireAllIdle(w.Ctx) {
+		rows, err := c.Query(w.Ctx, `SELECT statement FROM pg_prepared_statements WHERE statement NOT LIKE '%postern.ready%'`) // claims are made for many
+		w.Must(err)
 		for rows.Next() {
 			var sql string
-			w.must(rows.Scan(&sql))
+			w.Must(rows.Scan(&sql))
 			if at := slices.IndexFunc(rowTexts, func(s string) bool { return strings.HasPrefix(sql, s) }); at >= 0 && strings.Contains(sql, "unnest(") == lists {
 				found = append(found, rowTexts[at])
 			}
 		}
-		w.must(rows.Err())
+		w.Must(rows.Err())
 		c.Release()
 	}
 	slices.Sort(found)
@@ -45,12 +46,12 @@ func TestOneRowIsStoredAsManyAre(t *testing.T) {
 	retries := 3
 	for n := 1; n <= 3; n++ {
 		w := newWorld(t)
-		w.at(at)
-		w.dispatcher("T", nil)
+		w.At(at)
+		w.Dispatcher("T", nil)
 		post := func(queue, uid string, full bool) {
 			var subs []*pg.Submission
 			for i := range n {
-				sub := &pg.Submission{ContextID: w.id, Type: "T", Data: json.RawMessage(`{"it":"s"}`)}
+				sub := &pg.Submission{ContextID: w.ID, Type: "T", Data: json.RawMessage(`{"it":"s"}`)}
 				if queue != "" {
 					sub.Queue = fmt.Sprint(queue, "_", i)
 				}
@@ -64,28 +65,28 @@ func TestOneRowIsStoredAsManyAre(t *testing.T) {
 				subs = append(subs, sub)
 			}
 			for range 2 { // what has a uid is known the second time
-				out, err := w.s.Ingest(w.ctx, subs, false)
-				w.must(err)
+				out, err := w.S.Ingest(w.Ctx, subs, false)
+				w.Must(err)
 				for _, a := range out {
-					w.must(a.Err)
+					w.Must(a.Err)
 				}
 				if uid == "" {
 					break
 				}
 			}
 		}
-		node := w.node("n")
+		node := w.Node("n")
 		settle := func(answer outbox.Answer) {
-			for leases := w.claim(node, everything()); len(leases) > 0; {
+			for leases := w.Claim(node, pgworld.Everything()); len(leases) > 0; {
 				var answers []*pg.Answer
 				for _, l := range leases {
-					answers = append(answers, w.answer(l, answer))
+					answers = append(answers, w.Answer(l, answer))
 				}
 				if leases = nil; len(answers) != n {
 					t.Fatalf("%d at once, want %d", len(answers), n)
 				}
-				for _, s := range w.settle(answers...) {
-					if w.must(s.Err); s.Next != nil {
+				for _, s := range w.Settle(answers...) {
+					if w.Must(s.Err); s.Next != nil {
 						leases = append(leases, s.Next)
 					}
 				}
@@ -94,9 +95,9 @@ func TestOneRowIsStoredAsManyAre(t *testing.T) {
 		failed := outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Message: "failed", Result: outbox.Result{Data: json.RawMessage(`{"more":1}`)}}
 		for _, byMemory := range []bool{true, false} {
 			for _, queue := range []string{fmt.Sprint("q", byMemory), ""} {
-				for _, answer := range []outbox.Answer{done(), failed} {
+				for _, answer := range []outbox.Answer{pgworld.Done(), failed} {
 					if !byMemory {
-						w.s.Distrust()
+						w.S.Distrust()
 					}
 					post(queue, fmt.Sprint("u", byMemory, queue, answer.Code), true)
 					if queue != "" {
@@ -107,18 +108,18 @@ func TestOneRowIsStoredAsManyAre(t *testing.T) {
 			}
 		}
 		post("", "", false)
-		settle(done())
-		holdsTrue(t, w.ctx, w.s.Pool())
+		settle(pgworld.Done())
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 
 		of[n] = map[string]int{}
 		for _, table := range []string{"task", "queue", "idempotency", "outcome", "attempt", "timer"} {
-			for _, row := range w.lines(`SELECT regexp_replace((to_jsonb(x) - '{queue_id,era,writes,fence,node_id,lane,epoch,body_hash}'::text[])::text, '_[0-2]"', '_"')
+			for _, row := range w.Lines(`SELECT regexp_replace((to_jsonb(x) - '{queue_id,era,writes,fence,node_id,lane,epoch,body_hash}'::text[])::text, '_[0-2]"', '_"')
 				FROM postern.` + table + ` x`) {
 				of[n][table+" "+row]++
 			}
 		}
 		hashed := 0
-		if w.scan(`SELECT count(*) FROM postern.idempotency WHERE body_hash = convert_to(key, 'UTF8')`, &hashed); hashed != 8*n {
+		if w.Scan(`SELECT count(*) FROM postern.idempotency WHERE body_hash = convert_to(key, 'UTF8')`, &hashed); hashed != 8*n {
 			t.Errorf("%d hashes of %d transactions", hashed, 8*n)
 		}
 		if n == 1 {

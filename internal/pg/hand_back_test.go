@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // A queue is handed back under the fence that was meant, by the node and the incarnation that have it, and by no
@@ -30,21 +31,21 @@ func TestNothingIsHandedBackThatWasNotMeant(t *testing.T) {
 		"nothing, by the one who has": {a.n1, nil},
 	} {
 		a.unchanged(name, func() {
-			if n, _, err := a.s.GiveUp(a.ctx, c.node, c.list); err != nil || n != 0 {
+			if n, _, err := a.S.GiveUp(a.Ctx, c.node, c.list); err != nil || n != 0 {
 				t.Errorf("%s: %d, %v", name, n, err)
 			}
 		})
 	}
-	if n, left, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 1 || len(left) > 0 {
+	if n, left, err := a.S.GiveUp(a.Ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 1 || len(left) > 0 {
 		t.Fatalf("%d, left are %v, %v", n, left, err)
 	}
-	holdsTrue(t, a.ctx, a.s.Pool())
-	l := a.claim(a.n2, everything())
+	pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
+	l := a.Claim(a.n2, pgworld.Everything())
 	if len(l) != 1 || !l[0].Resume || l[0].ID() != a.ids[1] || l[0].Fence <= meant.Fence+1 {
 		t.Fatalf("claimed as %+v", l)
 	}
 	a.unchanged("once more", func() {
-		if n, _, err := a.s.GiveUp(a.ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 0 {
+		if n, _, err := a.S.GiveUp(a.Ctx, a.n1, []pg.Fenced{meant}); err != nil || n != 0 {
 			t.Errorf("once more: %d, %v", n, err)
 		}
 	})
@@ -56,17 +57,17 @@ func TestWhatANodeOwnsIsReadByTheKey(t *testing.T) {
 	a := newArena(t)
 	var want []pg.Fenced
 	for i, q := range []string{"x", "y", "z"} {
-		a.post(q, "T", q+"1")
+		a.Post(q, "T", q+"1")
 		node := a.n1
 		if i == 1 {
 			node = a.n2
 		}
-		l := a.claim(node, everything())[0]
+		l := a.Claim(node, pgworld.Everything())[0]
 		if i == 2 { // a delay that its node has in hand
-			a.settle(a.answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "1", After: time.Minute}))
-			a.must(a.setTimer(a.now))
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			a.Settle(a.Answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "1", After: time.Minute}))
+			a.Must(a.setTimer(a.Now))
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			l = w.Leases[0]
 		}
 		if i != 1 {
@@ -76,8 +77,8 @@ func TestWhatANodeOwnsIsReadByTheKey(t *testing.T) {
 	for _, chunk := range []int{1, 2, 1000} {
 		var got []pg.Fenced
 		for after := int64(0); ; {
-			mine, next, err := a.s.Owned(a.ctx, a.n1, after, chunk)
-			a.must(err)
+			mine, next, err := a.S.Owned(a.Ctx, a.n1, after, chunk)
+			a.Must(err)
 			if got = append(got, mine...); next == 0 {
 				break
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // Small batches and single posts share commits, and none knows: each has its own answers, in its order, a bad item
@@ -14,10 +15,10 @@ import (
 func TestSmallBatchesShareCommits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q0", "T", "known")
+	w.Dispatcher("T", nil)
+	w.Post("q0", "T", "known")
 	const posters, rounds = 24, 15
-	i := pg.NewIngester(w.s.Store)
+	i := pg.NewIngester(w.S.Store)
 	var all sync.WaitGroup
 	for p := range posters {
 		all.Go(func() {
@@ -26,16 +27,16 @@ func TestSmallBatchesShareCommits(t *testing.T) {
 				name := fmt.Sprintf("%d-%d", p, r)
 				var subs []*pg.Submission
 				for k := range 1 + (p+r)%9 {
-					subs = append(subs, w.sub(fmt.Sprint("q", (p+k)%4), "T", fmt.Sprint(name, "-", k)))
+					subs = append(subs, w.Sub(fmt.Sprint("q", (p+k)%4), "T", fmt.Sprint(name, "-", k)))
 				}
 				bad := (p * r) % 11 // of some batches, one item
 				if bad < len(subs) {
 					subs[bad].Data = []byte("{\"text\": \"\xff\"}") // no UTF-8: PostgreSQL refuses the statement
 				}
 				if r == rounds-1 {
-					subs = append(subs, w.sub("q0", "T", "known"))
+					subs = append(subs, w.Sub("q0", "T", "known"))
 				}
-				out, err := i.SubmitBatch(w.ctx, subs, false)
+				out, err := i.SubmitBatch(w.Ctx, subs, false)
 				if err != nil || len(out) != len(subs) {
 					t.Error(err, out)
 					return
@@ -57,7 +58,7 @@ func TestSmallBatchesShareCommits(t *testing.T) {
 						last[q] = a.ID.Seq
 					}
 				}
-				one, err := i.Submit(w.ctx, w.sub("q9", "T", name))
+				one, err := i.Submit(w.Ctx, w.Sub("q9", "T", name))
 				if err != nil || one.ID.Seq <= last["q9"] {
 					t.Errorf("%s, by itself: %+v, %v", name, one, err)
 				}
@@ -66,9 +67,9 @@ func TestSmallBatchesShareCommits(t *testing.T) {
 		})
 	}
 	all.Wait()
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	var posts, commits int
-	w.scan(`SELECT count(*), count(DISTINCT created_at) FROM postern.task`, &posts, &commits)
+	w.Scan(`SELECT count(*), count(DISTINCT created_at) FROM postern.task`, &posts, &commits)
 	if commits > posts/4 {
 		t.Errorf("%d posts have %d moments", posts, commits)
 	}

@@ -15,8 +15,8 @@ import (
 func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	other := w.other().s
-	ctx, cancel := context.WithCancel(w.ctx)
+	other := w.Other().S
+	ctx, cancel := context.WithCancel(w.Ctx)
 	defer cancel()
 	awaits := func(s *stores.Store, of pg.Kind) chan bool {
 		c := make(chan bool, 1)
@@ -26,20 +26,20 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	processors := pg.Processors
 	sources := pg.Sources
 	tools := pg.Tools
-	here, there, source, tool := awaits(w.s, processors), awaits(other, processors), awaits(w.s, sources), awaits(w.s, tools)
+	here, there, source, tool := awaits(w.S, processors), awaits(other, processors), awaits(w.S, sources), awaits(w.S, tools)
 
-	_, err := w.s.PutProcessor(w.ctx, w.by, pg.Processor{Name: "main", Owner: "owner"}, 0)
-	w.must(err)
+	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: "main", Owner: "owner"}, 0)
+	w.Must(err)
 	if !<-here {
 		t.Error("who waited for a processor in this process was told that the time is over")
 	}
-	w.must(other.Refresh(w.ctx))
+	w.Must(other.Refresh(w.Ctx))
 	if !<-there {
 		t.Error("who waited for a processor in another process was told that the time is over")
 	}
-	_, err = w.s.PutSource(w.ctx, w.by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults(), 0)
-	w.must(err)
-	if !<-source || !w.s.Await(ctx, sources) {
+	_, err = w.S.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults(), 0)
+	w.Must(err)
+	if !<-source || !w.S.Await(ctx, sources) {
 		t.Error("who waited for a source was told that the time is over")
 	}
 	cancel()
@@ -47,9 +47,9 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 		t.Error("who waited for a tool heard of one that is not there")
 	}
 
-	again, end := context.WithCancel(w.ctx)
+	again, end := context.WithCancel(w.Ctx)
 	end()
-	if w.s.Await(again, processors) {
+	if w.S.Await(again, processors) {
 		t.Error("a time that is over is not over where there is a processor")
 	}
 }
@@ -58,28 +58,28 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 func TestANodeSeesSilentOnesAndItsOwnBurial(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a, b := w.Node("a"), w.Node("b")
 	see := func(n pg.Node) pg.Peers {
-		p, err := w.s.Peers(w.ctx, n)
-		w.must(err)
+		p, err := w.S.Peers(w.Ctx, n)
+		w.Must(err)
 		return p
 	}
 	if p := see(a); len(p.Others) != 1 || p.Others[0].Silent || p.Others[0].ID != b.ID || p.Buried {
 		t.Errorf("two that live: %+v", p)
 	}
-	w.later(11 * time.Second)
-	_, err := w.s.Beat(w.ctx, a)
-	w.must(err)
+	w.Later(11 * time.Second)
+	_, err := w.S.Beat(w.Ctx, a)
+	w.Must(err)
 	seen := see(a).Others
 	if len(seen) != 1 || !seen[0].Silent {
 		t.Errorf("one is silent: %+v", seen)
 	}
 	beats := []pg.Peer{{ID: b.ID, Beats: seen[0].Beats - 1, Silent: true}}
-	if n, err := w.s.BuryThose(w.ctx, beats); n > 0 || err != nil {
+	if n, err := w.S.BuryThose(w.Ctx, beats); n > 0 || err != nil {
 		t.Errorf("one that has beaten since it was seen is buried: %d %v", n, err)
 	}
-	n, err := w.s.BuryThose(w.ctx, seen)
-	w.must(err)
+	n, err := w.S.BuryThose(w.Ctx, seen)
+	w.Must(err)
 	if p := see(a); n != 1 || len(p.Others) > 0 || p.Buried {
 		t.Errorf("the silent one is buried: %d %+v", n, p)
 	}

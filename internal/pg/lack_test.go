@@ -15,15 +15,15 @@ import (
 
 // dropDays drops all partitions by days, as an operator may who frees space.
 func (w *world) dropDays() {
-	w.t.Helper()
-	w.exec(`DO $$ DECLARE t text; BEGIN
+	w.T.Helper()
+	w.Exec(`DO $$ DECLARE t text; BEGIN
 		FOR t IN SELECT c.oid::regclass::text FROM pg_class c WHERE c.relispartition AND c.relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || t; END LOOP; END $$`)
 }
 
 // ready is what a store says is wrong.
 func (w *world) ready(s *stores.Store) string {
 	var wrong []string
-	for _, r := range s.Ready(w.ctx) {
+	for _, r := range s.Ready(w.Ctx) {
 		if r.Detail != "" {
 			wrong = append(wrong, r.Name+": "+r.Detail)
 		}
@@ -33,45 +33,45 @@ func (w *world) ready(s *stores.Store) string {
 
 // appStore is a store that is a member of postern_app, and its role.
 func (w *world) appStore() (s *stores.Store, role string) {
-	w.t.Helper()
-	role, url := login(w.t, connect(w.t, w.url()), "postern_app")
-	pool, err := pg.Connect(w.ctx, url, 4)
-	w.must(err)
-	w.t.Cleanup(pool.Close)
-	s, err = stores.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
-	w.must(err)
-	s.SetNow(&w.now)
+	w.T.Helper()
+	role, url := login(w.T, connect(w.T, w.url()), "postern_app")
+	pool, err := pg.Connect(w.Ctx, url, 4)
+	w.Must(err)
+	w.T.Cleanup(pool.Close)
+	s, err = stores.Open(w.Ctx, pool, slog.New(slog.DiscardHandler))
+	w.Must(err)
+	s.SetNow(&w.Now)
 	return s, role
 }
 
 func TestAPostToADayWithoutPartitionsMakesThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	n := w.node("n")
-	first := w.post("q", "T", "a")[0]
+	w.Dispatcher("T", nil)
+	n := w.Node("n")
+	first := w.Post("q", "T", "a")[0]
 	w.work(n)
 	for name, lose := range map[string]func(){
 		"dropped":             w.dropDays,
-		"a clock that jumped": func() { w.later(400 * 24 * time.Hour) },
+		"a clock that jumped": func() { w.Later(400 * 24 * time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			lose()
-			id := w.post("q", "T", name)[0]
-			w.post("", "T", name+" without a queue")
-			w.must(w.submit(w.s.Pool(), "r", "T", strings.ReplaceAll(name, " ", "-")+"-staged"))
-			w.drainAll(w.s)
-			if w.work(n); w.state(id) != outbox.DONE || id.Day < first.Day {
-				t.Errorf("%v is %s", id, w.state(id))
+			id := w.Post("q", "T", name)[0]
+			w.Post("", "T", name+" without a queue")
+			w.Must(w.submit(w.S.Pool(), "r", "T", strings.ReplaceAll(name, " ", "-")+"-staged"))
+			w.drainAll(w.S)
+			if w.work(n); w.State(id) != outbox.DONE || id.Day < first.Day {
+				t.Errorf("%v is %s", id, w.State(id))
 			}
 			lose()
-			out, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub("a", "T", name+"1"), w.sub("b", "T", name+"2")}, true)
-			w.must(err)
+			out, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("a", "T", name+"1"), w.Sub("b", "T", name+"2")}, true)
+			w.Must(err)
 			if out[0].Err != nil || out[1].Err != nil {
 				t.Error(out)
 			}
 			lose()
-			if got := w.ready(w.s); got != "" {
+			if got := w.ready(w.S); got != "" {
 				t.Error("readiness makes them, too:", got)
 			}
 		})
@@ -82,36 +82,36 @@ func TestAPostToADayWithoutPartitionsMakesThem(t *testing.T) {
 func TestAMoveToADayWithoutPartitionsMakesThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	for _, dry := range []bool{false, true} {
-		id := w.post("q", "T", fmt.Sprint(dry))[0]
-		w.later(50 * 24 * time.Hour)
-		ctx := w.ctx
+		id := w.Post("q", "T", fmt.Sprint(dry))[0]
+		w.Later(50 * 24 * time.Hour)
+		ctx := w.Ctx
 		if dry {
 			var end func()
-			ctx, end = w.s.DryRun(w.ctx)
+			ctx, end = w.S.DryRun(w.Ctx)
 			defer end()
 		}
-		if r, err := w.s.MoveTo(ctx, w.by, id, "r", nil); err != nil || !r.Changed {
+		if r, err := w.S.MoveTo(ctx, w.By, id, "r", nil); err != nil || !r.Changed {
 			t.Error(dry, r, err)
 		}
-		w.later(50 * 24 * time.Hour)
+		w.Later(50 * 24 * time.Hour)
 	}
 }
 
 func TestWhatCannotBeMadeIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	s, role := w.appStore()
 	post := func() error {
-		out, err := s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", "")}, false)
+		out, err := s.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "T", "")}, false)
 		if err == nil {
 			err = out[0].Err
 		}
 		return err
 	}
-	w.must(post())
+	w.Must(post())
 	if got := w.ready(s); got != "" {
 		t.Fatal(got)
 	}
@@ -121,9 +121,9 @@ func TestWhatCannotBeMadeIsNamed(t *testing.T) {
 		{`REVOKE USAGE ON SEQUENCE postern.queue_id FROM postern_app`, `SELECT postern.make_roles()`, "", "may not USAGE on postern.queue_id"},
 		{`REVOKE SELECT ON postern.goose_db_version FROM postern_app`, `SELECT postern.make_roles()`, "", "permission denied for table goose_db_version"},
 		{`REVOKE EXECUTE ON FUNCTION postern.ensure_days FROM postern_app`, `SELECT postern.make_roles()`, "permission denied for function ensure_days",
-			"finds no partition postern.task_" + w.now.Format("20060102")},
+			"finds no partition postern.task_" + w.Now.Format("20060102")},
 	} {
-		w.exec(c.take)
+		w.Exec(c.take)
 		if strings.Contains(c.error, "ensure_days") {
 			w.dropDays()
 		}
@@ -136,8 +136,8 @@ func TestWhatCannotBeMadeIsNamed(t *testing.T) {
 		if got := w.ready(s); !strings.HasPrefix(got, "grants: ") || !strings.Contains(got, c.readiness) || !strings.Contains(got, role) {
 			t.Errorf("%s: %s", c.take, got)
 		}
-		w.exec(c.give)
-		w.must(post())
+		w.Exec(c.give)
+		w.Must(post())
 		if got := w.ready(s); got != "" {
 			t.Errorf("%s: %s", c.give, got)
 		}
@@ -148,14 +148,14 @@ func TestWhatCannotBeMadeIsNamed(t *testing.T) {
 func TestADetachedDayIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	day := w.now.Format("20060102")
-	w.exec(`ALTER TABLE postern.task DETACH PARTITION postern.task_` + day)
-	_, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "T", "a")}, false)
-	if f := fault.As(err); f.Kind != fault.Retry || !strings.Contains(f.Detail, "partitions of "+w.now.Format(time.DateOnly)) {
+	w.Dispatcher("T", nil)
+	day := w.Now.Format("20060102")
+	w.Exec(`ALTER TABLE postern.task DETACH PARTITION postern.task_` + day)
+	_, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "T", "a")}, false)
+	if f := fault.As(err); f.Kind != fault.Retry || !strings.Contains(f.Detail, "partitions of "+w.Now.Format(time.DateOnly)) {
 		t.Errorf("%s %v", f.Kind, f)
 	}
-	if got := w.ready(w.s); !strings.Contains(got, "finds no partition postern.task_"+day) {
+	if got := w.ready(w.S); !strings.Contains(got, "finds no partition postern.task_"+day) {
 		t.Error(got)
 	}
 }

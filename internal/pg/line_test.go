@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -24,37 +25,37 @@ type row struct {
 }
 
 func (w *world) processor(name string) *row {
-	w.t.Helper()
-	_, err := w.s.PutProcessor(w.ctx, w.by, pg.Processor{Name: name}, 0)
-	w.must(err)
+	w.T.Helper()
+	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: name}, 0)
+	w.Must(err)
 	return &row{world: w, name: name, prio: processor.Med, values: map[int64]string{}}
 }
 
 func (r *row) insert(position int) {
-	r.t.Helper()
-	id, err := r.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{Position: int64(position)})
-	r.must(err)
+	r.T.Helper()
+	id, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(position)})
+	r.Must(err)
 	r.plain = slices.Insert(r.plain, position, id)
 }
 
 // beside puts one directly before or after the batch at a position.
 func (r *row) beside(position int, after bool) {
-	r.t.Helper()
+	r.T.Helper()
 	spot := processor.Spot{Before: r.plain[position]}
 	if after {
 		spot, position = processor.Spot{After: spot.Before}, position+1
 	}
-	id, err := r.s.PutInLine(r.ctx, r.id, r.name, r.prio, spot)
-	r.must(err)
+	id, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, spot)
+	r.Must(err)
 	r.plain = slices.Insert(r.plain, position, id)
 }
 
 func (r *row) remove(position int) int64 {
-	r.t.Helper()
-	id, err := r.s.TakeFromLine(r.ctx, r.id, r.name, r.prio, int64(position))
-	r.must(err)
+	r.T.Helper()
+	id, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(position))
+	r.Must(err)
 	if want := r.plain[position]; id != want {
-		r.t.Fatalf("removed %d at %d, want %d", id, position, want)
+		r.T.Fatalf("removed %d at %d, want %d", id, position, want)
 	}
 	r.plain = slices.Delete(r.plain, position, position+1)
 	return id
@@ -62,39 +63,39 @@ func (r *row) remove(position int) int64 {
 
 // part is a part of the line as the database tells it.
 func (r *row) part(from, to int, desc bool, limit int) ([]int64, error) {
-	ids, length, err := r.s.Standing(r.ctx, r.id, r.name, r.prio, processor.Range{From: int64(from), To: int64(to), Desc: desc, Limit: int64(limit)})
+	ids, length, err := r.S.Standing(r.Ctx, r.ID, r.name, r.prio, processor.Range{From: int64(from), To: int64(to), Desc: desc, Limit: int64(limit)})
 	if err == nil && length != int64(len(r.plain)) {
-		r.t.Fatalf("it says that %d stand in line, and there are %d", length, len(r.plain))
+		r.T.Fatalf("it says that %d stand in line, and there are %d", length, len(r.plain))
 	}
 	return ids, err
 }
 
 // same compares the whole line with the plain list, in both directions, and the bounds with the places.
 func (r *row) same() {
-	r.t.Helper()
+	r.T.Helper()
 	for _, desc := range []bool{false, true} {
 		got, err := r.part(0, -1, desc, 1<<20)
-		r.must(err)
+		r.Must(err)
 		want := slices.Clone(r.plain)
 		if desc {
 			slices.Reverse(want)
 		}
 		if !slices.Equal(got, want) {
-			r.t.Fatalf("desc %v: the line is %v, want %v", desc, got, want)
+			r.T.Fatalf("desc %v: the line is %v, want %v", desc, got, want)
 		}
 	}
 	var beyond int
-	r.must(r.s.Pool().QueryRow(r.ctx, `SELECT count(*) FROM postern.batch_place p JOIN postern.batch_line l USING (processor_id, priority)
+	r.Must(r.S.Pool().QueryRow(r.Ctx, `SELECT count(*) FROM postern.batch_place p JOIN postern.batch_line l USING (processor_id, priority)
 		WHERE p.place < l.lowest OR p.place > l.highest`).Scan(&beyond))
 	if beyond != 0 {
-		r.t.Fatalf("%d stand beyond the bounds of their line", beyond)
+		r.T.Fatalf("%d stand beyond the bounds of their line", beyond)
 	}
 }
 
 func (r *row) refused(what string, err error) {
-	r.t.Helper()
+	r.T.Helper()
 	if err == nil || fault.KindOf(err) != fault.Invalid || fault.As(err).Detail != what {
-		r.t.Errorf("%v, want %q", err, what)
+		r.T.Errorf("%v, want %q", err, what)
 	}
 	r.same()
 }
@@ -112,7 +113,7 @@ func TestTheLineDoesWhatTheVectorsSay(t *testing.T) {
 			Ops  [][]any
 		}
 	}
-	ok(t, json.Unmarshal(text, &file))
+	pgworld.OK(t, json.Unmarshal(text, &file))
 	w := newWorld(t)
 	for i, c := range file.Cases {
 		r := w.processor(fmt.Sprintf("v%d", i))
@@ -136,14 +137,14 @@ func (r *row) vector(t *testing.T, name string, op []any) {
 	list := func(ids []int64) (values []any) {
 		for _, id := range ids {
 			var v any
-			ok(t, json.Unmarshal([]byte(r.values[id]), &v))
+			pgworld.OK(t, json.Unmarshal([]byte(r.values[id]), &v))
 			values = append(values, v)
 		}
 		return values
 	}
 	insert := func(at int, value any) {
 		text, err := json.Marshal(value)
-		ok(t, err)
+		pgworld.OK(t, err)
 		r.insert(at)
 		r.values[r.plain[at]] = string(text)
 	}
@@ -161,14 +162,14 @@ func (r *row) vector(t *testing.T, name string, op []any) {
 	case "remove":
 		got, want = list([]int64{r.remove(number(1))})[0], op[2]
 	case "len":
-		p, err := r.s.Processor(r.ctx, r.id, r.name)
-		ok(t, err)
+		p, err := r.S.Processor(r.Ctx, r.ID, r.name)
+		pgworld.OK(t, err)
 		got, want = float64(p.Length[r.prio]), op[1]
 	case "empty":
 		got, want = len(r.plain) == 0, op[1]
 	case "list":
 		ids, err := r.part(0, -1, false, 0)
-		ok(t, err)
+		pgworld.OK(t, err)
 		got, want = list(ids), op[1]
 	case "range":
 		to := -1
@@ -176,16 +177,16 @@ func (r *row) vector(t *testing.T, name string, op []any) {
 			to = number(2)
 		}
 		ids, err := r.part(number(1), to, op[3] == "desc", 0)
-		ok(t, err)
+		pgworld.OK(t, err)
 		got, want = list(ids), op[4]
 	case "range_err":
 		_, err := r.part(number(1), number(2), false, 0)
 		r.refused("Invalid range", err)
 	case "insert_err":
-		_, err := r.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{Position: int64(number(1))})
+		_, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(number(1))})
 		r.refused("Index out of bounds", err)
 	case "remove_err":
-		_, err := r.s.TakeFromLine(r.ctx, r.id, r.name, r.prio, int64(number(1)))
+		_, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(number(1)))
 		r.refused("Index out of bounds", err)
 	default:
 		t.Fatalf("%s: operation %v is not known here", name, op)
@@ -202,11 +203,11 @@ func TestWhatIsOutOfBoundsIsRefusedAndChangesNothing(t *testing.T) {
 	r := newWorld(t).processor("p")
 	for n := range 3 {
 		for _, at := range []int64{-1, int64(n)} {
-			_, err := r.s.TakeFromLine(r.ctx, r.id, r.name, r.prio, at)
+			_, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, at)
 			r.refused("Index out of bounds", err)
 		}
 		for _, at := range []int64{-1, int64(n + 1), 1 << 62} {
-			_, err := r.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{Position: at})
+			_, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: at})
 			r.refused("Index out of bounds", err)
 		}
 		for _, x := range [][2]int{{-1, 0}, {1, 0}, {0, n + 1}, {n + 1, -1}} {
@@ -215,13 +216,13 @@ func TestWhatIsOutOfBoundsIsRefusedAndChangesNothing(t *testing.T) {
 		}
 		r.insert(n)
 	}
-	if _, err := r.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{After: 99999}); fault.KindOf(err) != fault.NotFound {
+	if _, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{After: 99999}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("beside a batch that is nowhere: %v", err)
 	}
-	if _, err := r.s.PutInLine(r.ctx, r.id, r.name, processor.High, processor.Spot{Before: r.plain[0]}); fault.KindOf(err) != fault.NotFound {
+	if _, err := r.S.PutInLine(r.Ctx, r.ID, r.name, processor.High, processor.Spot{Before: r.plain[0]}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("beside a batch of the other line: %v", err)
 	}
-	if _, _, err := r.s.Standing(r.ctx, r.id, "nobody", r.prio, processor.Range{}); fault.KindOf(err) != fault.NotFound {
+	if _, _, err := r.S.Standing(r.Ctx, r.ID, "nobody", r.prio, processor.Range{}); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 	r.same()
@@ -278,12 +279,12 @@ func TestOneSpotTakesAnyNumberOfBatches(t *testing.T) {
 	}
 	places := func() (all map[int64]int64) {
 		all = map[int64]int64{}
-		rows, err := r.s.Pool().Query(r.ctx, `SELECT batch_id, place FROM postern.batch_place`)
-		r.must(err)
+		rows, err := r.S.Pool().Query(r.Ctx, `SELECT batch_id, place FROM postern.batch_place`)
+		r.Must(err)
 		defer rows.Close()
 		for rows.Next() {
 			var id, place int64
-			r.must(rows.Scan(&id, &place))
+			r.Must(rows.Scan(&id, &place))
 			all[id] = place
 		}
 		return all
@@ -316,8 +317,8 @@ func TestALineThatReachesTheEdgeIsDealtAnew(t *testing.T) {
 		r.insert(i)
 	}
 	for _, by := range []int64{1 << 61, -(1 << 61)} {
-		r.exec(`UPDATE postern.batch_place SET place = place + $1`, by)
-		r.exec(`UPDATE postern.batch_line SET lowest = (SELECT min(place) FROM postern.batch_place), highest = (SELECT max(place) FROM postern.batch_place) WHERE length > 0`)
+		r.Exec(`UPDATE postern.batch_place SET place = place + $1`, by)
+		r.Exec(`UPDATE postern.batch_line SET lowest = (SELECT min(place) FROM postern.batch_place), highest = (SELECT max(place) FROM postern.batch_place) WHERE length > 0`)
 		at := 0
 		if by > 0 {
 			at = len(r.plain)
@@ -331,20 +332,20 @@ func TestALineThatReachesTheEdgeIsDealtAnew(t *testing.T) {
 func TestTwoChangesOfALineComeOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	o := w.other()
+	o := w.Other()
 	for i, second := range []func(r *row) (int64, error){
 		func(r *row) (int64, error) {
-			return o.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{Position: 3})
+			return o.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: 3})
 		},
-		func(r *row) (int64, error) { return o.s.TakeFromLine(r.ctx, r.id, r.name, r.prio, 0) },
+		func(r *row) (int64, error) { return o.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, 0) },
 	} {
 		r := w.processor(fmt.Sprintf("p%d", i))
 		r.insert(0)
 		r.insert(1)
-		held, finish := hold(w.s, 1)
+		held, finish := pgworld.Hold(w.S, 1)
 		first, next := make(chan int64, 1), make(chan int64, 1)
 		go func() {
-			id, err := w.s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{})
+			id, err := w.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -358,7 +359,7 @@ func TestTwoChangesOfALineComeOneAfterTheOther(t *testing.T) {
 			}
 			next <- id
 		}()
-		w.awaitBlocked(o.pid)
+		w.AwaitBlocked(o.PID)
 		finish(nil)
 		a, b := <-first, <-next
 		if i == 0 {
@@ -374,27 +375,27 @@ func TestTwoChangesOfALineComeOneAfterTheOther(t *testing.T) {
 func TestAProcessorIsNotRemovedUnderItsBatches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	o := w.other()
+	o := w.Other()
 	for _, putFirst := range []bool{true, false} {
 		r := w.processor(fmt.Sprintf("p-%v", putFirst))
 		put := func(s *stores.Store) error {
-			_, err := s.PutInLine(r.ctx, r.id, r.name, r.prio, processor.Spot{})
+			_, err := s.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
 			return err
 		}
-		remove := func(s *stores.Store) error { return s.RemoveProcessor(w.ctx, w.by, r.name) }
+		remove := func(s *stores.Store) error { return s.RemoveProcessor(w.Ctx, w.By, r.name) }
 		first, second := remove, put
 		want := fault.NotFound
 		if putFirst {
 			first, second, want = put, remove, fault.Conflict
 		}
-		held, finish := hold(w.s, 1)
+		held, finish := pgworld.Hold(w.S, 1)
 		said, answered := make(chan error, 1), make(chan error, 1)
-		go func() { said <- first(w.s) }()
+		go func() { said <- first(w.S) }()
 		<-held
-		go func() { answered <- second(o.s) }()
-		w.awaitBlocked(o.pid)
+		go func() { answered <- second(o.S) }()
+		w.AwaitBlocked(o.PID)
 		finish(nil)
-		ok(t, <-said)
+		pgworld.OK(t, <-said)
 		if err := <-answered; fault.KindOf(err) != want {
 			t.Errorf("put first %v: the second said %v", putFirst, err)
 		}

@@ -17,16 +17,6 @@ import (
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-func (w *world) source(change func(*leader.Source)) {
-	w.t.Helper()
-	v := leader.Source{Name: "log", Kind: "http_json", URL: "http://127.0.0.1:1/", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults()
-	if change != nil {
-		change(&v)
-	}
-	_, err := w.s.PutSource(w.ctx, w.by, v, 0)
-	w.must(err)
-}
-
 // pageOf is a page whose events are numbered, up to a cursor.
 func pageOf(cursor string, more bool, ids ...int) leader.Page {
 	p := leader.Page{Cursor: json.RawMessage(cursor), More: more}
@@ -37,9 +27,9 @@ func pageOf(cursor string, more bool, ids ...int) leader.Page {
 }
 
 func (w *world) look(s *stores.Store, n pg.Node) *pg.SourceLease {
-	w.t.Helper()
-	list, _, err := s.LeaseSources(w.ctx, n, 9, time.Minute)
-	w.must(err)
+	w.T.Helper()
+	list, _, err := s.LeaseSources(w.Ctx, n, 9, time.Minute)
+	w.Must(err)
 	if len(list) == 0 {
 		return nil
 	}
@@ -47,11 +37,11 @@ func (w *world) look(s *stores.Store, n pg.Node) *pg.SourceLease {
 }
 
 func (w *world) events() string {
-	w.t.Helper()
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT identity || ' ' || status FROM postern.event ORDER BY created_at, event_id`)
-	w.must(err)
+	w.T.Helper()
+	rows, err := w.S.Pool().Query(w.Ctx, `SELECT identity || ' ' || status FROM postern.event ORDER BY created_at, event_id`)
+	w.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	w.must(err)
+	w.Must(err)
 	return strings.Join(list, ", ")
 }
 
@@ -60,43 +50,43 @@ func (w *world) events() string {
 func TestEventsAndCursorAreStoredTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source(nil)
-	n := w.node("n")
-	l := w.look(w.s, n)
-	if w.look(w.s, n) != nil {
+	w.Source(nil)
+	n := w.Node("n")
+	l := w.look(w.S, n)
+	if w.look(w.S, n) != nil {
 		t.Error("two looks at once")
 	}
-	out, err := w.s.StorePage(w.ctx, l, pageOf(`"2"`, true, 1, 2))
-	if w.must(err); out != (pg.Stored{New: 2, More: true}) {
+	out, err := w.S.StorePage(w.Ctx, l, pageOf(`"2"`, true, 1, 2))
+	if w.Must(err); out != (pg.Stored{New: 2, More: true}) {
 		t.Errorf("%+v", out)
 	}
-	l = w.look(w.s, n) // more: at once
+	l = w.look(w.S, n) // more: at once
 	if l == nil || string(l.Cursor) != `"2"` {
 		t.Fatalf("%+v", l)
 	}
 	broken := errors.New("the connection broke")
-	w.s.HoldCommits(func(context.Context, uint32) error { return broken })
-	if _, err := w.s.StorePage(w.ctx, l, pageOf(`"3"`, false, 2, 3)); !errors.Is(err, broken) {
+	w.S.HoldCommits(func(context.Context, uint32) error { return broken })
+	if _, err := w.S.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	w.s.HoldCommits(nil)
+	w.S.HoldCommits(nil)
 	if w.events() != "1 Queued, 2 Queued" {
 		t.Error(w.events())
 	}
-	out, err = w.s.StorePage(w.ctx, l, pageOf(`"3"`, false, 2, 3)) // inclusive: 2 comes again
-	if w.must(err); out != (pg.Stored{New: 1, Known: 1}) || w.events() != "1 Queued, 2 Queued, 3 Queued" {
+	out, err = w.S.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)) // inclusive: 2 comes again
+	if w.Must(err); out != (pg.Stored{New: 1, Known: 1}) || w.events() != "1 Queued, 2 Queued, 3 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
-	if w.look(w.s, n) != nil {
+	if w.look(w.S, n) != nil {
 		t.Error("it is looked at before poll_every")
 	}
-	w.later(time.Second)
-	l = w.look(w.s, n)
-	out, err = w.s.StorePage(w.ctx, l, leader.Page{More: true}) // says more, and brings nothing: no spin
-	if w.must(err); out.More {
+	w.Later(time.Second)
+	l = w.look(w.S, n)
+	out, err = w.S.StorePage(w.Ctx, l, leader.Page{More: true}) // says more, and brings nothing: no spin
+	if w.Must(err); out.More {
 		t.Errorf("%+v", out)
 	}
-	if v, err := w.s.Source(w.ctx, w.id, "log"); err != nil || string(v.Cursor) != `"3"` || v.Lag != 0 || v.State != "running" {
+	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || string(v.Cursor) != `"3"` || v.Lag != 0 || v.State != "running" {
 		t.Errorf("%+v %v", v, err)
 	}
 }
@@ -104,24 +94,24 @@ func TestEventsAndCursorAreStoredTogether(t *testing.T) {
 func TestAnEventThatCannotBeReadStopsTheSourceOrIsStoredDead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source(nil)
-	n := w.node("n")
+	w.Source(nil)
+	n := w.Node("n")
 	page := pageOf(`"3"`, false, 1, 2, 3)
 	page.Items[1].Undecoded, page.Items[1].FQN = "it names no tool at /tool", ""
-	out, err := w.s.StorePage(w.ctx, w.look(w.s, n), page)
-	if w.must(err); out.New != 1 || !strings.Contains(out.Stopped, `event "2" cannot be read: it names no tool`) || w.events() != "1 Queued" {
+	out, err := w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+	if w.Must(err); out.New != 1 || !strings.Contains(out.Stopped, `event "2" cannot be read: it names no tool`) || w.events() != "1 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
-	w.later(time.Hour)
-	if v, err := w.s.Source(w.ctx, w.id, "log"); err != nil || v.State != "failed" || v.LastError != out.Stopped || v.Cursor != nil || w.look(w.s, n) != nil {
+	w.Later(time.Hour)
+	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != out.Stopped || v.Cursor != nil || w.look(w.S, n) != nil {
 		t.Errorf("%+v %v", v, err)
 	}
-	w.source(func(s *leader.Source) { s.OnUndecodable = "dead" })
-	if r, err := w.s.PauseSource(w.ctx, w.by, "log", false); err != nil || !r.Changed {
+	w.Source(func(s *leader.Source) { s.OnUndecodable = "dead" })
+	if r, err := w.S.PauseSource(w.Ctx, w.By, "log", false); err != nil || !r.Changed {
 		t.Error(r, err)
 	}
-	out, err = w.s.StorePage(w.ctx, w.look(w.s, n), page)
-	if w.must(err); out.New != 2 || out.Known != 1 || out.Dead != 1 || w.events() != "1 Queued, 2 Dead, 3 Queued" {
+	out, err = w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+	if w.Must(err); out.New != 2 || out.Known != 1 || out.Dead != 1 || w.events() != "1 Queued, 2 Dead, 3 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
 }
@@ -130,55 +120,55 @@ func TestAnEventThatCannotBeReadStopsTheSourceOrIsStoredDead(t *testing.T) {
 func TestALookThatIsOverStoresNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source(nil)
-	n := w.node("n")
-	first := w.look(w.s, n)
+	w.Source(nil)
+	n := w.Node("n")
+	first := w.look(w.S, n)
 	for _, c := range []struct {
 		what string
 		act  func() error
 	}{
-		{"pause", func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", true); return err }},
-		{"resume", func() error { _, err := w.s.PauseSource(w.ctx, w.by, "log", false); return err }},
-		{"rewind", func() error { _, err := w.s.RewindSource(w.ctx, w.by, "log", json.RawMessage(`"0"`)); return err }},
-		{"put", func() error { w.source(nil); return nil }},
+		{"pause", func() error { _, err := w.S.PauseSource(w.Ctx, w.By, "log", true); return err }},
+		{"resume", func() error { _, err := w.S.PauseSource(w.Ctx, w.By, "log", false); return err }},
+		{"rewind", func() error { _, err := w.S.RewindSource(w.Ctx, w.By, "log", json.RawMessage(`"0"`)); return err }},
+		{"put", func() error { w.Source(nil); return nil }},
 	} {
-		w.must(c.act())
-		if out, err := w.s.StorePage(w.ctx, first, pageOf(`"1"`, false, 1)); err != nil || !out.Fenced || w.events() != "" {
+		w.Must(c.act())
+		if out, err := w.S.StorePage(w.Ctx, first, pageOf(`"1"`, false, 1)); err != nil || !out.Fenced || w.events() != "" {
 			t.Errorf("after %s: %+v %v %s", c.what, out, err, w.events())
 		}
 	}
-	_, err := w.s.PauseSource(w.ctx, w.by, "log", false)
-	w.must(err)
+	_, err := w.S.PauseSource(w.Ctx, w.By, "log", false)
+	w.Must(err)
 	// its node dies: another takes the source, with a higher fence, as soon as that is known
-	l := w.look(w.s, n)
-	w.later(11 * time.Second)
-	other := w.node("other")
-	if w.look(w.s, other) != nil {
+	l := w.look(w.S, n)
+	w.Later(11 * time.Second)
+	other := w.Node("other")
+	if w.look(w.S, other) != nil {
 		t.Error("taken from a node that nobody has buried")
 	}
-	_, err = w.s.Bury(w.ctx)
-	w.must(err)
-	second := w.look(w.s, other)
-	out, err := w.s.StorePage(w.ctx, second, pageOf(`"1"`, false, 1))
-	w.must(err)
-	late, err := w.s.StorePage(w.ctx, l, pageOf(`"9"`, false, 9))
-	if w.must(err); out.New != 1 || !late.Fenced || w.events() != "1 Queued" {
+	_, err = w.S.Bury(w.Ctx)
+	w.Must(err)
+	second := w.look(w.S, other)
+	out, err := w.S.StorePage(w.Ctx, second, pageOf(`"1"`, false, 1))
+	w.Must(err)
+	late, err := w.S.StorePage(w.Ctx, l, pageOf(`"9"`, false, 9))
+	if w.Must(err); out.New != 1 || !late.Fenced || w.events() != "1 Queued" {
 		t.Errorf("%+v %+v %s", out, late, w.events())
 	}
 	// rewound: nothing is stored twice, and it is written down
-	_, err = w.s.RewindSource(w.ctx, w.by, "log", nil)
-	w.must(err)
-	again := w.look(w.s, other)
-	if out, err = w.s.StorePage(w.ctx, again, pageOf(`"1"`, false, 1)); err != nil || out.Known != 1 || again.Cursor != nil {
+	_, err = w.S.RewindSource(w.Ctx, w.By, "log", nil)
+	w.Must(err)
+	again := w.look(w.S, other)
+	if out, err = w.S.StorePage(w.Ctx, again, pageOf(`"1"`, false, 1)); err != nil || out.Known != 1 || again.Cursor != nil {
 		t.Errorf("%+v %v", out, err)
 	}
 	var rewinds int
-	w.scan(`SELECT count(*) FROM postern.audit WHERE action = 'rewind' AND object = '/sources/log'`, &rewinds)
+	w.Scan(`SELECT count(*) FROM postern.audit WHERE action = 'rewind' AND object = '/sources/log'`, &rewinds)
 	if rewinds != 2 {
 		t.Errorf("%d audit rows", rewinds)
 	}
-	w.must(w.s.RemoveSource(w.ctx, w.by, "log"))
-	if _, err := w.s.Source(w.ctx, w.id, "log"); fault.KindOf(err) != fault.NotFound || w.events() != "1 Queued" {
+	w.Must(w.S.RemoveSource(w.Ctx, w.By, "log"))
+	if _, err := w.S.Source(w.Ctx, w.ID, "log"); fault.KindOf(err) != fault.NotFound || w.events() != "1 Queued" {
 		t.Error(err, w.events())
 	}
 }
@@ -186,18 +176,18 @@ func TestALookThatIsOverStoresNothing(t *testing.T) {
 func TestTroubleWaitsOrStops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source(nil)
-	n := w.node("n")
-	_, err := w.s.FailPage(w.ctx, w.look(w.s, n), leader.Refused(503, "away"), time.Minute)
-	w.must(err)
-	v, err := w.s.Source(w.ctx, w.id, "log")
-	if w.must(err); v.State != "running" || v.Failures != 1 || v.LastError != "HTTP 503: away" || !v.NextAt.Equal(w.now.Add(time.Minute)) || w.look(w.s, n) != nil {
+	w.Source(nil)
+	n := w.Node("n")
+	_, err := w.S.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away"), time.Minute)
+	w.Must(err)
+	v, err := w.S.Source(w.Ctx, w.ID, "log")
+	if w.Must(err); v.State != "running" || v.Failures != 1 || v.LastError != "HTTP 503: away" || !v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
 		t.Errorf("%+v", v)
 	}
-	w.later(time.Minute)
-	out, err := w.s.FailPage(w.ctx, w.look(w.s, n), leader.Refused(404, ""), time.Minute)
-	w.must(err)
-	if v, err := w.s.Source(w.ctx, w.id, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
+	w.Later(time.Minute)
+	out, err := w.S.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(404, ""), time.Minute)
+	w.Must(err)
+	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
 		t.Errorf("%+v %v", v, err)
 	}
 }
@@ -214,33 +204,33 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 		events string
 	}{
 		{"two store under one look", store(1), func(w *world, s *stores.Store, l *pg.SourceLease) string {
-			out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 1, 2))
+			out, err := s.StorePage(w.Ctx, l, pageOf(`"2"`, false, 1, 2))
 			return fmt.Sprintf("%+v %v", out, err)
 		}, true, "{New:1 Known:1 Dead:0 Fenced:false More:false Stopped:} <nil>", "1 Queued, 2 Queued"},
 		{"taken while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
-			list, _, err := s.LeaseSources(w.ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
+			list, _, err := s.LeaseSources(w.Ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
 			return fmt.Sprint(len(list), err)
 		}, false, "0 <nil>", "1 Queued"},
 		{"paused while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
-			r, err := s.PauseSource(w.ctx, w.by, "log", true)
+			r, err := s.PauseSource(w.Ctx, w.By, "log", true)
 			return fmt.Sprint(r.Changed, err)
 		}, true, "true <nil>", "1 Queued"},
 		{"stored while it is paused", func(w *world, _ *pg.SourceLease) error {
-			_, err := w.s.PauseSource(w.ctx, w.by, "log", true)
+			_, err := w.S.PauseSource(w.Ctx, w.By, "log", true)
 			return err
 		},
 			func(w *world, s *stores.Store, l *pg.SourceLease) string {
-				out, err := s.StorePage(w.ctx, l, pageOf(`"2"`, false, 2))
+				out, err := s.StorePage(w.Ctx, l, pageOf(`"2"`, false, 2))
 				return fmt.Sprint(out.Fenced, err)
 			}, true, "true <nil>", ""},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.source(nil)
-			l := w.look(w.s, w.node("n"))
-			other := w.another(2)
-			said, waited := w.beside(func() error { return p.first(w, l) }, func() string { return p.second(w, other, l) })
+			w.Source(nil)
+			l := w.look(w.S, w.Node("n"))
+			other := w.Another(2)
+			said, waited := w.Beside(func() error { return p.first(w, l) }, func() string { return p.second(w, other, l) })
 			if said != p.said || waited != p.waits || w.events() != p.events {
 				t.Errorf("said %q, waited %v, events %q; want %q, %v, %q", said, waited, w.events(), p.said, p.waits, p.events)
 			}
@@ -250,67 +240,43 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 
 func store(id int) func(*world, *pg.SourceLease) error {
 	return func(w *world, l *pg.SourceLease) error {
-		_, err := w.s.StorePage(w.ctx, l, pageOf(fmt.Sprintf("%q", fmt.Sprint(id)), false, id))
+		_, err := w.S.StorePage(w.Ctx, l, pageOf(fmt.Sprintf("%q", fmt.Sprint(id)), false, id))
 		return err
 	}
-}
-
-// beside runs first and holds it before its commit, runs second meanwhile, and says whether that had to wait.
-func (w *world) beside(first func() error, second func() string) (said string, waited bool) {
-	w.t.Helper()
-	done := make(chan string, 1)
-	w.s.HoldCommits(func(context.Context, uint32) error {
-		go func() { done <- second() }()
-		for !waited && said == "" {
-			select {
-			case said = <-done:
-			default:
-				w.must(w.s.Pool().QueryRow(w.ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-					AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waited))
-			}
-		}
-		return nil
-	})
-	w.must(first())
-	w.s.HoldCommits(nil)
-	if said == "" {
-		said = <-done
-	}
-	return said, waited
 }
 
 func TestEventsArePushedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
+	w.Source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
 	page := pageOf("", false, 1, 2)
-	out, err := w.s.PushEvents(w.ctx, w.by, "log", page.Items, json.RawMessage(`{"at": 2}`))
-	w.must(err)
-	again, err := w.s.PushEvents(w.ctx, w.by, "log", pageOf("", false, 2, 3).Items, nil)
-	w.must(err)
+	out, err := w.S.PushEvents(w.Ctx, w.By, "log", page.Items, json.RawMessage(`{"at": 2}`))
+	w.Must(err)
+	again, err := w.S.PushEvents(w.Ctx, w.By, "log", pageOf("", false, 2, 3).Items, nil)
+	w.Must(err)
 	if out[0].Known || out[1].Known || !again[0].Known || again[0].ID != out[1].ID || again[1].Known || w.events() != "1 Queued, 2 Queued, 3 Queued" {
 		t.Errorf("%v %v %s", out, again, w.events())
 	}
 	other := pageOf("", false, 4, 1).Items
 	other[1].JSON = json.RawMessage(`{"n": 7}`)
-	if _, err := w.s.PushEvents(w.ctx, w.by, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
+	if _, err := w.S.PushEvents(w.Ctx, w.By, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
 		t.Errorf("another content: %v %s", err, w.events())
 	}
-	v, err := w.s.Source(w.ctx, w.id, "log")
-	if w.must(err); string(v.Cursor) != `{"at": 2}` {
+	v, err := w.S.Source(w.Ctx, w.ID, "log")
+	if w.Must(err); string(v.Cursor) != `{"at": 2}` {
 		t.Errorf("%s", v.Cursor)
 	}
-	list, err := w.s.Events(w.ctx, w.id, pg.EventFilter{Source: []string{"log"}, Limit: 2})
-	w.must(err)
-	rest, err := w.s.Events(w.ctx, w.id, pg.EventFilter{FromAt: list[1].CreatedAt, FromID: list[1].ID, Limit: 9})
-	w.must(err)
-	one, err := w.s.Event(w.ctx, w.id, list[0].ID)
-	w.must(err)
+	list, err := w.S.Events(w.Ctx, w.ID, pg.EventFilter{Source: []string{"log"}, Limit: 2})
+	w.Must(err)
+	rest, err := w.S.Events(w.Ctx, w.ID, pg.EventFilter{FromAt: list[1].CreatedAt, FromID: list[1].ID, Limit: 9})
+	w.Must(err)
+	one, err := w.S.Event(w.Ctx, w.ID, list[0].ID)
+	w.Must(err)
 	if len(list) != 2 || list[0].Identity != "3" || len(rest) != 1 || rest[0].Identity != "1" || string(one.JSON) != `{"n": 3}` || one.FQN != "xyz.labs.add@1" {
 		t.Errorf("%+v %+v %+v", list[0], rest, one)
 	}
-	w.source(nil)
-	if _, err := w.s.PushEvents(w.ctx, w.by, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
+	w.Source(nil)
+	if _, err := w.S.PushEvents(w.Ctx, w.By, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("into what is fetched: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // toys is a system of one table: each toy is built by a transaction, and knows which one that is.
@@ -21,9 +22,9 @@ type toys struct {
 }
 
 func newToys(w *world) *toys {
-	w.exec(`CREATE TABLE public.toy (name text PRIMARY KEY, tx text, queue_id bigint, seq bigint, day date, painted int NOT NULL DEFAULT 0)`)
-	m := &toys{s: w.s}
-	w.s.Make(pg.Made{
+	w.Exec(`CREATE TABLE public.toy (name text PRIMARY KEY, tx text, queue_id bigint, seq bigint, day date, painted int NOT NULL DEFAULT 0)`)
+	m := &toys{s: w.S}
+	w.S.Make(pg.Made{
 		Maker:  m,
 		Owns:   func(_, uid string) bool { return strings.HasPrefix(uid, "toy:") },
 		Awaits: `SELECT queue_id, seq, day FROM public.toy WHERE painted = 0`,
@@ -63,14 +64,14 @@ func (m *toys) Ended(*pg.Transaction) string { return "it built a toy" }
 
 // order posts the transaction of a toy, in any queue.
 func (m *toys) order(w *world, queue, name string) outbox.ID {
-	id := w.post(queue, "T", "toy:"+name)[0]
-	w.exec(`INSERT INTO public.toy (name, tx, queue_id, seq, day) VALUES ($1, $2, $3, $4, $5)`, name, id.String(), id.Queue, id.Seq, id.Day.Time())
+	id := w.Post(queue, "T", "toy:"+name)[0]
+	w.Exec(`INSERT INTO public.toy (name, tx, queue_id, seq, day) VALUES ($1, $2, $3, $4, $5)`, name, id.String(), id.Queue, id.Seq, id.Day.Time())
 	return id
 }
 
 func (w *world) toy(name string) (tx string) {
-	w.t.Helper()
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT tx FROM public.toy WHERE name = $1`, name).Scan(&tx))
+	w.T.Helper()
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT tx FROM public.toy WHERE name = $1`, name).Scan(&tx))
 	return tx
 }
 
@@ -80,50 +81,50 @@ func TestASystemRegistersItselfWithTheCore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := newToys(w)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	duck, bear := m.order(w, "shelf", "duck"), m.order(w, "basket", "bear")
-	plain := w.post("table", "T", "plain")[0]
+	plain := w.Post("table", "T", "plain")[0]
 
-	if _, err := w.s.Suspend(w.ctx, w.by, bear); fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "workshop") {
+	if _, err := w.S.Suspend(w.Ctx, w.By, bear); fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "workshop") {
 		t.Errorf("the suspension of a toy is answered %v", err)
 	}
-	if r, err := w.s.Suspend(w.ctx, w.by, plain); err != nil || !r.Changed {
+	if r, err := w.S.Suspend(w.Ctx, w.By, plain); err != nil || !r.Changed {
 		t.Errorf("the suspension of another is answered %+v, %v", r, err)
 	}
 
-	moved, err := w.s.MoveTo(w.ctx, w.by, bear, "crate", nil)
-	w.must(err)
+	moved, err := w.S.MoveTo(w.Ctx, w.By, bear, "crate", nil)
+	w.Must(err)
 	if w.toy("bear") != moved.Moved.String() || moved.Moved.Queue == bear.Queue {
 		t.Errorf("the bear is built by %s, moved to %s", w.toy("bear"), moved.Moved)
 	}
 
-	_, err = w.s.Cancel(w.ctx, w.by, *moved.Moved)
-	w.must(err)
-	again, err := w.s.Redrive(w.ctx, w.by, *moved.Moved, pg.Redrive{})
-	w.must(err)
+	_, err = w.S.Cancel(w.Ctx, w.By, *moved.Moved)
+	w.Must(err)
+	again, err := w.S.Redrive(w.Ctx, w.By, *moved.Moved, pg.Redrive{})
+	w.Must(err)
 	if w.toy("bear") != again.ID.String() {
 		t.Errorf("the bear is built by %s, redriven as %s", w.toy("bear"), again.ID)
 	}
-	for _, l := range w.claim(w.node("n"), everything()) {
+	for _, l := range w.Claim(w.Node("n"), pgworld.Everything()) {
 		if l.ID() == duck {
-			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "broken"}))
+			w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "broken"}))
 		}
 	}
-	if _, err := w.s.Redrive(w.ctx, w.by, duck, pg.Redrive{}); fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "order another") {
+	if _, err := w.S.Redrive(w.Ctx, w.By, duck, pg.Redrive{}); fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "order another") {
 		t.Errorf("the redrive of a broken toy is answered %v", err)
 	}
-	if y, err := w.s.Why(w.ctx, w.id, duck); err != nil || !strings.Contains(y.Blockers[0].Detail, "it built a toy") {
+	if y, err := w.S.Why(w.Ctx, w.ID, duck); err != nil || !strings.Contains(y.Blockers[0].Detail, "it built a toy") {
 		t.Errorf("why says %+v, %v", y, err)
 	}
 
-	w.ahead(40 * 24 * time.Hour)
-	w.retain()
-	if state := w.state(duck); !state.Terminal() || m.forgot == 0 {
+	w.Ahead(40 * 24 * time.Hour)
+	w.Retain()
+	if state := w.State(duck); !state.Terminal() || m.forgot == 0 {
 		t.Errorf("the duck, for which its system waits, is %q; it forgot %d times", state, m.forgot)
 	}
-	w.exec(`UPDATE public.toy SET painted = 1`)
-	w.retain()
-	if _, err := w.s.Transaction(w.ctx, w.id, duck); fault.KindOf(err) != fault.NotFound {
+	w.Exec(`UPDATE public.toy SET painted = 1`)
+	w.Retain()
+	if _, err := w.S.Transaction(w.Ctx, w.ID, duck); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("the duck, for which nothing waits any more, is there: %v", err)
 	}
 }

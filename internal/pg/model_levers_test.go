@@ -12,12 +12,12 @@ import (
 )
 
 func (m *model) later(rt *rapid.T) {
-	m.world.later(rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 31 * time.Second}).Draw(rt, "by"))
+	m.world.Later(rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 31 * time.Second}).Draw(rt, "by"))
 }
 
 func (m *model) wake(rt *rapid.T) {
 	n := m.node(rt)
-	w, err := m.s.Wake(m.ctx, n.Node, 100, 100)
+	w, err := m.S.Wake(m.Ctx, n.Node, 100, 100)
 	m.ok(err)
 	leases := map[string]*pg.Lease{}
 	for _, l := range slices.Concat(w.Leases, w.Polls) {
@@ -26,21 +26,21 @@ func (m *model) wake(rt *rapid.T) {
 	for _, q := range m.sorted() {
 		l := leases[q.name]
 		delete(leases, q.name)
-		due := !q.due.IsZero() && !q.due.After(m.now)
+		due := !q.due.IsZero() && !q.due.After(m.Now)
 		wants := due && !n.dead && (q.mode == modePoll || q.mode == modeAsk || q.mode == modeDelay)
 		if wants != (l != nil) {
-			rt.Fatalf("%s in %s, due %s: woken with %+v", q.name, q.mode, q.due.Sub(m.now), l)
+			rt.Fatalf("%s in %s, due %s: woken with %+v", q.name, q.mode, q.due.Sub(m.Now), l)
 		}
 		switch {
 		case !due:
 		case q.mode == modeHeld:
 			q.mode, q.due = modeReady, time.Time{}
 		case q.mode == modeElapsed:
-			q.due = m.now.Add(30 * time.Second)
+			q.due = m.Now.Add(30 * time.Second)
 		case n.dead: // or it does not know of a quarantine: it asks nothing, either
-			q.due = m.now.Add(100 * time.Millisecond)
+			q.due = m.Now.Add(100 * time.Millisecond)
 		case q.mode == modePoll:
-			q.lease, q.due = l, m.now.Add(n.TTL)
+			q.lease, q.due = l, m.Now.Add(n.TTL)
 			if l.ID() != q.cur.id || l.Attempt != q.cur.attempt {
 				rt.Fatalf("polls %s attempt %d, want %s attempt %d", l.ID(), l.Attempt, q.cur.id, q.cur.attempt)
 			}
@@ -55,7 +55,7 @@ func (m *model) wake(rt *rapid.T) {
 
 func (m *model) cancel(rt *rapid.T) {
 	x := m.tx(rt, func(*mTx) bool { return true })
-	r, err := m.s.Cancel(m.ctx, m.by, x.id)
+	r, err := m.S.Cancel(m.Ctx, m.By, x.id)
 	switch x.state {
 	case outbox.WAITING:
 		m.ok(err)
@@ -66,7 +66,7 @@ func (m *model) cancel(rt *rapid.T) {
 			rt.Fatalf("%+v", r)
 		}
 		if !x.cancelling && (x.q.mode == modeDelay || x.q.mode == modeParked) {
-			x.q.mode, x.q.due = modeDelay, m.now
+			x.q.mode, x.q.due = modeDelay, m.Now
 		}
 		x.cancelling = true
 	default:
@@ -78,7 +78,7 @@ func (m *model) cancel(rt *rapid.T) {
 
 func (m *model) abandon(rt *rapid.T) {
 	x := m.tx(rt, func(x *mTx) bool { return !x.state.Terminal() })
-	_, err := m.s.Abandon(m.ctx, m.by, x.id)
+	_, err := m.S.Abandon(m.Ctx, m.By, x.id)
 	if x.state == outbox.WAITING || x.state == outbox.RETRY && !x.cancelling {
 		if fault.KindOf(err) != fault.Conflict {
 			rt.Fatalf("abandon of %s in %s: %v", x.uid, x.state, err)
@@ -87,7 +87,7 @@ func (m *model) abandon(rt *rapid.T) {
 	}
 	m.ok(err)
 	for _, account := range []string{"acct-1", "acct-2"} { // so that the pool does not run dry
-		_, err := m.s.UnblockSender(m.ctx, m.by, account)
+		_, err := m.S.UnblockSender(m.Ctx, m.By, account)
 		m.ok(err)
 	}
 	x.state = outbox.UNRESOLVED
@@ -100,16 +100,16 @@ func (m *model) suspend(rt *rapid.T) {
 	x := m.tx(rt, func(*mTx) bool { return true })
 	q := x.q
 	if x.state.Terminal() {
-		if _, err := m.s.Suspend(m.ctx, m.by, x.id); fault.KindOf(err) != fault.Conflict {
+		if _, err := m.S.Suspend(m.Ctx, m.By, x.id); fault.KindOf(err) != fault.Conflict {
 			rt.Fatalf("%s is suspended in %s: %v", x.uid, x.state, err)
 		}
 		return
 	}
-	pull := m.s.Suspend
+	pull := m.S.Suspend
 	if x.suspended {
-		pull = m.s.Resume
+		pull = m.S.Resume
 	}
-	r, err := pull(m.ctx, m.by, x.id)
+	r, err := pull(m.Ctx, m.By, x.id)
 	m.ok(err)
 	if x.suspended = !x.suspended; !r.Changed || r.Pending != (x.suspended && x.state != outbox.WAITING) {
 		rt.Fatalf("%s in %s: %+v", x.uid, x.state, r)
@@ -118,7 +118,7 @@ func (m *model) suspend(rt *rapid.T) {
 	case q.cur == nil && q.head() == x:
 		q.rest()
 	case q.cur == x && q.mode == modeParked && !x.suspended:
-		q.due = m.now
+		q.due = m.Now
 		if q.mode = modeAsk; x.state == outbox.RETRY {
 			q.mode = modeDelay
 		}
@@ -139,7 +139,7 @@ func (m *model) move(rt *rapid.T) {
 			y, behind = q.cur, 1
 		}
 	}
-	_, err := m.s.Move(m.ctx, m.by, x.id, to)
+	_, err := m.S.Move(m.Ctx, m.By, x.id, to)
 	head := q.head()
 	out := head != nil && (q.cur == head || head.tried) // it went out first, and stays first
 	switch {
@@ -179,7 +179,7 @@ func (m *model) pause(rt *rapid.T) {
 		rt.Skip("no queue")
 	}
 	q := rapid.SampledFrom(list).Draw(rt, "queue")
-	r, err := m.s.PauseQueue(m.ctx, m.by, q.name, !q.paused)
+	r, err := m.S.PauseQueue(m.Ctx, m.By, q.name, !q.paused)
 	m.ok(err)
 	if q.paused = !q.paused; !r.Changed {
 		rt.Fatalf("%+v", r)
@@ -189,22 +189,22 @@ func (m *model) pause(rt *rapid.T) {
 func (m *model) beat(rt *rapid.T) { m.revive(m.node(rt)) }
 
 func (m *model) revive(n *mNode) {
-	alive, err := m.s.Beat(m.ctx, n.Node)
+	alive, err := m.S.Beat(m.Ctx, n.Node)
 	m.ok(err)
 	if alive == n.dead {
 		m.rt.Fatalf("%s beats: %v", n.Name, alive)
 	}
 	if n.dead {
-		n.Node, err = m.s.Reincarnate(m.ctx, n.Node)
+		n.Node, err = m.S.Reincarnate(m.Ctx, n.Node)
 		m.ok(err)
 	}
-	n.beat, n.dead = m.now, false
+	n.beat, n.dead = m.Now, false
 }
 
 // crash lets one node die while the other lives, and its queues be released.
 func (m *model) crash(rt *rapid.T) {
 	dead := m.node(rt)
-	m.world.later(11 * time.Second)
+	m.world.Later(11 * time.Second)
 	for _, n := range m.nodes {
 		if n != dead {
 			m.revive(n)
@@ -216,10 +216,10 @@ func (m *model) crash(rt *rapid.T) {
 }
 
 func (m *model) bury(rt *rapid.T) {
-	buried, err := m.s.Bury(m.ctx)
+	buried, err := m.S.Bury(m.Ctx)
 	m.ok(err)
 	for _, n := range m.nodes {
-		if !n.dead && n.beat.Add(n.TTL).Before(m.now) {
+		if !n.dead && n.beat.Add(n.TTL).Before(m.Now) {
 			n.dead = true
 			buried--
 		}
@@ -230,7 +230,7 @@ func (m *model) bury(rt *rapid.T) {
 }
 
 func (m *model) release(rt *rapid.T) {
-	n, err := m.s.Release(m.ctx)
+	n, err := m.S.Release(m.Ctx)
 	m.ok(err)
 	for _, q := range m.sorted() {
 		if o := q.owner; o != nil && (o.dead || o.Epoch != q.epoch) {
@@ -245,7 +245,7 @@ func (m *model) release(rt *rapid.T) {
 
 func (m *model) giveUp(rt *rapid.T) {
 	node := m.node(rt)
-	n, err := m.s.GiveUpAll(m.ctx, node.Node)
+	n, err := m.S.GiveUpAll(m.Ctx, node.Node)
 	m.ok(err)
 	for _, q := range m.sorted() {
 		if q.owner == node && q.epoch == node.Epoch {
@@ -259,7 +259,7 @@ func (m *model) giveUp(rt *rapid.T) {
 }
 
 func (m *model) reap(rt *rapid.T) {
-	n, err := m.s.Reap(m.ctx, m.now.Add(time.Hour), 100)
+	n, err := m.S.Reap(m.Ctx, m.Now.Add(time.Hour), 100)
 	m.ok(err)
 	idle := 0
 	for _, q := range m.sorted() {

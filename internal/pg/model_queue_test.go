@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/verify"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -90,7 +91,7 @@ func (q *mQueue) rest() {
 		q.mode = modeIdle
 	case h.suspended:
 		q.mode = modeHeld
-	case h.notBefore.After(q.m.now):
+	case h.notBefore.After(q.m.Now):
 		q.mode, q.due = modeHeld, h.notBefore
 	default:
 		q.mode = modeReady
@@ -106,7 +107,7 @@ func (q *mQueue) take(n *mNode, l *pg.Lease) {
 	}
 	q.owner, q.epoch, q.lease, q.due, q.mode = n, n.Epoch, l, time.Time{}, modeCall
 	if was == modeDelay {
-		q.mode, q.due = modeElapsed, q.m.now.Add(30*time.Second)
+		q.mode, q.due = modeElapsed, q.m.Now.Add(30*time.Second)
 	}
 	x := q.cur
 	if l.ID() != x.id || l.Attempt != x.attempt || l.Retries != x.retries || l.Cancelling != x.cancelling || l.Resume != (was == modeResume || was == modeAsk) {
@@ -136,7 +137,7 @@ func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 	case sequencer.ThenCall:
 		if x.cancelling && !a.Lease.Cancelling && a.Lease.Phase == outbox.PhaseDelay { // since the lease was read: it is looked at anew
 			x.state, x.attempt, x.retries = outbox.RETRY, a.Lease.Attempt, a.Lease.Retries
-			q.owner, q.lease, q.due, q.mode = nil, nil, q.m.now, modeDelay
+			q.owner, q.lease, q.due, q.mode = nil, nil, q.m.Now, modeDelay
 			if out.Next != nil {
 				q.m.rt.Fatalf("%s is to be cancelled, and goes on with %+v", x.uid, out.Next)
 			}
@@ -159,7 +160,7 @@ func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 		x.state = outbox.WAITING
 		q.rest()
 	default:
-		q.owner, q.lease, q.due = nil, nil, q.m.now.Add(step.Delay)
+		q.owner, q.lease, q.due = nil, nil, q.m.Now.Add(step.Delay)
 		q.notBefore = q.due
 		switch step.State {
 		case outbox.DISPATCHING:
@@ -190,8 +191,8 @@ func (q *mQueue) orphan() {
 	q.mode, q.due = modeResume, time.Time{}
 	if was == modeElapsed {
 		q.mode, q.due = modeDelay, q.notBefore
-		if q.due.Before(q.m.now) {
-			q.due = q.m.now
+		if q.due.Before(q.m.Now) {
+			q.due = q.m.Now
 		}
 	}
 }
@@ -208,7 +209,7 @@ func (m *model) check(rt *rapid.T) {
 			want = append(want, line)
 		}
 	}
-	rows, err := m.s.Pool().Query(m.ctx, `SELECT concat_ws(' ', queue, position, uid, state, CASE WHEN suspended THEN 'suspended' END) FROM postern.transactions ORDER BY queue, position`)
+	rows, err := m.S.Pool().Query(m.Ctx, `SELECT concat_ws(' ', queue, position, uid, state, CASE WHEN suspended THEN 'suspended' END) FROM postern.transactions ORDER BY queue, position`)
 	m.ok(err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	m.ok(err)
@@ -222,15 +223,15 @@ func (m *model) check(rt *rapid.T) {
 				depth++
 			}
 		}
-		v, err := m.s.Queue(m.ctx, m.id, q.name)
+		v, err := m.S.Queue(m.Ctx, m.ID, q.name)
 		m.ok(err)
 		if v.Depth != depth || v.Paused != q.paused {
 			rt.Fatalf("%s: depth %d paused %v, want %d %v", q.name, v.Depth, v.Paused, depth, q.paused)
 		}
 	}
-	found, err := verify.Violations(m.ctx, m.s.Pool())
+	found, err := verify.Violations(m.Ctx, m.S.Pool())
 	m.ok(err)
-	_, differ, err := ofTheirDays(m.ctx, m.s.Pool())
+	_, differ, err := pgworld.OfTheirDays(m.Ctx, m.S.Pool())
 	m.ok(err)
 	if found = append(found, differ...); len(found) > 0 {
 		rt.Fatalf("%s", strings.Join(found, "\n"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -26,23 +27,23 @@ func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
 	}
 	for name, value := range map[string]string{"rapid.checks": fmt.Sprint(max(1, steps/each)), "rapid.steps": fmt.Sprint(each), "rapid.nofailfile": "true"} {
 		was := flag.Lookup(name).Value.String()
-		ok(t, flag.Set(name, value))
+		pgworld.OK(t, flag.Set(name, value))
 		defer flag.Set(name, was)
 	}
 	w := newWorld(t)
-	w.at(w.now.Truncate(24 * time.Hour).Add(12 * time.Hour))
+	w.At(w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour))
 	oneDay(t, w)
-	w.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
-	w.dispatcher("U", nil)
-	w.dispatcher("X", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
-	w.sender("p", "acct-1", "acct-2")
-	k := keep(t, w.ctx, w.s.Pool())
-	begin := w.now
+	w.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.Dispatcher("U", nil)
+	w.Dispatcher("X", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+	w.Sender("p", "acct-1", "acct-2")
+	k := keep(t, w.Ctx, w.S.Pool())
+	begin := w.Now
 	rapid.Check(t, func(rt *rapid.T) {
-		k.back(t, w.ctx)
-		w.at(begin)
+		k.back(t, w.Ctx)
+		w.At(begin)
 		m := &model{world: w, rt: rt, queues: map[string]*mQueue{}, uids: map[string]*mTx{}}
-		m.nodes = []*mNode{{Node: w.node("n1"), beat: w.now}, {Node: w.node("n2"), beat: w.now}}
+		m.nodes = []*mNode{{Node: w.Node("n1"), beat: w.Now}, {Node: w.Node("n2"), beat: w.Now}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "submit again": m.submitAgain, "claim": m.claim, "answer": m.answer, "answer late": m.answerLate, "wake": m.wake,
 			"claim more": m.claim, "answer more": m.answer, "answer a run": m.answerRun, "wake more": m.wake, "crash": m.crash, "give up more": m.giveUp, // what moves it on comes more often
@@ -118,13 +119,13 @@ func (m *model) submit(rt *rapid.T) {
 		m.made++
 		x := &mTx{q: m.queues[name], uid: fmt.Sprint("u", m.made), state: outbox.WAITING, attempt: 1, typ: typ}
 		if rapid.IntRange(0, 5).Draw(rt, "later") == 0 {
-			x.notBefore = m.now.Add(4 * time.Second)
+			x.notBefore = m.Now.Add(4 * time.Second)
 		}
-		sub := m.sub(name, x.typ, x.uid)
+		sub := m.Sub(name, x.typ, x.uid)
 		sub.NotBefore = x.notBefore
 		subs, txs = append(subs, sub), append(txs, x)
 	}
-	out, err := m.s.Ingest(m.ctx, subs, false)
+	out, err := m.S.Ingest(m.Ctx, subs, false)
 	m.ok(err)
 	for i, x := range txs {
 		m.ok(out[i].Err)
@@ -139,7 +140,7 @@ func (m *model) submit(rt *rapid.T) {
 
 func (m *model) submitAgain(rt *rapid.T) {
 	x := m.tx(rt, func(*mTx) bool { return true })
-	out, err := m.s.Ingest(m.ctx, []*pg.Submission{m.sub(x.q.name, x.typ, x.uid)}, false)
+	out, err := m.S.Ingest(m.Ctx, []*pg.Submission{m.Sub(x.q.name, x.typ, x.uid)}, false)
 	m.ok(err)
 	if out[0].Err != nil || !out[0].Replay || out[0].ID != x.id {
 		rt.Fatalf("%s again: %+v", x.uid, out[0])
@@ -160,7 +161,7 @@ func (m *model) claim(rt *rapid.T) {
 	if n.dead {
 		ready, resumed = nil, nil
 	}
-	list, _, err := m.s.Claim(m.ctx, n.Node, everything())
+	list, _, err := m.S.Claim(m.Ctx, n.Node, pgworld.Everything())
 	m.ok(err)
 	var got []string
 	for _, l := range list {
@@ -210,7 +211,7 @@ func (m *model) bound() (n int) {
 }
 
 func (m *model) gated(typ string) (yes bool) {
-	m.ok(m.s.Pool().QueryRow(m.ctx, `SELECT gate_failures > 0 FROM postern.dispatcher WHERE type = $1`, typ).Scan(&yes))
+	m.ok(m.S.Pool().QueryRow(m.Ctx, `SELECT gate_failures > 0 FROM postern.dispatcher WHERE type = $1`, typ).Scan(&yes))
 	return yes
 }
 
@@ -233,14 +234,14 @@ func (m *model) answer(rt *rapid.T) {
 func (m *model) answerRun(rt *rapid.T) {
 	for _, q := range m.sorted() {
 		for n := rapid.IntRange(0, 3).Draw(rt, "n"); n > 0 && q.mode == modeCall && !q.lease.Resume; n-- {
-			q.settle(rt, &pg.Answer{Lease: q.lease, Reachable: true, StartedAt: m.now, Continue: true, Result: done().Result,
-				Step: sequencer.Dispatched(q.lease.Flight(outbox.DefaultMaxRetries), done(), q.lease.Dispatcher.Dispatcher, 0.5)})
+			q.settle(rt, &pg.Answer{Lease: q.lease, Reachable: true, StartedAt: m.Now, Continue: true, Result: pgworld.Done().Result,
+				Step: sequencer.Dispatched(q.lease.Flight(outbox.DefaultMaxRetries), pgworld.Done(), q.lease.Dispatcher.Dispatcher, 0.5)})
 		}
 	}
 }
 
 func (q *mQueue) settle(rt *rapid.T, a *pg.Answer) {
-	out := q.m.world.settle(a)[0]
+	out := q.m.world.Settle(a)[0]
 	if out.Fenced {
 		rt.Fatalf("the answer of %s was fenced", q.name)
 	}
@@ -253,7 +254,7 @@ func (m *model) answerLate(rt *rapid.T) {
 		rt.Skip("nobody is late")
 	}
 	a := m.said(rt, rapid.SampledFrom(m.late).Draw(rt, "lease"))
-	if out := m.settle(a)[0]; !out.Fenced || out.Next != nil {
+	if out := m.Settle(a)[0]; !out.Fenced || out.Next != nil {
 		rt.Fatalf("a late answer was recorded: %+v", out)
 	}
 }
@@ -261,7 +262,7 @@ func (m *model) answerLate(rt *rapid.T) {
 // said draws what the worker says to a lease, and decides.
 func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 	f, d := l.Flight(outbox.DefaultMaxRetries), l.Dispatcher.Dispatcher
-	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
+	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.Now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
 	status := func(states ...outbox.StatusState) outbox.Status {
 		st := outbox.Status{State: rapid.SampledFrom(states).Draw(rt, "status")}
 		if st.State != outbox.StatusUnknown {
@@ -286,7 +287,7 @@ func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 		a.Step = sequencer.Asked(f, status(outbox.StatusUnknown, outbox.StatusFailed, outbox.StatusIncluded, outbox.StatusPending, outbox.StatusUnreachable), d, 0.5)
 	default:
 		got := map[string]outbox.Answer{
-			"done": done(), "accept": {Result: outbox.Result{Hash: fmt.Sprintf("0x%d", l.Attempt)}}, "retry": {Class: outbox.ClassRetry, Code: "20203", Told: true},
+			"done": pgworld.Done(), "accept": {Result: outbox.Result{Hash: fmt.Sprintf("0x%d", l.Attempt)}}, "retry": {Class: outbox.ClassRetry, Code: "20203", Told: true},
 			"rejected": {Class: outbox.ClassRejected, Code: "500"}, "ambiguous": {Class: outbox.ClassAmbiguous}, "blocked": {Class: outbox.ClassBlocked},
 			"refused": {Class: outbox.ClassBlocked, Unsent: true}, "429": {Class: outbox.ClassRetry, Code: "http_429"},
 		}[rapid.SampledFrom([]string{"done", "done", "done", "accept", "retry", "rejected", "ambiguous", "blocked", "refused", "429"}).Draw(rt, "answer")]

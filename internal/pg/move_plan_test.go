@@ -12,15 +12,15 @@ import (
 func TestAMoveInALongQueueLooksAtNeighboursAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	var uids []string
 	for i := range 5000 {
 		uids = append(uids, fmt.Sprint(i))
 	}
-	ids := w.post("q", "T", uids...)
-	_, err := w.s.Pool().Exec(w.ctx, `ANALYZE postern.task, postern.mark, postern.outcome`)
-	w.must(err)
-	w.lever(w.s.Move(w.ctx, w.by, ids[4999], pg.Place{}))
+	ids := w.Post("q", "T", uids...)
+	_, err := w.S.Pool().Exec(w.Ctx, `ANALYZE postern.task, postern.mark, postern.outcome`)
+	w.Must(err)
+	w.Lever(w.S.Move(w.Ctx, w.By, ids[4999], pg.Place{}))
 	for _, to := range []pg.Place{{}, {Before: &ids[2500]}, {After: &ids[4000]}} {
 		anchor, after := int64(0), to.After != nil
 		if to.Before != nil {
@@ -28,13 +28,13 @@ func TestAMoveInALongQueueLooksAtNeighboursAlone(t *testing.T) {
 		} else if to.After != nil {
 			anchor = to.After.Seq
 		}
-		plan := w.plan(true, pg.PlaceSQL, ids[0].Queue, int64(1), ids[0].Day.Time(), ids[3000].Seq, anchor, after, int64(5001))
+		plan := w.Plan(true, pg.PlaceSQL, ids[0].Queue, int64(1), ids[0].Day.Time(), ids[3000].Seq, anchor, after, int64(5001))
 		for _, m := range regexp.MustCompile(`(?:actual rows=|Rows Removed by .*: )(\d+)`).FindAllStringSubmatch(plan, -1) {
 			if len(m[1]) > 1 {
 				t.Errorf("the move to %+v reads more than neighbours: %s\n%s", to, m[0], plan)
 				break
 			}
 		}
-		w.lever(w.s.Move(w.ctx, w.by, ids[3000], to))
+		w.Lever(w.S.Move(w.Ctx, w.By, ids[3000], to))
 	}
 }

@@ -7,47 +7,48 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // A claim that has not committed holds the node's row: a bury waits for it, and then takes away what it took.
 func TestANodeThatSomebodyBuriesWhileItClaimsKeepsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	id := w.post("q", "T", "a")[0]
-	n, other := w.node("n"), w.other()
-	said, waited := w.beside(func() error {
-		_, _, err := w.s.Claim(w.ctx, n, everything())
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	n, other := w.Node("n"), w.Other()
+	said, waited := w.Beside(func() error {
+		_, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
 		return err
 	}, func() string {
-		r, err := other.s.BuryNode(w.ctx, w.by, "n")
-		w.must(err)
+		r, err := other.S.BuryNode(w.Ctx, w.By, "n")
+		w.Must(err)
 		return map[bool]string{true: "buried", false: "it was dead"}[r.Changed]
 	})
 	if said != "buried" || !waited {
 		t.Errorf("%s, waited: %v", said, waited)
 	}
-	w.same(w.lines(`SELECT concat_ws(' ', phase, node_id, fence > 1) FROM postern.queue`), "DISPATCHING t")
-	if l := w.claim(n, everything()); len(l) > 0 {
+	w.Same(w.Lines(`SELECT concat_ws(' ', phase, node_id, fence > 1) FROM postern.queue`), "DISPATCHING t")
+	if l := w.Claim(n, pgworld.Everything()); len(l) > 0 {
 		t.Errorf("who was buried claimed %v", l)
 	}
-	if alive, err := w.s.Beat(w.ctx, n); alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, n); alive || err != nil {
 		t.Errorf("who was buried lives: %v", err)
 	}
-	n, err := w.s.Reincarnate(w.ctx, n)
-	w.must(err)
-	l := w.claim(n, everything())
-	if len(l) != 1 || !l[0].Resume || n.Epoch != 2 || w.state(id) != outbox.DISPATCHING {
+	n, err := w.S.Reincarnate(w.Ctx, n)
+	w.Must(err)
+	l := w.Claim(n, pgworld.Everything())
+	if len(l) != 1 || !l[0].Resume || n.Epoch != 2 || w.State(id) != outbox.DISPATCHING {
 		t.Errorf("%v under epoch %d", l, n.Epoch)
 	}
-	w.must(w.s.Leave(w.ctx, n))
-	if r, err := w.s.BuryNode(w.ctx, w.by, "n"); r.Changed || err != nil {
+	w.Must(w.S.Leave(w.Ctx, n))
+	if r, err := w.S.BuryNode(w.Ctx, w.By, "n"); r.Changed || err != nil {
 		t.Errorf("a dead one was buried: %+v, %v", r, err)
 	}
-	if _, err := w.s.DrainNode(w.ctx, w.by, "n", true); fault.CodeOf(err) != "wrong_state" {
+	if _, err := w.S.DrainNode(w.Ctx, w.By, "n", true); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("a dead one was drained: %v", err)
 	}
-	if _, err := w.s.DrainNode(w.ctx, w.by, "m", true); fault.CodeOf(err) != "not_found" {
+	if _, err := w.S.DrainNode(w.Ctx, w.By, "m", true); fault.CodeOf(err) != "not_found" {
 		t.Errorf("none was drained: %v", err)
 	}
 }
@@ -56,17 +57,17 @@ func TestANodeThatSomebodyBuriesWhileItClaimsKeepsNothing(t *testing.T) {
 func TestALeverOnANodeIsAuditedOrNotPulled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.node("n")
+	w.Node("n")
 	levers := []struct {
 		verb string
 		pull func() (pg.LeverResult, error)
 	}{
-		{"drain", func() (pg.LeverResult, error) { return w.s.DrainNode(w.ctx, w.by, "n", true) }},
-		{"resume", func() (pg.LeverResult, error) { return w.s.DrainNode(w.ctx, w.by, "n", false) }},
-		{"bury", func() (pg.LeverResult, error) { return w.s.BuryNode(w.ctx, w.by, "n") }},
+		{"drain", func() (pg.LeverResult, error) { return w.S.DrainNode(w.Ctx, w.By, "n", true) }},
+		{"resume", func() (pg.LeverResult, error) { return w.S.DrainNode(w.Ctx, w.By, "n", false) }},
+		{"bury", func() (pg.LeverResult, error) { return w.S.BuryNode(w.Ctx, w.By, "n") }},
 	}
 	rows := func() []string {
-		return w.lines(`SELECT concat_ws(' ', 'node', draining, epoch, dead_at IS NOT NULL) FROM postern.node WHERE name = 'n'
+		return w.Lines(`SELECT concat_ws(' ', 'node', draining, epoch, dead_at IS NOT NULL) FROM postern.node WHERE name = 'n'
 			UNION ALL SELECT concat_ws(' ', 'audit', action, count(*)) FROM postern.audit WHERE object = '/nodes/n' GROUP BY action ORDER BY 1`)
 	}
 	for _, l := range levers {

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -25,7 +26,7 @@ func refusal(err error) string {
 
 func opIngest(name string, subs func(a *arena) []*pg.Submission) op {
 	return op{name: name, run: func(a *arena, s *stores.Store) string {
-		out, err := s.Ingest(a.ctx, subs(a), false)
+		out, err := s.Ingest(a.Ctx, subs(a), false)
 		said := refusal(err)
 		for _, o := range out {
 			said += fmt.Sprintf(" %d/%d %v%s", o.ID.Queue, o.ID.Seq, o.Replay, refusal(o.Err))
@@ -35,9 +36,9 @@ func opIngest(name string, subs func(a *arena) []*pg.Submission) op {
 }
 
 var (
-	ingestOne = opIngest("ingest", func(a *arena) []*pg.Submission { return []*pg.Submission{a.sub("q", "T", "x")} })
+	ingestOne = opIngest("ingest", func(a *arena) []*pg.Submission { return []*pg.Submission{a.Sub("q", "T", "x")} })
 	ingestTwo = opIngest("ingest in two queues", func(a *arena) []*pg.Submission {
-		return []*pg.Submission{a.sub("r", "T", "y"), a.sub("q", "T", "x"), a.sub("q", "T", "z")}
+		return []*pg.Submission{a.Sub("r", "T", "y"), a.Sub("q", "T", "x"), a.Sub("q", "T", "z")}
 	})
 )
 
@@ -45,7 +46,7 @@ var (
 func opDepend(name, queue, on string) op {
 	return opIngest(name, func(a *arena) []*pg.Submission {
 		s := dependent(queue, "w-"+queue, on)
-		s.ContextID = a.id
+		s.ContextID = a.ID
 		return []*pg.Submission{s}
 	})
 }
@@ -53,7 +54,7 @@ func opDepend(name, queue, on string) op {
 // settleOther settles an answer to the other lease of the stage.
 func settleOther(answer outbox.Answer) op {
 	return op{name: "settle the other " + string(answer.Class), run: func(a *arena, s *stores.Store) string {
-		out, err := s.Settle(a.ctx, []*pg.Answer{a.answer(a.other, answer)})
+		out, err := s.Settle(a.Ctx, []*pg.Answer{a.Answer(a.other, answer)})
 		if err != nil {
 			return refusal(err)
 		}
@@ -72,43 +73,43 @@ func leases(list []*pg.Lease) string {
 
 var (
 	claim = op{name: "claim", skips: true, run: func(a *arena, s *stores.Store) string {
-		l, _, err := s.Claim(a.ctx, a.n2, everything())
+		l, _, err := s.Claim(a.Ctx, a.n2, pgworld.Everything())
 		return leases(l) + refusal(err)
 	}}
 	wake = op{name: "wake", skips: true, run: func(a *arena, s *stores.Store) string {
-		w, err := s.Wake(a.ctx, a.n2, 10, 10)
+		w, err := s.Wake(a.Ctx, a.n2, 10, 10)
 		return leases(w.Leases) + "; polls " + leases(w.Polls) + refusal(err)
 	}}
 	release = op{name: "release", skips: true, run: func(a *arena, s *stores.Store) string {
-		n, err := s.Release(a.ctx)
+		n, err := s.Release(a.Ctx)
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	reap = op{name: "reap", skips: true, run: func(a *arena, s *stores.Store) string {
-		n, err := s.Reap(a.ctx, a.now.Add(time.Hour), 10)
+		n, err := s.Reap(a.Ctx, a.Now.Add(time.Hour), 10)
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	bury = op{name: "bury", run: func(a *arena, s *stores.Store) string {
-		p, err := s.Peers(a.ctx, pg.Node{})
+		p, err := s.Peers(a.Ctx, pg.Node{})
 		if err != nil {
 			return refusal(err)
 		}
-		n, err := s.BuryThose(a.ctx, p.Others)
+		n, err := s.BuryThose(a.Ctx, p.Others)
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	beat = op{name: "beat", run: func(a *arena, s *stores.Store) string {
-		alive, err := s.Beat(a.ctx, a.n1)
+		alive, err := s.Beat(a.Ctx, a.n1)
 		return fmt.Sprint(alive) + refusal(err)
 	}}
 	giveUp = op{name: "give up", run: func(a *arena, s *stores.Store) string {
-		n, err := s.GiveUpAll(a.ctx, a.n1)
+		n, err := s.GiveUpAll(a.Ctx, a.n1)
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	handBack = op{name: "hand back what the lease says", skips: true, run: func(a *arena, s *stores.Store) string {
-		n, left, err := s.GiveUp(a.ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
+		n, left, err := s.GiveUp(a.Ctx, a.n1, []pg.Fenced{{Queue: a.lease.ID().Queue, Fence: a.lease.Fence}})
 		return fmt.Sprint(n, len(left)) + refusal(err)
 	}}
 	putOff = op{name: "put off the poll", run: func(a *arena, s *stores.Store) string {
-		return refusal(s.Polled(a.ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))
+		return refusal(s.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))
 	}}
 )
 
@@ -121,66 +122,66 @@ func lever(name string, held int, pull func(a *arena, s *stores.Store) (pg.Lever
 
 // cancel, abandon and retryNow pull a lever on the i-th transaction of queue q.
 func cancel(i int) op {
-	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Cancel(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("cancel %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Cancel(a.Ctx, a.By, a.ids[i]) })
 }
 
 func wasDone(i int) op {
-	return lever(fmt.Sprintf("was done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasDone(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("was done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasDone(a.Ctx, a.By, a.ids[i]) })
 }
 
 func wasNotDone(i int) op {
-	return lever(fmt.Sprintf("was not done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasNotDone(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("was not done %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.WasNotDone(a.Ctx, a.By, a.ids[i]) })
 }
 
 func abandon(i int) op {
-	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Abandon(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("abandon %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Abandon(a.Ctx, a.By, a.ids[i]) })
 }
 
 func retryNow(i int) op {
-	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.RetryNow(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("retry %d now", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.RetryNow(a.Ctx, a.By, a.ids[i]) })
 }
 
 func suspend(i int) op {
-	return lever(fmt.Sprintf("suspend %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Suspend(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("suspend %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Suspend(a.Ctx, a.By, a.ids[i]) })
 }
 
 func resumeOne(i int) op {
-	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Resume(a.ctx, a.by, a.ids[i]) })
+	return lever(fmt.Sprintf("resume %d", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.Resume(a.Ctx, a.By, a.ids[i]) })
 }
 
 // place moves the i-th transaction of queue q before the j-th.
 func place(i, j int) op {
 	return lever(fmt.Sprintf("move %d before %d", i+1, j+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
-		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{Before: &a.ids[j]})
+		return s.Move(a.Ctx, a.By, a.ids[i], pg.Place{Before: &a.ids[j]})
 	})
 }
 
 // elsewhere moves the i-th transaction of queue q to queue r.
 func elsewhere(i int) op {
 	return lever(fmt.Sprintf("move %d to another queue", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
-		return s.MoveTo(a.ctx, a.by, a.ids[i], "r", nil)
+		return s.MoveTo(a.Ctx, a.By, a.ids[i], "r", nil)
 	})
 }
 
 func placeFirst(i int) op {
 	return lever(fmt.Sprintf("move %d first", i+1), 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
-		return s.Move(a.ctx, a.by, a.ids[i], pg.Place{})
+		return s.Move(a.Ctx, a.By, a.ids[i], pg.Place{})
 	})
 }
 
 var (
 	// the first commit of these makes the row of a reaped queue
-	pause  = lever("pause", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", true) })
-	resume = lever("resume", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.ctx, a.by, "q", false) })
+	pause  = lever("pause", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.Ctx, a.By, "q", true) })
+	resume = lever("resume", 2, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.PauseQueue(a.Ctx, a.By, "q", false) })
 	hurry  = op{name: "put priority High", held: 2, run: func(a *arena, s *stores.Store) string {
-		_, err := s.PutQueue(a.ctx, a.by, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
+		_, err := s.PutQueue(a.Ctx, a.By, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
 		return refusal(err)
 	}}
 )
 
 // cancelAll cancels all of queue q in one commit.
 var cancelAll = op{name: "cancel all", run: func(a *arena, s *stores.Store) string {
-	done, err := s.Bulk(a.ctx, a.by, a.ids, false, s.Cancel)
+	done, err := s.Bulk(a.Ctx, a.By, a.ids, false, s.Cancel)
 	said := refusal(err)
 	for _, p := range done {
 		said += fmt.Sprintf(" %d %v", p.ID.Seq, p.Changed)
@@ -192,15 +193,15 @@ var cancelAll = op{name: "cancel all", run: func(a *arena, s *stores.Store) stri
 }}
 
 var pauseType = lever("pause the type", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
-	return s.PauseDispatcher(a.ctx, a.by, "T", true)
+	return s.PauseDispatcher(a.Ctx, a.By, "T", true)
 })
 
-var drainSender = lever("drain a sender", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.DrainSender(a.ctx, a.by, "acct-1") })
+var drainSender = lever("drain a sender", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.DrainSender(a.Ctx, a.By, "acct-1") })
 
 // answered settles the answer of that name to the lease in hand.
 func answered(name string) op {
 	return op{name: "settle " + name, run: func(a *arena, s *stores.Store) string {
-		out, err := s.Settle(a.ctx, []*pg.Answer{a.answers[name]})
+		out, err := s.Settle(a.Ctx, []*pg.Answer{a.answers[name]})
 		if err != nil {
 			return refusal(err)
 		}
@@ -215,8 +216,8 @@ func answered(name string) op {
 // dispatched prepares the answers to a dispatch of the lease in hand, and returns their settles.
 func (a *arena) dispatched(names ...string) []op {
 	all := map[string]outbox.Answer{
-		"done":      done(),
-		"back":      done(),
+		"done":      pgworld.Done(),
+		"back":      pgworld.Done(),
 		"accepted":  {Result: outbox.Result{Hash: "0xab", Nonce: "7"}},
 		"failed":    {Class: outbox.ClassRetry, Code: "20203", Message: "failed"},
 		"rejected":  {Class: outbox.ClassRejected, Code: "500", Message: "no"},
@@ -226,7 +227,7 @@ func (a *arena) dispatched(names ...string) []op {
 	}
 	var ops []op
 	for _, name := range names {
-		ans := a.answer(a.lease, all[name])
+		ans := a.Answer(a.lease, all[name])
 		if name == "held" { // its worker cannot be asked
 			ans.Step = sequencer.Asked(a.lease.Flight(2), outbox.Status{State: outbox.StatusUnsupported}, a.lease.Dispatcher.Dispatcher, 0.5)
 		}

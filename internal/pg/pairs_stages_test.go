@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // stage is a state of queue q in which statements meet.
@@ -17,19 +18,19 @@ type stage struct {
 
 // flying posts to q, claims it and works the first n off: a lazy run, whose row still names the first.
 func (a *arena) flying(n int, uids ...string) {
-	a.t.Helper()
-	a.ids = a.post("q", "T", uids...)
-	a.lease = a.claim(a.n1, everything())[0]
+	a.T.Helper()
+	a.ids = a.Post("q", "T", uids...)
+	a.lease = a.Claim(a.n1, pgworld.Everything())[0]
 	for range n {
-		a.lease = a.settle(a.answer(a.lease, done()))[0].Next
+		a.lease = a.Settle(a.Answer(a.lease, pgworld.Done()))[0].Next
 	}
 }
 
 // failing brings q into DELAY with its timer due.
 func (a *arena) failing() {
 	a.flying(0, "a", "b", "c")
-	a.settle(a.answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Message: "failed"}))
-	a.later(time.Minute)
+	a.Settle(a.Answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Message: "failed"}))
+	a.Later(time.Minute)
 	a.stale()
 }
 
@@ -37,7 +38,7 @@ var inHand = []op{claim, wake, release, bury, beat, giveUp, handBack, pause, ing
 
 var stages = []stage{
 	{"ready",
-		func(a *arena) { a.ids = a.post("q", "T", "a", "b", "c") },
+		func(a *arena) { a.ids = a.Post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
 			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2), elsewhere(0), elsewhere(1)}
 		}},
@@ -55,8 +56,8 @@ var stages = []stage{
 	{"with a cancelled one behind",
 		func(a *arena) {
 			a.flying(0, "a", "b", "c", "d")
-			_, err := a.s.Cancel(a.ctx, a.by, a.ids[1])
-			a.must(err)
+			_, err := a.S.Cancel(a.Ctx, a.By, a.ids[1])
+			a.Must(err)
 			a.stale()
 		},
 		func(a *arena) []op {
@@ -65,8 +66,8 @@ var stages = []stage{
 	{"with all behind cancelled",
 		func(a *arena) {
 			a.flying(0, "a", "b")
-			_, err := a.s.Cancel(a.ctx, a.by, a.ids[1])
-			a.must(err)
+			_, err := a.S.Cancel(a.Ctx, a.By, a.ids[1])
+			a.Must(err)
 			a.stale()
 		},
 		func(a *arena) []op { return slices.Concat(inHand, a.dispatched("done", "back"), []op{abandon(0)}) }},
@@ -74,8 +75,8 @@ var stages = []stage{
 		func(a *arena) {
 			a.flying(1, "a", "b", "c")
 			a.stale()
-			_, err := a.s.Bury(a.ctx)
-			a.must(err)
+			_, err := a.S.Bury(a.Ctx)
+			a.Must(err)
 		},
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, wake, release, beat, giveUp, handBack, pause, hurry, ingestOne, abandon(1), cancel(2)},
@@ -84,8 +85,8 @@ var stages = []stage{
 	{"in the lane resume",
 		func(a *arena) {
 			a.flying(1, "a", "b", "c")
-			_, err := a.s.GiveUpAll(a.ctx, a.n1)
-			a.must(err)
+			_, err := a.S.GiveUpAll(a.Ctx, a.n1)
+			a.Must(err)
 		},
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, wake, release, pause, hurry, ingestOne, abandon(1), cancel(2)}, a.dispatched("done", "failed"))
@@ -93,18 +94,18 @@ var stages = []stage{
 	{"waiting to ask",
 		func(a *arena) {
 			a.flying(0, "a", "b")
-			a.settle(a.answer(a.lease, outbox.Answer{Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"}))
+			a.Settle(a.Answer(a.lease, outbox.Answer{Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"}))
 		},
 		func(a *arena) []op { return []op{claim, wake, release, pause, ingestOne, abandon(0), cancel(1)} }},
 	{"submitted",
 		func(a *arena) {
 			a.flying(0, "a", "b", "c")
-			a.settle(a.answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
-			a.later(time.Minute)
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			a.Settle(a.Answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+			a.Later(time.Minute)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Polls[0]
-			a.later(time.Minute)
+			a.Later(time.Minute)
 		},
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, wake, release, pause, putOff, ingestOne, abandon(0), cancel(1)}, a.polled("included", "dropped"))
@@ -116,8 +117,8 @@ var stages = []stage{
 	{"after a delay",
 		func(a *arena) {
 			a.failing()
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Leases[0]
 		},
 		func(a *arena) []op {
@@ -138,38 +139,38 @@ var stages = []stage{
 	{"that others wait for twice",
 		func(a *arena) {
 			a.flying(0, "a", "b")
-			a.post("p", "T", "c")
-			a.other = a.claim(a.n1, everything())[0]
+			a.Post("p", "T", "c")
+			a.other = a.Claim(a.n1, pgworld.Everything())[0]
 			a.ids = append(a.ids, a.postAll(dependent("r", "x", "a", "c"))[0].ID)
 		},
 		func(a *arena) []op {
-			return slices.Concat([]op{claim, release, giveUp, cancel(2), settleOther(done()), settleOther(outbox.Answer{Class: outbox.ClassRejected, Code: "500"})},
+			return slices.Concat([]op{claim, release, giveUp, cancel(2), settleOther(pgworld.Done()), settleOther(outbox.Answer{Class: outbox.ClassRejected, Code: "500"})},
 				a.dispatched("done", "rejected"))
 		}},
 	{"with a suspended head",
 		func(a *arena) {
-			a.ids = a.post("q", "T", "a", "b", "c")
-			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
-			a.must(err)
+			a.ids = a.Post("q", "T", "a", "b", "c")
+			_, err := a.S.Suspend(a.Ctx, a.By, a.ids[0])
+			a.Must(err)
 		},
 		func(a *arena) []op {
 			return []op{claim, wake, release, pause, resume, hurry, ingestOne, suspend(0), suspend(1), resumeOne(0), cancel(0), cancel(1), cancelAll}
 		}},
 	{"with one placed ahead",
 		func(a *arena) {
-			a.ids = a.post("q", "T", "a", "b", "c")
-			_, err := a.s.Move(a.ctx, a.by, a.ids[2], pg.Place{})
-			a.must(err)
+			a.ids = a.Post("q", "T", "a", "b", "c")
+			_, err := a.S.Move(a.Ctx, a.By, a.ids[2], pg.Place{})
+			a.Must(err)
 		},
 		func(a *arena) []op {
 			return []op{claim, wake, release, pause, hurry, ingestOne, cancel(0), cancel(2), suspend(0), suspend(2), place(1, 0), placeFirst(0), placeFirst(1)}
 		}},
 	{"placed and in flight",
 		func(a *arena) {
-			a.ids = a.post("q", "T", "a", "b", "c")
-			_, err := a.s.Move(a.ctx, a.by, a.ids[2], pg.Place{})
-			a.must(err)
-			a.lease = a.claim(a.n1, everything())[0]
+			a.ids = a.Post("q", "T", "a", "b", "c")
+			_, err := a.S.Move(a.Ctx, a.By, a.ids[2], pg.Place{})
+			a.Must(err)
+			a.lease = a.Claim(a.n1, pgworld.Everything())[0]
 			a.stale()
 		},
 		func(a *arena) []op {
@@ -178,8 +179,8 @@ var stages = []stage{
 	{"suspended in flight",
 		func(a *arena) {
 			a.flying(0, "a", "b", "c")
-			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
-			a.must(err)
+			_, err := a.S.Suspend(a.Ctx, a.By, a.ids[0])
+			a.Must(err)
 			a.stale()
 		},
 		func(a *arena) []op {
@@ -188,10 +189,10 @@ var stages = []stage{
 	{"suspended after a delay",
 		func(a *arena) {
 			a.failing()
-			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
-			a.must(err)
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			_, err := a.S.Suspend(a.Ctx, a.By, a.ids[0])
+			a.Must(err)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Leases[0]
 		},
 		func(a *arena) []op {
@@ -200,12 +201,12 @@ var stages = []stage{
 	{"parked",
 		func(a *arena) {
 			a.failing()
-			_, err := a.s.Suspend(a.ctx, a.by, a.ids[0])
-			a.must(err)
-			w, err := a.s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			_, err := a.S.Suspend(a.Ctx, a.By, a.ids[0])
+			a.Must(err)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			a.lease = w.Leases[0]
-			a.elapsed().run(a, a.s)
+			a.elapsed().run(a, a.S)
 		},
 		func(a *arena) []op {
 			return []op{claim, wake, release, pause, hurry, ingestOne, cancel(0), cancel(1), abandon(0), retryNow(0), resumeOne(0), suspend(0)}
@@ -218,7 +219,7 @@ var stages = []stage{
 	{"held",
 		func(a *arena) {
 			a.flying(0, "a", "b")
-			a.dispatched("held")[0].run(a, a.s)
+			a.dispatched("held")[0].run(a, a.S)
 		},
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, wake, release, giveUp, pause, ingestOne, cancel(0), cancel(1), abandon(0), wasDone(0), wasNotDone(0), suspend(0),
@@ -227,7 +228,7 @@ var stages = []stage{
 	{"idle",
 		func(a *arena) {
 			a.flying(0, "a")
-			a.settle(a.answer(a.lease, done()))
+			a.Settle(a.Answer(a.lease, pgworld.Done()))
 		},
 		func(a *arena) []op {
 			return []op{claim, wake, release, reap, pause, hurry, ingestOne, ingestTwo, cancel(0)}
@@ -235,37 +236,37 @@ var stages = []stage{
 	{"reaped",
 		func(a *arena) {
 			a.flying(0, "a")
-			a.settle(a.answer(a.lease, done()))
-			_, err := a.s.Reap(a.ctx, a.now.Add(time.Hour), 10)
-			a.must(err)
+			a.Settle(a.Answer(a.lease, pgworld.Done()))
+			_, err := a.S.Reap(a.Ctx, a.Now.Add(time.Hour), 10)
+			a.Must(err)
 		},
 		func(a *arena) []op { return []op{reap, pause, hurry, ingestOne, ingestTwo} }},
 	{"held until its time",
 		func(a *arena) {
-			sub := a.sub("q", "T", "a")
-			sub.NotBefore = a.now.Add(time.Second)
-			out, err := a.s.Ingest(a.ctx, []*pg.Submission{sub, a.sub("q", "T", "b")}, false)
-			a.must(err)
+			sub := a.Sub("q", "T", "a")
+			sub.NotBefore = a.Now.Add(time.Second)
+			out, err := a.S.Ingest(a.Ctx, []*pg.Submission{sub, a.Sub("q", "T", "b")}, false)
+			a.Must(err)
 			a.ids = []outbox.ID{out[0].ID, out[1].ID}
-			a.later(2 * time.Second)
+			a.Later(2 * time.Second)
 		},
 		func(a *arena) []op { return []op{claim, wake, release, pause, ingestOne, cancel(0), cancel(1)} }},
 	{"with a worker that was away",
 		func(a *arena) {
 			a.flying(0, "a", "b")
 			lease := a.lease
-			a.post("r", "T", "c")
-			a.settle(a.answer(a.claim(a.n1, everything())[0], outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"}))
+			a.Post("r", "T", "c")
+			a.Settle(a.Answer(a.Claim(a.n1, pgworld.Everything())[0], outbox.Answer{Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"}))
 			a.lease = lease
-			a.later(2 * time.Second)
+			a.Later(2 * time.Second)
 		},
 		func(a *arena) []op {
 			return slices.Concat([]op{claim, wake, release, pauseType, cancel(1)}, a.dispatched("done", "back", "blocked"))
 		}},
 	{"of an exclusive type",
 		func(a *arena) {
-			a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
-			a.post("r", "T", "c")
+			a.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			a.Post("r", "T", "c")
 			a.flying(0, "a", "b")
 		},
 		func(a *arena) []op {
@@ -273,9 +274,9 @@ var stages = []stage{
 		}},
 	{"of an exclusive type that nobody holds",
 		func(a *arena) {
-			a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
-			a.ids = a.post("q", "T", "a", "b")
-			a.post("r", "T", "c")
+			a.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			a.ids = a.Post("q", "T", "a", "b")
+			a.Post("r", "T", "c")
 		},
 		func(a *arena) []op { return []op{claim, wake, pauseType, drainSender} }},
 }

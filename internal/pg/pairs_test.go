@@ -2,7 +2,6 @@ package pg_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // A pair of statements is tried on two connections: A runs and stays open between its last write and its
@@ -57,47 +57,38 @@ func (e end) is(other end) bool { return e.rows == other.rows && e.said == other
 
 func newArena(t *testing.T) *arena {
 	w := newWorld(t)
-	noon := w.now.Truncate(24 * time.Hour).Add(12 * time.Hour) // no midnight falls into it
-	if noon.Before(w.now.Add(time.Hour)) {                     // the view of what is overdue goes by the clock of the server
+	noon := w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour) // no midnight falls into it
+	if noon.Before(w.Now.Add(time.Hour)) {                     // the view of what is overdue goes by the clock of the server
 		noon = noon.Add(24 * time.Hour)
 	}
-	w.at(noon)
+	w.At(noon)
 	a := &arena{world: w, answers: map[string]*pg.Answer{}, alone: map[string]end{}, sound: map[string]bool{}}
-	a.dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
-	a.sender("p", "acct-1", "acct-2", "acct-3")
-	a.n1, a.n2 = a.node("n1"), a.node("n2")
-	a.post("r", "T", "r1") // queue r has been used, and is empty
-	a.settle(a.answer(a.claim(a.n1, everything())[0], done()))
+	a.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	a.Sender("p", "acct-1", "acct-2", "acct-3")
+	a.n1, a.n2 = a.Node("n1"), a.Node("n2")
+	a.Post("r", "T", "r1") // queue r has been used, and is empty
+	a.Settle(a.Answer(a.Claim(a.n1, pgworld.Everything())[0], pgworld.Done()))
 	return a
 }
 
 // ready ends the setting of the stage.
 func (a *arena) ready() {
-	a.t.Helper()
-	holdsTrue(a.t, a.ctx, a.s.Pool())
-	a.monitor = a.second(2)
-	a.poolB = a.second(1)
+	a.T.Helper()
+	pgworld.HoldsTrue(a.T, a.Ctx, a.S.Pool())
+	a.monitor = a.Second(2)
+	a.poolB = a.Second(1)
 	var err error
-	a.b, err = stores.Open(a.ctx, a.poolB, slog.New(slog.DiscardHandler))
-	a.must(err)
-	a.b.SetNow(&a.now)
-	oneDay(a.t, a.world)
-	a.kept = keep(a.t, a.ctx, a.s.Pool())
-	a.must(a.poolB.QueryRow(a.ctx, `SELECT pg_backend_pid()`).Scan(&a.pidB))
-}
-
-// second opens another pool on the database of the world.
-func (w *world) second(conns int32) *pgxpool.Pool {
-	w.t.Helper()
-	pool, err := pg.Connect(w.ctx, w.s.Pool().Config().ConnString(), conns)
-	w.must(err)
-	w.t.Cleanup(pool.Close)
-	return pool
+	a.b, err = stores.Open(a.Ctx, a.poolB, slog.New(slog.DiscardHandler))
+	a.Must(err)
+	a.b.SetNow(&a.Now)
+	oneDay(a.T, a.world)
+	a.kept = keep(a.T, a.Ctx, a.S.Pool())
+	a.Must(a.poolB.QueryRow(a.Ctx, `SELECT pg_backend_pid()`).Scan(&a.pidB))
 }
 
 // after runs ops one after the other from the stage on.
 func (a *arena) after(ops ...op) end {
-	a.t.Helper()
+	a.T.Helper()
 	var key string
 	for _, o := range ops {
 		key += o.name + ";"
@@ -105,26 +96,24 @@ func (a *arena) after(ops ...op) end {
 	if e, known := a.alone[key]; known {
 		return e
 	}
-	a.kept.back(a.t, a.ctx)
+	a.kept.back(a.T, a.Ctx)
 	var e end
 	for i, o := range ops {
-		e.said[i] = o.run(a, a.s)
+		e.said[i] = o.run(a, a.S)
 	}
-	e.sight = a.kept.look(a.t, a.ctx)
+	e.sight = a.kept.look(a.T, a.Ctx)
 	a.alone[key] = e
 	return e
 }
 
-var errRolledBack = errors.New("rolled back by the test")
-
 // together runs x, held open, and y, and ends x. It returns what both left, whether y had to wait for x,
 // and whether x was held at all (what has nothing to write does not commit).
 func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
-	a.t.Helper()
-	a.kept.back(a.t, a.ctx)
+	a.T.Helper()
+	a.kept.back(a.T, a.Ctx)
 	open, finish, pidA := make(chan struct{}), make(chan struct{}), uint32(0)
 	n := 0
-	a.s.HoldCommits(func(_ context.Context, pid uint32) error {
+	a.S.HoldCommits(func(_ context.Context, pid uint32) error {
 		if n++; n != max(x.held, 1) {
 			return nil
 		}
@@ -132,13 +121,13 @@ func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
 		close(open)
 		<-finish
 		if !commit {
-			return errRolledBack
+			return pgworld.ErrRolledBack
 		}
 		return nil
 	})
-	defer a.s.HoldCommits(nil)
+	defer a.S.HoldCommits(nil)
 	saidA, saidB := make(chan string, 1), make(chan string, 1)
-	go func() { saidA <- x.run(a, a.s) }()
+	go func() { saidA <- x.run(a, a.S) }()
 	select {
 	case <-open:
 		held = true
@@ -151,7 +140,7 @@ func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
 			saidB <- b
 			ended = true
 		case <-time.After(pause):
-			a.must(a.monitor.QueryRow(a.ctx, `SELECT $1 = ANY (pg_blocking_pids($2::int))`, pidA, a.pidB).Scan(&waited))
+			a.Must(a.monitor.QueryRow(a.Ctx, `SELECT $1 = ANY (pg_blocking_pids($2::int))`, pidA, a.pidB).Scan(&waited))
 		}
 	}
 	if held {
@@ -159,8 +148,8 @@ func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
 		e.said[0] = <-saidA
 	}
 	e.said[1] = <-saidB
-	a.s.HoldCommits(nil)
-	e.sight = a.kept.look(a.t, a.ctx)
+	a.S.HoldCommits(nil)
+	e.sight = a.kept.look(a.T, a.Ctx)
 	return e, waited, held
 }
 
@@ -198,16 +187,16 @@ func (a *arena) pair(t *testing.T, x, y op) {
 // foundLater says whether y, which skipped what was held, gets it in its next round.
 func (a *arena) foundLater(y op, got, want end) bool {
 	y.run(a, a.b)
-	return a.kept.look(a.t, a.ctx).rows == want.rows
+	return a.kept.look(a.T, a.Ctx).rows == want.rows
 }
 
-// holdsTrue fails the test where an invariant does not hold of e. States of one stage that are the same to the last fence
+// HoldsTrue fails the test where an invariant does not hold of e. States of one stage that are the same to the last fence
 // are asked about once.
 func (a *arena) holdsTrue(e end) {
-	a.t.Helper()
+	a.T.Helper()
 	if state := e.whole(); !a.sound[state] {
-		holdsTrue(a.t, a.ctx, a.monitor)
-		a.sound[state] = !a.t.Failed()
+		pgworld.HoldsTrue(a.T, a.Ctx, a.monitor)
+		a.sound[state] = !a.T.Failed()
 	}
 }
 
@@ -238,7 +227,7 @@ func TestPairsOfStatementsEndAsOneAfterTheOther(t *testing.T) {
 
 // stale makes n1 one that Bury ends, while n2 lives.
 func (a *arena) stale() {
-	a.later(11 * time.Second)
-	_, err := a.s.Beat(a.ctx, a.n2)
-	a.must(err)
+	a.Later(11 * time.Second)
+	_, err := a.S.Beat(a.Ctx, a.n2)
+	a.Must(err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -26,20 +27,20 @@ func gatewaySays503() outbox.Answer {
 func twoSenders(t *testing.T) (*world, pg.Node) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 	for _, a := range []string{"acct-1", "acct-2"} {
-		_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "p", WorkerURL: "http://127.0.0.1:9/" + a}, 0)
-		w.must(err)
+		_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: a, Pool: "p", WorkerURL: "http://127.0.0.1:9/" + a}, 0)
+		w.Must(err)
 	}
-	return w, w.node("n")
+	return w, w.Node("n")
 }
 
 // reached ends the backoff of all senders, as time does.
 func (w *world) reached() {
-	w.t.Helper()
-	_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.sender SET blocked_until = NULL, block_reason = ''
+	w.T.Helper()
+	_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.sender SET blocked_until = NULL, block_reason = ''
 		WHERE block_reason = 'worker_unreachable'`)
-	w.must(err)
+	w.Must(err)
 }
 
 // neverSaw is what follows when the worker is asked about a call, and does not know its token.
@@ -60,40 +61,40 @@ func TestWhoeverWasCalledForATokenSendsIt(t *testing.T) {
 		answers []outbox.Answer
 		any     bool
 	}{
-		"nothing was written":                         {[]outbox.Answer{lost()}, true},
+		"nothing was written":                         {[]outbox.Answer{pgworld.Lost()}, true},
 		"the worker says that nothing was done":       {[]outbox.Answer{saysBlocked()}, true},
-		"both":                                        {[]outbox.Answer{saysBlocked(), lost()}, true},
+		"both":                                        {[]outbox.Answer{saysBlocked(), pgworld.Lost()}, true},
 		"a 503 without a body":                        {[]outbox.Answer{gatewaySays503()}, false},
-		"a 503, then a refused connection":            {[]outbox.Answer{gatewaySays503(), lost()}, false},
-		"a 503, then the worker's own word":           {[]outbox.Answer{gatewaySays503(), saysBlocked(), lost()}, false},
-		"no answer, then a refused connection":        {[]outbox.Answer{nobodyKnows(), lost()}, false},
-		"a refused connection, then a 503, and again": {[]outbox.Answer{lost(), gatewaySays503(), lost()}, false},
+		"a 503, then a refused connection":            {[]outbox.Answer{gatewaySays503(), pgworld.Lost()}, false},
+		"a 503, then the worker's own word":           {[]outbox.Answer{gatewaySays503(), saysBlocked(), pgworld.Lost()}, false},
+		"no answer, then a refused connection":        {[]outbox.Answer{pgworld.NobodyKnows(), pgworld.Lost()}, false},
+		"a refused connection, then a 503, and again": {[]outbox.Answer{pgworld.Lost(), gatewaySays503(), pgworld.Lost()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, n := twoSenders(t)
-			w.post("q", "S", "a")
-			l := w.claim(n, everything())[0]
+			w.Post("q", "S", "a")
+			l := w.Claim(n, pgworld.Everything())[0]
 			account := l.Account
 			for _, a := range c.answers {
 				if l == nil {
 					w.reached()
-					_, err := w.s.PauseSender(w.ctx, w.by, theOther(account), true)
-					w.must(err)
-					l = w.claim(n, everything())[0]
-					_, err = w.s.PauseSender(w.ctx, w.by, theOther(account), false)
-					w.must(err)
+					_, err := w.S.PauseSender(w.Ctx, w.By, theOther(account), true)
+					w.Must(err)
+					l = w.Claim(n, pgworld.Everything())[0]
+					_, err = w.S.PauseSender(w.Ctx, w.By, theOther(account), false)
+					w.Must(err)
 				}
-				called := w.answer(l, a)
+				called := w.Answer(l, a)
 				if a.Class == outbox.ClassAmbiguous { // the worker is asked, and never saw the token: it is sent again
 					called.Step = neverSaw(l)
 					called.Unclear = &a
 				}
-				l = w.settle(called)[0].Next
+				l = w.Settle(called)[0].Next
 			}
 			w.reached()
-			_, err := w.s.PauseSender(w.ctx, w.by, account, true)
-			w.must(err)
-			got, want := by(w.claim(n, everything())), []string(nil)
+			_, err := w.S.PauseSender(w.Ctx, w.By, account, true)
+			w.Must(err)
+			got, want := by(w.Claim(n, pgworld.Everything())), []string(nil)
 			if c.any {
 				want = []string{"a by " + theOther(account)}
 			}
@@ -101,13 +102,13 @@ func TestWhoeverWasCalledForATokenSendsIt(t *testing.T) {
 				t.Fatalf("got %v, want %v", got, want)
 			}
 			if !c.any {
-				_, err = w.s.PauseSender(w.ctx, w.by, account, false)
-				w.must(err)
-				if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+				_, err = w.S.PauseSender(w.Ctx, w.By, account, false)
+				w.Must(err)
+				if got := by(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"a by " + account}) {
 					t.Fatal(got)
 				}
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -121,10 +122,10 @@ func theOther(account string) string {
 
 // pinnedTo has acct-1 called for the head of queue q, which comes back so that nobody knows whether it had an effect.
 func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
-	w.t.Helper()
-	id = w.post("q", "S", "a")[0]
-	l := w.claim(n, everything())[0]
-	w.settle(w.answer(l, gatewaySays503()))
+	w.T.Helper()
+	id = w.Post("q", "S", "a")[0]
+	l := w.Claim(n, pgworld.Everything())[0]
+	w.Settle(w.Answer(l, gatewaySays503()))
 	w.reached()
 	return id, l.Account
 }
@@ -133,36 +134,36 @@ func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
 func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
 	w, n := twoSenders(t)
 	id, account := w.pinnedTo(n)
-	_, err := w.s.PauseSender(w.ctx, w.by, account, true)
-	w.must(err)
-	w.post("r", "S", "b", "b2")
-	got := w.claim(n, everything())
+	_, err := w.S.PauseSender(w.Ctx, w.By, account, true)
+	w.Must(err)
+	w.Post("r", "S", "b", "b2")
+	got := w.Claim(n, pgworld.Everything())
 	if !slices.Equal(by(got), []string{"b by " + theOther(account)}) {
 		t.Fatal(by(got))
 	}
-	_, err = w.s.PauseSender(w.ctx, w.by, account, false)
-	w.must(err)
-	w.settle(w.answer(w.claim(n, everything())[0], gatewaySays503())) // called again, and pinned still
-	w.lever(w.s.PauseQueue(w.ctx, w.by, "q", true))
+	_, err = w.S.PauseSender(w.Ctx, w.By, account, false)
+	w.Must(err)
+	w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], gatewaySays503())) // called again, and pinned still
+	w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", true))
 	w.reached()
-	w.ingest(w.s, w.pinned("s", "mine", account))
-	if got := w.claim(n, everything()); !slices.Equal(by(got), []string{"mine by " + account}) { // free for others
+	w.Ingest(w.S, w.pinned("s", "mine", account))
+	if got := w.Claim(n, pgworld.Everything()); !slices.Equal(by(got), []string{"mine by " + account}) { // free for others
 		t.Fatal(by(got))
 	}
-	w.lever(w.s.PauseQueue(w.ctx, w.by, "q", false))
-	w.settle(w.answer(got[0], done()))
-	if got := w.claim(n, everything()); len(got) > 0 {
+	w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", false))
+	w.Settle(w.Answer(got[0], pgworld.Done()))
+	if got := w.Claim(n, pgworld.Everything()); len(got) > 0 {
 		t.Fatal(by(got))
 	}
-	why, err := w.s.Why(w.ctx, w.id, id)
-	w.must(err)
+	why, err := w.S.Why(w.Ctx, w.ID, id)
+	w.Must(err)
 	b := why.Blockers[0]
 	if b.Kind != "pinned_sender_busy" ||
 		!strings.Contains(b.Detail, "only "+account+" may send attempt 1, since it was called for it") ||
 		!strings.Contains(b.Detail, "it serves queue s") {
 		t.Errorf("%+v", b)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 func (w *world) pinnedSub(queue, uid, account string) *pg.Submission {
@@ -179,64 +180,64 @@ func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 		lever  string
 		undo   func(w *world, account string) error
 	}{
-		"paused": {func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, true); return err }, false, "and it is paused", "/resume",
-			func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, false); return err }},
-		"drained": {func(w *world, a string) error { _, err := w.s.DrainSender(w.ctx, w.by, a); return err }, true, "", "", nil},
-		"blocked": {func(w *world, a string) error { _, err := w.s.BlockSender(w.ctx, w.by, a, pg.Forever); return err }, false,
+		"paused": {func(w *world, a string) error { _, err := w.S.PauseSender(w.Ctx, w.By, a, true); return err }, false, "and it is paused", "/resume",
+			func(w *world, a string) error { _, err := w.S.PauseSender(w.Ctx, w.By, a, false); return err }},
+		"drained": {func(w *world, a string) error { _, err := w.S.DrainSender(w.Ctx, w.By, a); return err }, true, "", "", nil},
+		"blocked": {func(w *world, a string) error { _, err := w.S.BlockSender(w.Ctx, w.By, a, pg.Forever); return err }, false,
 			"and it is blocked until somebody unblocks it", "/unblock",
-			func(w *world, a string) error { _, err := w.s.UnblockSender(w.ctx, w.by, a); return err }},
-		"removed": {func(w *world, a string) error { return w.s.RemoveSender(w.ctx, w.by, a) }, false, "and it was removed", "",
+			func(w *world, a string) error { _, err := w.S.UnblockSender(w.Ctx, w.By, a); return err }},
+		"removed": {func(w *world, a string) error { return w.S.RemoveSender(w.Ctx, w.By, a) }, false, "and it was removed", "",
 			func(w *world, a string) error {
-				_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "p"}, 0)
+				_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: a, Pool: "p"}, 0)
 				return err
 			}},
 		"in another pool": {func(w *world, a string) error {
-			_, err := w.s.PutSender(w.ctx, w.by, pg.Sender{Account: a, Pool: "q"}, 0)
+			_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: a, Pool: "q"}, 0)
 			return err
 		}, true, "", "", nil},
 		"its type has another pool": {func(w *world, _ string) error {
-			w.sender("other", "acct-9")
-			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "other" })
+			w.Sender("other", "acct-9")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "other" })
 			return nil
 		}, true, "", "", nil},
-		"its type needs no sender any more": {func(w *world, _ string) error { w.dispatcher("S", nil); return nil }, true, "", "", nil},
+		"its type needs no sender any more": {func(w *world, _ string) error { w.Dispatcher("S", nil); return nil }, true, "", "", nil},
 		"its type is exclusive": {func(w *world, a string) error {
-			w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
-			_, err := w.s.PauseSender(w.ctx, w.by, a, true)
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+			_, err := w.S.PauseSender(w.Ctx, w.By, a, true)
 			return err
 		}, false, "and it is paused", "/resume",
-			func(w *world, a string) error { _, err := w.s.PauseSender(w.ctx, w.by, a, false); return err }},
+			func(w *world, a string) error { _, err := w.S.PauseSender(w.Ctx, w.By, a, false); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, n := twoSenders(t)
 			id, account := w.pinnedTo(n)
-			w.must(c.do(w, account))
-			w.must(w.s.Refresh(w.ctx))
-			_, err := w.s.Relane(w.ctx)
-			w.must(err)
+			w.Must(c.do(w, account))
+			w.Must(w.S.Refresh(w.Ctx))
+			_, err := w.S.Relane(w.Ctx)
+			w.Must(err)
 			if c.goes {
-				if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+				if got := by(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"a by " + account}) {
 					t.Fatal(got)
 				}
-				holdsTrue(t, w.ctx, w.s.Pool())
+				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 				return
 			}
-			if got := by(w.claim(n, everything())); len(got) > 0 {
+			if got := by(w.Claim(n, pgworld.Everything())); len(got) > 0 {
 				t.Fatal(got)
 			}
-			why, err := w.s.Why(w.ctx, w.id, id)
-			w.must(err)
+			why, err := w.S.Why(w.Ctx, w.ID, id)
+			w.Must(err)
 			b := why.Blockers[0]
 			if b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1") ||
 				!strings.Contains(b.Detail, c.detail) ||
 				b.Levers[0].Path != "/senders/"+account+c.lever || !strings.HasSuffix(b.Levers[1].Path, "/cancel") {
 				t.Errorf("%+v", b)
 			}
-			w.must(c.undo(w, account))
-			if got := by(w.claim(n, everything())); !slices.Equal(got, []string{"a by " + account}) {
+			w.Must(c.undo(w, account))
+			if got := by(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"a by " + account}) {
 				t.Fatal(got)
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -250,18 +251,18 @@ func TestWhatWasCalledIsNotMovedToAnotherQueue(t *testing.T) {
 	}{
 		{"by any sender", "", gatewaySays503(), false},
 		{"by the one that the client named", "acct-1", gatewaySays503(), false},
-		{"and nothing was written", "", lost(), true},
-		{"by the one that the client named, and nothing was written", "acct-1", lost(), true},
+		{"and nothing was written", "", pgworld.Lost(), true},
+		{"by the one that the client named, and nothing was written", "acct-1", pgworld.Lost(), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, n := twoSenders(t)
-			id := w.ingest(w.s, w.pinned("q", "a", c.sender))[0].ID
-			w.settle(w.answer(w.claim(n, everything())[0], c.answer))
-			_, err := w.s.MoveTo(w.ctx, w.by, id, "elsewhere", nil)
+			id := w.Ingest(w.S, w.pinned("q", "a", c.sender))[0].ID
+			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], c.answer))
+			_, err := w.S.MoveTo(w.Ctx, w.By, id, "elsewhere", nil)
 			if c.moves != (err == nil) || err != nil && !strings.Contains(err.Error(), "has been out before") {
 				t.Error(err)
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -270,43 +271,43 @@ func TestWhatWasCalledIsNotMovedToAnotherQueue(t *testing.T) {
 // still, also after a refused connection.
 func TestWhatADeadNodeCalledStaysWithItsSender(t *testing.T) {
 	w, n := twoSenders(t)
-	w.post("q", "S", "a")
-	account := w.claim(n, everything())[0].Account
-	w.later(time.Hour)
-	_, err := w.s.Bury(w.ctx)
-	w.must(err)
-	m := w.node("m")
-	_, err = w.s.Release(w.ctx)
-	w.must(err)
-	l := w.claim(m, everything())[0]
+	w.Post("q", "S", "a")
+	account := w.Claim(n, pgworld.Everything())[0].Account
+	w.Later(time.Hour)
+	_, err := w.S.Bury(w.Ctx)
+	w.Must(err)
+	m := w.Node("m")
+	_, err = w.S.Release(w.Ctx)
+	w.Must(err)
+	l := w.Claim(m, pgworld.Everything())[0]
 	if !l.Resume || l.Account != account {
 		t.Fatalf("%+v", l)
 	}
-	asked := w.answer(l, done())
+	asked := w.Answer(l, pgworld.Done())
 	asked.Result, asked.Step = outbox.Result{}, neverSaw(l)
-	w.settle(w.answer(w.settle(asked)[0].Next, lost()))
+	w.Settle(w.Answer(w.Settle(asked)[0].Next, pgworld.Lost()))
 	w.reached()
-	w.lever(w.s.PauseSender(w.ctx, w.by, account, true))
-	if got := by(w.claim(m, everything())); len(got) > 0 {
+	w.Lever(w.S.PauseSender(w.Ctx, w.By, account, true))
+	if got := by(w.Claim(m, pgworld.Everything())); len(got) > 0 {
 		t.Fatal(got)
 	}
-	w.lever(w.s.PauseSender(w.ctx, w.by, account, false))
-	if got := by(w.claim(m, everything())); !slices.Equal(got, []string{"a by " + account}) {
+	w.Lever(w.S.PauseSender(w.Ctx, w.By, account, false))
+	if got := by(w.Claim(m, pgworld.Everything())); !slices.Equal(got, []string{"a by " + account}) {
 		t.Fatal(got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // Cancel and redrive are how an operator who knows what the sender did has another one send it: under another token.
 func TestARedriveOfWhatWasPinnedHasAnotherToken(t *testing.T) {
 	w, n := twoSenders(t)
 	id, account := w.pinnedTo(n)
-	w.must(w.s.RemoveSender(w.ctx, w.by, account))
-	_, err := w.s.Cancel(w.ctx, w.by, id)
-	w.must(err)
-	_, err = w.s.Redrive(w.ctx, w.by, id, pg.Redrive{})
-	w.must(err)
-	got := w.claim(n, everything())
+	w.Must(w.S.RemoveSender(w.Ctx, w.By, account))
+	_, err := w.S.Cancel(w.Ctx, w.By, id)
+	w.Must(err)
+	_, err = w.S.Redrive(w.Ctx, w.By, id, pg.Redrive{})
+	w.Must(err)
+	got := w.Claim(n, pgworld.Everything())
 	if len(got) != 1 || got[0].Account != theOther(account) || got[0].ID() == id {
 		t.Fatal(by(got))
 	}
@@ -317,56 +318,56 @@ func TestARedriveOfWhatWasPinnedHasAnotherToken(t *testing.T) {
 func TestWhatWaitsLongerForASenderGoesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-	w.sender("p", "acct-1")
-	n := w.node("n")
-	w.post("q", "S", "a")
-	l := w.claim(n, everything())[0]
+	w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.Sender("p", "acct-1")
+	n := w.Node("n")
+	w.Post("q", "S", "a")
+	l := w.Claim(n, pgworld.Everything())[0]
 	for i, uid := range []string{"b", "c", "d"} {
-		if w.post(uid, "S", uid); i == 1 {
-			w.later(time.Second)
-			w.settle(w.answer(l, outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Until: w.now}))
-			w.later(time.Second)
+		if w.Post(uid, "S", uid); i == 1 {
+			w.Later(time.Second)
+			w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Until: w.Now}))
+			w.Later(time.Second)
 		}
 	}
 	var order []string
 	for range 4 {
-		w.later(time.Minute) // the gate of the type
-		got := w.claim(n, everything())
+		w.Later(time.Minute) // the gate of the type
+		got := w.Claim(n, pgworld.Everything())
 		if len(got) != 1 {
 			t.Fatal(by(got))
 		}
 		order = append(order, got[0].Task.UID)
-		w.settle(w.answer(got[0], done()))
+		w.Settle(w.Answer(got[0], pgworld.Done()))
 	}
 	if !slices.Equal(order, []string{"b", "c", "a", "d"}) {
 		t.Errorf("went out in the order %v", order)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // However many wait at the front of an exclusive lane for a sender that cannot be taken, the one behind them goes out.
 func TestManyThatArePinnedDoNotHoldAnExclusiveLane(t *testing.T) {
 	w, n := twoSenders(t)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
-	_, err := w.s.PauseSender(w.ctx, w.by, "acct-2", true)
-	w.must(err)
-	w.must(w.s.Refresh(w.ctx))
+	w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "type" })
+	_, err := w.S.PauseSender(w.Ctx, w.By, "acct-2", true)
+	w.Must(err)
+	w.Must(w.S.Refresh(w.Ctx))
 	for i := range 12 {
-		w.post(fmt.Sprint("q", i), "S", fmt.Sprint("x", i))
+		w.Post(fmt.Sprint("q", i), "S", fmt.Sprint("x", i))
 	}
 	for range 12 { // each is called once, by the only one that can be taken
-		w.settle(w.answer(w.claim(n, everything())[0], gatewaySays503()))
+		w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], gatewaySays503()))
 		w.reached()
 	}
 	var pins int
-	w.scan(`SELECT count(*) FROM postern.queue WHERE pin_sender_id IS NOT NULL`, &pins)
-	w.lever(w.s.PauseSender(w.ctx, w.by, "acct-1", true))
-	w.lever(w.s.PauseSender(w.ctx, w.by, "acct-2", false))
-	w.later(time.Second)
-	w.post("last", "S", "last")
-	if got := by(w.claim(n, everything())); pins != 12 || !slices.Equal(got, []string{"last by acct-2"}) {
+	w.Scan(`SELECT count(*) FROM postern.queue WHERE pin_sender_id IS NOT NULL`, &pins)
+	w.Lever(w.S.PauseSender(w.Ctx, w.By, "acct-1", true))
+	w.Lever(w.S.PauseSender(w.Ctx, w.By, "acct-2", false))
+	w.Later(time.Second)
+	w.Post("last", "S", "last")
+	if got := by(w.Claim(n, pgworld.Everything())); pins != 12 || !slices.Equal(got, []string{"last by acct-2"}) {
 		t.Fatalf("%v, behind %d that are pinned", got, pins)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -12,28 +12,15 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
-
-// plan explains a statement as the pool runs it; with ran it is executed, and the plan says what was read.
-func (w *world) plan(ran bool, sql string, args ...any) string {
-	w.t.Helper()
-	how := "EXPLAIN (COSTS OFF) "
-	if ran {
-		how = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) "
-	}
-	rows, err := w.s.Pool().Query(w.ctx, how+sql, args...)
-	w.must(err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	w.must(err)
-	return strings.Join(lines, "\n")
-}
 
 // crowd fills the tables as if 100,000 transactions had come in two days to 1,000 queues, of which one in
 // a hundred ended FAILED and the last of each queue waits; and 20,000 senders and names of queues.
 func (w *world) crowd() {
-	w.t.Helper()
-	w.dispatcher("T", nil)
-	w.post("live", "T", "x")
+	w.T.Helper()
+	w.Dispatcher("T", nil)
+	w.Post("live", "T", "x")
 	for _, sql := range []string{
 		`INSERT INTO postern.queue_name (context_id, name, queue_id) SELECT $1, 'q' || i, 1000000 + i FROM generate_series(1, 20000) i`,
 		`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, phase, lane, entered_at)
@@ -51,22 +38,22 @@ func (w *world) crowd() {
 		for strings.Contains(sql, "$"+strconv.Itoa(last+1)) {
 			last++
 		}
-		args := []any{w.id, outbox.DayOf(w.now).Time(), w.now}
-		_, err := w.s.Pool().Exec(w.ctx, sql, args[:last]...)
-		w.must(err)
+		args := []any{w.ID, outbox.DayOf(w.Now).Time(), w.Now}
+		_, err := w.S.Pool().Exec(w.Ctx, sql, args[:last]...)
+		w.Must(err)
 	}
-	_, err := w.s.Pool().Exec(w.ctx, `ANALYZE`)
-	w.must(err)
+	_, err := w.S.Pool().Exec(w.Ctx, `ANALYZE`)
+	w.Must(err)
 }
 
 // Each list goes through an index in its order, at 100,000 rows, and reads about what it shows.
 func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.at(w.now.Truncate(24 * time.Hour).Add(12 * time.Hour))
+	w.At(w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour))
 	w.crowd()
-	day := w.now.Add(-24 * time.Hour)
-	full := regexp.MustCompile(`Seq Scan on ((task|outcome)_(` + day.Format("20060102") + "|" + w.now.Format("20060102") + `)|queue|queue_name|sender) `)
+	day := w.Now.Add(-24 * time.Hour)
+	full := regexp.MustCompile(`Seq Scan on ((task|outcome)_(` + day.Format("20060102") + "|" + w.Now.Format("20060102") + `)|queue|queue_name|sender) `)
 	for _, c := range []struct {
 		name, uses string
 		sorts      bool // it may: the rows of one queue, or the few that failed
@@ -74,7 +61,7 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 	}{
 		{"the last day", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day}},
 		{"oldest first", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Ascending: true}},
-		{"from a cursor", "created_at_queue_id_seq_idx", false, pg.ListFilter{From: &pg.ListCursor{At: w.now.Add(-time.Hour), Queue: 1000500, Seq: 50}}},
+		{"from a cursor", "created_at_queue_id_seq_idx", false, pg.ListFilter{From: &pg.ListCursor{At: w.Now.Add(-time.Hour), Queue: 1000500, Seq: 50}}},
 		{"a type", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Types: []string{"T"}}},
 		{"what is done", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"DONE"}}},
 		{"what waits", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"WAITING", "RETRY"}}},
@@ -84,9 +71,9 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 		{"several queues", "created_at_queue_id_seq_idx", false, pg.ListFilter{Queues: []string{"q500", "q501"}}},
 	} {
 		c.f.Limit = 50
-		sql, args, err := w.s.ListSQL(w.ctx, w.id, c.f)
-		w.must(err)
-		plan := w.plan(false, sql, args...)
+		sql, args, err := w.S.ListSQL(w.Ctx, w.ID, c.f)
+		w.Must(err)
+		plan := w.Plan(false, sql, args...)
 		if full.MatchString(plan) || !strings.Contains(plan, c.uses) {
 			t.Errorf("%s: wants an index like %s and no scan of a table:\n%s", c.name, c.uses, plan)
 		}
@@ -95,8 +82,8 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 		}
 	}
 	for name, of := range pg.NamedSQL {
-		sql, args := of(w.id)
-		if plan := w.plan(false, sql, args...); full.MatchString(plan) {
+		sql, args := of(w.ID)
+		if plan := w.Plan(false, sql, args...); full.MatchString(plan) {
 			t.Errorf("%s: wants an index:\n%s", name, plan)
 		}
 	}
@@ -107,7 +94,7 @@ func TestRowsAreFoundByTheirKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for sql, args := range pg.ByKeySQL {
-		if plan := w.plan(false, sql, args...); strings.Contains(plan, "Join Filter") || strings.Contains(plan, "Seq Scan") || !regexp.MustCompile(`(queue|message)_id = n\.`).MatchString(plan) {
+		if plan := w.Plan(false, sql, args...); strings.Contains(plan, "Join Filter") || strings.Contains(plan, "Seq Scan") || !regexp.MustCompile(`(queue|message)_id = n\.`).MatchString(plan) {
 			t.Errorf("%s\nreads more than its keys:\n%s", sql, plan)
 		}
 	}
@@ -121,7 +108,7 @@ func TestATransactionIsReadFromItsOwnDay(t *testing.T) {
 	a.flying(2, "ended", "next", "flies", "waits")
 	read := regexp.MustCompile(`(?m)(Scan|scan) .*\bon (outcome|attempt)_\d+ .*\(actual`)
 	for seq, n := range map[int]int{1: 1, 3: 2, 4: 2} { // its outcome, and for what has none that of the one before
-		plan := a.plan(true, `SELECT x.* FROM (SELECT queue_id, seq, day FROM postern.task WHERE seq = $1 OFFSET 0) n
+		plan := a.Plan(true, `SELECT x.* FROM (SELECT queue_id, seq, day FROM postern.task WHERE seq = $1 OFFSET 0) n
 			CROSS JOIN LATERAL (SELECT x.* FROM postern.tx x WHERE (x.queue_id, x.seq, x.day) = (n.queue_id, n.seq, n.day) OFFSET 0) x`, seq)
 		if got := len(read.FindAllString(plan, -1)); got != n {
 			t.Errorf("position %d: %d looks, want %d:\n%s", seq, got, n, plan)
@@ -143,46 +130,46 @@ func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
 
 func foundByTheirKeys(t *testing.T, rows int) {
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	_, err := w.s.Pool().Exec(w.ctx, `UPDATE pg_class SET reltuples = $1::int, relpages = 50 + $1::int / 100 WHERE relnamespace = 'postern'::regnamespace AND relkind IN ('r', 'i')`, rows)
-	w.must(err)
-	n := w.node("n")
+	w.Dispatcher("T", nil)
+	_, err := w.S.Pool().Exec(w.Ctx, `UPDATE pg_class SET reltuples = $1::int, relpages = 50 + $1::int / 100 WHERE relnamespace = 'postern'::regnamespace AND relkind IN ('r', 'i')`, rows)
+	w.Must(err)
+	n := w.Node("n")
 	for round := range 3 { // by what the rows say and by what leases remember, of one queue and of several
 		for i := range 3 {
-			w.ingest(w.s, w.sub(fmt.Sprint("q", i%(round+1)), "T", fmt.Sprint(round, "-", i)), w.sub("", "T", fmt.Sprint("u", round, i)))
+			w.Ingest(w.S, w.Sub(fmt.Sprint("q", i%(round+1)), "T", fmt.Sprint(round, "-", i)), w.Sub("", "T", fmt.Sprint("u", round, i)))
 		}
-		for leases := w.claim(n, everything()); len(leases) > 0; leases = w.claim(n, everything()) {
+		for leases := w.Claim(n, pgworld.Everything()); len(leases) > 0; leases = w.Claim(n, pgworld.Everything()) {
 			var answers []*pg.Answer
 			for _, l := range leases {
-				answers = append(answers, w.answer(l, done()))
+				answers = append(answers, w.Answer(l, pgworld.Done()))
 			}
-			_, err := w.s.Settle(w.ctx, answers)
-			w.must(err)
+			_, err := w.S.Settle(w.Ctx, answers)
+			w.Must(err)
 		}
 	}
-	for _, id := range w.post("q0", "T", "last", "behind") {
-		_, err := w.s.Transaction(w.ctx, w.id, id)
-		w.must(err)
+	for _, id := range w.Post("q0", "T", "last", "behind") {
+		_, err := w.S.Transaction(w.Ctx, w.ID, id)
+		w.Must(err)
 	}
-	_, err = w.s.Busy(w.ctx)
-	w.must(err)
-	_, _, err = w.s.ProcessorsDue(w.ctx)
-	w.must(err)
-	_, err = w.s.LeaderWork(w.ctx)
-	w.must(err)
+	_, err = w.S.Busy(w.Ctx)
+	w.Must(err)
+	_, _, err = w.S.ProcessorsDue(w.Ctx)
+	w.Must(err)
+	_, err = w.S.LeaderWork(w.Ctx)
+	w.Must(err)
 	var seen int
 	scan := regexp.MustCompile(`\bon (queue|queue_name|ready|task_\d+|outcome_\d+|idempotency|timer)\b`)
 	byKey := regexp.MustCompile(`Index Cond: \(+(queue_id|lane|context_id) `)
-	for _, c := range w.s.Pool().AcquireAllIdle(w.ctx) {
+	for _, c := range w.S.Pool().AcquireAllIdle(w.Ctx) {
 		defer c.Release()
-		rows, err := c.Query(w.ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE NOT from_sql`)
-		w.must(err)
+		rows, err := c.Query(w.Ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE NOT from_sql`)
+		w.Must(err)
 		type prepared struct {
 			Name, SQL string
 			Params    int
 		}
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[prepared])
-		w.must(err)
+		w.Must(err)
 		for _, p := range list {
 			if !regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b`).MatchString(p.SQL) {
 				continue
@@ -191,10 +178,10 @@ func foundByTheirKeys(t *testing.T, rows int) {
 			if p.Params > 0 {
 				given = "(NULL" + strings.Repeat(", NULL", p.Params-1) + ")"
 			}
-			rows, err := c.Query(w.ctx, fmt.Sprintf(`EXPLAIN (COSTS OFF) EXECUTE %q %s`, p.Name, given))
-			w.must(err)
+			rows, err := c.Query(w.Ctx, fmt.Sprintf(`EXPLAIN (COSTS OFF) EXECUTE %q %s`, p.Name, given))
+			w.Must(err)
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			w.must(err)
+			w.Must(err)
 			plan := strings.Join(lines, "\n")
 			if strings.Contains(plan, "hashed SubPlan") {
 				t.Errorf("%s\nreads a table whole to look for a row:\n%s", p.SQL, plan)

@@ -24,17 +24,17 @@ func TestTheIdInSQLIsTheIdInGo(t *testing.T) {
 	for _, id := range ids {
 		queues, seqs, days, salts = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time()), append(salts, int32(id.Salt))
 	}
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT n.i, postern.public_id(n.q, n.s, n.d, n.e)::text,
+	rows, err := w.S.Pool().Query(w.Ctx, `SELECT n.i, postern.public_id(n.q, n.s, n.d, n.e)::text,
 			(SELECT (p.queue_id, p.seq, p.day) = (n.q, n.s, n.d) FROM postern.id_place(upper(postern.public_id(n.q, n.s, n.d, n.e)::text)) p)
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[])) WITH ORDINALITY n(q, s, d, e, i)`, queues, seqs, days, salts)
-	w.must(err)
+	w.Must(err)
 	defer rows.Close()
 	n := 0
 	for ; rows.Next(); n++ {
 		var i int
 		var s string
 		var back *bool
-		w.must(rows.Scan(&i, &s, &back))
+		w.Must(rows.Scan(&i, &s, &back))
 		if back == nil || !*back {
 			t.Fatalf("%s is not taken apart as it was put together", s)
 		}
@@ -42,7 +42,7 @@ func TestTheIdInSQLIsTheIdInGo(t *testing.T) {
 			t.Fatalf("%+v is %s in SQL and %s in Go", ids[i-1], s, want)
 		}
 	}
-	if w.must(rows.Err()); n != len(ids) {
+	if w.Must(rows.Err()); n != len(ids) {
 		t.Fatalf("compared %d of %d", n, len(ids))
 	}
 }

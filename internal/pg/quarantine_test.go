@@ -10,39 +10,40 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 func TestEnteringEverythingDrawsANewLifeOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	life := func() string { return w.lines(`SELECT life::text FROM postern.store`)[0] }
+	life := func() string { return w.Lines(`SELECT life::text FROM postern.store`)[0] }
 	born := life()
-	w.dispatcher("T", nil)
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default", Type: "T", Reason: "the worker is a copy"}))
+	w.Dispatcher("T", nil)
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "default", Type: "T", Reason: "the worker is a copy"}))
 	if life() != born {
 		t.Error("what loses nothing drew a new life")
 	}
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "restored"}))
 	lost := life()
 	if lost == born {
 		t.Error("a loss drew no new life")
 	}
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored, as another process says"}))
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "restored, as another process says"}))
 	if life() != lost {
 		t.Error("the same loss drew a second life")
 	}
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "more is lost", LostFrom: time.Now().Add(-time.Hour), LostUntil: time.Now()}))
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "more is lost", LostFrom: time.Now().Add(-time.Hour), LostUntil: time.Now()}))
 	if life() == lost {
 		t.Error("a loss that begins earlier drew no new life")
 	}
-	if !w.s.Quarantined(w.id, "T") || !w.s.Quarantined(w.id, "U") {
+	if !w.S.Quarantined(w.ID, "T") || !w.S.Quarantined(w.ID, "U") {
 		t.Error("the process that entered it does not know of it")
 	}
 }
 
 // entering is a quarantine that another process enters.
 var entering = op{name: "enter", run: func(a *arena, s *stores.Store) string {
-	return refusal(s.EnterQuarantine(a.ctx, a.by, pg.Quarantine{Context: "default", Reason: "because"}))
+	return refusal(s.EnterQuarantine(a.Ctx, a.By, pg.Quarantine{Context: "default", Reason: "because"}))
 }}
 
 // What leases, and entering a quarantine, come one after the other: what leases first has committed before the quarantine has, and
@@ -50,22 +51,22 @@ var entering = op{name: "enter", run: func(a *arena, s *stores.Store) string {
 func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 	leasesOf := map[string]func(a *arena, s *stores.Store) int{
 		"claim": func(a *arena, s *stores.Store) int {
-			l, _, err := s.Claim(a.ctx, a.n1, everything())
-			a.must(err)
+			l, _, err := s.Claim(a.Ctx, a.n1, pgworld.Everything())
+			a.Must(err)
 			return len(l)
 		},
 		"take": func(a *arena, s *stores.Store) int {
 			c := &crew{node: a.n1, room: 10}
 			s.Take(c)
 			defer s.Take(nil)
-			out, err := s.Ingest(a.ctx, []*pg.Submission{a.sub("new", "U", "new")}, false)
-			a.must(err)
-			a.must(out[0].Err)
+			out, err := s.Ingest(a.Ctx, []*pg.Submission{a.Sub("new", "U", "new")}, false)
+			a.Must(err)
+			a.Must(out[0].Err)
 			return len(c.started)
 		},
 		"wake": func(a *arena, s *stores.Store) int {
-			w, err := s.Wake(a.ctx, a.n1, 10, 10)
-			a.must(err)
+			w, err := s.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
 			return len(w.Leases) + len(w.Polls)
 		},
 	}
@@ -74,14 +75,14 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			t.Parallel()
 			stage := func() *arena {
 				a := newArena(t)
-				a.dispatcher("U", nil)
-				a.post("q", "U", "a")
+				a.Dispatcher("U", nil)
+				a.Post("q", "U", "a")
 				if name == "wake" {
-					l := a.claim(a.n1, everything())[0]
-					a.settle(a.answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "x", Message: "not now"}))
-					a.later(time.Hour)
-					_, err := a.s.Beat(a.ctx, a.n1)
-					a.must(err)
+					l := a.Claim(a.n1, pgworld.Everything())[0]
+					a.Settle(a.Answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "x", Message: "not now"}))
+					a.Later(time.Hour)
+					_, err := a.S.Beat(a.Ctx, a.n1)
+					a.Must(err)
 				}
 				a.ready()
 				return a
@@ -108,8 +109,8 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 			})
 			t.Run("and it comes later", func(t *testing.T) {
 				a := stage()
-				a.must(a.s.EnterQuarantine(a.ctx, a.by, pg.Quarantine{Context: "default", Reason: "because"}))
-				if a.b.Quarantined(a.id, "U") {
+				a.Must(a.S.EnterQuarantine(a.Ctx, a.By, pg.Quarantine{Context: "default", Reason: "because"}))
+				if a.b.Quarantined(a.ID, "U") {
 					t.Fatal("the other process knows of it already")
 				}
 				if n := lease(a, a.b); n != 0 {
@@ -124,19 +125,19 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 func TestANodeThatRegistersMeanwhileHasToKnowIt(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
-	a.dispatcher("U", nil)
-	a.post("q", "U", "a")
+	a.Dispatcher("U", nil)
+	a.Post("q", "U", "a")
 	a.ready()
 	var n pg.Node
 	register := op{name: "register", run: func(a *arena, s *stores.Store) (said string) {
 		var err error
-		n, err = s.Register(a.ctx, "new", "test", 10*time.Second)
+		n, err = s.Register(a.Ctx, "new", "test", 10*time.Second)
 		return refusal(err)
 	}}
 	if _, waited, held := a.together(entering, register, true); !waited || !held {
 		t.Errorf("it waited for the quarantine: %v", waited)
 	}
-	if l, _, err := a.b.Claim(a.ctx, n, everything()); err != nil || len(l) > 0 {
+	if l, _, err := a.b.Claim(a.Ctx, n, pgworld.Everything()); err != nil || len(l) > 0 {
 		t.Errorf("it leased %d, %v", len(l), err)
 	}
 }
@@ -145,32 +146,32 @@ func TestANodeThatRegistersMeanwhileHasToKnowIt(t *testing.T) {
 func TestAQuarantineHasAScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.s.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 100}}, 0)
-	w.must(err)
-	w.dispatcher("T", nil)
-	w.dispatcher("U", nil)
+	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 100}}, 0)
+	w.Must(err)
+	w.Dispatcher("T", nil)
+	w.Dispatcher("U", nil)
 	shop := w.in(t)
-	shop.id = w.s.Context("shop").ID
-	shop.by.Context = shop.id
-	shop.dispatcher("T", nil)
-	n := w.node("n1")
-	w.post("t1", "T", "t1")
-	w.post("t2", "T", "t2")
-	w.post("u", "U", "u")
-	shop.post("s", "T", "s")
+	shop.ID = w.S.Context("shop").ID
+	shop.By.Context = shop.ID
+	shop.Dispatcher("T", nil)
+	n := w.Node("n1")
+	w.Post("t1", "T", "t1")
+	w.Post("t2", "T", "t2")
+	w.Post("u", "U", "u")
+	shop.Post("s", "T", "s")
 	// t1 and u lie in the lane resume
-	lost := w.node("lost")
-	for _, l := range w.claim(lost, everything()) {
+	lost := w.Node("lost")
+	for _, l := range w.Claim(lost, pgworld.Everything()) {
 		if l.Queue == "t2" || l.Queue == "s" {
-			_, _, err := w.s.GiveUp(w.ctx, lost, []pg.Fenced{{Queue: l.ID().Queue, Fence: l.Fence}})
-			w.must(err)
+			_, _, err := w.S.GiveUp(w.Ctx, lost, []pg.Fenced{{Queue: l.ID().Queue, Fence: l.Fence}})
+			w.Must(err)
 		}
 	}
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default", Type: "T", Reason: "because"}))
-	_, err = w.s.BuryNode(w.ctx, w.by, "lost")
-	w.must(err)
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "default", Type: "T", Reason: "because"}))
+	_, err = w.S.BuryNode(w.Ctx, w.By, "lost")
+	w.Must(err)
 	leased := func() (list []string) {
-		for _, l := range w.claim(n, everything()) {
+		for _, l := range w.Claim(n, pgworld.Everything()) {
 			list = append(list, l.Queue)
 		}
 		slices.Sort(list)
@@ -179,21 +180,21 @@ func TestAQuarantineHasAScope(t *testing.T) {
 	if got := leased(); !slices.Equal(got, []string{"s", "u"}) {
 		t.Errorf("with type T in quarantine %v go on, want s of the other context and u", got)
 	}
-	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{Context: "default", Type: "T"}, false)
-	w.must(err)
+	_, err = w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "default", Type: "T"}, false)
+	w.Must(err)
 	if got := leased(); !slices.Equal(got, []string{"t1", "t2"}) {
 		t.Errorf("after its release %v go on, want t1 and t2", got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "restored"}))
 	refused := func(q pg.Quarantine, code string, says ...string) {
 		t.Helper()
-		_, err := w.s.ReleaseQuarantine(w.ctx, w.by, q, false)
+		_, err := w.S.ReleaseQuarantine(w.Ctx, w.By, q, false)
 		for _, part := range says {
 			if fault.CodeOf(err) != code || !strings.Contains(err.Error(), part) {
 				t.Errorf("the release of %s says %v, want %s: %s", q, err, code, part)
@@ -202,21 +203,21 @@ func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 	}
 	refused(pg.Quarantine{}, "not_reconciled", "the workers were not asked yet", "Next: run postern quarantine reconcile. ")
 	refused(pg.Quarantine{Context: "default"}, "wrong_state", "there is no quarantine of context default: postern quarantine status lists")
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a")
-	v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
-	w.must(err)
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a")
+	v, err := w.S.ReconcileRound(w.Ctx, w.By, pg.Quarantine{}, false)
+	w.Must(err)
 	refused(pg.Quarantine{}, "not_reconciled", "about a part only", "postern quarantine reconcile, which goes on where it was")
-	part, err := w.s.NextUnended(w.ctx, v, 10)
-	w.must(err)
+	part, err := w.S.NextUnended(w.Ctx, v, 10)
+	w.Must(err)
 	open := []pg.Unreconciled{{ID: part[0].ID, Type: "T", Why: pg.OpenUnreachable, Detail: "no answer"}}
-	w.must(w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true}))
+	w.Must(w.S.ReconcileStep(w.Ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true}))
 	refused(pg.Quarantine{}, "not_reconciled", "of 1 transactions it is not known what became of them",
 		"Next: postern quarantine status lists them: decide about each", "With --anyway it is released as it is")
-	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, true)
-	w.must(err)
+	_, err = w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{}, true)
+	w.Must(err)
 	refused(pg.Quarantine{}, "wrong_state", "there is no quarantine of everything: a part may be in quarantine, which is to be named")
-	if w.s.QuarantinedWhole() {
+	if w.S.QuarantinedWhole() {
 		t.Error("it is in quarantine still")
 	}
 }
@@ -225,49 +226,49 @@ func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 func TestAQuarantineThatIsEnteredAgainAsksAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a")
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "the first restore"}))
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a")
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "the first restore"}))
 	round := func() *pg.QuarantinedScope {
-		v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
-		w.must(err)
-		part, err := w.s.NextUnended(w.ctx, v, 10)
-		w.must(err)
+		v, err := w.S.ReconcileRound(w.Ctx, w.By, pg.Quarantine{}, false)
+		w.Must(err)
+		part, err := w.S.NextUnended(w.Ctx, v, 10)
+		w.Must(err)
 		if len(part) != 1 {
 			t.Fatalf("%d are to be asked about, want the one that was posted", len(part))
 		}
-		w.must(w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Unknown: 1, Last: true}))
-		v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{})
-		w.must(err)
+		w.Must(w.S.ReconcileStep(w.Ctx, v, pg.Reconciliation{Part: part, Unknown: 1, Last: true}))
+		v, err = w.S.QuarantinedScope(w.Ctx, pg.Quarantine{})
+		w.Must(err)
 		return v
 	}
 	if v := round(); v.ReconciledAt == nil || v.Asked != 1 || v.NextStep() != "postern quarantine release --reason ..." {
 		t.Fatalf("after the questions it is %+v, next %s", v, v.NextStep())
 	}
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "the second restore"}))
-	v, err := w.s.QuarantinedScope(w.ctx, pg.Quarantine{})
-	w.must(err)
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "the second restore"}))
+	v, err := w.S.QuarantinedScope(w.Ctx, pg.Quarantine{})
+	w.Must(err)
 	if v.Reason != "the second restore" || v.ReconcileAt != nil || v.ReconciledAt != nil || v.Asked+v.Moved+v.Unknown != 0 {
 		t.Errorf("after the second loss it is %+v", v)
 	}
-	if _, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
+	if _, err := w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
 		t.Errorf("it is released although nothing was asked about the second loss: %v", err)
 	}
 	if v := round(); v.ReconciledAt == nil || v.Asked != 1 {
 		t.Errorf("after the second questions it is %+v", v)
 	}
-	_, err = w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false)
-	w.must(err)
+	_, err = w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{}, false)
+	w.Must(err)
 }
 
 // dies has the session end that does something to a table, until the function that it returns is called.
 func (w *world) dies(event, table string) (mend func()) {
-	w.exec(`CREATE FUNCTION public.dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	w.Exec(`CREATE FUNCTION public.dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pg_backend_pid());
 		RETURN NULL;
 	END $$`)
-	w.exec(`CREATE TRIGGER dies BEFORE ` + event + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION public.dies()`)
-	return func() { w.exec(`DROP FUNCTION public.dies CASCADE`) }
+	w.Exec(`CREATE TRIGGER dies BEFORE ` + event + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION public.dies()`)
+	return func() { w.Exec(`DROP FUNCTION public.dies CASCADE`) }
 }
 
 // A part of a round is recorded with what it left open, or not at all: where its connection breaks, the next step asks about the
@@ -275,19 +276,19 @@ func (w *world) dies(event, table string) (mend func()) {
 func TestAPartIsRecordedWithWhatIsOpenOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a")
-	w.must(w.s.EnterQuarantine(w.ctx, w.by, pg.Quarantine{Reason: "restored"}))
-	v, err := w.s.ReconcileRound(w.ctx, w.by, pg.Quarantine{}, false)
-	w.must(err)
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a")
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Reason: "restored"}))
+	v, err := w.S.ReconcileRound(w.Ctx, w.By, pg.Quarantine{}, false)
+	w.Must(err)
 	step := func() error {
-		part, err := w.s.NextUnended(w.ctx, v, 10)
-		w.must(err)
+		part, err := w.S.NextUnended(w.Ctx, v, 10)
+		w.Must(err)
 		if len(part) != 1 {
 			t.Fatalf("%d are to be asked about, want the one that was posted", len(part))
 		}
 		open := []pg.Unreconciled{{ID: part[0].ID, Type: "T", Why: pg.OpenUnreachable, Detail: "no answer"}}
-		return w.s.ReconcileStep(w.ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true})
+		return w.S.ReconcileStep(w.Ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true})
 	}
 	for _, at := range [][2]string{{"INSERT", "postern.unreconciled"}, {"UPDATE", "postern.quarantine"}} {
 		mend := w.dies(at[0], at[1])
@@ -295,15 +296,15 @@ func TestAPartIsRecordedWithWhatIsOpenOrNotAtAll(t *testing.T) {
 			t.Errorf("the session ended at the %s of %s, and the step was recorded", at[0], at[1])
 		}
 		mend()
-		if v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{}); err != nil || v.Asked != 0 || v.ReconciledAt != nil || v.Open != 0 {
+		if v, err = w.S.QuarantinedScope(w.Ctx, pg.Quarantine{}); err != nil || v.Asked != 0 || v.ReconciledAt != nil || v.Open != 0 {
 			t.Fatalf("the session ended at the %s of %s, and half of the step is there: %+v, %v", at[0], at[1], v, err)
 		}
 	}
-	w.must(step())
-	if v, err = w.s.QuarantinedScope(w.ctx, pg.Quarantine{}); err != nil || v.Asked != 1 || v.ReconciledAt == nil || v.Open != 1 {
+	w.Must(step())
+	if v, err = w.S.QuarantinedScope(w.Ctx, pg.Quarantine{}); err != nil || v.Asked != 1 || v.ReconciledAt == nil || v.Open != 1 {
 		t.Errorf("after the next step it is %+v, %v", v, err)
 	}
-	if _, err := w.s.ReleaseQuarantine(w.ctx, w.by, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
+	if _, err := w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{}, false); fault.CodeOf(err) != "not_reconciled" {
 		t.Errorf("it is released although one is open: %v", err)
 	}
 }

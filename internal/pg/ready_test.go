@@ -17,14 +17,14 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	wrong := func(s *stores.Store) (list []string) {
-		for _, r := range s.Ready(w.ctx) {
+		for _, r := range s.Ready(w.Ctx) {
 			if r.Detail != "" {
 				list = append(list, r.Name+": "+r.Detail)
 			}
 		}
 		return list
 	}
-	if list := wrong(w.s); len(list) > 0 || len(w.s.Ready(w.ctx)) != 4 {
+	if list := wrong(w.S); len(list) > 0 || len(w.S.Ready(w.Ctx)) != 4 {
 		t.Errorf("a database that is well: %v", list)
 	}
 	for stmt, want := range map[string]string{
@@ -34,16 +34,16 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	} {
 		t.Run(stmt, func(t *testing.T) {
 			w := newWorld(t)
-			_, err := w.s.Pool().Exec(w.ctx, strings.Replace(stmt, "CURRENT", `"`+w.s.Pool().Config().ConnConfig.Database+`"`, 1))
-			w.must(err)
-			w.s.Pool().Reset() // settings of a database are those of new connections
-			if list := wrong(w.s); (len(list) > 0) != (want != "") || want != "" && !strings.HasPrefix(list[0], want) {
+			_, err := w.S.Pool().Exec(w.Ctx, strings.Replace(stmt, "CURRENT", `"`+w.S.Pool().Config().ConnConfig.Database+`"`, 1))
+			w.Must(err)
+			w.S.Pool().Reset() // settings of a database are those of new connections
+			if list := wrong(w.S); (len(list) > 0) != (want != "") || want != "" && !strings.HasPrefix(list[0], want) {
 				t.Errorf("%v, want %s", list, want)
 			}
 		})
 	}
-	w.s.Pool().Close()
-	if list := wrong(w.s); len(list) != 1 || list[0] != "database: the database does not answer" {
+	w.S.Pool().Close()
+	if list := wrong(w.S); len(list) != 1 || list[0] != "database: the database does not answer" {
 		t.Errorf("%v", list)
 	}
 }
@@ -83,16 +83,16 @@ func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 func TestABusyProcessIsReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	o := w.other()
-	ready := o.s.Ready(w.ctx)
-	tx := w.begin(o.s.Pool()) // its one connection
-	o.s.AnsweredAgo(-time.Hour)
-	if busy := o.s.Ready(w.ctx); len(ready) != 4 || !slices.Equal(busy, ready) {
+	o := w.Other()
+	ready := o.S.Ready(w.Ctx)
+	tx := w.Begin(o.S.Pool()) // its one connection
+	o.S.AnsweredAgo(-time.Hour)
+	if busy := o.S.Ready(w.Ctx); len(ready) != 4 || !slices.Equal(busy, ready) {
 		t.Errorf("%v, and busy %v", ready, busy)
 	}
-	o.s.AnsweredAgo(6 * time.Second)
-	if gone := o.s.Ready(w.ctx); len(gone) != 1 || gone[0].Detail == "" {
+	o.S.AnsweredAgo(6 * time.Second)
+	if gone := o.S.Ready(w.Ctx); len(gone) != 1 || gone[0].Detail == "" {
 		t.Errorf("%v", gone)
 	}
-	w.must(tx.Rollback(w.ctx))
+	w.Must(tx.Rollback(w.Ctx))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // What a lease remembers of its row decides an end only while it is true: whatever changed meanwhile counts, be it what
@@ -24,50 +25,50 @@ func TestAnEndByMemoryHoldsOnlyWhileNothingHasChanged(t *testing.T) {
 	}{
 		{name: "nothing", posted: []string{"a"}, phase: outbox.PhaseIdle, settled: outbox.DONE},
 		{name: "nothing, with one behind", posted: []string{"a", "b"}, next: "b", phase: outbox.PhaseDispatching, settled: outbox.DONE},
-		{name: "one was posted behind the last", posted: []string{"a"}, change: func(w *world, n pg.Node) { w.post("q", "T", "b") },
+		{name: "one was posted behind the last", posted: []string{"a"}, change: func(w *world, n pg.Node) { w.Post("q", "T", "b") },
 			missed: true, next: "b", phase: outbox.PhaseDispatching, settled: outbox.DONE},
-		{name: "one was posted behind others", posted: []string{"a", "b"}, change: func(w *world, n pg.Node) { w.post("q", "T", "c") },
+		{name: "one was posted behind others", posted: []string{"a", "b"}, change: func(w *world, n pg.Node) { w.Post("q", "T", "c") },
 			next: "b", phase: outbox.PhaseDispatching, settled: outbox.DONE},
 		{name: "it was paused", posted: []string{"a", "b"}, missed: true, phase: outbox.PhaseReady, settled: outbox.DONE,
-			change: func(w *world, n pg.Node) { _, err := w.s.PauseQueue(w.ctx, w.by, "q", true); w.must(err) }},
+			change: func(w *world, n pg.Node) { _, err := w.S.PauseQueue(w.Ctx, w.By, "q", true); w.Must(err) }},
 		{name: "the next was cancelled", posted: []string{"a", "b", "c"}, missed: true, next: "c", phase: outbox.PhaseDispatching, settled: outbox.DONE,
-			change: func(w *world, n pg.Node) { _, err := w.s.Cancel(w.ctx, w.by, w.byUID("b").ID); w.must(err) }},
+			change: func(w *world, n pg.Node) { _, err := w.S.Cancel(w.Ctx, w.By, w.ByUID("b").ID); w.Must(err) }},
 		{name: "its priority was raised", posted: []string{"a"}, missed: true, phase: outbox.PhaseIdle, settled: outbox.DONE,
 			change: func(w *world, n pg.Node) {
-				_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
-				w.must(err)
+				_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", Priority: "High", WhenFull: "refuse", OnFailure: "continue"}, 0)
+				w.Must(err)
 			}},
 		{name: "somebody else has it", posted: []string{"a"}, missed: true, fenced: true, phase: outbox.PhaseDispatching, settled: outbox.DISPATCHING,
 			change: func(w *world, n pg.Node) {
-				_, err := w.s.GiveUpAll(w.ctx, n)
-				w.must(err)
-				w.claim(w.node("m"), everything())
+				_, err := w.S.GiveUpAll(w.Ctx, n)
+				w.Must(err)
+				w.Claim(w.Node("m"), pgworld.Everything())
 			}},
 	} {
 		for _, beside := range []bool{false, true} { // another queue ends in the same commit
 			t.Run(fmt.Sprintf("%s, another beside: %v", c.name, beside), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				w.dispatcher("T", nil)
-				w.post("q", "T", c.posted...)
+				w.Dispatcher("T", nil)
+				w.Post("q", "T", c.posted...)
 				if beside {
-					w.post("beside", "T", "z")
+					w.Post("beside", "T", "z")
 				}
-				n := w.node("n")
-				leases := w.claim(n, everything())
+				n := w.Node("n")
+				leases := w.Claim(n, pgworld.Everything())
 				if c.change != nil {
 					c.change(w, n)
 				}
 				var answers []*pg.Answer
 				for _, l := range leases {
-					answers = append(answers, w.answer(l, done()))
-					if !w.s.Recallable(answers[len(answers)-1]) {
+					answers = append(answers, w.Answer(l, pgworld.Done()))
+					if !w.S.Recallable(answers[len(answers)-1]) {
 						t.Fatal("it is not tried by memory")
 					}
 				}
 				at := slices.IndexFunc(leases, func(l *pg.Lease) bool { return l.Queue == "q" })
-				out := w.settle(answers...)[at]
-				if missed := w.s.Forgetful(); missed != c.missed || out.Fenced != c.fenced || out.Err != nil {
+				out := w.Settle(answers...)[at]
+				if missed := w.S.Forgetful(); missed != c.missed || out.Fenced != c.fenced || out.Err != nil {
 					t.Errorf("missed %v, %+v", missed, out)
 				}
 				next := ""
@@ -75,11 +76,11 @@ func TestAnEndByMemoryHoldsOnlyWhileNothingHasChanged(t *testing.T) {
 					next = out.Next.Task.UID
 				}
 				var phase outbox.Phase
-				w.scan(`SELECT phase FROM postern.queue JOIN postern.queue_name USING (queue_id) WHERE name = 'q'`, &phase)
-				if x := w.byUID("a"); next != c.next || x.State != c.settled || phase != c.phase {
+				w.Scan(`SELECT phase FROM postern.queue JOIN postern.queue_name USING (queue_id) WHERE name = 'q'`, &phase)
+				if x := w.ByUID("a"); next != c.next || x.State != c.settled || phase != c.phase {
 					t.Errorf("a is %s, q %s, next %q", x.State, phase, next)
 				}
-				holdsTrue(t, w.ctx, w.s.Pool())
+				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 			})
 		}
 	}

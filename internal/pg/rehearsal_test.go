@@ -16,30 +16,31 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // practised gives w a store on a pool of one connection of all parts.
 func (w *world) practised() *pgxpool.Pool {
-	w.t.Helper()
-	pool, err := pg.Connect(w.ctx, w.s.Pool().Config().ConnString(), 1, pg.Posts, pg.Works)
-	w.must(err)
-	w.t.Cleanup(pool.Close)
-	w.s, err = stores.Open(w.ctx, pool, slog.New(slog.DiscardHandler))
-	w.must(err)
+	w.T.Helper()
+	pool, err := pg.Connect(w.Ctx, w.S.Pool().Config().ConnString(), 1, pg.Posts, pg.Works)
+	w.Must(err)
+	w.T.Cleanup(pool.Close)
+	w.S, err = stores.Open(w.Ctx, pool, slog.New(slog.DiscardHandler))
+	w.Must(err)
 	return pool
 }
 
 // settleAll ends what is in hand, and what comes behind it under the same lease, until there is nothing.
 func (w *world) settleAll(leases []*pg.Lease) {
-	w.t.Helper()
+	w.T.Helper()
 	for len(leases) > 0 {
 		var answers []*pg.Answer
 		for _, l := range leases {
-			answers = append(answers, w.answer(l, done()))
+			answers = append(answers, w.Answer(l, pgworld.Done()))
 		}
 		leases = nil
-		for _, s := range w.settle(answers...) {
-			w.must(s.Err)
+		for _, s := range w.Settle(answers...) {
+			w.Must(s.Err)
 			if s.Next != nil {
 				leases = append(leases, s.Next)
 			}
@@ -52,15 +53,15 @@ func (w *world) settleAll(leases []*pg.Lease) {
 func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	other := w.s
+	w.Dispatcher("T", nil)
+	other := w.S
 	other.SetNow(nil)
 	pool := w.practised()
 	met := func(which string) []string {
-		rows, err := pool.Query(w.ctx, `SELECT statement FROM pg_prepared_statements WHERE statement NOT IN ('BEGIN', 'COMMIT') AND `+which, pgx.QueryExecModeSimpleProtocol)
-		w.must(err)
+		rows, err := pool.Query(w.Ctx, `SELECT statement FROM pg_prepared_statements WHERE statement NOT IN ('BEGIN', 'COMMIT') AND `+which, pgx.QueryExecModeSimpleProtocol)
+		w.Must(err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		w.must(err)
+		w.Must(err)
 		return list
 	}
 	const rehearsed, times = `name LIKE 'stmt\_%'`, ` AND generic_plans + custom_plans `
@@ -73,44 +74,44 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 			t.Errorf("is not planned: %s", sql)
 		}
 	}
-	n := w.node("n")
+	n := w.Node("n")
 	const days = 6
 	for i := range days {
 		uid := func(s string) string { return fmt.Sprint(s, i) }
-		w.post("one", "T", uid("a"))
-		w.settleAll(w.claim(n, everything()))
-		w.post("two", "T", uid("b"), uid("c"))
-		w.postAll(w.sub("one", "T", ""), w.sub("two", "T", ""), w.sub("three", "T", ""))
-		w.postAll(w.sub("one", "T", uid("d")), w.sub("two", "T", uid("e")))
+		w.Post("one", "T", uid("a"))
+		w.settleAll(w.Claim(n, pgworld.Everything()))
+		w.Post("two", "T", uid("b"), uid("c"))
+		w.postAll(w.Sub("one", "T", ""), w.Sub("two", "T", ""), w.Sub("three", "T", ""))
+		w.postAll(w.Sub("one", "T", uid("d")), w.Sub("two", "T", uid("e")))
 		w.postAll(w.traced("one", ""), w.traced("two", ""))
-		w.settleAll(w.claim(n, everything()))
+		w.settleAll(w.Claim(n, pgworld.Everything()))
 		w.postAll(w.traced("one", ""))
 		w.postAll(w.traced("one", uid("f")))
 		w.postAll(w.traced("two", uid("g")), w.traced("three", uid("h")))
-		w.postAll(w.sub("four", "T", ""))
-		w.settleAll(w.claim(n, everything()))
-		_, err := other.Ingest(w.ctx, []*pg.Submission{w.sub(uid("new "), "T", "")}, false)
-		w.must(err)
-		w.settleAll(w.claim(n, everything()))
+		w.postAll(w.Sub("four", "T", ""))
+		w.settleAll(w.Claim(n, pgworld.Everything()))
+		_, err := other.Ingest(w.Ctx, []*pg.Submission{w.Sub(uid("new "), "T", "")}, false)
+		w.Must(err)
+		w.settleAll(w.Claim(n, pgworld.Everything()))
 		c := w.takenBy(n, 10)
-		w.post("one", "T", uid("i"))
-		w.postAll(w.sub("two", "T", ""), w.sub("three", "T", ""))
+		w.Post("one", "T", uid("i"))
+		w.postAll(w.Sub("two", "T", ""), w.Sub("three", "T", ""))
 		w.settleAll(c.started)
-		w.s.Take(nil)
+		w.S.Take(nil)
 		var deep []string // more than is read ahead
 		for k := range 20 {
 			deep = append(deep, uid(fmt.Sprint("deep ", k, " ")))
 		}
-		w.post("deep", "T", deep...)
-		w.settleAll(w.claim(n, everything()))
-		id := w.post("one", "T", uid("j"))[0]
-		_, err = w.s.Open(w.ctx, w.id, id)
-		w.must(err)
-		_, _, err = w.s.Ended(w.ctx, []outbox.ID{id})
-		w.must(err)
-		_, err = w.s.Transaction(w.ctx, w.id, id)
-		w.must(err)
-		w.settleAll(w.claim(n, everything()))
+		w.Post("deep", "T", deep...)
+		w.settleAll(w.Claim(n, pgworld.Everything()))
+		id := w.Post("one", "T", uid("j"))[0]
+		_, err = w.S.Open(w.Ctx, w.ID, id)
+		w.Must(err)
+		_, _, err = w.S.Ended(w.Ctx, []outbox.ID{id})
+		w.Must(err)
+		_, err = w.S.Transaction(w.Ctx, w.ID, id)
+		w.Must(err)
+		w.settleAll(w.Claim(n, pgworld.Everything()))
 	}
 	for _, sql := range met("NOT " + rehearsed + times + fmt.Sprint(">= ", days)) {
 		if _, known := pg.Reads()[sql]; known {
@@ -124,7 +125,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	sum := 0
 	for _, p := range []pg.Part{pg.Posts, pg.Works} {
 		list, err := pg.Rehearse(p)
-		w.must(err)
+		w.Must(err)
 		sum += len(list)
 	}
 	if all, err := pg.Rehearse(pg.Posts | pg.Works); err != nil || len(all) > sum || len(all) < sum-5 {
@@ -133,7 +134,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 }
 
 func (w *world) traced(queue, uid string) *pg.Submission {
-	s := w.sub(queue, "T", uid)
+	s := w.Sub(queue, "T", uid)
 	s.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	return s
 }
@@ -149,29 +150,29 @@ func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("T", nil)
+			w.Dispatcher("T", nil)
 			pool := w.practised()
-			n := w.node("n")
-			w.post("q", "T", "a")
+			n := w.Node("n")
+			w.Post("q", "T", "a")
 			for i, act := range []func(){
-				func() { w.post("q", "T", "b") },
-				func() { w.settleAll(w.claim(n, everything())) },
+				func() { w.Post("q", "T", "b") },
+				func() { w.settleAll(w.Claim(n, pgworld.Everything())) },
 				func() {
-					id := w.post("q", "T", "c")[0]
+					id := w.Post("q", "T", "c")[0]
 					for try := range 2 { // pgx finds it out by the first
-						if _, err := w.s.Transaction(w.ctx, w.id, id); err != nil && try > 0 {
+						if _, err := w.S.Transaction(w.Ctx, w.ID, id); err != nil && try > 0 {
 							t.Errorf("a read fails again: %v", err)
 						}
 					}
 				},
 			} {
 				if spoil == "DEALLOCATE ALL" || i == 0 {
-					_, err := pool.Exec(w.ctx, spoil, pgx.QueryExecModeSimpleProtocol)
-					w.must(err)
+					_, err := pool.Exec(w.Ctx, spoil, pgx.QueryExecModeSimpleProtocol)
+					w.Must(err)
 				}
 				act()
 			}
-			holdsTrue(t, w.ctx, pool)
+			pgworld.HoldsTrue(t, w.Ctx, pool)
 		})
 	}
 }
@@ -183,7 +184,7 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	url := pgtest.New(t).URL
 	for _, most := range []int32{20, 3} {
 		pool, err := pg.Connect(t.Context(), url, most, pg.Posts, pg.Works)
-		ok(t, err)
+		pgworld.OK(t, err)
 		defer pool.Close()
 		pg.Fill(t.Context(), pool)
 		if s := pool.Stat(); s.IdleConns() != most || s.NewConnsCount() != int64(most) {
@@ -191,7 +192,7 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 		}
 		for _, conn := range pool.AcquireAllIdle(t.Context()) {
 			var planned int
-			ok(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 0`, pgx.QueryExecModeSimpleProtocol).Scan(&planned))
+			pgworld.OK(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 0`, pgx.QueryExecModeSimpleProtocol).Scan(&planned))
 			if planned < 20 {
 				t.Errorf("a connection has %d plans, of some forty", planned)
 			}
@@ -200,10 +201,10 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	}
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
+	pgworld.OK(t, err)
 	defer silent.Close()
 	pool, err := pg.Connect(t.Context(), "postgres://nobody@"+silent.Addr().String()+"/none?sslmode=disable", 4, pg.Works)
-	ok(t, err)
+	pgworld.OK(t, err)
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -219,12 +220,12 @@ func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
 	d := pgtest.New(t)
 	const most = 4
 	pool, err := pg.Connect(t.Context(), d.URL+"&pool_health_check_period=100ms", most, pg.Posts, pg.Works)
-	ok(t, err)
+	pgworld.OK(t, err)
 	defer pool.Close()
 	pg.Fill(t.Context(), pool)
 	_, err = d.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	ok(t, err)
-	ok(t, pool.Ping(t.Context()))
+	pgworld.OK(t, err)
+	pgworld.OK(t, pool.Ping(t.Context()))
 	for until := time.Now().Add(20 * time.Second); pool.Stat().IdleConns() < most; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d of %d connections are open again", pool.Stat().IdleConns(), most)
@@ -239,7 +240,7 @@ func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
 func TestConnectionsThatCannotPractise(t *testing.T) {
 	t.Parallel()
 	pool, err := pg.Connect(t.Context(), pgtest.Empty(t).URL, 2, pg.Posts)
-	ok(t, err)
+	pgworld.OK(t, err)
 	defer pool.Close()
 	var one int
 	if err := pool.QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil || one != 1 {
@@ -247,10 +248,10 @@ func TestConnectionsThatCannotPractise(t *testing.T) {
 	}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
+	pgworld.OK(t, err)
 	defer l.Close()
 	silent, err := pg.Connect(t.Context(), "postgres://nobody@"+l.Addr().String()+"/none?sslmode=disable", 4, pg.Posts, pg.Works)
-	ok(t, err)
+	pgworld.OK(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := silent.Ping(ctx); err == nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // TestReleaseLeavesWhatALiveNodeTookMeanwhile holds a release between its snapshot and its locks, while
@@ -12,31 +13,31 @@ import (
 func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	id := w.post("q", "T", "a")[0]
-	dead, live := w.node("dead"), w.node("live")
-	w.claim(dead, everything())
-	w.later(11 * time.Second)
-	_, err := w.s.Beat(w.ctx, live)
-	w.must(err)
-	_, err = w.s.Bury(w.ctx)
-	w.must(err)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	dead, live := w.Node("dead"), w.Node("live")
+	w.Claim(dead, pgworld.Everything())
+	w.Later(11 * time.Second)
+	_, err := w.S.Beat(w.Ctx, live)
+	w.Must(err)
+	_, err = w.S.Bury(w.Ctx)
+	w.Must(err)
 
 	late, open := w.lateComer()
 	released := make(chan int, 1)
 	go func() {
-		n, err := late.s.Release(w.ctx)
+		n, err := late.S.Release(w.Ctx)
 		if err != nil {
 			t.Error(err)
 		}
 		released <- n
 	}()
-	w.awaitBlocked(late.pid)
+	w.AwaitBlocked(late.PID)
 
-	if n, err := w.s.Release(w.ctx); err != nil || n != 1 {
+	if n, err := w.S.Release(w.Ctx); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	l := w.claim(live, everything())
+	l := w.Claim(live, pgworld.Everything())
 	if len(l) != 1 || !l[0].Resume {
 		t.Fatalf("the live node claimed %+v", l)
 	}
@@ -44,8 +45,8 @@ func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 	if n := <-released; n != 0 {
 		t.Errorf("the late release took %d queues from a live node", n)
 	}
-	if out := w.settle(w.answer(l[0], done())); out[0].Fenced || w.state(id) != outbox.DONE {
-		t.Errorf("%+v, and the transaction is %s", out, w.state(id))
+	if out := w.Settle(w.Answer(l[0], pgworld.Done())); out[0].Fenced || w.State(id) != outbox.DONE {
+		t.Errorf("%+v, and the transaction is %s", out, w.State(id))
 	}
 }
 
@@ -54,41 +55,41 @@ func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 func TestReleaseComesBackForWhatWasLocked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q1", "T", "a")
-	w.post("q2", "T", "b")
-	dead := w.node("dead")
-	if n := len(w.claim(dead, everything())); n != 2 {
+	w.Dispatcher("T", nil)
+	w.Post("q1", "T", "a")
+	w.Post("q2", "T", "b")
+	dead := w.Node("dead")
+	if n := len(w.Claim(dead, pgworld.Everything())); n != 2 {
 		t.Fatal("claimed", n)
 	}
-	w.later(25 * time.Hour)
-	_, err := w.s.Bury(w.ctx)
-	w.must(err)
-	holder, err := w.s.Pool().Begin(w.ctx)
-	w.must(err)
-	_, err = holder.Exec(w.ctx, `SELECT FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE n.name = 'q2' FOR UPDATE OF q`)
-	w.must(err)
+	w.Later(25 * time.Hour)
+	_, err := w.S.Bury(w.Ctx)
+	w.Must(err)
+	holder, err := w.S.Pool().Begin(w.Ctx)
+	w.Must(err)
+	_, err = holder.Exec(w.Ctx, `SELECT FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE n.name = 'q2' FOR UPDATE OF q`)
+	w.Must(err)
 	step := func(what string, released int, open bool) {
 		t.Helper()
-		if n, err := w.s.Release(w.ctx); err != nil || n != released {
+		if n, err := w.S.Release(w.Ctx); err != nil || n != released {
 			t.Errorf("%s: released %d, %v; want %d", what, n, err, released)
 		}
 		var left bool
-		w.must(w.s.Pool().QueryRow(w.ctx, `SELECT released_epoch < epoch FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&left))
+		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT released_epoch < epoch FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&left))
 		if left != open {
 			t.Errorf("%s: something may be left of the node: %v", what, left)
 		}
 	}
 	step("while one is locked", 1, true)
-	w.later(25 * time.Hour)
-	w.must(w.s.Forget(w.ctx))
+	w.Later(25 * time.Hour)
+	w.Must(w.S.Forget(w.Ctx))
 	step("while it is still locked", 0, true)
-	w.must(holder.Rollback(w.ctx))
+	w.Must(holder.Rollback(w.Ctx))
 	step("when it is free", 1, false)
 	step("afterwards", 0, false)
-	w.must(w.s.Forget(w.ctx))
+	w.Must(w.S.Forget(w.Ctx))
 	var rows int
-	w.must(w.s.Pool().QueryRow(w.ctx, `SELECT count(*) FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&rows))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&rows))
 	if rows != 0 {
 		t.Error("the row of a node that died days ago, and of which nothing is left, is still there")
 	}
@@ -98,19 +99,19 @@ func TestReleaseComesBackForWhatWasLocked(t *testing.T) {
 func TestReleaseOfEachIncarnation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	w.post("q", "T", "a")
-	n := w.node("n")
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "a")
+	n := w.Node("n")
 	for range 3 {
-		if got := len(w.claim(n, everything())); got != 1 {
+		if got := len(w.Claim(n, pgworld.Everything())); got != 1 {
 			t.Fatal("claimed", got)
 		}
-		w.later(11 * time.Second)
-		_, err := w.s.Bury(w.ctx)
-		w.must(err)
-		n, err = w.s.Reincarnate(w.ctx, n)
-		w.must(err)
-		if freed, err := w.s.Release(w.ctx); err != nil || freed != 1 {
+		w.Later(11 * time.Second)
+		_, err := w.S.Bury(w.Ctx)
+		w.Must(err)
+		n, err = w.S.Reincarnate(w.Ctx, n)
+		w.Must(err)
+		if freed, err := w.S.Release(w.Ctx); err != nil || freed != 1 {
 			t.Fatal("released", freed, err)
 		}
 	}

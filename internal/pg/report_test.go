@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // finish fills the tables as if $2 transactions of five types had come in two days to $3 queues of the context $1 and gone out
@@ -71,7 +73,7 @@ func reports(t *testing.T, values map[string]string) (names []string, sql map[st
 	sql = map[string]string{}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		ok(t, err)
+		pgworld.OK(t, err)
 		name := strings.TrimSuffix(filepath.Base(f), ".sql")
 		names = append(names, name)
 		sql[name] = regexp.MustCompile(`:'([a-z]+)'`).ReplaceAllStringFunc(string(text), func(v string) string {
@@ -109,62 +111,62 @@ func TestReportsUseIndexes(t *testing.T) {
 	if large != "" {
 		var err error
 		n, err = strconv.Atoi(large)
-		ok(t, err)
+		pgworld.OK(t, err)
 		tries = 10
 	}
 	queues := max(n/10, 50000)
 	w := newWorld(t)
-	w.s.SetNow(nil)
+	w.S.SetNow(nil)
 	for i := range 5 {
-		w.dispatcher(fmt.Sprint("T", i), nil)
+		w.Dispatcher(fmt.Sprint("T", i), nil)
 	}
 	began := time.Now()
-	conn, err := pgx.Connect(w.ctx, w.url())
-	w.must(err)
-	t.Cleanup(func() { _ = conn.Close(w.ctx) })
+	conn, err := pgx.Connect(w.Ctx, w.url())
+	w.Must(err)
+	t.Cleanup(func() { _ = conn.Close(w.Ctx) })
 	for _, sql := range finish {
-		_, err := conn.Exec(w.ctx, strings.NewReplacer("$1", fmt.Sprint(w.id), "$2", fmt.Sprint(n), "$3", fmt.Sprint(queues)).Replace(sql))
-		w.must(err)
+		_, err := conn.Exec(w.Ctx, strings.NewReplacer("$1", fmt.Sprint(w.ID), "$2", fmt.Sprint(n), "$3", fmt.Sprint(queues)).Replace(sql))
+		w.Must(err)
 	}
 	loaded := time.Since(began).Round(time.Second)
 	began = time.Now()
-	if hours, err := w.s.RollUp(w.ctx); err != nil || hours != 49 {
+	if hours, err := w.S.RollUp(w.Ctx); err != nil || hours != 49 {
 		t.Fatalf("rolled up %d hours, %v", hours, err)
 	}
 	rolled := time.Since(began)
 	began = time.Now()
-	if found, err := w.s.SampleStuck(w.ctx); err != nil || found != 200 {
+	if found, err := w.S.SampleStuck(w.Ctx); err != nil || found != 200 {
 		t.Fatalf("%d are stuck, %v", found, err)
 	}
 	sampled := time.Since(began)
 
-	_, err = conn.Exec(w.ctx, `SET max_parallel_workers_per_gather = 0`)
-	w.must(err)
+	_, err = conn.Exec(w.Ctx, `SET max_parallel_workers_per_gather = 0`)
+	w.Must(err)
 	object := "/queues/q77"
 	names, sql := reports(t, map[string]string{"ref": "order-" + strconv.Itoa(n/2+2049), "queue": "q77", "object": object})
 	report := "| report | rows | best of ten, ms | read without an index |\n|---|---|---|---|\n"
 	for _, name := range names {
 		var plan []map[string]any
 		var raw []byte
-		w.must(conn.QueryRow(w.ctx, "EXPLAIN (FORMAT JSON) "+sql[name]).Scan(&raw))
-		w.must(json.Unmarshal(raw, &plan))
+		w.Must(conn.QueryRow(w.Ctx, "EXPLAIN (FORMAT JSON) "+sql[name]).Scan(&raw))
+		w.Must(json.Unmarshal(raw, &plan))
 		if tables := scanned(plan[0]["Plan"].(map[string]any)); len(tables) > 0 {
 			t.Errorf("%s scans %v", name, tables)
 		}
 		var took []time.Duration
 		var rows, read, before, found, foundBefore int64
 		for range tries {
-			tx, err := conn.Begin(w.ctx)
-			w.must(err)
-			w.must(tx.QueryRow(w.ctx, reads).Scan(&before, &foundBefore))
+			tx, err := conn.Begin(w.Ctx)
+			w.Must(err)
+			w.Must(tx.QueryRow(w.Ctx, reads).Scan(&before, &foundBefore))
 			began := time.Now()
-			tag, err := tx.Exec(w.ctx, sql[name])
-			w.must(err)
+			tag, err := tx.Exec(w.Ctx, sql[name])
+			w.Must(err)
 			took, rows = append(took, time.Since(began)), tag.RowsAffected()
 			// also what functions read, whose plans EXPLAIN does not show
-			w.must(tx.QueryRow(w.ctx, reads).Scan(&read, &found))
+			w.Must(tx.QueryRow(w.Ctx, reads).Scan(&read, &found))
 			read, found = read-before, found-foundBefore
-			w.must(tx.Rollback(w.ctx))
+			w.Must(tx.Rollback(w.Ctx))
 		}
 		if read > 0 {
 			t.Errorf("%s reads %d rows without an index", name, read)
@@ -185,12 +187,12 @@ func TestReportsUseIndexes(t *testing.T) {
 		return
 	}
 	var size, version string
-	w.scan(`SELECT pg_size_pretty(pg_database_size(current_database()))`, &size)
-	w.scan(`SELECT current_setting('server_version')`, &version)
+	w.Scan(`SELECT pg_size_pretty(pg_database_size(current_database()))`, &size)
+	w.Scan(`SELECT current_setting('server_version')`, &version)
 	loadavg, _ := os.ReadFile("/proc/loadavg") // "" elsewhere
 	load := strings.Fields(string(loadavg))
 	text := fmt.Sprintf("# The reports at %d finished transactions\n\n`make test-large` wrote this on %s: PostgreSQL %s, %s, %d queues. Loading took %s;\nrolling up 49 hours %.0f s (%.1f s each; the job does one in five minutes), the sample of what is stuck %.2f s.\n%d processors, with a load average of %s over the last minutes.\n\n%s",
 		n, time.Now().UTC().Format(time.DateOnly), version, size, queues, loaded, rolled.Seconds(), rolled.Seconds()/49, sampled.Seconds(), runtime.NumCPU(),
 		strings.Join(load[:min(3, len(load))], ", "), report)
-	w.must(os.WriteFile("../../sql/report/large.md", []byte(text), 0o644))
+	w.Must(os.WriteFile("../../sql/report/large.md", []byte(text), 0o644))
 }

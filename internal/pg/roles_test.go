@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // login makes a login role that is a member of a group, and returns its name and how it connects to url.
@@ -44,17 +45,10 @@ func login(t *testing.T, owner *pgx.Conn, group string) (name, url string) {
 
 // as connects to the database of the world as a new member of a group.
 func (w *world) as(group string) (*pgx.Conn, string) {
-	w.t.Helper()
-	owner := connect(w.t, w.s.Pool().Config().ConnString())
-	name, url := login(w.t, owner, group)
-	return connect(w.t, url), name
-}
-
-// exec runs a statement as the owner.
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	_, err := w.s.Pool().Exec(w.ctx, sql, args...)
-	w.must(err)
+	w.T.Helper()
+	owner := connect(w.T, w.S.Pool().Config().ConnString())
+	name, url := login(w.T, owner, group)
+	return connect(w.T, url), name
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {
@@ -96,24 +90,24 @@ func shows(t *testing.T, c *pgx.Conn, sql string, want ...string) {
 // a transaction that is done.
 func twoTenants(t *testing.T) *world {
 	w := newWorld(t)
-	node := w.node("n")
+	node := w.Node("n")
 	for _, name := range []string{"shop", "other"} {
-		_, err := w.s.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: name, MaxDepth: 10}}, 0)
-		w.must(err)
-		in := w.by
-		in.Context = w.s.Context(name).ID
+		_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: name, MaxDepth: 10}}, 0)
+		w.Must(err)
+		in := w.By
+		in.Context = w.S.Context(name).ID
 		d := outbox.DefaultDispatcher()
 		d.Type, d.WorkerURL = "T", "noop:"
-		_, err = w.s.PutDispatcher(w.ctx, in, d, 0)
-		w.must(err)
-		_, err = w.s.PutSubscription(w.ctx, in, outbox.Subscription{Name: "s", Kind: "pull", OnError: "skip", Events: []outbox.Event{}}, nil, 0)
-		w.must(err)
-		sub := w.sub("q", "T", "u-"+name)
+		_, err = w.S.PutDispatcher(w.Ctx, in, d, 0)
+		w.Must(err)
+		_, err = w.S.PutSubscription(w.Ctx, in, outbox.Subscription{Name: "s", Kind: "pull", OnError: "skip", Events: []outbox.Event{}}, nil, 0)
+		w.Must(err)
+		sub := w.Sub("q", "T", "u-"+name)
 		sub.ContextID = in.Context
-		out, err := w.s.Ingest(w.ctx, []*pg.Submission{sub}, false)
-		w.must(err)
-		w.must(out[0].Err)
-		w.settle(w.answer(w.claim(node, everything())[0], done()))
+		out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+		w.Must(err)
+		w.Must(out[0].Err)
+		w.Settle(w.Answer(w.Claim(node, pgworld.Everything())[0], pgworld.Done()))
 	}
 	return w
 }
@@ -123,10 +117,10 @@ func TestAnApplicationSubmitsAndReadsInItsOwnContextOnly(t *testing.T) {
 	w := twoTenants(t)
 	shop, name := w.as("postern_submit")
 	denied(t, shop, "ZP404", `SELECT postern.submit('q', 'T', '{}', context => 'shop')`) // nothing was granted yet
-	w.exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
 	shows(t, shop, `SELECT uid FROM postern.transactions`, "u-shop")
 	denied(t, shop, "ZP404", `SELECT postern.submit('q', 'T', '{}', context => 'shop')`) // a reader does not post
-	w.exec(`SELECT postern.grant_context($1, 'shop', 'executor')`, name)
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'executor')`, name)
 
 	shows(t, shop, `SELECT postern.submit('q', 'T', '{"n": 1}', 'mine', 'shop', depends_on => '{u-shop}', tags => '{"a": "b"}')`, "mine")
 	shows(t, shop, `SELECT postern.submit('q', 'T', '{"n": 1}', 'mine', 'shop', depends_on => '{u-shop}', tags => '{"a": "b"}')`, "mine")
@@ -136,8 +130,8 @@ func TestAnApplicationSubmitsAndReadsInItsOwnContextOnly(t *testing.T) {
 	}
 	denied(t, shop, "ZP422", `SELECT postern.submit('q', 'T', '{}', context => 'shop', depends_on => '{u-other}')`)
 	shows(t, shop, `SELECT DISTINCT actor FROM postern.outbox`, name)
-	w.drainAll(w.s)
-	w.work(w.node("worker"))
+	w.drainAll(w.S)
+	w.work(w.Node("worker"))
 
 	for _, view := range []string{"transactions", "bodies", "queues", "senders"} {
 		shows(t, shop, `SELECT DISTINCT context FROM postern.`+view+` WHERE context <> 'shop'`)
@@ -156,11 +150,11 @@ func TestAnApplicationSubmitsAndReadsInItsOwnContextOnly(t *testing.T) {
 		`SELECT postern.grant_context(current_user, 'other', 'admin')`, `SELECT postern.ensure_days('2000-01-01', '2000-01-02')`,
 		`INSERT INTO postern.outbox (context_id, uid, type, data, actor) SELECT context_id + 1, 'x', 'T', '{}', 'x' FROM postern.context WHERE name = 'shop'`,
 		`CREATE TABLE postern.mine (n int)`, `SELECT * FROM river.river_job`)
-	w.exec(`SELECT postern.revoke_context($1, 'shop')`, name)
+	w.Exec(`SELECT postern.revoke_context($1, 'shop')`, name)
 	shows(t, shop, `SELECT uid FROM postern.transactions`)
 	denied(t, shop, "ZP404", `SELECT postern.submit('q', 'T', '{}', context => 'shop')`)
 	var said string
-	w.scan(`SELECT string_agg(concat_ws(' ', a.via, a.action, a.after->>'role'), ', ' ORDER BY audit_id) FROM postern.audit a WHERE object LIKE '/sql-roles/%'`, &said)
+	w.Scan(`SELECT string_agg(concat_ws(' ', a.via, a.action, a.after->>'role'), ', ' ORDER BY audit_id) FROM postern.audit a WHERE object LIKE '/sql-roles/%'`, &said)
 	if said != "sql grant reader, sql grant executor, sql revoke" {
 		t.Error(said)
 	}
@@ -171,13 +165,13 @@ func TestAReaderDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	w := twoTenants(t)
 	shop, name := w.as("postern_submit")
-	w.exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
-	w.exec(`UPDATE postern.subscription SET newest = 1`)
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
+	w.Exec(`UPDATE postern.subscription SET newest = 1`)
 	var id int
-	w.must(shop.QueryRow(w.ctx, `SELECT subscription_id FROM postern.subscription`).Scan(&id))
+	w.Must(shop.QueryRow(w.Ctx, `SELECT subscription_id FROM postern.subscription`).Scan(&id))
 	ack := fmt.Sprintf(`SELECT postern.ack('s', 'c%d-1', 'shop')::text`, id)
 	shows(t, shop, ack, "false")
-	w.exec(`SELECT postern.grant_context($1, 'shop', 'executor')`, name)
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'executor')`, name)
 	shows(t, shop, ack, "true")
 }
 
@@ -186,13 +180,13 @@ func TestAReporterReadsTheViewsOfItsContextWithoutBodies(t *testing.T) {
 	w := twoTenants(t)
 	c, name := w.as("postern_reporter")
 	shows(t, c, `SELECT uid FROM postern.transactions`)
-	w.exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
 	shows(t, c, `SELECT uid FROM postern.transactions`, "u-shop")
 	shows(t, c, `SELECT context || ' ' || queue FROM postern.queues`, "shop q")
 	denied(t, c, "42501", `SELECT * FROM postern.bodies`, `SELECT * FROM postern.task`, `SELECT data FROM postern.tx`, `SELECT * FROM postern.context`,
 		`SELECT postern.ensure_days('2000-01-01', '2000-01-02')`)
 	// a function of the one who asks sees no row of another context
-	w.exec(`CREATE FUNCTION public.leak(v text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN IF v = 'u-other' THEN RAISE 'saw %', v; END IF; RETURN true; END $$`)
+	w.Exec(`CREATE FUNCTION public.leak(v text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN IF v = 'u-other' THEN RAISE 'saw %', v; END IF; RETURN true; END $$`)
 	shows(t, c, `SELECT uid FROM postern.transactions WHERE public.leak(uid)`, "u-shop")
 }
 
@@ -201,39 +195,39 @@ func TestTheServiceNeedsNoRightsOfAnOwner(t *testing.T) {
 	t.Parallel()
 	w := twoTenants(t)
 	c, _ := w.as("postern_app")
-	pool, err := pg.Connect(w.ctx, c.Config().ConnString(), 4)
-	w.must(err)
+	pool, err := pg.Connect(w.Ctx, c.Config().ConnString(), 4)
+	w.Must(err)
 	t.Cleanup(pool.Close)
-	app, err := stores.Open(w.ctx, pool, quiet)
-	w.must(err)
-	app.SetNow(&w.now)
-	w.s = app
-	w.dispatcher("T", nil)
-	_, err = app.EnsureDays(w.ctx)
-	w.must(err)
-	w.exec(`SELECT postern.submit('r', 'T', '{}', 'staged')`)
+	app, err := stores.Open(w.Ctx, pool, pgworld.Quiet)
+	w.Must(err)
+	app.SetNow(&w.Now)
+	w.S = app
+	w.Dispatcher("T", nil)
+	_, err = app.EnsureDays(w.Ctx)
+	w.Must(err)
+	w.Exec(`SELECT postern.submit('r', 'T', '{}', 'staged')`)
 	w.drainAll(app)
-	w.post("q", "T", "a", "b")
-	_, err = app.PutContext(w.ctx, w.by, pg.Tenant{Context: pg.Context{Name: "third", MaxDepth: 1}}, 0)
-	w.must(err)
-	if got := w.work(w.node("svc")); len(got) != 3 {
+	w.Post("q", "T", "a", "b")
+	_, err = app.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "third", MaxDepth: 1}}, 0)
+	w.Must(err)
+	if got := w.work(w.Node("svc")); len(got) != 3 {
 		t.Errorf("worked off %v", got)
 	}
 	shows(t, c, `SELECT uid FROM postern.transactions WHERE state = 'DONE'`, "a", "b", "staged", "u-other", "u-shop")
 	denied(t, c, "42501", `CREATE TABLE postern.mine (n int)`, `DROP TABLE postern.mark`, `TRUNCATE postern.mark`, `ALTER TABLE postern.task DISABLE ROW LEVEL SECURITY`,
 		`CREATE POLICY x ON postern.task USING (true)`)
-	w.exec(`ALTER DEFAULT PRIVILEGES IN SCHEMA postern REVOKE ALL ON TABLES FROM postern_app`) // as where somebody else made the roles
+	w.Exec(`ALTER DEFAULT PRIVILEGES IN SCHEMA postern REVOKE ALL ON TABLES FROM postern_app`) // as where somebody else made the roles
 	var day string
-	w.must(c.QueryRow(w.ctx, `SELECT postern.ensure_days('2000-01-01', '2000-01-01')::text`).Scan(&day))
+	w.Must(c.QueryRow(w.Ctx, `SELECT postern.ensure_days('2000-01-01', '2000-01-01')::text`).Scan(&day))
 	if day != "4" {
 		t.Errorf("made %s partitions, want 4", day)
 	}
 	shows(t, c, `SELECT string_agg(p, ' ') FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p WHERE has_table_privilege('postern.task_20000101', p)`, "SELECT INSERT UPDATE DELETE")
 	// its plans carry no filter
-	rows, err := c.Query(w.ctx, `EXPLAIN SELECT FROM postern.task WHERE (queue_id, seq, day) = (1, 1, '2026-01-01')`)
-	w.must(err)
+	rows, err := c.Query(w.Ctx, `EXPLAIN SELECT FROM postern.task WHERE (queue_id, seq, day) = (1, 1, '2026-01-01')`)
+	w.Must(err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	w.must(err)
+	w.Must(err)
 	if p := strings.Join(plan, "\n"); strings.Contains(p, "contexts_of") || strings.Contains(p, "InitPlan") {
 		t.Error(p)
 	}
@@ -278,7 +272,7 @@ func TestAMigratorNeedsNoRightToMakeRoles(t *testing.T) {
 func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := connect(t, w.s.Pool().Config().ConnString())
+	c := connect(t, w.S.Pool().Config().ConnString())
 	shows(t, c, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'postern'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 		AND (NOT c.relrowsecurity OR (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname IN ('tenant', 'app', 'verify')) <> 3)`,
 		// about no context, or of the service alone

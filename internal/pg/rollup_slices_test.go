@@ -61,26 +61,26 @@ const (
 
 // live writes a life around the hour before this one, and returns it.
 func (w *world) live() time.Time {
-	w.t.Helper()
-	hour := w.now.Truncate(time.Hour).Add(-time.Hour)
-	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.context (name) SELECT 'another' WHERE (SELECT count(*) FROM postern.context) < 2`)
-	w.must(err)
-	_, err = w.s.Pool().Exec(w.ctx, `SELECT postern.ensure_days(($1::timestamptz AT TIME ZONE 'UTC')::date - 1, ($1::timestamptz AT TIME ZONE 'UTC')::date)`, hour)
-	w.must(err)
-	_, err = w.s.Pool().Exec(w.ctx, lived, hour)
-	w.must(err)
+	w.T.Helper()
+	hour := w.Now.Truncate(time.Hour).Add(-time.Hour)
+	_, err := w.S.Pool().Exec(w.Ctx, `INSERT INTO postern.context (name) SELECT 'another' WHERE (SELECT count(*) FROM postern.context) < 2`)
+	w.Must(err)
+	_, err = w.S.Pool().Exec(w.Ctx, `SELECT postern.ensure_days(($1::timestamptz AT TIME ZONE 'UTC')::date - 1, ($1::timestamptz AT TIME ZONE 'UTC')::date)`, hour)
+	w.Must(err)
+	_, err = w.S.Pool().Exec(w.Ctx, lived, hour)
+	w.Must(err)
 	return hour
 }
 
 // more ends one that has not, in the hour.
 func (w *world) more(hour time.Time) {
-	w.t.Helper()
-	tag, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
+	w.T.Helper()
+	tag, err := w.S.Pool().Exec(w.Ctx, `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
 		SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', $1::timestamptz + interval '1 us' FROM postern.task t
 		WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)) LIMIT 1`, hour)
-	w.must(err)
+	w.Must(err)
 	if tag.RowsAffected() != 1 {
-		w.t.Fatal("all have ended")
+		w.T.Fatal("all have ended")
 	}
 }
 
@@ -89,23 +89,23 @@ func TestAnHourInSlicesIsThatOfOneStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	_, err := w.s.Pool().Exec(w.ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+	_, err := w.S.Pool().Exec(w.Ctx, `WITH task AS (INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
 			SELECT 3000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 'T' || i % 3, '{}', $1 + i * interval '17 s' FROM generate_series(1, 200) i RETURNING *)
 		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at) SELECT queue_id, seq, day, context_id, 'WAITING', 'CANCELLED', created_at FROM task`, hour)
-	w.must(err)
-	want := w.lines(wasSQL, hour)
+	w.Must(err)
+	want := w.Lines(wasSQL, hour)
 	if len(want) < 50 {
 		t.Fatalf("%d figures: %q", len(want), want)
 	}
 	for _, c := range []struct{ atOnce, least, most int }{{1, 215, 260}, {5, 30, 75}, {40, 3, 20}, {1000, 1, 1}} {
-		_, err := w.s.Pool().Exec(w.ctx, `TRUNCATE postern.rolled, postern.rollup, postern.rollup_time, postern.rollup_failure, postern.rollup_sender`)
-		w.must(err)
+		_, err := w.S.Pool().Exec(w.Ctx, `TRUNCATE postern.rolled, postern.rollup, postern.rollup_time, postern.rollup_failure, postern.rollup_sender`)
+		w.Must(err)
 		n := 1 // with what adds them up by 16
-		w.must(w.s.RollHour(w.ctx, hour, c.atOnce, func(_ context.Context, atOnce int, _ time.Duration) (int, error) { n++; return atOnce, nil }))
+		w.Must(w.S.RollHour(w.Ctx, hour, c.atOnce, func(_ context.Context, atOnce int, _ time.Duration) (int, error) { n++; return atOnce, nil }))
 		if n < c.least || n > c.most {
 			t.Errorf("%d slices of %d rows; want %d to %d", n, c.atOnce, c.least, c.most)
 		}
-		if got := w.lines(saysSQL, hour); !slices.Equal(got, want) {
+		if got := w.Lines(saysSQL, hour); !slices.Equal(got, want) {
 			t.Errorf("by %d:\n%q\nwant\n%q", c.atOnce, got, want)
 		}
 	}
@@ -116,12 +116,12 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	w.must(w.s.RollHour(w.ctx, hour, 1000, pg.Unhurried(0)))
-	old, rolled := w.lines(saysSQL, hour), w.lines(`SELECT r::text FROM postern.rolled r`)
+	w.Must(w.S.RollHour(w.Ctx, hour, 1000, pg.Unhurried(0)))
+	old, rolled := w.Lines(saysSQL, hour), w.Lines(`SELECT r::text FROM postern.rolled r`)
 	w.more(hour)
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Ctx)
 	n := 0
-	err := w.s.RollHour(ctx, hour, 5, func(ctx context.Context, atOnce int, _ time.Duration) (int, error) {
+	err := w.S.RollHour(ctx, hour, 5, func(ctx context.Context, atOnce int, _ time.Duration) (int, error) {
 		if n++; n < 9 {
 			return atOnce, nil
 		}
@@ -131,12 +131,12 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || n != 9 {
 		t.Errorf("%v after %d slices", err, n)
 	}
-	w.same(w.lines(saysSQL, hour), old...)
-	w.same(w.lines(`SELECT r::text FROM postern.rolled r`), rolled...)
-	run := w.lines(`SELECT concat(begun, ' ', parts) FROM postern.rolling`)
-	w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried(0))) // goes on with it
-	w.same(run, w.lines(`SELECT concat(as_of, ' ', 9) FROM postern.rolled`)...)
-	w.same(w.lines(saysSQL, hour), w.lines(wasSQL, hour)...)
+	w.Same(w.Lines(saysSQL, hour), old...)
+	w.Same(w.Lines(`SELECT r::text FROM postern.rolled r`), rolled...)
+	run := w.Lines(`SELECT concat(begun, ' ', parts) FROM postern.rolling`)
+	w.Must(w.Another(1).RollHour(w.Ctx, hour, 5, pg.Unhurried(0))) // goes on with it
+	w.Same(run, w.Lines(`SELECT concat(as_of, ' ', 9) FROM postern.rolled`)...)
+	w.Same(w.Lines(saysSQL, hour), w.Lines(wasSQL, hour)...)
 }
 
 // Two that roll up an hour at once take turns in one run: no slice counts twice, and when one has ended it the other stops.
@@ -144,31 +144,31 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour, n := w.live(), 0
-	w.must(w.s.RollHour(w.ctx, hour, 40, func(_ context.Context, atOnce int, _ time.Duration) (int, error) {
+	w.Must(w.S.RollHour(w.Ctx, hour, 40, func(_ context.Context, atOnce int, _ time.Duration) (int, error) {
 		if n++; n == 2 {
-			if hours, err := w.another(1).RollUp(w.ctx); err != nil || hours != 0 {
+			if hours, err := w.Another(1).RollUp(w.Ctx); err != nil || hours != 0 {
 				t.Errorf("of one that moves somebody else rolled up %d hours, %v", hours, err)
 			}
-			w.must(w.another(1).RollHour(w.ctx, hour, 5, pg.Unhurried(0)))
+			w.Must(w.Another(1).RollHour(w.Ctx, hour, 5, pg.Unhurried(0)))
 		}
 		return atOnce, nil
 	}))
 	if n != 2 {
 		t.Errorf("%d slices of a run that another has ended", n)
 	}
-	w.same(w.lines(saysSQL, hour), w.lines(wasSQL, hour)...)
+	w.Same(w.Lines(saysSQL, hour), w.Lines(wasSQL, hour)...)
 
 	w.more(hour) // before it begins anew
 	const step = `SELECT postern.roll_on($1, 40, NULL)`
-	first, other, done := w.begin(w.s.Pool()), w.other(), make(chan error, 1)
-	_, err := first.Exec(w.ctx, step, hour)
-	w.must(err)
-	go func() { done <- other.s.RollHour(w.ctx, hour, 40, pg.Unhurried(0)) }()
-	w.awaitBlocked(other.pid)
-	w.must(first.Commit(w.ctx))
-	w.must(<-done)
-	w.same(w.lines(saysSQL, hour), w.lines(wasSQL, hour)...)
-	w.same(w.lines(`SELECT hour::text FROM postern.rolling UNION ALL SELECT hour::text FROM postern.rolling_part`))
+	first, other, done := w.Begin(w.S.Pool()), w.Other(), make(chan error, 1)
+	_, err := first.Exec(w.Ctx, step, hour)
+	w.Must(err)
+	go func() { done <- other.S.RollHour(w.Ctx, hour, 40, pg.Unhurried(0)) }()
+	w.AwaitBlocked(other.PID)
+	w.Must(first.Commit(w.Ctx))
+	w.Must(<-done)
+	w.Same(w.Lines(saysSQL, hour), w.Lines(wasSQL, hour)...)
+	w.Same(w.Lines(`SELECT hour::text FROM postern.rolling UNION ALL SELECT hour::text FROM postern.rolling_part`))
 }
 
 // What takes long is cut smaller, and what takes no time larger, within bounds.
@@ -190,18 +190,18 @@ func TestASliceOfAnHourReadsNoMoreThanIsInIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	_, err := w.s.Pool().Exec(w.ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+	_, err := w.S.Pool().Exec(w.Ctx, `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
 		SELECT 9000, i, ($1::timestamptz AT TIME ZONE 'UTC')::date, 1, 'T0', '{}', $1::timestamptz + i * interval '1 ms' FROM generate_series(1, 20000) i`, hour)
-	w.must(err)
-	tx := w.begin(w.s.Pool())
+	w.Must(err)
+	tx := w.Begin(w.S.Pool())
 	read := func() (pages int) { // so far, by this session
-		w.must(tx.QueryRow(w.ctx, `SELECT sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
+		w.Must(tx.QueryRow(w.Ctx, `SELECT sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
 			FROM pg_index i JOIN pg_inherits p ON p.inhrelid = i.indrelid WHERE p.inhparent = 'postern.task'::regclass`).Scan(&pages))
 		return pages
 	}
 	before := read()
-	_, err = tx.Exec(w.ctx, `SELECT postern.roll_slice($1::timestamptz + interval '59 minutes', 1000)`, hour)
-	w.must(err)
+	_, err = tx.Exec(w.Ctx, `SELECT postern.roll_slice($1::timestamptz + interval '59 minutes', 1000)`, hour)
+	w.Must(err)
 	if pages := read() - before; pages > 150 {
 		t.Errorf("a slice in which nothing came reads %d pages of the indexes of task", pages)
 	}

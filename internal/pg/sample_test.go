@@ -12,29 +12,29 @@ import (
 func TestASampleShowsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.s.SetNow(nil)
-	w.dispatcher("T", nil)
-	n := w.node("alive")
-	w.node("dead")
+	w.S.SetNow(nil)
+	w.Dispatcher("T", nil)
+	n := w.Node("alive")
+	w.Node("dead")
 	sample := func() pg.Sample {
 		t.Helper()
-		v, err := w.s.TakeSample(w.ctx)
-		w.must(err)
+		v, err := w.S.TakeSample(w.Ctx)
+		w.Must(err)
 		return v
 	}
 	do := func(sql string, args ...any) {
 		t.Helper()
-		_, err := w.s.Pool().Exec(w.ctx, sql, args...)
-		w.must(err)
+		_, err := w.S.Pool().Exec(w.Ctx, sql, args...)
+		w.Must(err)
 	}
 	do(`UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h' WHERE name = 'dead'`)
 	if v := sample(); v.Trouble.Forgotten != 0 || v.Trouble.Stalled != 0 || v.Trouble.Nodes != 1 || v.Trouble.OldestDelivery != 0 || v.Trouble.Staged != 0 || v.Trouble.DaysAhead != 3 || v.OldestHeads["RETRY"] != 0 {
 		t.Errorf("with nothing wrong: %+v", v)
 	}
 
-	w.calledBack(n, "told", "a", "http://one/")
+	w.CalledBack(n, "told", "a", "http://one/")
 	do(`UPDATE postern.delivery SET at = at - interval '1 h'`)
-	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor, staged_at) VALUES ($1, 'staged', 'q', 'T', '{}', 'x', clock_timestamp() - interval '1 min')`, w.id)
+	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor, staged_at) VALUES ($1, 'staged', 'q', 'T', '{}', 'x', clock_timestamp() - interval '1 min')`, w.ID)
 	do(`DROP TABLE postern.attempt_` + time.Now().UTC().AddDate(0, 0, 3).Format("20060102"))
 	v := sample().Trouble
 	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 2 || v.Forgotten != 0 {
@@ -42,7 +42,7 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 	}
 
 	for _, name := range []string{"failed", "behind", "read", "paused"} {
-		w.source(func(s *leader.Source) { s.Name = name })
+		w.Source(func(s *leader.Source) { s.Name = name })
 	}
 	do(`UPDATE postern.source SET state = CASE name WHEN 'failed' THEN name WHEN 'paused' THEN name ELSE 'running' END, polled_at = clock_timestamp(),
 		caught_up_at = clock_timestamp() - CASE name WHEN 'behind' THEN interval '10 min' WHEN 'read' THEN interval '0' ELSE interval '1 h' END`)
@@ -51,10 +51,10 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 		t.Errorf("sources: %+v", v)
 	}
 
-	w.sender("signers", "free", "paused", "blocked", "bound")
+	w.Sender("signers", "free", "paused", "blocked", "bound")
 	do(`UPDATE postern.sender SET paused = account = 'paused', blocked_until = CASE account WHEN 'blocked' THEN 'infinity'::timestamptz END`)
-	w.dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "signers" })
-	id := w.post("stands", "S", "s-1")[0]
+	w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "signers" })
+	id := w.Post("stands", "S", "s-1")[0]
 	do(`WITH q AS (UPDATE postern.queue SET entered_at = entered_at - interval '1 min' WHERE queue_id = $1 RETURNING *)
 		UPDATE postern.ready SET since = q.entered_at FROM q WHERE ready.queue_id = q.queue_id`, id.Queue)
 	all := sample()

@@ -8,19 +8,20 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // What a type's schema is counts, not what this process knows of it: another one has just made the type, or changed it.
 func TestDataFitsTheSchemaThatAnotherProcessHasPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	late, err := stores.Open(w.ctx, w.second(4), quiet)
-	w.must(err)
+	late, err := stores.Open(w.Ctx, w.Second(4), pgworld.Quiet)
+	w.Must(err)
 	strict := func(d *outbox.Dispatcher) { d.Schema = json.RawMessage(`{"required": ["cents"]}`) }
-	w.dispatcher("new", strict)
+	w.Dispatcher("new", strict)
 	post := func(how func(sub *pg.Submission) (pg.Accepted, error), uid string, want string) {
 		t.Helper()
-		sub := w.sub("q", "new", uid)
+		sub := w.Sub("q", "new", uid)
 		late.Judge(sub)
 		a, err := how(sub)
 		if err == nil {
@@ -31,26 +32,26 @@ func TestDataFitsTheSchemaThatAnotherProcessHasPut(t *testing.T) {
 		}
 	}
 	one := func(sub *pg.Submission) (pg.Accepted, error) {
-		out, err := late.Ingest(w.ctx, []*pg.Submission{sub}, false)
+		out, err := late.Ingest(w.Ctx, []*pg.Submission{sub}, false)
 		return out[0], err
 	}
 	post(one, "a", "schema_mismatch")
 
-	w.dispatcher("new", nil)
+	w.Dispatcher("new", nil)
 	post(one, "b", "schema_mismatch") // up to a second late: nothing was there to tell that it is
-	w.must(late.Refresh(w.ctx))
+	w.Must(late.Refresh(w.Ctx))
 	post(one, "b", "")
 
-	w.dispatcher("new", strict)
+	w.Dispatcher("new", strict)
 	post(func(sub *pg.Submission) (pg.Accepted, error) { // read between the check and the commit
-		w.must(late.Refresh(w.ctx))
+		w.Must(late.Refresh(w.Ctx))
 		return one(sub)
 	}, "c", "schema_mismatch")
 	post(one, "b", "") // accepted before
 
-	w.dispatcher("drained", strict)
-	w.must(w.submit(w.app(1), "q", "drained", "d"))
-	if out := w.drainAll(late); out.Refused != 1 || w.byUID("d").Code != "schema_mismatch" {
-		t.Errorf("%+v %+v", out, w.byUID("d"))
+	w.Dispatcher("drained", strict)
+	w.Must(w.submit(w.app(1), "q", "drained", "d"))
+	if out := w.drainAll(late); out.Refused != 1 || w.ByUID("d").Code != "schema_mismatch" {
+		t.Errorf("%+v %+v", out, w.ByUID("d"))
 	}
 }

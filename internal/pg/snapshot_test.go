@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postern-dev/postern/internal/pg/verify"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // tables are those whose rows a statement of the hot path may change, and of each the columns that tell two runs of the
@@ -51,7 +51,7 @@ func keep(t *testing.T, ctx context.Context, pool *pgxpool.Pool) *kept {
 		body.WriteString("END IF;\n")
 	}
 	_, err := pool.Exec(ctx, copies.String()+"CREATE FUNCTION public.back(changed text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN\n"+body.String()+"END $$")
-	ok(t, err)
+	pgworld.OK(t, err)
 	k.rows = see(t, ctx, pool).tables
 	return k
 }
@@ -60,7 +60,7 @@ func keep(t *testing.T, ctx context.Context, pool *pgxpool.Pool) *kept {
 func (k *kept) back(t *testing.T, ctx context.Context) {
 	t.Helper()
 	_, err := k.pool.Exec(ctx, "SELECT public.back($1)", k.changed)
-	ok(t, err)
+	pgworld.OK(t, err)
 	k.changed = k.changed[:0]
 	for _, table := range tables {
 		k.changed = append(k.changed, table.name)
@@ -83,14 +83,14 @@ func (k *kept) look(t *testing.T, ctx context.Context) sight {
 // oneDay drops the partitions of all days but today's, since each costs every statement some planning.
 func oneDay(t *testing.T, w *world) {
 	t.Helper()
-	rows, err := w.s.Pool().Query(w.ctx, `SELECT 'DROP TABLE postern.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE c.relkind = 'r' AND c.relname !~ $1 AND c.relname ~ '_[0-9]{8}$'`, w.now.Format("20060102")+"$")
-	ok(t, err)
+	rows, err := w.S.Pool().Query(w.Ctx, `SELECT 'DROP TABLE postern.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE c.relkind = 'r' AND c.relname !~ $1 AND c.relname ~ '_[0-9]{8}$'`, w.Now.Format("20060102")+"$")
+	pgworld.OK(t, err)
 	drops, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	ok(t, err)
+	pgworld.OK(t, err)
 	for _, sql := range drops {
-		_, err := w.s.Pool().Exec(w.ctx, sql)
-		ok(t, err)
+		_, err := w.S.Pool().Exec(w.Ctx, sql)
+		pgworld.OK(t, err)
 	}
 }
 
@@ -119,7 +119,7 @@ func see(t *testing.T, ctx context.Context, pool *pgxpool.Pool) sight {
 	seeing.Do(func() {
 		for i, table := range tables {
 			var like, unlike string
-			ok(t, pool.QueryRow(ctx, `SELECT string_agg('t.' || attname, ', ') FILTER (WHERE attname <> ALL ($2)), coalesce(string_agg('t.' || attname, ', ') FILTER (WHERE attname = ANY ($2)), 'NULL')
+			pgworld.OK(t, pool.QueryRow(ctx, `SELECT string_agg('t.' || attname, ', ') FILTER (WHERE attname <> ALL ($2)), coalesce(string_agg('t.' || attname, ', ') FILTER (WHERE attname = ANY ($2)), 'NULL')
 				FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attname <> ALL ($3)`,
 				"postern."+table.name, strings.Fields(table.unlike), strings.Fields(table.unseen)).Scan(&like, &unlike))
 			if i > 0 {
@@ -132,7 +132,7 @@ func see(t *testing.T, ctx context.Context, pool *pgxpool.Pool) sight {
 		}
 	})
 	rows, err := pool.Query(ctx, seeing.sql)
-	ok(t, err)
+	pgworld.OK(t, err)
 	var lines []string
 	all := map[string][]string{}
 	var i int
@@ -143,7 +143,7 @@ func see(t *testing.T, ctx context.Context, pool *pgxpool.Pool) sight {
 		all[name] = append(all[name], line+unlike+"\n")
 		return nil
 	})
-	ok(t, err)
+	pgworld.OK(t, err)
 	slices.Sort(lines)
 	s := sight{rows: strings.Join(lines, "\n"), tables: map[string]string{}}
 	for name, list := range all {
@@ -173,19 +173,4 @@ func difference(want, got string) string {
 		delete(count, l)
 	}
 	return b.String()
-}
-
-// holdsTrue fails the test where an invariant of the database does not, or a transaction looks different from its day.
-func holdsTrue(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
-	t.Helper()
-	found, err := verify.Violations(ctx, pool)
-	ok(t, err)
-	for _, f := range found {
-		t.Error(f)
-	}
-	_, differ, err := ofTheirDays(ctx, pool)
-	ok(t, err)
-	for _, d := range differ {
-		t.Error(d)
-	}
 }

@@ -12,22 +12,23 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // pid returns the process of a transaction's session.
 func (w *world) pid(tx pgx.Tx) (pid uint32) {
-	w.t.Helper()
-	w.must(tx.QueryRow(w.ctx, `SELECT pg_backend_pid()`).Scan(&pid))
+	w.T.Helper()
+	w.Must(tx.QueryRow(w.Ctx, `SELECT pg_backend_pid()`).Scan(&pid))
 	return pid
 }
 
 // failed returns the only transaction that ended FAILED.
 func (w *world) failed() *pg.Transaction {
-	w.t.Helper()
-	list, _, err := w.s.List(w.ctx, w.id, pg.ListFilter{States: []string{"FAILED"}, Limit: 10})
-	w.must(err)
+	w.T.Helper()
+	list, _, err := w.S.List(w.Ctx, w.ID, pg.ListFilter{States: []string{"FAILED"}, Limit: 10})
+	w.Must(err)
 	if len(list) != 1 {
-		w.t.Fatalf("%d FAILED: %+v", len(list), list)
+		w.T.Fatalf("%d FAILED: %+v", len(list), list)
 	}
 	return list[0]
 }
@@ -46,39 +47,39 @@ func TestSubmitWaitsForTheUIDOfAnOpenSubmit(t *testing.T) {
 			t.Run(fmt.Sprintf("commit %v equal %v", commit, equal), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				w.dispatcher("T", nil)
+				w.Dispatcher("T", nil)
 				app := w.app(2)
-				first, second := w.begin(app), w.begin(app)
-				w.must(w.submit(first, "q", "T", "u"))
+				first, second := w.Begin(app), w.Begin(app)
+				w.Must(w.submit(first, "q", "T", "u"))
 				pid, ended := w.pid(second), make(chan error, 1)
 				queue := map[bool]string{true: "q", false: "r"}[equal]
 				go func() { ended <- w.submit(second, queue, "T", "u") }()
-				w.awaitBlocked(pid)
+				w.AwaitBlocked(pid)
 				// nobody else waits: not the door of HTTP, not the drain
-				if a := w.ingest(w.s, w.posted("q", "T", "other")); a[0].Err != nil {
+				if a := w.Ingest(w.S, w.posted("q", "T", "other")); a[0].Err != nil {
 					t.Error(a[0].Err)
 				}
-				w.drainAll(w.s)
+				w.drainAll(w.S)
 				if commit {
-					w.must(first.Commit(w.ctx))
+					w.Must(first.Commit(w.Ctx))
 				} else {
-					w.must(first.Rollback(w.ctx))
+					w.Must(first.Rollback(w.Ctx))
 				}
 				err := <-ended
 				if commit && !equal {
 					conflict(t, err)
-					w.must(second.Rollback(w.ctx))
+					w.Must(second.Rollback(w.Ctx))
 				} else {
-					w.must(err)
-					w.must(second.Commit(w.ctx))
+					w.Must(err)
+					w.Must(second.Commit(w.Ctx))
 				}
-				if out := w.drainAll(w.s); out != (pg.Drained{Rows: 1}) {
+				if out := w.drainAll(w.S); out != (pg.Drained{Rows: 1}) {
 					t.Errorf("drained %+v", out)
 				}
-				if got, want := w.byUID("u").Queue, map[bool]string{true: "q", false: queue}[commit]; got != want {
+				if got, want := w.ByUID("u").Queue, map[bool]string{true: "q", false: queue}[commit]; got != want {
 					t.Errorf("in %s, want %s", got, want)
 				}
-				holdsTrue(t, w.ctx, w.s.Pool())
+				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 			})
 		}
 	}
@@ -87,47 +88,47 @@ func TestSubmitWaitsForTheUIDOfAnOpenSubmit(t *testing.T) {
 func TestTheSameUIDAndBodyIsNothingNewAndAnotherBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	app := w.app(1)
-	tx := w.begin(app)
-	w.must(w.submit(tx, "q", "T", "u"))
-	w.must(w.submit(tx, "q", "T", "u")) // in the same transaction
+	tx := w.Begin(app)
+	w.Must(w.submit(tx, "q", "T", "u"))
+	w.Must(w.submit(tx, "q", "T", "u")) // in the same transaction
 	sub := w.begin1(tx)
 	conflict(t, w.submit(sub, "r", "T", "u"))
-	w.must(sub.Rollback(w.ctx))
-	w.must(tx.Commit(w.ctx))
-	w.must(w.submit(app, "q", "T", "u")) // staged
+	w.Must(sub.Rollback(w.Ctx))
+	w.Must(tx.Commit(w.Ctx))
+	w.Must(w.submit(app, "q", "T", "u")) // staged
 	conflict(t, w.submit(app, "r", "T", "u"))
-	if out := w.drainAll(w.s); out != (pg.Drained{Rows: 1}) {
+	if out := w.drainAll(w.S); out != (pg.Drained{Rows: 1}) {
 		t.Errorf("drained %+v", out)
 	}
-	w.must(w.submit(app, "q", "T", "u")) // drained
+	w.Must(w.submit(app, "q", "T", "u")) // drained
 	conflict(t, w.submit(app, "r", "T", "u"))
-	w.work(w.node("n"))
-	w.must(w.submit(app, "q", "T", "u")) // done
+	w.work(w.Node("n"))
+	w.Must(w.submit(app, "q", "T", "u")) // done
 	conflict(t, w.submit(app, "r", "T", "u"))
-	w.ingest(w.s, w.posted("q", "T", "h"))
-	w.must(w.submit(app, "q", "T", "h")) // by HTTP
+	w.Ingest(w.S, w.posted("q", "T", "h"))
+	w.Must(w.submit(app, "q", "T", "h")) // by HTTP
 	conflict(t, w.submit(app, "r", "T", "h"))
-	if a := w.ingest(w.s, w.posted("q", "T", "u"), w.posted("r", "T", "u")); !a[0].Replay || fault.CodeOf(a[1].Err) != "idempotency_conflict" {
+	if a := w.Ingest(w.S, w.posted("q", "T", "u"), w.posted("r", "T", "u")); !a[0].Replay || fault.CodeOf(a[1].Err) != "idempotency_conflict" {
 		t.Errorf("%+v", a)
 	}
-	if out := w.drainAll(w.s); out.Rows != 0 {
+	if out := w.drainAll(w.S); out.Rows != 0 {
 		t.Errorf("drained %+v", out)
 	}
 	var one, two string
-	w.must(app.QueryRow(w.ctx, `SELECT postern.submit('q', 'T', '{}'), postern.submit('q', 'T', '{}')`).Scan(&one, &two))
-	if w.drainAll(w.s).Rows != 2 || one == two || w.byUID(one).State != outbox.WAITING {
+	w.Must(app.QueryRow(w.Ctx, `SELECT postern.submit('q', 'T', '{}'), postern.submit('q', 'T', '{}')`).Scan(&one, &two))
+	if w.drainAll(w.S).Rows != 2 || one == two || w.ByUID(one).State != outbox.WAITING {
 		t.Errorf("without a uid: %s, %s", one, two)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // begin1 is a savepoint.
 func (w *world) begin1(tx pgx.Tx) pgx.Tx {
-	w.t.Helper()
-	sub, err := tx.Begin(w.ctx)
-	w.must(err)
+	w.T.Helper()
+	sub, err := tx.Begin(w.Ctx)
+	w.Must(err)
 	return sub
 }
 
@@ -137,7 +138,7 @@ func TestSubmitAndHTTPRaceForAUID(t *testing.T) {
 		queue := map[bool]string{true: "q", false: "r"}[equal]
 		after := func(t *testing.T, w *world, first string) {
 			t.Helper()
-			if got := w.byUID("u").Queue; got != first {
+			if got := w.ByUID("u").Queue; got != first {
 				t.Errorf("the uid names one in %s, want %s", got, first)
 			}
 			if !equal {
@@ -145,70 +146,70 @@ func TestSubmitAndHTTPRaceForAUID(t *testing.T) {
 					t.Errorf("%+v", f)
 				}
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		}
 		t.Run(fmt.Sprintf("submit is open, HTTP posts, equal %v", equal), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("T", nil)
-			tx := w.begin(w.app(1))
-			w.must(w.submit(tx, queue, "T", "u"))
-			if a := w.ingest(w.s, w.posted("q", "T", "u")); a[0].Err != nil || a[0].Replay {
+			w.Dispatcher("T", nil)
+			tx := w.Begin(w.app(1))
+			w.Must(w.submit(tx, queue, "T", "u"))
+			if a := w.Ingest(w.S, w.posted("q", "T", "u")); a[0].Err != nil || a[0].Replay {
 				t.Errorf("%+v", a)
 			}
-			w.must(tx.Commit(w.ctx))
-			w.drainAll(w.s)
+			w.Must(tx.Commit(w.Ctx))
+			w.drainAll(w.S)
 			after(t, w, "q")
 		})
 		t.Run(fmt.Sprintf("HTTP is open, submit stages, equal %v", equal), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("T", nil)
-			w.ingest(w.s, w.posted("q", "T", "0"))
-			held, finish := hold(w.s, 1)
+			w.Dispatcher("T", nil)
+			w.Ingest(w.S, w.posted("q", "T", "0"))
+			held, finish := pgworld.Hold(w.S, 1)
 			ended := make(chan error, 1)
 			go func() {
-				_, err := w.s.Ingest(w.ctx, []*pg.Submission{w.posted("q", "T", "u")}, false)
+				_, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.posted("q", "T", "u")}, false)
 				ended <- err
 			}()
 			<-held
 			err := w.submit(w.app(1), queue, "T", "u")
 			finish(nil)
-			w.must(<-ended)
-			w.must(err)
-			w.drainAll(w.s)
+			w.Must(<-ended)
+			w.Must(err)
+			w.drainAll(w.S)
 			after(t, w, "q")
 		})
 		t.Run(fmt.Sprintf("the drain is open, HTTP posts, equal %v", equal), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("T", nil)
-			late := w.other()
-			for _, s := range []*stores.Store{w.s, late.s} {
-				w.ingest(s, w.posted("q", "T", fmt.Sprintf("%p", s)), w.posted("r", "T", fmt.Sprintf("r%p", s)))
+			w.Dispatcher("T", nil)
+			late := w.Other()
+			for _, s := range []*stores.Store{w.S, late.S} {
+				w.Ingest(s, w.posted("q", "T", fmt.Sprintf("%p", s)), w.posted("r", "T", fmt.Sprintf("r%p", s)))
 			}
-			w.must(w.submit(w.app(1), "q", "T", "u"))
-			held, finish := hold(w.s, 1)
+			w.Must(w.submit(w.app(1), "q", "T", "u"))
+			held, finish := pgworld.Hold(w.S, 1)
 			drained, posted := make(chan error, 1), make(chan []pg.Accepted, 1)
 			go func() {
-				_, err := pg.NewDrainer(w.s.Store).Once(w.ctx)
+				_, err := pg.NewDrainer(w.S.Store).Once(w.Ctx)
 				drained <- err
 			}()
 			<-held
 			go func() {
-				a, err := late.s.Ingest(w.ctx, []*pg.Submission{w.posted(queue, "T", "u")}, false)
+				a, err := late.S.Ingest(w.Ctx, []*pg.Submission{w.posted(queue, "T", "u")}, false)
 				if err != nil {
 					a = []pg.Accepted{{Err: err}}
 				}
 				posted <- a
 			}()
-			w.awaitBlocked(late.pid) // for a commit of ours, not for an application's
+			w.AwaitBlocked(late.PID) // for a commit of ours, not for an application's
 			finish(nil)
-			w.must(<-drained)
+			w.Must(<-drained)
 			if a := <-posted; a[0].Replay != equal || !equal && fault.CodeOf(a[0].Err) != "idempotency_conflict" {
 				t.Errorf("%+v", a)
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -220,9 +221,9 @@ func TestAUIDThatIsDrainedBetweenLookAndWriteIsSeen(t *testing.T) {
 		t.Run(fmt.Sprint("equal ", equal), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("T", nil)
+			w.Dispatcher("T", nil)
 			app, slow := w.app(1), w.app(1)
-			door := w.begin(w.app(1))
+			door := w.Begin(w.app(1))
 			for _, sql := range []string{
 				`CREATE FUNCTION public.door() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 					IF current_setting('application_name') = 'slow' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
@@ -230,31 +231,31 @@ func TestAUIDThatIsDrainedBetweenLookAndWriteIsSeen(t *testing.T) {
 				END $$`,
 				`CREATE TRIGGER door BEFORE INSERT ON postern.outbox FOR EACH ROW EXECUTE FUNCTION public.door()`,
 			} {
-				_, err := app.Exec(w.ctx, sql)
-				w.must(err)
+				_, err := app.Exec(w.Ctx, sql)
+				w.Must(err)
 			}
-			_, err := door.Exec(w.ctx, `SELECT pg_advisory_xact_lock(1)`)
-			w.must(err)
-			late := w.begin(slow)
-			_, err = late.Exec(w.ctx, `SET LOCAL application_name = 'slow'`)
-			w.must(err)
+			_, err := door.Exec(w.Ctx, `SELECT pg_advisory_xact_lock(1)`)
+			w.Must(err)
+			late := w.Begin(slow)
+			_, err = late.Exec(w.Ctx, `SET LOCAL application_name = 'slow'`)
+			w.Must(err)
 			pid, ended := w.pid(late), make(chan error, 1)
 			go func() { ended <- w.submit(late, map[bool]string{true: "q", false: "r"}[equal], "T", "u") }()
-			w.awaitBlocked(pid)
-			w.must(w.submit(app, "q", "T", "u"))
-			w.drainAll(w.s)
-			w.must(door.Rollback(w.ctx))
+			w.AwaitBlocked(pid)
+			w.Must(w.submit(app, "q", "T", "u"))
+			w.drainAll(w.S)
+			w.Must(door.Rollback(w.Ctx))
 			if err := <-ended; equal {
-				w.must(err)
-				w.must(late.Commit(w.ctx))
+				w.Must(err)
+				w.Must(late.Commit(w.Ctx))
 			} else {
 				conflict(t, err)
-				w.must(late.Rollback(w.ctx))
+				w.Must(late.Rollback(w.Ctx))
 			}
-			if out := w.drainAll(w.s); out.Rows != 0 {
+			if out := w.drainAll(w.S); out.Rows != 0 {
 				t.Errorf("drained %+v", out)
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -262,45 +263,45 @@ func TestAUIDThatIsDrainedBetweenLookAndWriteIsSeen(t *testing.T) {
 func TestARepeatableReadTransactionSubmitsWhatItCannotSee(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	app := w.app(2)
 	old := func() pgx.Tx {
-		tx := w.begin(app, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		tx := w.Begin(app, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		w.pid(tx) // takes its snapshot
 		return tx
 	}
 	before := func(db *pgxpool.Pool, uid string) pgx.Tx {
 		tx := old()
-		w.must(w.submit(db, "q", "T", uid))
-		w.drainAll(w.s)
+		w.Must(w.submit(db, "q", "T", uid))
+		w.drainAll(w.S)
 		return tx
 	}
 	tx := before(app, "same")
-	w.must(w.submit(tx, "q", "T", "same"))
-	w.must(w.submit(tx, "q", "T", "own")) // its own rows it sees
-	w.must(w.submit(tx, "q", "T", "own"))
-	w.must(tx.Commit(w.ctx))
-	if out := w.drainAll(w.s); out != (pg.Drained{Rows: 2}) {
+	w.Must(w.submit(tx, "q", "T", "same"))
+	w.Must(w.submit(tx, "q", "T", "own")) // its own rows it sees
+	w.Must(w.submit(tx, "q", "T", "own"))
+	w.Must(tx.Commit(w.Ctx))
+	if out := w.drainAll(w.S); out != (pg.Drained{Rows: 2}) {
 		t.Errorf("drained %+v", out)
 	}
 	tx = before(app, "other")
-	w.must(w.submit(tx, "r", "T", "other"))
-	w.must(tx.Commit(w.ctx))
-	if out := w.drainAll(w.s); out != (pg.Drained{Rows: 1, Refused: 1}) {
+	w.Must(w.submit(tx, "r", "T", "other"))
+	w.Must(tx.Commit(w.Ctx))
+	if out := w.drainAll(w.S); out != (pg.Drained{Rows: 1, Refused: 1}) {
 		t.Errorf("drained %+v", out)
 	}
-	if f := w.failed(); f.Code != "idempotency_conflict" || f.Queue != "r" || w.byUID("other").Queue != "q" {
+	if f := w.failed(); f.Code != "idempotency_conflict" || f.Queue != "r" || w.ByUID("other").Queue != "q" {
 		t.Errorf("%+v", f)
 	}
 	tx = old()
-	w.must(w.submit(app, "q", "T", "staged"))
+	w.Must(w.submit(app, "q", "T", "staged"))
 	if err := w.submit(tx, "q", "T", "staged"); sqlState(err) != "40001" {
 		t.Errorf("what was staged since: %v", err)
 	}
-	w.must(tx.Rollback(w.ctx))
-	w.drainAll(w.s)
+	w.Must(tx.Rollback(w.Ctx))
+	w.drainAll(w.S)
 	if got := fmt.Sprint(w.uids("q")); got != "[same own other staged]" {
 		t.Errorf("the order is %s", got)
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // crew takes what is posted for a node, and calls nobody.
@@ -43,8 +44,8 @@ func (c *crew) Doubt(d *pg.Doubtful)   { c.doubt = d }
 // takenBy lets n take what w posts, with so many places.
 func (w *world) takenBy(n pg.Node, seats int) *crew {
 	c := &crew{node: n, room: seats}
-	w.s.Take(c)
-	w.t.Cleanup(func() { w.s.Take(nil) })
+	w.S.Take(c)
+	w.T.Cleanup(func() { w.S.Take(nil) })
 	return c
 }
 
@@ -57,14 +58,14 @@ func opTake(name string, queues ...string) op {
 		defer s.Take(nil)
 		var subs []*pg.Submission
 		for i, q := range queues {
-			subs = append(subs, a.sub(q, "U", fmt.Sprint("t", i)))
+			subs = append(subs, a.Sub(q, "U", fmt.Sprint("t", i)))
 		}
-		out, err := s.Ingest(a.ctx, subs, false)
+		out, err := s.Ingest(a.Ctx, subs, false)
 		said := refusal(err)
 		for _, o := range out {
 			said += fmt.Sprintf(" %d/%d%s", o.ID.Queue, o.ID.Seq, refusal(o.Err))
 		}
-		more, _, err := s.Claim(a.ctx, a.n1, everything())
+		more, _, err := s.Claim(a.Ctx, a.n1, pgworld.Everything())
 		return fmt.Sprintf("%s takes %s%s, %d places left", said, leases(append(c.started, more...)), refusal(err), c.room+len(c.started))
 	}}
 }
@@ -73,7 +74,7 @@ var (
 	takeOne = opTake("take", "q")
 	takeTwo = opTake("take two", "r", "q", "q")
 	pauseU  = lever("pause the type", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
-		return s.PauseDispatcher(a.ctx, a.by, "U", true)
+		return s.PauseDispatcher(a.Ctx, a.By, "U", true)
 	})
 )
 
@@ -84,17 +85,17 @@ func TestPairsOfATakingPost(t *testing.T) {
 		"of a live node": func(a *arena) {
 		},
 		"in hand": func(a *arena) {
-			a.ids = a.post("q", "U", "a")
-			a.lease = a.claim(a.n1, everything())[0]
+			a.ids = a.Post("q", "U", "a")
+			a.lease = a.Claim(a.n1, pgworld.Everything())[0]
 			a.stale()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newArena(t)
-			a.dispatcher("U", func(*outbox.Dispatcher) {})
-			a.post("q", "U", "first")
-			a.settle(a.answer(a.claim(a.n1, everything())[0], done()))
+			a.Dispatcher("U", func(*outbox.Dispatcher) {})
+			a.Post("q", "U", "first")
+			a.Settle(a.Answer(a.Claim(a.n1, pgworld.Everything())[0], pgworld.Done()))
 			set(a)
 			a.ready()
 			others := []op{claim, wake, release, reap, bury, beat, pause, hurry, pauseU, takeTwo}
@@ -122,14 +123,14 @@ func TestPairsOfATakingPost(t *testing.T) {
 func TestAPostTakesItsQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("U", func(*outbox.Dispatcher) {})
-	n := w.node("n")
-	ready := func() (n int) { w.scan(`SELECT count(*) FROM postern.ready`, &n); return n }
+	w.Dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.Node("n")
+	ready := func() (n int) { w.Scan(`SELECT count(*) FROM postern.ready`, &n); return n }
 
-	claimed := w.post("claimed", "U", "a", "b")
-	want := w.claim(n, everything())[0]
+	claimed := w.Post("claimed", "U", "a", "b")
+	want := w.Claim(n, pgworld.Everything())[0]
 	crew := w.takenBy(n, 10)
-	posted := w.post("q", "U", "c", "d")
+	posted := w.Post("q", "U", "c", "d")
 	if len(crew.started) != 1 || crew.room != 9 || ready() != 0 {
 		t.Fatalf("%d leases, %d places left, %d queues ready", len(crew.started), crew.room, ready())
 	}
@@ -138,30 +139,30 @@ func TestAPostTakesItsQueue(t *testing.T) {
 		t.Errorf("taken %+v, claimed %+v", got, want)
 	}
 	var same bool
-	w.scan(`SELECT count(DISTINCT (to_jsonb(q) - '{queue_id,fence,entered_at,era,writes,tail_seq}'::text[])) = 1 FROM postern.queue q WHERE node_id IS NOT NULL`, &same)
+	w.Scan(`SELECT count(DISTINCT (to_jsonb(q) - '{queue_id,fence,entered_at,era,writes,tail_seq}'::text[])) = 1 FROM postern.queue q WHERE node_id IS NOT NULL`, &same)
 	if !same {
-		t.Errorf("rows of a queue that was taken and of one that was claimed differ:\n%v", w.lines(`SELECT to_jsonb(q)::text FROM postern.queue q`))
+		t.Errorf("rows of a queue that was taken and of one that was claimed differ:\n%v", w.Lines(`SELECT to_jsonb(q)::text FROM postern.queue q`))
 	}
-	if w.state(posted[0]) != outbox.DISPATCHING || w.state(posted[1]) != outbox.WAITING || w.state(claimed[1]) != outbox.WAITING {
-		t.Errorf("%s, %s", w.state(posted[0]), w.state(posted[1]))
+	if w.State(posted[0]) != outbox.DISPATCHING || w.State(posted[1]) != outbox.WAITING || w.State(claimed[1]) != outbox.WAITING {
+		t.Errorf("%s, %s", w.State(posted[0]), w.State(posted[1]))
 	}
-	next := w.settle(w.answer(got, done()))[0].Next
+	next := w.Settle(w.Answer(got, pgworld.Done()))[0].Next
 	if next == nil || next.ID() != posted[1] {
 		t.Fatalf("behind the one that was taken comes %+v", next)
 	}
-	w.settle(w.answer(next, done()))
-	w.post("", "U", "alone") // without a queue
+	w.Settle(w.Answer(next, pgworld.Done()))
+	w.Post("", "U", "alone") // without a queue
 	if len(crew.started) != 2 || crew.started[1].Queue != "" {
 		t.Fatalf("%d leases", len(crew.started))
 	}
-	w.settle(w.answer(crew.started[1], done()))
-	if w.post("q", "U", "e"); len(crew.started) != 3 {
+	w.Settle(w.Answer(crew.started[1], pgworld.Done()))
+	if w.Post("q", "U", "e"); len(crew.started) != 3 {
 		t.Errorf("the queue is idle again, and what is posted there was not taken")
 	}
-	if w.post("q", "U", "f"); len(crew.started) != 3 {
+	if w.Post("q", "U", "f"); len(crew.started) != 3 {
 		t.Errorf("taken behind one that is in hand")
 	}
-	holdsTrue(t, w.ctx, w.s.Pool())
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
 // What a claim would not take, or what needs more than room, waits in its lane as ever.
@@ -171,38 +172,38 @@ func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 		"a node that takes nothing": func(_ *world, c *crew, _ *pg.Submission) { c.away = true },
 		"no room":                   func(_ *world, c *crew, _ *pg.Submission) { c.room = 0 },
 		"a node that was buried": func(w *world, c *crew, _ *pg.Submission) {
-			w.later(time.Minute)
-			_, err := w.s.Bury(w.ctx)
-			w.must(err)
+			w.Later(time.Minute)
+			_, err := w.S.Bury(w.Ctx)
+			w.Must(err)
 		},
 		"a node that drains": func(w *world, _ *crew, _ *pg.Submission) {
-			_, err := w.s.DrainNode(w.ctx, w.by, "n", true)
-			w.must(err)
+			_, err := w.S.DrainNode(w.Ctx, w.By, "n", true)
+			w.Must(err)
 		},
 		"an older epoch":    func(_ *world, c *crew, _ *pg.Submission) { c.node.Epoch-- },
 		"a pool":            func(w *world, _ *crew, sub *pg.Submission) { sub.Type = "P" },
 		"an exclusive type": func(w *world, _ *crew, sub *pg.Submission) { sub.Type = "E" },
-		"a time":            func(w *world, _ *crew, sub *pg.Submission) { sub.NotBefore = w.now.Add(time.Hour) },
-		"a type in pause":   func(w *world, _ *crew, _ *pg.Submission) { w.must(drop(w.s.PauseDispatcher(w.ctx, w.by, "U", true))) },
+		"a time":            func(w *world, _ *crew, sub *pg.Submission) { sub.NotBefore = w.Now.Add(time.Hour) },
+		"a type in pause":   func(w *world, _ *crew, _ *pg.Submission) { w.Must(drop(w.S.PauseDispatcher(w.Ctx, w.By, "U", true))) },
 		"a pause of another": func(w *world, _ *crew, _ *pg.Submission) {
-			w.must(drop(w.another(1).PauseDispatcher(w.ctx, w.by, "U", true)))
+			w.Must(drop(w.Another(1).PauseDispatcher(w.Ctx, w.By, "U", true)))
 		},
 		"a queue in pause": func(w *world, c *crew, sub *pg.Submission) {
-			_, err := w.s.PutQueue(w.ctx, w.by, pg.Queue{Name: sub.Queue, Priority: "Normal", WhenFull: "refuse", OnFailure: "continue"}, 0)
-			w.must(err)
-			w.must(drop(w.s.PauseQueue(w.ctx, w.by, sub.Queue, true)))
+			_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: sub.Queue, Priority: "Normal", WhenFull: "refuse", OnFailure: "continue"}, 0)
+			w.Must(err)
+			w.Must(drop(w.S.PauseQueue(w.Ctx, w.By, sub.Queue, true)))
 		},
 		"a context in pause": func(w *world, _ *crew, _ *pg.Submission) {
-			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.context SET paused = true`)
-			w.must(err)
+			_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.context SET paused = true`)
+			w.Must(err)
 		},
 		"a worker that was away": func(w *world, _ *crew, _ *pg.Submission) {
-			_, err := w.s.Pool().Exec(w.ctx, `UPDATE postern.dispatcher SET gate_failures = 1`)
-			w.must(err)
+			_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.dispatcher SET gate_failures = 1`)
+			w.Must(err)
 		},
 		"another that it depends on": func(w *world, c *crew, sub *pg.Submission) {
 			c.away = true
-			w.post("other", "U", "on")
+			w.Post("other", "U", "on")
 			c.away = false
 			sub.DependsOn = []string{"on"}
 		},
@@ -210,19 +211,19 @@ func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.dispatcher("U", func(*outbox.Dispatcher) {})
-			w.dispatcher("E", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
-			w.dispatcher("P", func(d *outbox.Dispatcher) { d.Pool = "p" })
-			c, sub := w.takenBy(w.node("n"), 1), w.sub("q", "U", "x")
+			w.Dispatcher("U", func(*outbox.Dispatcher) {})
+			w.Dispatcher("E", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
+			w.Dispatcher("P", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			c, sub := w.takenBy(w.Node("n"), 1), w.Sub("q", "U", "x")
 			set(w, c, sub)
 			seats := c.room
-			out, err := w.s.Ingest(w.ctx, []*pg.Submission{sub}, false)
-			w.must(err)
-			w.must(out[0].Err)
-			if len(c.started) > 0 || c.room != seats || w.state(out[0].ID) == outbox.DISPATCHING {
-				t.Errorf("%d leases, %d of %d places left, %s", len(c.started), c.room, seats, w.state(out[0].ID))
+			out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+			w.Must(err)
+			w.Must(out[0].Err)
+			if len(c.started) > 0 || c.room != seats || w.State(out[0].ID) == outbox.DISPATCHING {
+				t.Errorf("%d leases, %d of %d places left, %s", len(c.started), c.room, seats, w.State(out[0].ID))
 			}
-			holdsTrue(t, w.ctx, w.s.Pool())
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 		})
 	}
 }
@@ -234,8 +235,8 @@ func drop(_ pg.LeverResult, err error) error { return err }
 func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("U", func(*outbox.Dispatcher) {})
-	n := w.node("n")
+	w.Dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.Node("n")
 	c := w.takenBy(n, 3)
 	idle := func(what string, places int) {
 		t.Helper()
@@ -244,42 +245,42 @@ func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 		}
 		c.asked = 0
 	}
-	out, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a"), w.sub("q", "nobody", "b")}, true)
+	out, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "U", "a"), w.Sub("q", "nobody", "b")}, true)
 	if err != nil || out[1].Err == nil {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	idle("an atomic batch with one that is refused", 3)
 
 	broken := errors.New("broken off")
-	w.s.HoldCommits(func(context.Context, uint32) error { return broken })
-	if _, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false); !errors.Is(err, broken) {
+	w.S.HoldCommits(func(context.Context, uint32) error { return broken })
+	if _, err = w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "U", "a")}, false); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
-	w.s.HoldCommits(nil)
+	w.S.HoldCommits(nil)
 	idle("a commit that fails", 3)
 
 	w.unknownCommits(true)
-	_, err = w.s.Ingest(w.ctx, []*pg.Submission{w.sub("q", "U", "a")}, false)
+	_, err = w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub("q", "U", "a")}, false)
 	w.unknownCommits(false)
 	if fault.CodeOf(err) != "commit_unknown" || c.open != 0 || c.room != 3 || len(c.started) > 0 {
 		t.Fatalf("%v, %d places left, %d leases", err, c.room, len(c.started))
 	}
-	if id := w.byUID("a").ID; c.doubt == nil || len(c.doubt.Queues) != 1 || c.doubt.Queues[0].Queue != id.Queue || w.state(id) != outbox.DISPATCHING {
-		t.Fatalf("doubt %v, and it is %s", c.doubt, w.state(id))
+	if id := w.ByUID("a").ID; c.doubt == nil || len(c.doubt.Queues) != 1 || c.doubt.Queues[0].Queue != id.Queue || w.State(id) != outbox.DISPATCHING {
+		t.Fatalf("doubt %v, and it is %s", c.doubt, w.State(id))
 	}
 	w.renounced(c.doubt)
-	if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {
+	if l := w.Claim(w.Node("m"), pgworld.Everything()); len(l) != 1 || !l[0].Resume {
 		t.Errorf("what was given up is claimed as %+v", l)
 	}
-	before := w.lines(`SELECT q::text FROM postern.queue q`) // somebody has it under another fence
+	before := w.Lines(`SELECT q::text FROM postern.queue q`) // somebody has it under another fence
 	w.renounced(c.doubt)
-	w.same(w.lines(`SELECT q::text FROM postern.queue q`), before...)
+	w.Same(w.Lines(`SELECT q::text FROM postern.queue q`), before...)
 }
 
 func (w *world) renounced(d *pg.Doubtful, left ...pg.Fenced) {
-	w.t.Helper()
-	if _, got, err := w.s.GiveUp(w.ctx, d.Node, d.Queues); err != nil || !slices.Equal(got, left) {
-		w.t.Errorf("left are %v, %v", got, err)
+	w.T.Helper()
+	if _, got, err := w.S.GiveUp(w.Ctx, d.Node, d.Queues); err != nil || !slices.Equal(got, left) {
+		w.T.Errorf("left are %v, %v", got, err)
 	}
 }
 
@@ -288,56 +289,56 @@ func TestWhatIsInDoubtIsGivenUpOnceItIsThere(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []string{"q", ""} {
 		w := newWorld(t)
-		w.dispatcher("U", func(*outbox.Dispatcher) {})
-		n := w.node("n")
+		w.Dispatcher("U", func(*outbox.Dispatcher) {})
+		n := w.Node("n")
 		c := w.takenBy(n, 3)
 		if queue != "" {
-			w.post(queue, "U", "first")
-			w.settle(w.answer(c.started[0], done()))
+			w.Post(queue, "U", "first")
+			w.Settle(w.Answer(c.started[0], pgworld.Done()))
 		}
-		other := w.another(2)
+		other := w.Another(2)
 		open, on, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		w.s.HoldCommits(func(context.Context, uint32) error { close(open); <-on; return nil })
+		w.S.HoldCommits(func(context.Context, uint32) error { close(open); <-on; return nil })
 		go func() {
-			_, err := w.s.Ingest(w.ctx, []*pg.Submission{w.sub(queue, "U", "a")}, false)
+			_, err := w.S.Ingest(w.Ctx, []*pg.Submission{w.Sub(queue, "U", "a")}, false)
 			done <- err
 		}()
 		<-open
 		var held pg.Fenced
-		w.must(w.another(1).Pool().QueryRow(w.ctx, `SELECT coalesce(max(queue_id), 0), coalesce(max(fence), 0) + 1 FROM postern.queue`).Scan(&held.Queue, &held.Fence))
+		w.Must(w.Another(1).Pool().QueryRow(w.Ctx, `SELECT coalesce(max(queue_id), 0), coalesce(max(fence), 0) + 1 FROM postern.queue`).Scan(&held.Queue, &held.Fence))
 		d := &pg.Doubtful{Node: n, Queues: []pg.Fenced{held}}
 		if queue == "" {
 			d.Queues[0].Queue++
 		}
-		if n, left, err := other.GiveUp(w.ctx, n, d.Queues); err != nil || n != 0 || len(left) != 1 {
+		if n, left, err := other.GiveUp(w.Ctx, n, d.Queues); err != nil || n != 0 || len(left) != 1 {
 			t.Errorf("queue %q, of a commit that is under way: %d were given up, left are %v, %v", queue, n, left, err)
 		}
 		close(on)
-		w.must(<-done)
+		w.Must(<-done)
 		if queue == "" {
 			d.Queues = []pg.Fenced{{Queue: c.started[0].ID().Queue, Fence: c.started[0].Fence}}
 		}
-		if n, left, err := other.GiveUp(w.ctx, n, d.Queues); err != nil || n != 1 || len(left) > 0 {
+		if n, left, err := other.GiveUp(w.Ctx, n, d.Queues); err != nil || n != 1 || len(left) > 0 {
 			t.Errorf("queue %q: %d were given up, left are %v, %v", queue, n, left, err)
 		}
-		w.s.HoldCommits(nil)
-		if l := w.claim(w.node("m"), everything()); len(l) != 1 || !l[0].Resume {
+		w.S.HoldCommits(nil)
+		if l := w.Claim(w.Node("m"), pgworld.Everything()); len(l) != 1 || !l[0].Resume {
 			t.Errorf("queue %q: what was given up is claimed as %+v", queue, l)
 		}
-		holdsTrue(t, w.ctx, w.s.Pool())
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	}
 }
 
 // unknownCommits lets every commit that writes a queue be one that no standby is known to have.
 func (w *world) unknownCommits(on bool) {
-	w.t.Helper()
+	w.T.Helper()
 	if !on {
-		w.exec(`DROP TRIGGER at_commit ON postern.queue`)
+		w.Exec(`DROP TRIGGER at_commit ON postern.queue`)
 		return
 	}
-	w.exec(`CREATE OR REPLACE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	w.Exec(`CREATE OR REPLACE FUNCTION public.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		RAISE WARNING 'canceling wait for synchronous replication due to user request'; RETURN NULL; END $$`)
-	w.exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
+	w.Exec(`CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON postern.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.at_commit()`)
 }
 
 // The lease of a post is fenced like any other.
@@ -347,18 +348,18 @@ func TestALateAnswerToWhatAPostTookChangesNothing(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			a := newArena(t)
-			a.dispatcher("U", func(*outbox.Dispatcher) {})
+			a.Dispatcher("U", func(*outbox.Dispatcher) {})
 			c := a.takenBy(a.n1, 1)
-			id := a.post("q", "U", "a")[0]
+			id := a.Post("q", "U", "a")[0]
 			s.lose(a, id)
 			rows := func() []string {
-				return slices.Concat(a.lines(`SELECT q::text FROM postern.queue q ORDER BY 1`), a.lines(`SELECT o::text FROM postern.outcome o ORDER BY 1`))
+				return slices.Concat(a.Lines(`SELECT q::text FROM postern.queue q ORDER BY 1`), a.Lines(`SELECT o::text FROM postern.outcome o ORDER BY 1`))
 			}
 			before := rows()
-			if out := a.settle(a.answer(c.started[0], done())); !out[0].Fenced {
+			if out := a.Settle(a.Answer(c.started[0], pgworld.Done())); !out[0].Fenced {
 				t.Error("it was not fenced")
 			}
-			a.same(rows(), before...)
+			a.Same(rows(), before...)
 		})
 	}
 }
@@ -367,11 +368,11 @@ func TestALateAnswerToWhatAPostTookChangesNothing(t *testing.T) {
 func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("U", func(*outbox.Dispatcher) {})
-	n := w.node("n")
-	id := w.post("q", "U", "a")[0]
+	w.Dispatcher("U", func(*outbox.Dispatcher) {})
+	n := w.Node("n")
+	id := w.Post("q", "U", "a")[0]
 	w.unknownCommits(true)
-	_, _, err := w.s.Claim(w.ctx, n, everything())
+	_, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
 	w.unknownCommits(false)
 	var d *pg.Doubtful
 	if !errors.As(err, &d) || d.Node != n || len(d.Queues) != 1 || d.Queues[0].Queue != id.Queue {
@@ -381,13 +382,13 @@ func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
 		t.Errorf("code %q", fault.CodeOf(err))
 	}
 	w.renounced(d)
-	w.later(time.Second)
-	sub := w.sub("r", "U", "later")
-	sub.NotBefore = w.now.Add(time.Second)
-	w.ingest(w.s, sub)
-	w.later(2 * time.Second)
+	w.Later(time.Second)
+	sub := w.Sub("r", "U", "later")
+	sub.NotBefore = w.Now.Add(time.Second)
+	w.Ingest(w.S, sub)
+	w.Later(2 * time.Second)
 	w.unknownCommits(true)
-	_, err = w.s.Wake(w.ctx, n, 10, 10) // it leases nothing
+	_, err = w.S.Wake(w.Ctx, n, 10, 10) // it leases nothing
 	w.unknownCommits(false)
 	if fault.CodeOf(err) != "commit_unknown" || errors.As(err, &d) {
 		t.Errorf("timers that lease nothing: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -21,32 +22,32 @@ func refusing(text string) outbox.Answer {
 
 // work lets the core execute what waits there, and brings the processor on. It returns the data of the calls.
 func (p *plant) work(answer outbox.Answer) (data []string) {
-	p.t.Helper()
+	p.T.Helper()
 	data = p.execute(answer)
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
 	return data
 }
 
 // execute lets the core execute what waits there, and answers each call.
 func (p *plant) execute(answer outbox.Answer) (data []string) {
-	p.t.Helper()
-	for _, l := range p.claim(p.node, everything()) {
+	p.T.Helper()
+	for _, l := range p.Claim(p.node, pgworld.Everything()) {
 		var v any // the database spells it in its own way
-		p.must(json.Unmarshal(l.Task.Data, &v))
+		p.Must(json.Unmarshal(l.Task.Data, &v))
 		text, err := json.Marshal(v)
-		p.must(err)
+		p.Must(err)
 		data = append(data, string(text))
-		a := p.answer(l, answer)
+		a := p.Answer(l, answer)
 		a.Step = sequencer.Dispatched(l.Flight(*l.Task.MaxRetries), answer, l.Dispatcher.Dispatcher, 0.5)
-		p.settle(a)
+		p.Settle(a)
 	}
 	return data
 }
 
 // tick ticks, lets the core answer, and says what the tick did.
 func (p *plant) tick(answer outbox.Answer) string {
-	p.t.Helper()
-	out, err := p.s.Tick(p.ctx, p.by, "main")
+	p.T.Helper()
+	out, err := p.S.Tick(p.Ctx, p.By, "main")
 	if err != nil {
 		return fault.As(err).Detail
 	}
@@ -58,10 +59,10 @@ func (p *plant) tick(answer outbox.Answer) string {
 }
 
 func (p *plant) ticks(answer outbox.Answer, want ...string) {
-	p.t.Helper()
+	p.T.Helper()
 	for _, w := range want {
 		if got := p.tick(answer); got != w {
-			p.t.Fatalf("tick: %s, want %s", got, w)
+			p.T.Fatalf("tick: %s, want %s", got, w)
 		}
 	}
 }
@@ -74,13 +75,13 @@ func TestATickLooksAtHighBeforeMed(t *testing.T) {
 	h := p.enqueue(processor.High, 2, false, nil)
 	k := p.enqueue(processor.High, 1, false, nil)
 	n := p.enqueue(processor.Med, 2, true, nil)
-	p.ticks(done(), `executed 2 {"add":{"i":0}}`, `executed 3 {"add":{"i":0}}`, `executed 2 {"add":{"i":1}}`,
+	p.ticks(pgworld.Done(), `executed 2 {"add":{"i":0}}`, `executed 3 {"add":{"i":0}}`, `executed 2 {"add":{"i":1}}`,
 		`executed 1 [{"add":{"i":0}}]`, `executed 4 [{"add":{"i":0}},{"add":{"i":1}}]`, "There is currently nothing to process")
 	for _, v := range []*pg.Batch{m, h, k, n} {
 		p.ended(v, processor.Result{Kind: processor.Executed})
 	}
-	list, _, err := p.s.List(p.ctx, p.id, pg.ListFilter{Limit: 10})
-	p.must(err)
+	list, _, err := p.S.List(p.Ctx, p.ID, pg.ListFilter{Limit: 10})
+	p.Must(err)
 	if len(list) != 5 {
 		t.Errorf("%d transactions, want 5", len(list))
 	}
@@ -93,10 +94,10 @@ func TestAnAtomicBatchIsRetriedAsAWhole(t *testing.T) {
 	v := p.enqueue(processor.Med, 3, true, retries(5, time.Second))
 	for range 6 {
 		p.ticks(refusing("no room"), `executed 1 [{"add":{"i":0}},{"add":{"i":1}},{"add":{"i":2}}]`)
-		p.later(time.Second)
+		p.Later(time.Second)
 	}
 	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: "no room"})
-	p.ticks(done(), "There is currently nothing to process")
+	p.ticks(pgworld.Done(), "There is currently nothing to process")
 }
 
 // S4: Amount(5) on the second function: exactly seven ticks, PartiallyExecuted(1, error).
@@ -108,12 +109,12 @@ func TestAnActionIsRetriedByItself(t *testing.T) {
 		a.Actions, _ = adding(2, false, retries(5, time.Second))
 	})
 	_, m := adding(2, false, nil)
-	v, err := p.s.Send(p.ctx, p.as("ann"), "pay", m, 0, pg.Once{})
-	p.must(err)
-	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	v, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
+	p.Must(err)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	for range 6 {
 		p.ticks(refusing("no"), `executed 1 {"add":{"i":1}}`)
-		p.later(time.Second)
+		p.Later(time.Second)
 	}
 	p.ended(v, processor.Result{Kind: processor.PartiallyExecuted, N: 1, Reason: "no"})
 	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
@@ -129,12 +130,12 @@ func TestWhatCoolsIsRotated(t *testing.T) {
 	p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
 	p.enqueue(processor.High, 1, true, nil)
 	p.enqueue(processor.Med, 1, true, nil)
-	p.ticks(done(), "rotated 1", `executed 2 [{"add":{"i":0}}]`, "rotated 1", "rotated 1")
-	_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", Fair: true}, 0)
-	p.must(err)
-	p.ticks(done(), `executed 3 [{"add":{"i":0}}]`, "rotated 1")
-	p.later(time.Minute)
-	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
+	p.ticks(pgworld.Done(), "rotated 1", `executed 2 [{"add":{"i":0}}]`, "rotated 1", "rotated 1")
+	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", Fair: true}, 0)
+	p.Must(err)
+	p.ticks(pgworld.Done(), `executed 3 [{"add":{"i":0}}]`, "rotated 1")
+	p.Later(time.Minute)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	if got := p.line(processor.High); got != "[]" {
 		t.Errorf("High is %s", got)
 	}
@@ -144,33 +145,33 @@ func TestACooldownOfBlocksEndsWithTheHeight(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	p.enqueue(processor.Med, 1, true, &processor.RetryLogic{Interval: processor.Interval{Blocks: amount(3)}})
-	p.must(p.s.SetHeight(p.ctx, p.by, "main", 10))
+	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 10))
 	p.ticks(refusing("no"), `executed 1 [{"add":{"i":0}}]`)
-	p.later(time.Hour)
-	p.must(p.s.SetHeight(p.ctx, p.by, "main", 12))
-	p.ticks(done(), "rotated 1")
-	if err := p.s.SetHeight(p.ctx, p.by, "main", 11); fault.KindOf(err) != fault.Invalid {
+	p.Later(time.Hour)
+	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 12))
+	p.ticks(pgworld.Done(), "rotated 1")
+	if err := p.S.SetHeight(p.Ctx, p.By, "main", 11); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a height fell: %v", err)
 	}
-	p.must(p.s.SetHeight(p.ctx, p.by, "main", 13))
-	p.ticks(done(), `executed 1 [{"add":{"i":0}}]`)
+	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 13))
+	p.ticks(pgworld.Done(), `executed 1 [{"add":{"i":0}}]`)
 }
 
 // S4: after one executed function Expired(1), of an atomic batch Expired(0).
 func TestWhatExpiresIsRemovedByATick(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	until := p.now.Add(time.Minute)
+	until := p.Now.Add(time.Minute)
 	var list []*pg.Batch
 	for _, atomic := range []bool{false, true} {
 		a, m := adding(2, atomic, nil)
-		v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &until})
-		p.must(err)
+		v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &until})
+		p.Must(err)
 		list = append(list, v)
 	}
-	p.ticks(done(), `executed 1 {"add":{"i":0}}`)
-	p.later(time.Minute + time.Microsecond)
-	p.ticks(done(), "finished 2", "finished 1")
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
+	p.Later(time.Minute + time.Microsecond)
+	p.ticks(pgworld.Done(), "finished 2", "finished 1")
 	p.ended(list[0], processor.Result{Kind: processor.Expired, N: 1})
 	p.ended(list[1], processor.Result{Kind: processor.Expired})
 }
@@ -180,9 +181,9 @@ func TestAPausedProcessorIsNotTicked(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	for _, paused := range []bool{true, true, false, false} {
-		_, err := p.s.PauseProcessor(p.ctx, p.by, "main", paused)
-		p.must(err)
-		p.ticks(done(), map[bool]string{true: "Processor is currently paused", false: "There is currently nothing to process"}[paused])
+		_, err := p.S.PauseProcessor(p.Ctx, p.By, "main", paused)
+		p.Must(err)
+		p.ticks(pgworld.Done(), map[bool]string{true: "Processor is currently paused", false: "There is currently nothing to process"}[paused])
 	}
 }
 
@@ -191,24 +192,24 @@ func TestATypeThatIsGoneIsARejection(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	v, w := p.enqueue(processor.Med, 1, false, nil), p.enqueue(processor.Med, 1, true, nil)
-	p.must(p.s.RemoveDispatcher(p.ctx, p.by, "ADD", true))
-	p.ticks(done(), "executed 1 ", "executed 2 ")
+	p.Must(p.S.RemoveDispatcher(p.Ctx, p.By, "ADD", true))
+	p.ticks(pgworld.Done(), "executed 1 ", "executed 2 ")
 	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: `type "ADD" has no dispatcher: PUT /dispatchers/ADD first`})
 	p.ended(w, processor.Result{Kind: processor.Rejected, Reason: `type "ADD" executes nothing atomically: want one whose dispatcher has the capability atomic`})
 }
 
 // confirmed is a batch of two actions of which the first is confirmed by the oracle.
 func (p *plant) confirmed(logic *processor.RetryLogic) *pg.Batch {
-	p.t.Helper()
+	p.T.Helper()
 	a, m := adding(2, false, logic)
 	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`{"ok":true}`)}
-	v, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
-	p.must(err)
+	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	p.Must(err)
 	return v
 }
 
 func (p *plant) confirm(actor string, id int64, payload string) string {
-	out, err := p.s.Confirm(p.ctx, p.as(actor), "main", id, json.RawMessage(payload))
+	out, err := p.S.Confirm(p.Ctx, p.as(actor), "main", id, json.RawMessage(payload))
 	if err != nil {
 		return fault.As(err).Detail
 	}
@@ -220,7 +221,7 @@ func TestAnActionWaitsForItsCallback(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	v := p.confirmed(retries(1, 0))
-	p.ticks(done(), `executed 1 {"add":{"execution_id":1,"i":0}}`, "There is currently nothing to process")
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"execution_id":1,"i":0}}`, "There is currently nothing to process")
 	if got := p.batch(1); got.State != processor.WaitingCallback {
 		t.Errorf("it is %s", got.State)
 	}
@@ -233,11 +234,11 @@ func TestAnActionWaitsForItsCallback(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", c.actor, c.payload, got, c.want)
 		}
 	}
-	p.ticks(done(), `executed 1 {"add":{"execution_id":1,"i":0}}`)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"execution_id":1,"i":0}}`)
 	if got := p.confirm("oracle", 1, `{ "ok": true }`); got != pg.TickRequeued {
 		t.Error(got)
 	}
-	p.ticks(done(), `executed 1 {"add":{"i":1}}`)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":1}}`)
 	p.ended(v, processor.Result{Kind: processor.Executed})
 }
 
@@ -246,27 +247,27 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	v := p.confirmed(nil)
-	_, err := p.s.Tick(p.ctx, p.by, "main")
-	p.must(err)
+	_, err := p.S.Tick(p.Ctx, p.By, "main")
+	p.Must(err)
 	if got := p.confirm("oracle", v.ID, `{"ok":true}`); got != pg.TickWaiting {
 		t.Error(got)
 	}
-	p.work(done())
+	p.work(pgworld.Done())
 	if got := p.line(processor.Med); got != "[1]" {
 		t.Errorf("confirmed early, and Med is %s", got)
 	}
-	p.ticks(done(), `executed 1 {"add":{"i":1}}`)
+	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":1}}`)
 	p.ended(v, processor.Result{Kind: processor.Executed})
 
 	never := p.confirmed(nil)
-	p.ticks(done(), `executed 2 {"add":{"execution_id":2,"i":0}}`)
-	p.later(24 * time.Hour)
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.ticks(pgworld.Done(), `executed 2 {"add":{"execution_id":2,"i":0}}`)
+	p.Later(24 * time.Hour)
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
 	if got := p.batch(never.ID); got.State != processor.WaitingCallback {
 		t.Errorf("it is %s before its time", got.State)
 	}
-	p.later(time.Microsecond)
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	p.Later(time.Microsecond)
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
 	p.ended(never, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 	if got := p.confirm("oracle", never.ID, `{"ok":true}`); got != "Pending callback not found" {
 		t.Error(got)
@@ -274,17 +275,17 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 
 	a, m := adding(1, false, nil) // S4.5: how long, is said per action
 	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`1`), CallbackTimeout: amount(60)}
-	short, err := p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
-	p.must(err)
-	p.ticks(done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
-	p.later(time.Minute + time.Microsecond)
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
+	short, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	p.Must(err)
+	p.ticks(pgworld.Done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
+	p.Later(time.Minute + time.Microsecond)
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
 	p.ended(short, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 
 	gone := p.confirmed(nil)
-	p.ticks(done(), `executed 4 {"add":{"execution_id":4,"i":0}}`)
-	_, err = p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: gone.ID})
-	p.must(err)
+	p.ticks(pgworld.Done(), `executed 4 {"add":{"execution_id":4,"i":0}}`)
+	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: gone.ID})
+	p.Must(err)
 	p.ended(gone, processor.Result{Kind: processor.RemovedByOwner})
 	if got := p.confirm("oracle", gone.ID, `{"ok":true}`); got != "Pending callback not found" {
 		t.Error(got)
@@ -297,28 +298,28 @@ func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
 	p := newPlant(t)
 	v := p.enqueue(processor.Med, 1, false, nil)
 	dead := fmt.Errorf("the process is gone")
-	held, finish := hold(p.s, 2) // the first commit is the tick's, the second the core's
+	held, finish := pgworld.Hold(p.S, 2) // the first commit is the tick's, the second the core's
 	said := make(chan error, 1)
-	go func() { _, err := p.s.Tick(p.ctx, p.by, "main"); said <- err }()
+	go func() { _, err := p.S.Tick(p.Ctx, p.By, "main"); said <- err }()
 	<-held
 	finish(dead)
-	ok(t, <-said)
+	pgworld.OK(t, <-said)
 	if got := p.batch(v.ID); got.State != processor.Executing || got.Runs != 1 {
 		t.Fatalf("it is %s after %d runs", got.State, got.Runs)
 	}
-	if _, err := p.s.Evict(p.ctx, p.by, "main", pg.Eviction{ID: v.ID}); fault.CodeOf(err) != "wrong_state" {
+	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID}); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("evicted while it is executed: %v", err)
 	}
-	if err := p.s.RemoveProcessor(p.ctx, p.by, "main"); fault.CodeOf(err) != "in_use" {
+	if err := p.S.RemoveProcessor(p.Ctx, p.By, "main"); fault.CodeOf(err) != "in_use" {
 		t.Errorf("removed while it executes: %v", err)
 	}
-	o := p.other()
-	p.must(o.s.Advance(p.ctx, p.id, "main"))
-	p.must(p.s.Advance(p.ctx, p.id, "main"))
-	if got := p.tick(done()); got != "batch 1 is being executed" {
+	o := p.Other()
+	p.Must(o.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	if got := p.tick(pgworld.Done()); got != "batch 1 is being executed" {
 		t.Error(got)
 	}
-	if data := p.work(done()); len(data) != 1 {
+	if data := p.work(pgworld.Done()); len(data) != 1 {
 		t.Errorf("%d calls, want 1", len(data))
 	}
 	p.ended(v, processor.Result{Kind: processor.Executed})
@@ -328,59 +329,59 @@ func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
 func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	o := p.other()
+	o := p.Other()
 	p.enqueue(processor.Med, 1, false, nil)
 	p.enqueue(processor.Med, 1, false, nil)
 	both := func(a, b func(s *stores.Store) error) (error, error) {
-		held, finish := hold(p.s, 1)
+		held, finish := pgworld.Hold(p.S, 1)
 		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- a(p.s) }()
+		go func() { first <- a(p.S) }()
 		<-held
-		go func() { second <- b(o.s) }()
-		p.awaitBlocked(o.pid)
+		go func() { second <- b(o.S) }()
+		p.AwaitBlocked(o.PID)
 		finish(nil)
 		return <-first, <-second
 	}
-	tick := func(s *stores.Store) error { _, err := s.TickDue(p.ctx, p.by, "main"); return err }
-	byHand := func(s *stores.Store) error { _, err := s.Tick(p.ctx, p.by, "main"); return err }
-	advance := func(s *stores.Store) error { return s.Advance(p.ctx, p.id, "main") }
+	tick := func(s *stores.Store) error { _, err := s.TickDue(p.Ctx, p.By, "main"); return err }
+	byHand := func(s *stores.Store) error { _, err := s.Tick(p.Ctx, p.By, "main"); return err }
+	advance := func(s *stores.Store) error { return s.Advance(p.Ctx, p.ID, "main") }
 	a, b := both(tick, byHand)
-	ok(t, a)
+	pgworld.OK(t, a)
 	if fault.CodeOf(b) != "busy" {
 		t.Errorf("the second tick said %v", b)
 	}
-	for _, l := range p.claim(p.node, everything()) {
-		p.settle(p.answer(l, done()))
+	for _, l := range p.Claim(p.node, pgworld.Everything()) {
+		p.Settle(p.Answer(l, pgworld.Done()))
 	}
 	a, b = both(advance, advance)
-	ok(t, a)
-	ok(t, b)
+	pgworld.OK(t, a)
+	pgworld.OK(t, b)
 	p.ended(p.batch(1), processor.Result{Kind: processor.Executed})
-	history, err := p.s.BatchHistory(p.ctx, p.id, "main", 1)
-	p.must(err)
+	history, err := p.S.BatchHistory(p.Ctx, p.ID, "main", 1)
+	p.Must(err)
 	if len(history) != 3 {
 		t.Errorf("%d steps, want Enqueued, Tick, Succeeded: %+v", len(history), history)
 	}
-	p.must(tick(p.s)) // not due
+	p.Must(tick(p.S)) // not due
 	if got := p.line(processor.Med); got != "[2]" {
 		t.Errorf("Med is %s", got)
 	}
-	p.later(time.Second)
-	p.must(tick(p.s))
+	p.Later(time.Second)
+	p.Must(tick(p.S))
 	if got := p.line(processor.Med); got != "[]" {
 		t.Errorf("Med is %s", got)
 	}
 	p.enqueue(processor.Med, 1, false, nil)
-	p.execute(done())
-	p.later(time.Second)
+	p.execute(pgworld.Done())
+	p.Later(time.Second)
 	a, b = both(tick, tick) // each of them would end one and begin the other
-	ok(t, a)
-	ok(t, b)
+	pgworld.OK(t, a)
+	pgworld.OK(t, b)
 	p.ended(p.batch(2), processor.Result{Kind: processor.Executed})
 	if got := p.batch(3); got.State != processor.Executing || got.Runs != 1 {
 		t.Errorf("it is %s after %d runs", got.State, got.Runs)
 	}
-	if history, err = p.s.BatchHistory(p.ctx, p.id, "main", 2); err != nil || len(history) != 3 {
+	if history, err = p.S.BatchHistory(p.Ctx, p.ID, "main", 2); err != nil || len(history) != 3 {
 		t.Errorf("%+v %v", history, err)
 	}
 }
@@ -391,8 +392,8 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, fair := range []bool{false, true} {
 		p := newPlant(t)
-		_, err := p.s.PutProcessor(p.ctx, p.by, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second, Fair: fair}, 0)
-		p.must(err)
+		_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second, Fair: fair}, 0)
+		p.Must(err)
 		two := p.enqueue(processor.Med, 2, false, nil)
 		whole := p.enqueue(processor.Med, 2, true, nil)
 		high := p.enqueue(processor.High, 1, false, retries(1, 0))
@@ -400,15 +401,15 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			answer outbox.Answer
 			want   string
 		}{
-			{refusing("no"), `executing 3 {"add":{"i":0}}`}, {done(), `executing 3 {"add":{"i":0}}`}, {done(), `executing 1 {"add":{"i":0}}`},
-			{done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {done(), `executing 1 {"add":{"i":1}}`}, {done(), "finished 1 "},
+			{refusing("no"), `executing 3 {"add":{"i":0}}`}, {pgworld.Done(), `executing 3 {"add":{"i":0}}`}, {pgworld.Done(), `executing 1 {"add":{"i":0}}`},
+			{pgworld.Done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {pgworld.Done(), `executing 1 {"add":{"i":1}}`}, {pgworld.Done(), "finished 1 "},
 		} {
-			if p.later(time.Second); i == 5 {
-				_, err := p.s.PauseProcessor(p.ctx, p.by, "main", fair) // what was begun ends in spite of it
-				p.must(err)
+			if p.Later(time.Second); i == 5 {
+				_, err := p.S.PauseProcessor(p.Ctx, p.By, "main", fair) // what was begun ends in spite of it
+				p.Must(err)
 			}
-			out, err := p.s.TickDue(p.ctx, p.by, "main")
-			p.must(err)
+			out, err := p.S.TickDue(p.Ctx, p.By, "main")
+			p.Must(err)
 			var id int64
 			if out.Batch != nil {
 				id = out.Batch.ID
@@ -416,7 +417,7 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			if got := fmt.Sprint(out.Outcome, " ", id, " ", strings.Join(p.execute(c.answer), " ")); got != c.want {
 				t.Errorf("fair %v, tick %d: %s, want %s", fair, i, got, c.want)
 			}
-			holdsTrue(t, p.ctx, p.s.Pool())
+			pgworld.HoldsTrue(t, p.Ctx, p.S.Pool())
 		}
 		for _, v := range []*pg.Batch{two, whole, high} {
 			p.ended(v, processor.Result{Kind: processor.Executed})
@@ -428,26 +429,26 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.s.PutSubscription(p.ctx, p.by, outbox.Subscription{Name: "results", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventResult}}, nil, 0)
-	p.must(err)
-	sub, err := p.s.Subscription(p.ctx, p.id, "results")
-	p.must(err)
-	p.later(3 * time.Second)
-	soon := p.now.Add(time.Second)
+	_, err := p.S.PutSubscription(p.Ctx, p.By, outbox.Subscription{Name: "results", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventResult}}, nil, 0)
+	p.Must(err)
+	sub, err := p.S.Subscription(p.Ctx, p.ID, "results")
+	p.Must(err)
+	p.Later(3 * time.Second)
+	soon := p.Now.Add(time.Second)
 	actions, messages := adding(1, true, nil)
-	_, err = p.s.Enqueue(p.ctx, p.by, "main", pg.NewBatch{Actions: actions, Messages: messages, Priority: processor.Med, Expiration: &soon})
-	p.must(err)
+	_, err = p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: actions, Messages: messages, Priority: processor.Med, Expiration: &soon})
+	p.Must(err)
 	p.enqueue(processor.High, 1, true, nil)
 	for range 2 {
-		_, err := p.s.TickDue(p.ctx, p.by, "main")
-		p.must(err)
-		p.execute(done())
-		p.later(2 * time.Second)
+		_, err := p.S.TickDue(p.Ctx, p.By, "main")
+		p.Must(err)
+		p.execute(pgworld.Done())
+		p.Later(2 * time.Second)
 	}
-	_, err = p.s.Deliver(p.ctx, sub.ID, nil, 0)
-	p.must(err)
-	list, _, err := p.s.Feed(p.ctx, sub.ID, nil, sub.Cursor, 9)
-	p.must(err)
+	_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 0)
+	p.Must(err)
+	list, _, err := p.S.Feed(p.Ctx, sub.ID, nil, sub.Cursor, 9)
+	p.Must(err)
 	var ids []int64
 	for _, e := range list {
 		ids = append(ids, e.ID.Seq)
@@ -464,16 +465,16 @@ func TestAnExecutionIsNotRedrivenBesideItsBatch(t *testing.T) {
 	v := p.enqueue(processor.Med, 1, false, retries(1, 0))
 	for _, lever := range []string{"POST /processors/main/tick", "POST /processors/main/batches"} {
 		p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
-		id, err := p.s.ByUID(p.ctx, p.id, fmt.Sprintf(":processor:%d:%d", v.ID, p.batch(v.ID).Runs))
-		p.must(err)
-		if w, err := p.s.Why(p.ctx, p.id, id); err != nil || len(w.Blockers) != 1 || len(w.Blockers[0].Levers) != 0 {
+		id, err := p.S.ByUID(p.Ctx, p.ID, fmt.Sprintf(":processor:%d:%d", v.ID, p.batch(v.ID).Runs))
+		p.Must(err)
+		if w, err := p.S.Why(p.Ctx, p.ID, id); err != nil || len(w.Blockers) != 1 || len(w.Blockers[0].Levers) != 0 {
 			t.Errorf("%+v %v", w, err)
 		}
-		_, err = p.s.Redrive(p.ctx, p.by, id, pg.Redrive{})
+		_, err = p.S.Redrive(p.Ctx, p.By, id, pg.Redrive{})
 		if f := fault.As(err); f.Code != "wrong_state" || f.Extra["lever"] != lever || f.Extra["batch"] != "/processors/main/batches/1" || !strings.Contains(f.Detail, lever) {
 			t.Errorf("%s: %v", lever, f)
 		}
-		p.later(time.Second)
+		p.Later(time.Second)
 	}
 	p.ended(v, processor.Result{Kind: processor.Rejected, Reason: "no"})
 }

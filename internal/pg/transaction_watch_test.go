@@ -5,27 +5,28 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // Whoever waits for ends learns of each that Watch would show: of what still waits not, and of what was moved that it is to be looked for.
 func TestEndsThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	ids := w.post("p", "T", "done", "cancelled", "moved", "waits")
+	w.Dispatcher("T", nil)
+	ids := w.Post("p", "T", "done", "cancelled", "moved", "waits")
 	w.cancelled("cancelled")
-	moved := w.moveTo("moved", "q", nil)
-	n := w.node("n")
-	for _, l := range w.claim(n, everything()) {
+	moved := w.MoveTo("moved", "q", nil)
+	n := w.Node("n")
+	for _, l := range w.Claim(n, pgworld.Everything()) {
 		if l.ID() == ids[0] {
-			a := w.answer(l, done())
+			a := w.Answer(l, pgworld.Done())
 			a.Continue = false
-			w.settle(a)
+			w.Settle(a)
 		}
 	}
 	never := outbox.ID{Queue: 99999, Seq: 1, Day: ids[0].Day, Salt: ids[0].Salt}
-	ended, elsewhere, err := w.s.Ended(w.ctx, append(slices.Clone(ids), moved, never))
-	w.must(err)
+	ended, elsewhere, err := w.S.Ended(w.Ctx, append(slices.Clone(ids), moved, never))
+	w.Must(err)
 	if len(ended) != 2 || !ended[ids[0]] || !ended[ids[1]] {
 		t.Errorf("%v have ended, want %v and %v", ended, ids[0], ids[1])
 	}
@@ -33,15 +34,15 @@ func TestEndsThatAreWaitedFor(t *testing.T) {
 		t.Errorf("%v are elsewhere, want %v", elsewhere, ids[2])
 	}
 	for i, id := range append(slices.Clone(ids), moved, never) {
-		if open, err := w.s.Open(w.ctx, w.id, id); err != nil || open != (id == ids[3] || id == moved) {
+		if open, err := w.S.Open(w.Ctx, w.ID, id); err != nil || open != (id == ids[3] || id == moved) {
 			t.Errorf("%d is open: %v, %v", i, open, err)
 		}
-		if open, err := w.s.Open(w.ctx, w.id+1, id); err != nil || open {
+		if open, err := w.S.Open(w.Ctx, w.ID+1, id); err != nil || open {
 			t.Errorf("%d is open in another context: %v, %v", i, open, err)
 		}
 	}
-	seen, err := w.s.Watch(w.ctx, ids)
-	w.must(err)
+	seen, err := w.S.Watch(w.Ctx, ids)
+	w.Must(err)
 	for i, id := range ids {
 		if tx := seen[id]; tx == nil || tx.State.Terminal() != ended[id] {
 			t.Errorf("Watch shows %+v at %d, ended: %v", tx, i, ended[id])

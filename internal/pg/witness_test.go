@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // watched is a world whose store relies on a witness.
@@ -19,19 +20,19 @@ func watched(t *testing.T) *world {
 	db := pgtest.New(t)
 	witness := pg.NewWitness()
 	pool, err := witness.Connect(t.Context(), db.URL, 4)
-	ok(t, err)
+	pgworld.OK(t, err)
 	t.Cleanup(pool.Close)
-	s, err := stores.Open(t.Context(), pool, quiet)
-	ok(t, err)
+	s, err := stores.Open(t.Context(), pool, pgworld.Quiet)
+	pgworld.OK(t, err)
 	s.Rely(witness)
 	return worldOver(t, s)
 }
 
 // reconnect closes all connections and opens one. It returns what was found missing.
 func (w *world) reconnect() (*pg.Loss, error) {
-	w.s.Pool().Reset()
-	err := w.s.Pool().Ping(w.ctx)
-	return w.s.Loss(), err
+	w.S.Pool().Reset()
+	err := w.S.Pool().Ping(w.Ctx)
+	return w.S.Loss(), err
 }
 
 // TestACommitThatIsGoneIsMissed deletes what commits wrote, one kind at a time, as if the database had gone back to
@@ -50,31 +51,31 @@ func TestACommitThatIsGoneIsMissed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := watched(t)
-			w.dispatcher("T", nil)
-			n, err := w.s.Register(w.ctx, "n", "test", time.Minute)
-			ok(t, err)
-			w.post("q", "T", "a", "b", "c")
-			leases, _, err := w.s.Claim(w.ctx, n, everything())
-			ok(t, err)
+			w.Dispatcher("T", nil)
+			n, err := w.S.Register(w.Ctx, "n", "test", time.Minute)
+			pgworld.OK(t, err)
+			w.Post("q", "T", "a", "b", "c")
+			leases, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
+			pgworld.OK(t, err)
 			if len(leases) != 1 {
 				t.Fatalf("%d leases", len(leases))
 			}
-			w.settle(w.answer(leases[0], done()))
-			w.post("r", "T", "d")
-			_, _, err = w.s.Claim(w.ctx, n, everything())
-			ok(t, err)
+			w.Settle(w.Answer(leases[0], pgworld.Done()))
+			w.Post("r", "T", "d")
+			_, _, err = w.S.Claim(w.Ctx, n, pgworld.Everything())
+			pgworld.OK(t, err)
 			if loss, err := w.reconnect(); loss != nil || err != nil {
 				t.Fatalf("nothing is gone, and %+v %v is missed", loss, err)
 			}
 
-			_, err = w.s.Pool().Exec(w.ctx, c.sql)
-			ok(t, err)
+			_, err = w.S.Pool().Exec(w.Ctx, c.sql)
+			pgworld.OK(t, err)
 			loss, err := w.reconnect()
 			if loss == nil || fault.CodeOf(err) != "database_went_back" {
 				t.Fatalf("it is not missed: %+v, %v", loss, err)
 			}
 			select {
-			case <-w.s.Lost():
+			case <-w.S.Lost():
 			default:
 				t.Error("nobody is told")
 			}
@@ -82,7 +83,7 @@ func TestACommitThatIsGoneIsMissed(t *testing.T) {
 			if !ordered || !strings.Contains(err.Error(), "went back") {
 				t.Errorf("%+v: %v", loss, err)
 			}
-			if _, err := w.s.Now(w.ctx); err == nil {
+			if _, err := w.S.Now(w.Ctx); err == nil {
 				t.Error("a connection is opened after the loss")
 			}
 		})
@@ -93,27 +94,27 @@ func TestACommitThatIsGoneIsMissed(t *testing.T) {
 func TestWhatGoesAsThingsDoIsNotMissed(t *testing.T) {
 	t.Parallel()
 	w := watched(t)
-	w.dispatcher("T", nil)
-	n, err := w.s.Register(w.ctx, "n", "test", time.Minute)
-	ok(t, err)
-	w.post("q", "T", "a")
-	leases, _, err := w.s.Claim(w.ctx, n, everything())
-	ok(t, err)
-	w.settle(w.answer(leases[0], done()))
-	w.post("", "T", "b")
+	w.Dispatcher("T", nil)
+	n, err := w.S.Register(w.Ctx, "n", "test", time.Minute)
+	pgworld.OK(t, err)
+	w.Post("q", "T", "a")
+	leases, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
+	pgworld.OK(t, err)
+	w.Settle(w.Answer(leases[0], pgworld.Done()))
+	w.Post("", "T", "b")
 	for _, c := range []struct{ name, sql string }{ // in this order: a day's rows go after it was dropped
 		{"the day was dropped", `UPDATE postern.retained SET since = '3000-01-01'`},
 		{"its rows with it", `TRUNCATE postern.task, postern.outcome`},
 		{"the queue is gone", `DELETE FROM postern.queue`},
 		{"the clock of the node went back", `UPDATE postern.node SET heartbeat_at = heartbeat_at - interval '1 h'`},
 	} {
-		_, err := w.s.Pool().Exec(w.ctx, c.sql)
-		ok(t, err)
+		_, err := w.S.Pool().Exec(w.Ctx, c.sql)
+		pgworld.OK(t, err)
 		if loss, err := w.reconnect(); loss != nil || err != nil {
 			t.Fatalf("%s: %+v %v", c.name, loss, err)
 		}
 	}
-	if alive, err := w.s.Beat(w.ctx, n); !alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, n); !alive || err != nil {
 		t.Errorf("the node goes on: %v %v", alive, err)
 	}
 	if loss, err := w.reconnect(); loss != nil || err != nil {
@@ -126,15 +127,15 @@ func TestWhatGoesAsThingsDoIsNotMissed(t *testing.T) {
 func TestARowThatWasPutBackUnderOpenConnectionsIsMissed(t *testing.T) {
 	t.Parallel()
 	w := watched(t)
-	n, err := w.s.Register(w.ctx, "n", "test", time.Minute)
-	ok(t, err)
+	n, err := w.S.Register(w.Ctx, "n", "test", time.Minute)
+	pgworld.OK(t, err)
 	for range 3 {
-		_, err = w.s.Beat(w.ctx, n)
-		ok(t, err)
+		_, err = w.S.Beat(w.Ctx, n)
+		pgworld.OK(t, err)
 	}
-	_, err = w.s.Pool().Exec(w.ctx, `UPDATE postern.node SET beats = 1`)
-	ok(t, err)
-	if _, err = w.s.Beat(w.ctx, n); fault.CodeOf(err) != "database_went_back" || w.s.Loss() == nil {
+	_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.node SET beats = 1`)
+	pgworld.OK(t, err)
+	if _, err = w.S.Beat(w.Ctx, n); fault.CodeOf(err) != "database_went_back" || w.S.Loss() == nil {
 		t.Errorf("the heartbeat says %v", err)
 	}
 }
@@ -144,43 +145,43 @@ func TestARowThatWasPutBackUnderOpenConnectionsIsMissed(t *testing.T) {
 func TestAnIdOfANodeIsNotGivenTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.dispatcher("T", nil)
-	stale, err := w.s.Register(w.ctx, "stale", "test", time.Minute)
-	ok(t, err)
+	w.Dispatcher("T", nil)
+	stale, err := w.S.Register(w.Ctx, "stale", "test", time.Minute)
+	pgworld.OK(t, err)
 	// The database goes back to before the node was registered: its row is not there, and sequences are what they were.
-	_, err = w.s.Pool().Exec(w.ctx, `DELETE FROM postern.node`)
-	ok(t, err)
-	_, err = w.s.Pool().Exec(w.ctx, `SELECT setval(seqrelid::regclass, 1, false) FROM pg_sequence
+	_, err = w.S.Pool().Exec(w.Ctx, `DELETE FROM postern.node`)
+	pgworld.OK(t, err)
+	_, err = w.S.Pool().Exec(w.Ctx, `SELECT setval(seqrelid::regclass, 1, false) FROM pg_sequence
 		WHERE seqrelid::regclass::text LIKE 'postern.node%'`)
-	ok(t, err)
-	fresh, err := w.s.Register(w.ctx, "fresh", "test", time.Minute)
-	ok(t, err)
+	pgworld.OK(t, err)
+	fresh, err := w.S.Register(w.Ctx, "fresh", "test", time.Minute)
+	pgworld.OK(t, err)
 	if fresh.ID == stale.ID {
 		t.Fatalf("both are node %d", fresh.ID)
 	}
-	w.post("q", "T", "a", "b")
-	leases, _, err := w.s.Claim(w.ctx, fresh, everything())
-	ok(t, err)
+	w.Post("q", "T", "a", "b")
+	leases, _, err := w.S.Claim(w.Ctx, fresh, pgworld.Everything())
+	pgworld.OK(t, err)
 	if len(leases) != 1 {
 		t.Fatalf("%d leases", len(leases))
 	}
-	w.post("r", "T", "d")
-	if l, _, err := w.s.Claim(w.ctx, stale, everything()); len(l) != 0 || err != nil {
+	w.Post("r", "T", "d")
+	if l, _, err := w.S.Claim(w.Ctx, stale, pgworld.Everything()); len(l) != 0 || err != nil {
 		t.Errorf("the stale node claims %d: %v", len(l), err)
 	}
-	if alive, err := w.s.Beat(w.ctx, stale); alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, stale); alive || err != nil {
 		t.Errorf("the stale node beats: %v %v", alive, err)
 	}
-	if n, err := w.s.GiveUpAll(w.ctx, stale); n != 0 || err != nil {
+	if n, err := w.S.GiveUpAll(w.Ctx, stale); n != 0 || err != nil {
 		t.Errorf("the stale node gives up %d: %v", n, err)
 	}
-	if err := w.s.Leave(w.ctx, stale); err != nil {
+	if err := w.S.Leave(w.Ctx, stale); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.s.Reincarnate(w.ctx, stale); fault.CodeOf(err) != "node_gone" {
+	if _, err := w.S.Reincarnate(w.Ctx, stale); fault.CodeOf(err) != "node_gone" {
 		t.Errorf("the stale node comes back: %v", err)
 	}
-	if alive, err := w.s.Beat(w.ctx, fresh); !alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, fresh); !alive || err != nil {
 		t.Errorf("the fresh node was touched: %v %v", alive, err)
 	}
 }
@@ -190,13 +191,13 @@ func TestAnIdOfANodeIsNotGivenTwice(t *testing.T) {
 func TestManyCommitsAreRememberedAsLongAsTheyMatter(t *testing.T) {
 	t.Parallel()
 	w := watched(t)
-	w.dispatcher("T", nil)
+	w.Dispatcher("T", nil)
 	var ids []outbox.ID
 	for i := range 100 {
-		ids = append(ids, w.post("q", "T", fmt.Sprint(i))...)
+		ids = append(ids, w.Post("q", "T", fmt.Sprint(i))...)
 	}
-	_, err := w.s.Pool().Exec(w.ctx, `DELETE FROM postern.task WHERE seq >= 98`)
-	ok(t, err)
+	_, err := w.S.Pool().Exec(w.Ctx, `DELETE FROM postern.task WHERE seq >= 98`)
+	pgworld.OK(t, err)
 	if loss, _ := w.reconnect(); loss == nil {
 		t.Errorf("%d were posted, the last three are gone, and nothing is missed", len(ids))
 	}

@@ -1,0 +1,163 @@
+package pgworld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pg/verify"
+)
+
+// Other is a second process over the same database: a store with its own caches and one connection.
+type Other struct {
+	S   *stores.Store
+	PID uint32
+}
+
+// Hold makes the next n-th commit of s wait until finish is called with what becomes of it; held is closed when
+// it does.
+func Hold(s *stores.Store, n int) (held <-chan struct{}, finish func(error)) {
+	h, end, count := make(chan struct{}), make(chan error, 1), 0
+	s.HoldCommits(func(context.Context, uint32) error {
+		if count++; count != n {
+			return nil
+		}
+		close(h)
+		return <-end
+	})
+	return h, func(err error) { s.HoldCommits(nil); end <- err }
+}
+
+var ErrRolledBack = errors.New("rolled back by the test")
+
+// HoldsTrue fails the test where an invariant of the database does not, or a transaction looks different from its day.
+func HoldsTrue(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
+	t.Helper()
+	found, err := verify.Violations(ctx, pool)
+	OK(t, err)
+	for _, f := range found {
+		t.Error(f)
+	}
+	_, differ, err := OfTheirDays(ctx, pool)
+	OK(t, err)
+	for _, d := range differ {
+		t.Error(d)
+	}
+}
+
+// OfTheirDays reads every transaction from its day, and says how many that gave, and which of them are not what they are for whoever asks all
+// days, or are left out without a reason.
+func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []string, err error) {
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer tx.Rollback(ctx)
+	type group struct {
+		Context int32
+		Day     time.Time
+		Queues  []int64
+		Seqs    []int64
+		Days    []time.Time
+		Spans   []bool // its queue began to be worked on before its day
+	}
+	rows, _ := tx.Query(ctx, `SELECT t.context_id, t.day, array_agg(t.queue_id), array_agg(t.seq), array_agg(t.day), array_agg(coalesce(q.head_day < t.day, false))
+		FROM postern.task t LEFT JOIN postern.queue q USING (queue_id)
+		WHERE to_regclass('postern.task_' || to_char(t.day, 'YYYYMMDD')) IS NOT NULL GROUP BY 1, 2`, pgx.QueryExecModeExec)
+	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[group])
+	if err != nil {
+		return 0, nil, err
+	}
+	type place struct{ queue, seq any }
+	read := func(sql string, g group) (map[place]string, error) {
+		rows, _ := tx.Query(ctx, sql, pgx.QueryExecModeExec, g.Context, g.Queues, g.Seqs, g.Days)
+		found := map[place]string{}
+		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (any, error) {
+			v, err := row.Values()
+			if err == nil {
+				found[place{v[0], v[1]}] = fmt.Sprint(v)
+			}
+			return nil, err
+		})
+		return found, err
+	}
+	for _, g := range groups {
+		by, err := read(pg.OfDay(pg.TransactionsSQL, outbox.DayOf(g.Day)), g)
+		if err != nil {
+			return n, differ, err
+		}
+		of, err := read(pg.TransactionsSQL, g)
+		if err != nil {
+			return n, differ, err
+		}
+		n += len(by)
+		for i := range g.Queues {
+			p := place{g.Queues[i], g.Seqs[i]}
+			if row, there := by[p]; row != of[p] && (there || !g.Spans[i]) {
+				differ = append(differ, fmt.Sprintf("read from its day: %q, from all: %q", row, of[p]))
+			}
+		}
+	}
+	return n, differ, nil
+}
+
+func (w *World) Other() *Other {
+	w.T.Helper()
+	pool := w.Second(1)
+	s, err := stores.Open(w.Ctx, pool, slog.New(slog.DiscardHandler))
+	w.Must(err)
+	s.SetNow(&w.Now)
+	o := &Other{S: s}
+	w.Must(pool.QueryRow(w.Ctx, `SELECT pg_backend_pid()`).Scan(&o.PID))
+	return o
+}
+
+// AwaitBlocked returns as soon as the session of pid waits for a lock of another.
+func (w *World) AwaitBlocked(pid uint32) {
+	w.T.Helper()
+	for blocked := false; !blocked; {
+		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT cardinality(pg_blocking_pids($1::int)) > 0`, pid).Scan(&blocked))
+	}
+}
+
+// Beside runs first and holds it before its commit, runs second meanwhile, and says whether that had to wait.
+func (w *World) Beside(first func() error, second func() string) (said string, waited bool) {
+	w.T.Helper()
+	done := make(chan string, 1)
+	w.S.HoldCommits(func(context.Context, uint32) error {
+		go func() { done <- second() }()
+		for !waited && said == "" {
+			select {
+			case said = <-done:
+			default:
+				w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+					AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waited))
+			}
+		}
+		return nil
+	})
+	w.Must(first())
+	w.S.HoldCommits(nil)
+	if said == "" {
+		said = <-done
+	}
+	return said, waited
+}
+
+// Another opens a second store on the database, which decides by the same clock.
+func (w *World) Another(conns int32) *stores.Store {
+	w.T.Helper()
+	s, err := stores.Open(w.Ctx, w.Second(conns), Quiet)
+	w.Must(err)
+	s.SetNow(&w.Now)
+	return s
+}
