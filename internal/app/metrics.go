@@ -42,7 +42,7 @@ func (a *App) measure(version string) (err error) {
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
-	a.store.Count, a.store.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
+	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {
 			s, err := a.store.TakeSample(ctx)

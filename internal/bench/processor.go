@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -139,7 +140,7 @@ func batchInserts(ctx context.Context, b *Bench) ([]*Result, error) {
 func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial, error) {
 	by := pg.By{Context: b.ctxID, Actor: "bench", Via: "bench"}
 	f := processor.Function{Domain: name, ContractAddress: benchType, MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "pay"}}}
-	n := pg.NewBatch{Actions: processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f}}}, Priority: processor.Med,
+	n := pgbatches.NewBatch{Actions: processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f}}}, Priority: processor.Med,
 		Messages: []processor.Message{{Msg: json.RawMessage(`{"pay":{}}`)}}}
 	h, middle := &histogram{}, &histogram{}
 	m, err := b.meter(ctx, nil)
@@ -150,10 +151,10 @@ func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial,
 	t := &trial{times: map[string]*histogram{"insert": h, "middle": middle}}
 	insert := func(spot processor.Spot, h *histogram) error {
 		began := time.Now()
-		v, err := b.store.Insert(ctx, by, name, n, spot)
+		v, err := b.store.Batches.Insert(ctx, by, name, n, spot)
 		h.add(time.Since(began))
 		if err == nil {
-			_, err = b.store.Evict(ctx, by, name, pg.Eviction{ID: v.ID})
+			_, err = b.store.Batches.Evict(ctx, by, name, pgbatches.Eviction{ID: v.ID})
 		}
 		return err
 	}
@@ -171,7 +172,7 @@ func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial,
 			return nil, err
 		}
 	}
-	_, stands, standing := b.store.BatchesInLine(ctx, b.ctxID, name, processor.Med, processor.Range{From: 0, To: 1})
+	_, stands, standing := b.store.Batches.BatchesInLine(ctx, b.ctxID, name, processor.Med, processor.Range{From: 0, To: 1})
 	if stands != int64(length) {
 		t.wrong, t.bad = []string{fmt.Sprintf("%d stand in a line of %d", stands, length)}, 1
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -71,7 +72,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 	want := map[int64]expected{}
 	for p := range processors {
 		name, typ := fmt.Sprint("p", p), []string{"EXECUTE", "SQL"}[p%2]
-		_, err := s.PutProcessor(t.Context(), by, pg.Processor{Name: name, TickInterval: 10 * time.Millisecond}, 0)
+		_, err := s.Batches.PutProcessor(t.Context(), by, batches.Processor{Name: name, TickInterval: 10 * time.Millisecond}, 0)
 		must(t, err)
 		for i := range each {
 			id, e := enqueue(t, s, by, name, typ, i)
@@ -113,7 +114,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 	ledger := devnet.NewClient(chain.url, 10*time.Second)
 	defer ledger.Close()
 	for id, e := range want {
-		b, err := s.Batch(t.Context(), by.Context, processorOf(t, s, id), id)
+		b, err := s.Batches.Batch(t.Context(), by.Context, processorOf(t, s, id), id)
 		must(t, err)
 		if b.Result == nil || b.Result.Kind != e.result.Kind || b.Result.N != e.result.N {
 			t.Errorf("batch %d (%s) is %s with %+v, want %+v", id, e.typ, b.State, b.Result, e.result)
@@ -167,7 +168,7 @@ func enqueue(t *testing.T, s *stores.Store, by pg.By, name, typ string, i int) (
 	case fails:
 		e = expected{typ, processor.Result{Kind: processor.PartiallyExecuted, N: 2}, 2}
 	}
-	b, err := s.Enqueue(t.Context(), by, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Priority(i % 2)})
+	b, err := s.Batches.Enqueue(t.Context(), by, name, batches.NewBatch{Actions: a, Messages: m, Priority: processor.Priority(i % 2)})
 	must(t, err)
 	return b.ID, e
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -76,7 +76,7 @@ type authorizationView struct {
 	CreatedAt     time.Time       `json:"created_at"`
 }
 
-func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
+func viewAuthorization(a *batches.Authorization) (authorizationView, error) {
 	v := authorizationView{Label: a.Label, State: "Disabled", NotBefore: utc(a.NotBefore), EndsAt: utc(a.EndsAt), EndsAtHeight: digits(a.EndsAtHeight),
 		MaxConcurrent: a.MaxConcurrent, Priority: a.Priority.String(), Running: a.Running, Spent: a.Spent, Version: a.Version, CreatedAt: a.CreatedAt.UTC()}
 	if a.Enabled {
@@ -97,18 +97,20 @@ func viewAuthorization(a *pg.Authorization) (authorizationView, error) {
 
 // authorizations says what is an authorization's own among named things. Its label may be changed by no write, and a
 // POST makes one, too; see writeAuthorization.
-func (a *API) authorizations() resource[authorizationSettings, *pg.Authorization, authorizationView] {
-	return resource[authorizationSettings, *pg.Authorization, authorizationView]{
+func (a *API) authorizations() resource[authorizationSettings, *batches.Authorization, authorizationView] {
+	return resource[authorizationSettings, *batches.Authorization, authorizationView]{
 		a:    a,
 		path: "/authorizations",
-		page: func(ctx context.Context, after string, limit int) ([]*pg.Authorization, error) {
-			return a.Store.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit)
+		page: func(ctx context.Context, after string, limit int) ([]*batches.Authorization, error) {
+			return a.Store.Batches.Authorizations(ctx, contextID(ctx), by(ctx, "").Actor, after, limit)
 		},
-		find: func(ctx context.Context, label string) (*pg.Authorization, error) {
-			return a.Store.Authorization(ctx, contextID(ctx), label, by(ctx, "").Actor)
+		find: func(ctx context.Context, label string) (*batches.Authorization, error) {
+			return a.Store.Batches.Authorization(ctx, contextID(ctx), label, by(ctx, "").Actor)
 		},
-		view: func(_ context.Context, v *pg.Authorization) (authorizationView, error) { return viewAuthorization(v) },
-		head: func(v *pg.Authorization) (string, int64) { return v.Label, v.Version },
+		view: func(_ context.Context, v *batches.Authorization) (authorizationView, error) {
+			return viewAuthorization(v)
+		},
+		head: func(v *batches.Authorization) (string, int64) { return v.Label, v.Version },
 	}
 }
 
@@ -157,7 +159,7 @@ func (a *API) writeAuthorization(
 	if err != nil {
 		return nil, err
 	}
-	created, err := a.Store.PutAuthorization(ctx, by(ctx, ""), v, version)
+	created, err := a.Store.Batches.PutAuthorization(ctx, by(ctx, ""), v, version)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +203,7 @@ func (a *API) patchAuthorization(ctx context.Context, in *patchAuthorizationInpu
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Store.ReviseAuthorization(ctx, by(ctx, ""), settings, have.Version); err != nil {
+	if err := a.Store.Batches.ReviseAuthorization(ctx, by(ctx, ""), settings, have.Version); err != nil {
 		return nil, err
 	}
 	return a.getAuthorization(ctx, &authorizationInput{in.Label})
@@ -214,7 +216,7 @@ type deleteAuthorizationInput struct {
 
 // deleteAuthorization removes an authorization of which nothing runs; 409 in_use.
 func (a *API) deleteAuthorization(ctx context.Context, in *deleteAuthorizationInput) (*struct{}, error) {
-	return nil, a.Store.RemoveAuthorization(ctx, by(ctx, ""), in.Label)
+	return nil, a.Store.Batches.RemoveAuthorization(ctx, by(ctx, ""), in.Label)
 }
 
 type authorizationActionInput struct {
@@ -224,11 +226,11 @@ type authorizationActionInput struct {
 }
 
 func (a *API) enableAuthorization(ctx context.Context, in *authorizationActionInput) (*leverOutput, error) {
-	return lever(a.Store.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, true))
+	return lever(a.Store.Batches.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, true))
 }
 
 func (a *API) disableAuthorization(ctx context.Context, in *authorizationActionInput) (*leverOutput, error) {
-	return lever(a.Store.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, false))
+	return lever(a.Store.Batches.EnableAuthorization(ctx, by(ctx, in.Body.reason()), in.Label, false))
 }
 
 type sendInput struct {
@@ -247,6 +249,6 @@ func (a *API) sendBatch(ctx context.Context, in *sendInput) (*oneBatchOutput, er
 	if err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages), time.Duration(in.Body.TTL)*time.Second, once)
+	b, err := a.Store.Batches.Send(ctx, by(ctx, ""), in.Label, messagesOf(in.Body.Messages), time.Duration(in.Body.TTL)*time.Second, once)
 	return a.answerBatch(b, err, http.StatusCreated)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -42,7 +42,7 @@ func (a *API) listBatches(ctx context.Context, in *listBatchesInput) (*batchesOu
 	if in.Waiting != "" || in.Result != "" || in.Cursor != "" {
 		return nil, fault.At("priority", "whoever stands in a line has no result and waits for no callback: leave priority out, or waiting, result and cursor")
 	}
-	found, length, err := a.Store.BatchesInLine(ctx, contextID(ctx), string(in.Name), priorityOf(in.Priority),
+	found, length, err := a.Store.Batches.BatchesInLine(ctx, contextID(ctx), string(in.Name), priorityOf(in.Priority),
 		processor.Range{From: in.From, To: in.To, Desc: in.Order == "desc", Limit: int64(in.Limit)})
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (a *API) batchesByID(ctx context.Context, in *listBatchesInput, out *batche
 	if err := p.read(filters, &after); err != nil {
 		return err
 	}
-	found, err := a.Store.Batches(ctx, contextID(ctx), string(in.Name),
-		pg.BatchFilter{Result: processor.ResultKind(in.Result), Waiting: in.Waiting != "", After: after, Limit: limit + 1})
+	found, err := a.Store.Batches.Batches(ctx, contextID(ctx), string(in.Name),
+		batches.BatchFilter{Result: processor.ResultKind(in.Result), Waiting: in.Waiting != "", After: after, Limit: limit + 1})
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (a *API) batchesByID(ctx context.Context, in *listBatchesInput, out *batche
 	return out.add(found)
 }
 
-func (o *batchesOutput) add(found []*pg.Batch) error {
+func (o *batchesOutput) add(found []*batches.Batch) error {
 	for _, b := range found {
 		v, err := viewBatch(b)
 		if err != nil {

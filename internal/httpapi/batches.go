@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -72,8 +72,8 @@ func priorityOf(s string) processor.Priority {
 	return processor.Med
 }
 
-func (a *API) readBatch(ctx context.Context, in newBatch) (pg.NewBatch, error) {
-	n := pg.NewBatch{Messages: messagesOf(in.Messages), Priority: priorityOf(in.Priority), Expiration: in.Expiration, Label: in.Label}
+func (a *API) readBatch(ctx context.Context, in newBatch) (batches.NewBatch, error) {
+	n := batches.NewBatch{Messages: messagesOf(in.Messages), Priority: priorityOf(in.Priority), Expiration: in.Expiration, Label: in.Label}
 	if err := a.checkExpiration(ctx, "/expiration_time", in.Expiration); err != nil {
 		return n, err
 	}
@@ -130,7 +130,7 @@ type batchView struct {
 	UpdatedAt      time.Time       `json:"last_updated_at"`
 }
 
-func viewBatch(b *pg.Batch) (batchView, error) {
+func viewBatch(b *batches.Batch) (batchView, error) {
 	v := batchView{ID: b.ID, Processor: b.Processor, State: string(b.State), Priority: b.Priority.String(), Label: ptr(b.Label), Initiator: b.Initiator, By: "User",
 		Messages: []batchMessage{}, Index: b.Index, Retries: b.Retries, Runs: b.Runs, CooldownUntil: utc(b.CooldownUntil), CooldownHeight: digits(b.CooldownHeight),
 		Expiration: utc(b.Expiration), TTL: utc(b.TTL), CreatedAt: b.CreatedAt.UTC(), UpdatedAt: b.UpdatedAt.UTC()}
@@ -153,7 +153,7 @@ type oneBatchOutput struct {
 	Body     batchView
 }
 
-func (a *API) answerBatch(b *pg.Batch, err error, status int) (*oneBatchOutput, error) {
+func (a *API) answerBatch(b *batches.Batch, err error, status int) (*oneBatchOutput, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (a *API) enqueueBatch(ctx context.Context, in *postBatchInput) (*oneBatchOu
 	if n.Once, err = onceOf(in.Key, []any{in.Name, in.Body}); err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Enqueue(ctx, by(ctx, ""), string(in.Name), n)
+	b, err := a.Store.Batches.Enqueue(ctx, by(ctx, ""), string(in.Name), n)
 	return a.answerBatch(b, err, http.StatusCreated)
 }
 
@@ -220,7 +220,7 @@ func (a *API) insertBatch(ctx context.Context, in *insertBatchInput) (*oneBatchO
 	if n.Once, err = onceOf(in.Key, []any{in.Name, in.Body}); err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Insert(ctx, by(ctx, ""), string(in.Name), n, processor.Spot{Position: in.Body.Position, Before: in.Body.Before, After: in.Body.After})
+	b, err := a.Store.Batches.Insert(ctx, by(ctx, ""), string(in.Name), n, processor.Spot{Position: in.Body.Position, Before: in.Body.Before, After: in.Body.After})
 	return a.answerBatch(b, err, http.StatusCreated)
 }
 
@@ -240,11 +240,11 @@ func (a *API) evictBatch(ctx context.Context, in *evictBatchInput) (*oneBatchOut
 	if (in.Body.ID != 0) == (in.Body.Position != nil) {
 		return nil, fault.At("/position", "want either an id, or a position, from 0 at the head on")
 	}
-	e := pg.Eviction{ID: in.Body.ID, Priority: priorityOf(in.Body.Priority)}
+	e := batches.Eviction{ID: in.Body.ID, Priority: priorityOf(in.Body.Priority)}
 	if in.Body.Position != nil {
 		e.Position = *in.Body.Position
 	}
-	b, err := a.Store.Evict(ctx, by(ctx, in.Body.Reason), string(in.Name), e)
+	b, err := a.Store.Batches.Evict(ctx, by(ctx, in.Body.Reason), string(in.Name), e)
 	return a.answerBatch(b, err, http.StatusOK)
 }
 
@@ -267,7 +267,7 @@ func (a *API) getBatch(ctx context.Context, in *oneBatchInput) (*oneBatchOutput,
 	if err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Batch(ctx, contextID(ctx), string(in.Name), id)
+	b, err := a.Store.Batches.Batch(ctx, contextID(ctx), string(in.Name), id)
 	return a.answerBatch(b, err, http.StatusOK)
 }
 
@@ -292,7 +292,7 @@ func (a *API) getBatchHistory(ctx context.Context, in *oneBatchInput) (*batchHis
 	if err != nil {
 		return nil, err
 	}
-	steps, err := a.Store.BatchHistory(ctx, contextID(ctx), string(in.Name), id)
+	steps, err := a.Store.Batches.BatchHistory(ctx, contextID(ctx), string(in.Name), id)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ type clockOutput struct {
 func (a *API) moveClock(ctx context.Context, in *clockInput) (out *clockOutput, err error) {
 	out = &clockOutput{}
 	for _, domain := range slices.Sorted(maps.Keys(in.Body.Heights)) {
-		if err := a.Store.SetHeight(ctx, by(ctx, ""), domain, int64(in.Body.Heights[domain])); err != nil {
+		if err := a.Store.Batches.SetHeight(ctx, by(ctx, ""), domain, int64(in.Body.Heights[domain])); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -37,10 +37,10 @@ func (a *API) listExecutions(ctx context.Context, in *listExecutionsInput) (*exe
 	var err error
 	out := &executionsOutput{}
 	out.Body, out.Link, err = listBy(ctx, a, &namedPage{Limit: in.Limit, Cursor: in.Cursor}, []any{"executions", in.Label, in.Result},
-		func(after int64, limit int) ([]*pg.Batch, error) {
-			return a.Store.Executions(ctx, contextID(ctx), in.Label, pg.BatchFilter{Result: processor.ResultKind(in.Result), After: after, Limit: limit})
+		func(after int64, limit int) ([]*batches.Batch, error) {
+			return a.Store.Batches.Executions(ctx, contextID(ctx), in.Label, batches.BatchFilter{Result: processor.ResultKind(in.Result), After: after, Limit: limit})
 		},
-		func(b *pg.Batch) int64 { return b.ID }, viewBatch)
+		func(b *batches.Batch) int64 { return b.ID }, viewBatch)
 	return out, err
 }
 
@@ -60,7 +60,7 @@ func (a *API) retryExecution(ctx context.Context, in *retryExecutionInput) (*one
 	if err := a.paced(who); err != nil {
 		return nil, err
 	}
-	b, err := a.Store.Resend(ctx, who, in.Label, id)
+	b, err := a.Store.Batches.Resend(ctx, who, in.Label, id)
 	return a.answerBatch(b, err, http.StatusOK)
 }
 
@@ -83,7 +83,7 @@ type grantOutput struct {
 
 // putGrant gives an actor calls of an authorization that counts them: 200; 409 for one that does not.
 func (a *API) putGrant(ctx context.Context, in *grantInput) (*grantOutput, error) {
-	g, err := a.Store.PutGrant(ctx, by(ctx, ""), in.Label, in.Actor, in.Body.Calls)
+	g, err := a.Store.Batches.PutGrant(ctx, by(ctx, ""), in.Label, in.Actor, in.Body.Calls)
 	if err != nil {
 		return nil, err
 	}

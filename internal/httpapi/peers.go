@@ -12,7 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/api/worker"
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/remote"
 )
@@ -66,7 +66,7 @@ func (a *API) putPeer(ctx context.Context, in *putPeerInput) (*peerOutput, error
 	if err != nil {
 		return nil, fault.At("/secret", "secret: %s", err)
 	}
-	if err := a.Store.PutPeer(ctx, by(ctx, ""), string(in.Name), string(in.Peer), secret); err != nil {
+	if err := a.Store.Batches.PutPeer(ctx, by(ctx, ""), string(in.Name), string(in.Peer), secret); err != nil {
 		return nil, err
 	}
 	out := &peerOutput{}
@@ -77,7 +77,7 @@ func (a *API) putPeer(ctx context.Context, in *putPeerInput) (*peerOutput, error
 
 // deletePeer takes nothing more from an installation.
 func (a *API) deletePeer(ctx context.Context, in *peerInput) (*struct{}, error) {
-	return nil, a.Store.RemovePeer(ctx, by(ctx, ""), string(in.Name), string(in.Peer))
+	return nil, a.Store.Batches.RemovePeer(ctx, by(ctx, ""), string(in.Name), string(in.Peer))
 }
 
 // signedCall is a call of the worker contract by a peer.
@@ -103,7 +103,7 @@ func (a *API) believe(ctx context.Context, in *signedCall, verb string) (int32, 
 	if c == nil {
 		return 0, noContext(string(in.Context))
 	}
-	secrets, may, err := a.Store.Peer(ctx, c.ID, string(in.Name), string(in.Peer))
+	secrets, may, err := a.Store.Batches.Peer(ctx, c.ID, string(in.Name), string(in.Peer))
 	if err != nil {
 		return 0, err
 	}
@@ -150,9 +150,9 @@ func (a *API) deliverBatch(ctx context.Context, in *signedCall) (*deliveredOutpu
 }
 
 // hashOf names a batch to the peer that sent it, for good.
-func hashOf(b *pg.Batch) string { return fmt.Sprintf("%d@%d", b.ID, b.CreatedAt.UnixMicro()) }
+func hashOf(b *batches.Batch) string { return fmt.Sprintf("%d@%d", b.ID, b.CreatedAt.UnixMicro()) }
 
-func (a *API) arrived(ctx context.Context, in *signedCall) (*pg.Batch, error) {
+func (a *API) arrived(ctx context.Context, in *signedCall) (*batches.Batch, error) {
 	id, err := a.believe(ctx, in, "dispatch")
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (a *API) arrived(ctx context.Context, in *signedCall) (*pg.Batch, error) {
 	if err := json.Unmarshal(in.RawBody, &call); err != nil {
 		return nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
 	}
-	m := pg.Arrival{Peer: string(in.Peer), Origin: transactionOf(call.Postern.Token), Posted: call.TxData.TS}
+	m := batches.Arrival{Peer: string(in.Peer), Origin: transactionOf(call.Postern.Token), Posted: call.TxData.TS}
 	if m.Origin == "" {
 		return nil, fault.At("/postern/token", "token %q: want the id of a transaction, a dot, and the number of its attempt", fault.Clip(call.Postern.Token))
 	}
@@ -179,7 +179,7 @@ func (a *API) arrived(ctx context.Context, in *signedCall) (*pg.Batch, error) {
 	}
 	who := by(ctx, "")
 	who.Context = id
-	return a.Store.Receive(ctx, who, string(in.Name), m)
+	return a.Store.Batches.Receive(ctx, who, string(in.Name), m)
 }
 
 // transactionOf is the transaction of a token, "" for what is no token.
@@ -229,7 +229,7 @@ func (a *API) askBatch(ctx context.Context, in *signedCall) (*askedOutput, error
 	out.Body.State, out.Body.Hash = "unknown", q.Hash
 	number, _, _ := strings.Cut(q.Hash, "@")
 	id, _ := strconv.ParseInt(number, 10, 64) // what is no number is the hash of nothing
-	b, err := a.Store.Sent(ctx, contextID, string(in.Name), string(in.Peer), id, transactionOf(q.Token))
+	b, err := a.Store.Batches.Sent(ctx, contextID, string(in.Name), string(in.Peer), id, transactionOf(q.Token))
 	if err != nil || b == nil || q.Token == "" && q.Hash != hashOf(b) {
 		return out, err
 	}

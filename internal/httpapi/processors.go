@@ -6,7 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -21,9 +21,9 @@ func (a *API) processorRoutes() {
 	remove(a, tag, "/processors/{name}", "delete-processor", "Remove a processor without batches", processors.delete)
 	put(a, tag, "/processors/{name}/height", "put-height", "Raise the block height of its domain", a.putHeight, 200)
 	post(a, tag, "/processors/{name}/pause", "pause-processor",
-		"Refuse ticks", turned(a.Store.PauseProcessor, true), 200)
+		"Refuse ticks", turned(a.Store.Batches.PauseProcessor, true), 200)
 	post(a, tag, "/processors/{name}/resume", "resume-processor",
-		"Allow ticks again", turned(a.Store.PauseProcessor, false), 200)
+		"Allow ticks again", turned(a.Store.Batches.PauseProcessor, false), 200)
 	post(a, tag, "/processors/{name}/tick", "tick-processor", "Look at one batch", a.tickProcessor, 200)
 }
 
@@ -64,7 +64,7 @@ type starvingLine struct {
 	Since time.Time `json:"since" doc:"when it failed last"`
 }
 
-func viewProcessor(p *pg.Processor) processorView {
+func viewProcessor(p *batches.Processor) processorView {
 	v := processorView{Name: p.Name, Owner: p.Owner, Fair: p.Fair, TickInterval: outbox.Duration(p.TickInterval).String(),
 		Within: outbox.Duration(p.DeliverWithin).String(), DeliverAs: p.DeliverAs, Peers: p.Peers, State: "Active", Height: *digits(&p.Height),
 		High: p.Length[processor.High], Med: p.Length[processor.Med], Executing: ptr(p.Executing), PendingCallbacks: p.Waiting,
@@ -79,15 +79,15 @@ func viewProcessor(p *pg.Processor) processorView {
 }
 
 // processors says what is a processor's own among named things.
-func (a *API) processors() resource[processorSettings, *pg.Processor, processorView] {
-	return resource[processorSettings, *pg.Processor, processorView]{
+func (a *API) processors() resource[processorSettings, *batches.Processor, processorView] {
+	return resource[processorSettings, *batches.Processor, processorView]{
 		a:    a,
 		path: "/processors",
-		page: pageInContext(a.Store.Processors),
-		find: inContext(a.Store.Processor),
+		page: pageInContext(a.Store.Batches.Processors),
+		find: inContext(a.Store.Batches.Processor),
 		view: simply(viewProcessor),
-		head: func(p *pg.Processor) (string, int64) { return p.Name, p.Version },
-		settings: func(p *pg.Processor) processorSettings {
+		head: func(p *batches.Processor) (string, int64) { return p.Name, p.Version },
+		settings: func(p *batches.Processor) processorSettings {
 			return processorSettings{
 				Owner:        p.Owner,
 				Fair:         p.Fair,
@@ -97,7 +97,7 @@ func (a *API) processors() resource[processorSettings, *pg.Processor, processorV
 			}
 		},
 		write:  a.writeProcessor,
-		remove: a.Store.RemoveProcessor,
+		remove: a.Store.Batches.RemoveProcessor,
 	}
 }
 
@@ -116,7 +116,7 @@ func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings
 	if err != nil {
 		return false, err
 	}
-	return a.Store.PutProcessor(ctx, by(ctx, ""), pg.Processor{
+	return a.Store.Batches.PutProcessor(ctx, by(ctx, ""), batches.Processor{
 		Name:          id,
 		Owner:         s.Owner,
 		Fair:          s.Fair,
@@ -144,7 +144,7 @@ type heightInput struct {
 
 // putHeight raises the block height of the domain; 422 for one that is over.
 func (a *API) putHeight(ctx context.Context, in *heightInput) (*one[processorView], error) {
-	if err := a.Store.SetHeight(ctx, by(ctx, ""), string(in.Name), int64(in.Body.Height)); err != nil {
+	if err := a.Store.Batches.SetHeight(ctx, by(ctx, ""), string(in.Name), int64(in.Body.Height)); err != nil {
 		return nil, err
 	}
 	return a.processors().get(ctx, &in.Named)

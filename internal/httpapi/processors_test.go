@@ -218,7 +218,7 @@ func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 			t.Error(r.raw)
 		}
 	}
-	if _, err := d.store.PauseProcessor(t.Context(), pg.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
+	if _, err := d.store.Batches.PauseProcessor(t.Context(), pg.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -24,7 +25,7 @@ type tickOutput struct {
 	}
 }
 
-func tickAnswer(t pg.Ticked) (*tickOutput, error) {
+func tickAnswer(t batches.Ticked) (*tickOutput, error) {
 	v, err := viewBatch(t.Batch)
 	out := &tickOutput{}
 	out.Body.Outcome, out.Body.Batch, out.Body.Result = t.Outcome, v, v.Result
@@ -45,18 +46,18 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 	if err := a.paced(who); err != nil {
 		return nil, err
 	}
-	out, err := a.Store.Tick(ctx, who, string(in.Name))
+	out, err := a.Store.Batches.Tick(ctx, who, string(in.Name))
 	if fault.CodeOf(err) == "busy" {
 		a.waits.often(ctx, busyFor, func() bool {
-			out, err = a.Store.Tick(ctx, who, string(in.Name))
+			out, err = a.Store.Batches.Tick(ctx, who, string(in.Name))
 			return fault.CodeOf(err) != "busy"
 		})
 	}
-	if err == nil && out.Outcome == pg.TickExecuting {
+	if err == nil && out.Outcome == batches.TickExecuting {
 		begun := out.Batch
 		a.waits.often(ctx, spec.length, func() bool {
-			if err = a.Store.Advance(ctx, who.Context, begun.Processor); err == nil {
-				out.Batch, err = a.Store.Batch(ctx, who.Context, begun.Processor, begun.ID)
+			if err = a.Store.Batches.Advance(ctx, who.Context, begun.Processor); err == nil {
+				out.Batch, err = a.Store.Batches.Batch(ctx, who.Context, begun.Processor, begun.ID)
 			}
 			return err != nil || out.Batch.State != processor.Executing || out.Batch.Runs != begun.Runs
 		})
@@ -80,8 +81,8 @@ func (a *API) paced(who pg.By) error {
 
 // stateOutcome is what an execution that has begun has led to.
 var stateOutcome = map[processor.State]string{
-	processor.Executing: pg.TickExecuting, processor.Queued: pg.TickRequeued, processor.WaitingCallback: pg.TickWaiting,
-	processor.TimedOut: pg.TickWaiting, processor.Done: pg.TickFinished,
+	processor.Executing: batches.TickExecuting, processor.Queued: batches.TickRequeued, processor.WaitingCallback: batches.TickWaiting,
+	processor.TimedOut: batches.TickWaiting, processor.Done: batches.TickFinished,
 }
 
 type confirmInput struct {
@@ -98,7 +99,7 @@ func (a *API) postCallback(ctx context.Context, in *confirmInput) (*tickOutput, 
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "not_found", "Pending callback not found")
 	}
-	out, err := a.Store.Confirm(ctx, by(ctx, ""), string(in.Name), id, in.Body.Payload)
+	out, err := a.Store.Batches.Confirm(ctx, by(ctx, ""), string(in.Name), id, in.Body.Payload)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (a *API) whyBatch(ctx context.Context, in *oneBatchInput) (*whyOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	w, err := a.Store.WhyBatch(ctx, contextID(ctx), string(in.Name), id)
+	w, err := a.Store.Batches.WhyBatch(ctx, contextID(ctx), string(in.Name), id)
 	if err != nil {
 		return nil, err
 	}

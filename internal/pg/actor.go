@@ -43,37 +43,37 @@ func scanActor(row pgx.CollectableRow) (*Actor, error) {
 
 // Actors lists up to limit actors, the newest first: those before an id, all if it is "".
 func (s *Store) Actors(ctx context.Context, before string, limit int) ([]*Actor, error) {
-	rows, err := s.db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
+	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Actor returns one actor, or NotFound.
 func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
-	rows, err := s.db(ctx).Query(ctx, actorSQL+` WHERE actor_id = $1`, id)
+	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE actor_id = $1`, id)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
 	if err == nil && len(list) == 0 {
 		return nil, noActor(id)
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
 
 // ActorOf returns the actor of an OIDC subject, or "".
 func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`, issuer, subject).Scan(&id)
+	err = s.Db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`, issuer, subject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
-	return id, known(err)
+	return id, Known(err)
 }
 
 func noActor(id string) error {
@@ -83,21 +83,21 @@ func noActor(id string) error {
 // CreateActor makes an actor, and with own a context of that name whose only admin it is. replay says that
 // the same request was answered before; id is then that of the first.
 func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, once Once) (id string, replay bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		id, replay = a.ID, false
-		first, err := t.replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
+		first, err := t.Replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
 		if err != nil {
 			return err
 		}
 		if first != "" {
 			id, replay = first, true
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.actor (actor_id, public_keys, address, issuer, subject, request_key, request_hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			a.ID, a.PublicKeys, a.Address, nullable(a.Issuer), nullable(a.Subject), nullable(once.Key), once.Hash)
-		s.auditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
-		if err := t.send(ctx, b); err != nil {
+			a.ID, a.PublicKeys, a.Address, Nullable(a.Issuer), Nullable(a.Subject), Nullable(once.Key), once.Hash)
+		s.AuditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
+		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
 		}
 		b = &pgx.Batch{}
@@ -115,9 +115,9 @@ func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, onc
 				return err
 			}
 			v.Members = v.orEmpty()
-			s.auditChange(b, owner, "put", "/contexts/"+own, nil, v.settings())
+			s.AuditChange(b, owner, "put", "/contexts/"+own, nil, v.settings())
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err != nil || own == "" {
 		return id, replay, err
@@ -138,7 +138,7 @@ func subjectTaken(err error, a *Actor) error {
 
 // PutActor replaces the settings of an actor. A version other than 0 must be the present one.
 func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		before, err := t.lockActor(ctx, a.ID)
 		if err != nil {
 			return err
@@ -148,16 +148,16 @@ func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.actor SET public_keys = $2, address = $3, issuer = $4, subject = $5, version = version + 1 WHERE actor_id = $1`,
-			a.ID, a.PublicKeys, a.Address, nullable(a.Issuer), nullable(a.Subject))
-		s.auditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
-		if err := t.send(ctx, b); err != nil {
+			a.ID, a.PublicKeys, a.Address, Nullable(a.Issuer), Nullable(a.Subject))
+		s.AuditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
+		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
 		}
-		return t.commit(ctx, &pgx.Batch{})
+		return t.Commit(ctx, &pgx.Batch{})
 	})
 }
 
-func (t *txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
+func (t *Txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
 	b := &pgx.Batch{}
 	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanActor)
@@ -166,7 +166,7 @@ func (t *txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
 		}
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	if a == nil {
@@ -178,19 +178,19 @@ func (t *txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
 // RemoveActor forgets an actor that is no member of any context. Who makes it one at the same moment waits
 // for the lock, by the foreign key, and is refused.
 func (s *Store) RemoveActor(ctx context.Context, by By, id string) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		before, err := t.lockActor(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := by.seen(before.Version); err != nil {
+		if err := by.Seen(before.Version); err != nil {
 			return err
 		}
 		var in []string
 		b := &pgx.Batch{}
 		b.Queue(`SELECT DISTINCT c.name FROM postern.member m JOIN postern.context c USING (context_id) WHERE m.actor_id = $1 ORDER BY 1 LIMIT 4`, id).
 			Query(func(rows pgx.Rows) (err error) { in, err = pgx.CollectRows(rows, pgx.RowTo[string]); return err })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(in) > 0 {
@@ -198,7 +198,7 @@ func (s *Store) RemoveActor(ctx context.Context, by By, id string) error {
 		}
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.actor WHERE actor_id = $1`, id)
-		s.auditChange(b, by, "delete", "/actors/"+id, before.settings(), nil)
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "delete", "/actors/"+id, before.settings(), nil)
+		return t.Commit(ctx, b)
 	})
 }

@@ -59,26 +59,26 @@ func (s *Store) Keys(ctx context.Context, contextID int32, before uuid.UUID, lim
 	if before == uuid.Nil {
 		before = uuid.Max
 	}
-	rows, err := s.db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id < $3 ORDER BY key_id DESC LIMIT $4`, s.now(), contextID, before, limit)
+	rows, err := s.Db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id < $3 ORDER BY key_id DESC LIMIT $4`, s.Clock(), contextID, before, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanKey)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Key returns one key of a context, or NotFound.
 func (s *Store) Key(ctx context.Context, contextID int32, id uuid.UUID) (*Key, error) {
-	rows, err := s.db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id = $3`, s.now(), contextID, id)
+	rows, err := s.Db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id = $3`, s.Clock(), contextID, id)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanKey)
 	if err == nil && len(list) == 0 {
 		return nil, noKey(id)
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -88,9 +88,9 @@ func noKey(id uuid.UUID) error { return fault.New(fault.NotFound, "not_found", "
 // CreateKey stores a key of by.Context under the hash of its secret. replay says that the same request was
 // answered before; id is then that of the first, whose secret nobody can show again.
 func (s *Store) CreateKey(ctx context.Context, by By, k Key, hash []byte, once Once) (id uuid.UUID, replay bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		id, replay = k.ID, false
-		first, err := t.replayed(ctx, once, `SELECT key_id::text, request_hash FROM postern.api_key WHERE context_id = $1 AND request_key = $2`, by.Context, once.Key)
+		first, err := t.Replayed(ctx, once, `SELECT key_id::text, request_hash FROM postern.api_key WHERE context_id = $1 AND request_key = $2`, by.Context, once.Key)
 		if err != nil {
 			return err
 		}
@@ -99,14 +99,14 @@ func (s *Store) CreateKey(ctx context.Context, by By, k Key, hash []byte, once O
 			if id, err = uuid.Parse(first); err != nil {
 				return err
 			}
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, narrowed, hash, expires_at, created_by, created_at, request_key, request_hash)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::timestamptz, clock_timestamp()), $11, $12)`,
-			k.ID, by.Context, k.Prefix, k.Name, k.Role, k.Only, hash, k.ExpiresAt, by.Actor, s.now(), nullable(once.Key), once.Hash)
-		s.auditChange(b, by, "create", k.path(), nil, k.settings())
-		return t.commit(ctx, b)
+			k.ID, by.Context, k.Prefix, k.Name, k.Role, k.Only, hash, k.ExpiresAt, by.Actor, s.Clock(), Nullable(once.Key), once.Hash)
+		s.AuditChange(b, by, "create", k.path(), nil, k.settings())
+		return t.Commit(ctx, b)
 	})
 	return id, replay, err
 }
@@ -115,7 +115,7 @@ func (s *Store) CreateKey(ctx context.Context, by By, k Key, hash []byte, once O
 func (s *Store) RotateKey(ctx context.Context, by By, id uuid.UUID, hash []byte, overlap time.Duration) error {
 	return s.changeKey(ctx, by, id, "rotate", func(b *pgx.Batch, k *Key) any {
 		b.Queue(`UPDATE postern.api_key SET previous_hash = hash, previous_until = coalesce($2::timestamptz, clock_timestamp()) + $3, hash = $4, version = version + 1
-			WHERE key_id = $1`, id, s.now(), overlap, hash)
+			WHERE key_id = $1`, id, s.Clock(), overlap, hash)
 		return k.settings()
 	})
 }
@@ -129,29 +129,29 @@ func (s *Store) RemoveKey(ctx context.Context, by By, id uuid.UUID) error {
 }
 
 func (s *Store) changeKey(ctx context.Context, by By, id uuid.UUID, action string, change func(*pgx.Batch, *Key) any) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		var k *Key
 		b := &pgx.Batch{}
-		b.Queue(keySQL+` WHERE context_id = $2 AND key_id = $3 FOR UPDATE`, s.now(), by.Context, id).Query(func(rows pgx.Rows) error {
+		b.Queue(keySQL+` WHERE context_id = $2 AND key_id = $3 FOR UPDATE`, s.Clock(), by.Context, id).Query(func(rows pgx.Rows) error {
 			list, err := pgx.CollectRows(rows, scanKey)
 			if len(list) > 0 {
 				k = list[0]
 			}
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if k == nil {
 			return noKey(id)
 		}
-		if err := by.seen(k.Version); err != nil {
+		if err := by.Seen(k.Version); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
 		before := k.settings()
-		s.auditChange(b, by, action, k.path(), before, change(b, k))
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, action, k.path(), before, change(b, k))
+		return t.Commit(ctx, b)
 	})
 }
 
@@ -166,33 +166,33 @@ type UsedKey struct {
 // UseKey looks up the key of a prefix: nil if there is none, if it has expired, or if its context is gone.
 func (s *Store) UseKey(ctx context.Context, prefix string) (*UsedKey, error) {
 	k := &UsedKey{}
-	err := s.db(ctx).QueryRow(ctx, `SELECT k.*, a.hash, CASE WHEN k.overlaps IS NOT NULL THEN a.previous_hash END,
+	err := s.Db(ctx).QueryRow(ctx, `SELECT k.*, a.hash, CASE WHEN k.overlaps IS NOT NULL THEN a.previous_hash END,
 			coalesce(a.last_used_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 min', true)
 		FROM (`+keySQL+` WHERE prefix = $2) k JOIN postern.api_key a USING (key_id) JOIN postern.context c ON c.context_id = k.context_id
 		WHERE c.removed_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > coalesce($1::timestamptz, clock_timestamp()))`,
-		s.now(), prefix).Scan(append(k.dests(), &k.Hash, &k.Previous, &k.Stale)...)
+		s.Clock(), prefix).Scan(append(k.dests(), &k.Hash, &k.Previous, &k.Stale)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return k, nil
 }
 
 // NoteUse writes when a key was used last, to the minute: of several processes that see it stale, one writes.
 func (s *Store) NoteUse(ctx context.Context, k *UsedKey) error {
-	_, err := s.exec(ctx, `UPDATE postern.api_key SET last_used_at = coalesce($2::timestamptz, clock_timestamp()) WHERE key_id = $1
-		AND (last_used_at IS NULL OR last_used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '1 min')`, k.ID, s.now())
+	_, err := s.Exec(ctx, `UPDATE postern.api_key SET last_used_at = coalesce($2::timestamptz, clock_timestamp()) WHERE key_id = $1
+		AND (last_used_at IS NULL OR last_used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '1 min')`, k.ID, s.Clock())
 	return err
 }
 
 // HasAdmin says whether anybody is an admin of system: a key that holds, or a member.
 func (s *Store) HasAdmin(ctx context.Context) (any bool, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.api_key WHERE context_id = $1 AND role = 'admin'
+	err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.api_key WHERE context_id = $1 AND role = 'admin'
 			AND (expires_at IS NULL OR expires_at > coalesce($2::timestamptz, clock_timestamp())))
-		OR EXISTS (SELECT FROM postern.member WHERE context_id = $1 AND role = 'admin')`, s.Context(System).ID, s.now()).Scan(&any)
-	return any, known(err)
+		OR EXISTS (SELECT FROM postern.member WHERE context_id = $1 AND role = 'admin')`, s.Context(System).ID, s.Clock()).Scan(&any)
+	return any, Known(err)
 }
 
 // BootstrapKey stores the first admin key of system, unless that context has an admin key that holds. Of
@@ -204,26 +204,26 @@ func (s *Store) BootstrapKey(ctx context.Context, prefix string, hash []byte) (s
 	}
 	by := By{Context: s.Context(System).ID, Actor: "bootstrap", Via: "start"}
 	k := Key{ID: id, Prefix: prefix, Name: "bootstrap", Role: Admin, Only: []string{}}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR UPDATE`, by.Context)
 		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, hash, created_by) SELECT $1, $2, $3, $4, $5, $6, $7
 			WHERE NOT EXISTS (SELECT FROM postern.api_key WHERE context_id = $2 AND role = 'admin'
 				AND (expires_at IS NULL OR expires_at > coalesce($8::timestamptz, clock_timestamp()))) RETURNING true`,
-			id, by.Context, prefix, k.Name, k.Role, hash, by.Actor, s.now()).Query(func(rows pgx.Rows) error {
+			id, by.Context, prefix, k.Name, k.Role, hash, by.Actor, s.Clock()).Query(func(rows pgx.Rows) error {
 			stored = rows.Next()
 			rows.Close()
 			return rows.Err()
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if !stored {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
-		s.auditChange(b, by, "create", k.path(), nil, k.settings())
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "create", k.path(), nil, k.settings())
+		return t.Commit(ctx, b)
 	})
 	return stored, err
 }

@@ -93,11 +93,11 @@ func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (c
 	if err != nil {
 		return 0, false, err
 	}
-	if err := by.seen(q.Version); err != nil {
+	if err := by.Seen(q.Version); err != nil {
 		return 0, false, err
 	}
 	by.Match = nil // it was about the queue
-	dry := jointOf(ctx) != nil
+	dry := JointOf(ctx) != nil
 	begin, err := s.Now(ctx)
 	if err != nil {
 		return 0, false, err
@@ -141,25 +141,25 @@ func (s *Store) cancelWaits(ctx context.Context, by By, id outbox.ID) (LeverResu
 
 // waiting returns transactions of a queue above a position that are neither ended nor in flight.
 func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time, limit int) ([]outbox.ID, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
+	rows, err := s.Db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
 		JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
 		WHERE q.queue_id = $1 AND t.seq > $2 AND t.created_at <= $3 AND t.seq IS DISTINCT FROM q.cur_seq
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT $4`, queue, above, until, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
 		return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	})
-	return list, known(err)
+	return list, Known(err)
 }
 
 // auditPurge keeps who purged what, beside the rows of what was cancelled.
 func (s *Store) auditPurge(ctx context.Context, by By, object string) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
-		s.audit(b, by, "purge", object)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "purge", object)
+		return t.Commit(ctx, b)
 	})
 }

@@ -40,13 +40,13 @@ const nextCallbacksSQL = `UPDATE postern.delivery d SET state = 'pending', next_
 
 // callBack adds the deliveries of the callbacks whom an end concerns.
 func callBack(b *pgx.Batch, news News) {
-	c := columns{}
+	c := Columns{}
 	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
-			c.n++
+			c.N++
 		}
 	}
-	if c.n == 0 {
+	if c.N == 0 {
 		return
 	}
 	for _, o := range news.Outcomes {
@@ -75,17 +75,17 @@ const releaseAtOnce = 1000
 
 // ReleaseCallbacks lets go what is queued behind nothing, of up to 1,000 queues, and returns how many it were.
 func (s *Store) ReleaseCallbacks(ctx context.Context) (int64, error) {
-	rows, err := s.looks.Query(ctx, `SELECT DISTINCT x.queue_id FROM postern.delivery x
+	rows, err := s.Looks.Query(ctx, `SELECT DISTINCT x.queue_id FROM postern.delivery x
 		WHERE x.subscription_id = -1 AND x.state = 'queued'
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = -1 AND y.queue_id = x.queue_id AND y.state = 'pending' AND y.url = x.url)
 		LIMIT $1`, releaseAtOnce)
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	queues, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(queues) == 0 {
-		return 0, known(err)
+		return 0, Known(err)
 	}
-	tag, err := s.pool.Exec(ctx, nextCallbacksSQL, queues, s.now())
-	return tag.RowsAffected(), known(err)
+	tag, err := s.pool.Exec(ctx, nextCallbacksSQL, queues, s.Clock())
+	return tag.RowsAffected(), Known(err)
 }

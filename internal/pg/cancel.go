@@ -45,12 +45,12 @@ type inHand struct {
 }
 
 // hold locks the queue of a transaction for a lever, and finds its state.
-func (s *Store) hold(ctx context.Context, t *txn, by By, lever string, id outbox.ID) (*inHand, error) {
+func (s *Store) hold(ctx context.Context, t *Txn, by By, lever string, id outbox.ID) (*inHand, error) {
 	return s.holdAll(ctx, t, by, lever, id, nil)
 }
 
 // holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
-func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
+func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
 	h := &inHand{e: newEffects(s), rows: map[int64]*queueRow{}}
 	ids := append([]int64{id.Queue}, more...)
 	if r != nil {
@@ -58,8 +58,8 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id out
 	}
 	b := &pgx.Batch{}
 	t.lockQueues(b, ids, h.rows)
-	s.readNow(b, &h.e.now)
-	if err := t.send(ctx, b); err != nil {
+	s.ReadNow(b, &h.e.now)
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	if r != nil {
@@ -92,7 +92,7 @@ func (s *Store) holdAll(ctx context.Context, t *txn, by By, lever string, id out
 		}
 		return rows.Err()
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	if h.task == nil {
@@ -124,7 +124,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 	if err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		r = LeverResult{}
 		h, err := s.holdAll(ctx, t, by, "cancel", id, deps)
 		if err != nil {
@@ -143,7 +143,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 		case outbox.RETRY:
 			r.Pending, r.At = true, "after the worker has been asked whether an earlier attempt got through"
 			if h.marked {
-				return t.rollback(ctx)
+				return t.Rollback(ctx)
 			}
 			h.e.marks = append(h.e.marks, markRow{id.Queue, id.Seq, "cancelling", by.Reason, by.Actor})
 			h.q.Marks++
@@ -162,7 +162,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 		default:
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: redrive makes a new one", id, h.state).With("lever", "redrive")
 		}
-		s.audit(b, by, "cancel", "/transactions/"+id.String())
+		s.AuditIn(b, by, "cancel", "/transactions/"+id.String())
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -171,13 +171,13 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 // cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
 // mark makes every settle look for it. Who depends on it must have been reached before; with nil they are
 // left to a ripple.
-func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *Task, by By, code string, deps *reach) error {
+func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *queueRow, task *Task, by By, code string, deps *reach) error {
 	if deps == nil && q.Marks > 0 {
 		var watched bool
 		b := &pgx.Batch{}
 		b.Queue(`SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'watched'))`, q.ID, task.ID.Seq).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&watched) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if watched {
@@ -189,7 +189,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *txn, q *queueRow, task *
 }
 
 // passOver lets a queue go on without a transaction that waits in it, and without those of except.
-func (e *effects) passOver(ctx context.Context, t *txn, q *queueRow, task *Task, by By, except []int64) error {
+func (e *effects) passOver(ctx context.Context, t *Txn, q *queueRow, task *Task, by By, except []int64) error {
 	if q.Cur != 0 || q.first() != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
@@ -200,7 +200,7 @@ func (e *effects) passOver(ctx context.Context, t *txn, q *queueRow, task *Task,
 	var passed int32
 	b := &pgx.Batch{}
 	nextUnsettled(b, q, append(except, task.ID.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	e.leave(q)
@@ -227,7 +227,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		h, err := s.holdAll(ctx, t, by, "abandon", id, deps)
 		if err != nil {
 			return err
@@ -259,7 +259,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		})
 		var passed int32
 		nextUnsettled(b, q, append(deps.except(q.ID), id.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if err := deps.apply(e, h.rows, outbox.UNRESOLVED); err != nil {
@@ -282,7 +282,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		}
 		r = LeverResult{Changed: true}
 		b = &pgx.Batch{}
-		s.audit(b, by, "abandon", "/transactions/"+id.String())
+		s.AuditIn(b, by, "abandon", "/transactions/"+id.String())
 		return e.commit(ctx, t, b)
 	})
 	return r, err
@@ -291,7 +291,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 // RetryNow ends a delay before its time (the lever retry): RETRY only. It changes nothing of one whose delay
 // is over, or whose cancel is pending.
 func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		h, err := s.hold(ctx, t, by, "retry", id)
 		if err != nil {
 			return err
@@ -310,7 +310,7 @@ func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResul
 			r.Changed = true
 		}
 		b := &pgx.Batch{}
-		s.audit(b, by, "retry", "/transactions/"+id.String())
+		s.AuditIn(b, by, "retry", "/transactions/"+id.String())
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err

@@ -65,16 +65,16 @@ const channelsSQL = `SELECT c.channel_id, c.name, c.capacity, c.max_retries, c.r
 	FROM postern.channel c WHERE c.context_id = $1 AND ($2 = '' OR c.name = $2) AND c.name > $3 ORDER BY c.name LIMIT $4`
 
 func (s *Store) channels(ctx context.Context, contextID int32, name, after string, limit int) ([]*ChannelInfo, error) {
-	rows, err := s.db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelInfo, error) {
 		v := &ChannelInfo{}
 		return v, row.Scan(&v.ID, &v.Name, &v.Capacity, &v.MaxRetries, &v.RetryEvery, &v.StaleAfter, &v.SweepEvery,
 			&v.Queued, &v.Offered, &v.Active, &v.Dropped, &v.Version, &v.CreatedAt)
 	})
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Channels lists up to limit channels of a context by name, those after a given one.
@@ -107,8 +107,8 @@ func (s *Store) PutChannel(ctx context.Context, by By, c ChannelSettings, versio
 	if err := c.Validate(); err != nil {
 		return false, err
 	}
-	err = s.run(ctx, func(t *txn) error {
-		if created, err = t.lockVersion(ctx, version, channelVersion, by.Context, c.Name); err != nil {
+	err = s.Run(ctx, func(t *Txn) error {
+		if created, err = t.LockVersion(ctx, version, channelVersion, by.Context, c.Name); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -116,9 +116,9 @@ func (s *Store) PutChannel(ctx context.Context, by By, c ChannelSettings, versio
 			VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 			ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, max_retries = excluded.max_retries,
 				retry_every = excluded.retry_every, stale_after = excluded.stale_after, sweep_every = excluded.sweep_every, version = c.version + 1`,
-			by.Context, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.now())
-		s.audit(b, by, "put", "/channels/"+c.Name)
-		return t.commit(ctx, b)
+			by.Context, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.Clock())
+		s.AuditIn(b, by, "put", "/channels/"+c.Name)
+		return t.Commit(ctx, b)
 	})
 	return created, err
 }
@@ -126,15 +126,15 @@ func (s *Store) PutChannel(ctx context.Context, by By, c ChannelSettings, versio
 // RemoveChannel removes a channel in which nothing lies, with its records; Conflict "in_use" while a message
 // has not ended. Who sends holds the same lock, so that it comes before this and is seen, or finds no channel.
 func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
-	return s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, channelVersion, by.Context, name)
+	return s.Run(ctx, func(t *Txn) error {
+		missing, err := t.LockVersion(ctx, 0, channelVersion, by.Context, name)
 		switch {
 		case err != nil:
 			return err
 		case missing:
 			return noChannel(name)
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		var id int32
@@ -142,7 +142,7 @@ func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT c.channel_id, EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id)
 			FROM postern.channel c WHERE c.context_id = $1 AND c.name = $2`, by.Context, name).QueryRow(func(row pgx.Row) error { return row.Scan(&id, &used) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if used {
@@ -151,8 +151,8 @@ func (s *Store) RemoveChannel(ctx context.Context, by By, name string) error {
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.channel_message_end WHERE channel_id = $1`, id)
 		b.Queue(`DELETE FROM postern.channel WHERE channel_id = $1`, id)
-		s.audit(b, by, "delete", "/channels/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "delete", "/channels/"+name)
+		return t.Commit(ctx, b)
 	})
 }
 
@@ -178,11 +178,11 @@ func conduitOf[P any](s *Store, id int32) *Conduit[P] { return &Conduit[P]{s: s,
 // OpenConduit finds the channel of that name, or NotFound.
 func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
 	c := conduitOf[P](s, 0)
-	err := s.db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
+	err := s.Db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
 	}
-	return c, known(err)
+	return c, Known(err)
 }
 
 // Outgoing is a message as its sender brings it. The ID is the sender's: what it brings twice is sent once.

@@ -15,12 +15,12 @@ import (
 // Caps lists up to limit channels to the workflow of a context by name, those after a given one: the senders of the
 // leader's pool (S1.12).
 func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
-	rows, err := s.db(ctx).Query(ctx, senderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.now(), leader.PoolOfResults, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, senderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.Clock(), leader.PoolOfResults, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSender)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
@@ -57,13 +57,13 @@ func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, s
 	default:
 		return nil, fault.At("set", "set %q: want queued, offered, active, dropped or acked", fault.Clip(set))
 	}
-	rows, err := s.db(ctx).Query(ctx, sql, c.ID, set, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, sql, c.ID, set, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelMessageInfo, error) {
 		v := &ChannelMessageInfo{}
 		return v, row.Scan(&v.ID, &v.Set, &v.Retries, &v.Fence, &v.Error, &v.Payload, &v.CreatedAt, &v.UpdatedAt)
 	})
-	return list, known(err)
+	return list, Known(err)
 }

@@ -59,7 +59,7 @@ func (s *Store) lockChannel(b *pgx.Batch, id int32) *channelRow {
 		return err
 	})
 	b.Queue(`SELECT count(*) FROM postern.channel_message WHERE channel_id = $1 AND state = 'Offered'`, id).QueryRow(func(row pgx.Row) error { return row.Scan(&c.offered) })
-	s.readNow(b, &c.now)
+	s.ReadNow(b, &c.now)
 	return c
 }
 
@@ -72,10 +72,10 @@ type channelMessageChange struct {
 	s       *Store
 	channel int32
 	now     time.Time
-	fresh   columns
-	changed columns
-	ended   columns
-	gone    columns
+	fresh   Columns
+	changed Columns
+	ended   Columns
+	gone    Columns
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
@@ -119,14 +119,14 @@ var (
 // queue adds the writes to b. Their rows are locked, or new under the channel's lock.
 func (w *channelMessageChange) queue(b *pgx.Batch) {
 	if len(w.fresh.cols) > 0 {
-		channelMessageInsert.queue(b, w.fresh)
+		channelMessageInsert.Queue(b, w.fresh)
 	}
 	if len(w.changed.cols) > 0 {
 		b.Queue(channelMessageUpdate, w.changed.args(w.now)...)
 	}
 	if len(w.gone.cols) > 0 {
 		b.Queue(channelMessageDelete, w.gone.args()...)
-		channelMessageEndInsert.queue(b, w.ended)
+		channelMessageEndInsert.Queue(b, w.ended)
 	}
 }
 
@@ -153,18 +153,18 @@ const (
 // Send stores messages and offers those for which there is room, one answer for each. A message that exists,
 // in whatever state, is not touched (S1.15). NotFound: the channel was removed.
 func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent, err error) {
-	err = c.s.run(ctx, func(t *txn) error {
+	err = c.s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		if out, err = c.sendIn(ctx, t, b, list); err != nil {
 			return err
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return out, err
 }
 
 // sendIn sends as a part of t, whose last batch is b.
-func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
+func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
 	ids := make([]string, len(list))
 	payloads := make([]json.RawMessage, len(list))
 	for i, m := range list {
@@ -189,7 +189,7 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 			_, err := pgx.ForEachRow(rows, []any{&id, &fence}, func() error { fences[id] = fence; return nil })
 			return err
 		})
-	if err := t.send(ctx, load); err != nil {
+	if err := t.Send(ctx, load); err != nil {
 		return nil, err
 	}
 	if row.capacity == 0 {
@@ -228,26 +228,26 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *txn, b *pgx.Batch, list []Ou
 // somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
 // what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
 func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
-	err = c.s.run(ctx, func(t *txn) error {
+	err = c.s.Run(ctx, func(t *Txn) error {
 		list = nil
 		var rows []*channelMessageRow
 		w := &channelMessageChange{s: c.s, channel: c.id}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Offered'
 			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectChannelMessages(&rows))
-		c.s.readNow(b, &w.now)
-		if err := t.send(ctx, b); err != nil {
+		c.s.ReadNow(b, &w.now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(rows) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if list, err = hold[P](w, rows, by); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
 		w.queue(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return list, err
 }
@@ -291,7 +291,7 @@ func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason st
 // judge ends or gives back a message. It compares the fence behind the lock of the message's row, so that between
 // this and its commit no other process can take the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
-	return c.s.run(ctx, func(t *txn) error {
+	return c.s.Run(ctx, func(t *Txn) error {
 		var rows []*channelMessageRow
 		acked := false
 		w := &channelMessageChange{s: c.s, channel: c.id}
@@ -299,12 +299,12 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectChannelMessages(&rows))
 		b.Queue(`SELECT EXISTS (SELECT FROM postern.channel_message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
 			c.id, id, fence).QueryRow(func(row pgx.Row) error { return row.Scan(&acked) })
-		c.s.readNow(b, &w.now)
-		if err := t.send(ctx, b); err != nil {
+		c.s.ReadNow(b, &w.now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if acked && event == leader.ChannelMessageOk {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if len(rows) == 0 || rows[0].fence != fence || rows[0].state != leader.ChannelMessageActive {
 			return fault.New(fault.Conflict, "stale_fence", "message %q is not held under fence %d: it was taken back, or has ended", fault.Clip(id), fence)
@@ -320,18 +320,18 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 		b = &pgx.Batch{}
 		w.apply(m, step, reason)
 		w.queue(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }
 
 // ackIn acknowledges messages as a part of t, whose last batch is b.
-func (c *Conduit[P]) ackIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P]) error {
+func (c *Conduit[P]) ackIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P]) error {
 	return c.moveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
 // moveIn lets something happen to messages that are held. A message that is not held any more under its fence is
 // passed over: another receiver has it.
-func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []Held[P], event string) error {
+func (c *Conduit[P]) moveIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil
 	}
@@ -344,8 +344,8 @@ func (c *Conduit[P]) moveIn(ctx context.Context, t *txn, b *pgx.Batch, held []He
 	load := &pgx.Batch{}
 	load.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
 		Query(collectChannelMessages(&rows))
-	c.s.readNow(load, &w.now)
-	if err := t.send(ctx, load); err != nil {
+	c.s.ReadNow(load, &w.now)
+	if err := t.Send(ctx, load); err != nil {
 		return err
 	}
 	for _, m := range rows {

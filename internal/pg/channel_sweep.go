@@ -44,7 +44,7 @@ type offered struct{ met, Offered, Dropped int }
 // Two calls of offer are serial by the channel's lock; the second sees what the first left. Only offer moves a queued
 // message, so none is skipped. Served by channel_message_to_draw.
 func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
-	err = c.s.run(ctx, func(t *txn) error {
+	err = c.s.Run(ctx, func(t *Txn) error {
 		did = offered{}
 		var after, before []*channelMessageRow
 		b := &pgx.Batch{}
@@ -53,7 +53,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 			b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
 				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(collectChannelMessages(into))
 		}
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		met := append(after, before...)
@@ -79,10 +79,10 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 			}
 		}
 		if did.Dropped+did.Offered == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		w.queue(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return did, err
 }
@@ -106,7 +106,7 @@ func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) err
 func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	const chunk = 500
 	for n := chunk; n == chunk; total += n {
-		err := c.s.run(ctx, func(t *txn) error {
+		err := c.s.Run(ctx, func(t *Txn) error {
 			var rows []*channelMessageRow
 			w := &channelMessageChange{s: c.s, channel: c.id}
 			b := &pgx.Batch{}
@@ -114,13 +114,13 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 				LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (m.node_id, m.node_epoch) AND n.dead_at IS NULL
 				WHERE m.channel_id = $1 AND m.state = 'Active'
 					AND (m.updated_at + c.stale_after < coalesce($2::timestamptz, clock_timestamp()) OR m.node_id IS NOT NULL AND n.node_id IS NULL)
-				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.now(), chunk).Query(collectChannelMessages(&rows))
-			c.s.readNow(b, &w.now)
-			if err := t.send(ctx, b); err != nil {
+				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.Clock(), chunk).Query(collectChannelMessages(&rows))
+			c.s.ReadNow(b, &w.now)
+			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			if n = len(rows); n == 0 {
-				return t.rollback(ctx)
+				return t.Rollback(ctx)
 			}
 			for _, m := range rows {
 				step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageStale, leader.ChannelMessageFacts{})
@@ -131,7 +131,7 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 			}
 			b = &pgx.Batch{}
 			w.queue(b)
-			return t.commit(ctx, b)
+			return t.Commit(ctx, b)
 		})
 		if err != nil {
 			return total, err

@@ -47,34 +47,34 @@ type dueChannel struct {
 
 // dueChannels takes the channels whose time has come, and writes down that they were looked at.
 func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		due = nil
 		var now time.Time
 		b := &pgx.Batch{}
 		b.Queue(`SELECT c.channel_id, coalesce(c.retried_at + c.retry_every <= d.now, true), coalesce(c.swept_at + c.sweep_every <= d.now, true)
 			FROM postern.channel c CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) d
 			WHERE coalesce(c.retried_at + c.retry_every <= d.now, true) OR coalesce(c.swept_at + c.sweep_every <= d.now, true)
-			LIMIT 1000 FOR UPDATE OF c SKIP LOCKED`, s.now()).Query(func(rows pgx.Rows) error {
+			LIMIT 1000 FOR UPDATE OF c SKIP LOCKED`, s.Clock()).Query(func(rows pgx.Rows) error {
 			var d dueChannel
 			_, err := pgx.ForEachRow(rows, []any{&d.id, &d.retry, &d.sweep}, func() error { due = append(due, d); return nil })
 			return err
 		})
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(due) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
-		var c columns
+		var c Columns
 		for _, d := range due {
 			c.add(d.id, d.retry, d.sweep)
 		}
 		b.Queue(`UPDATE postern.channel c SET retried_at = CASE WHEN n.retry THEN $4 ELSE c.retried_at END, swept_at = CASE WHEN n.sweep THEN $4 ELSE c.swept_at END
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::boolean[]), unnest($3::boolean[])) n(channel_id, retry, sweep)
 			WHERE c.channel_id = n.channel_id`, c.args(now)...)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return due, err
 }

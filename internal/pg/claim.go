@@ -48,7 +48,7 @@ type pick struct {
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
 // was claimed here. Why nothing is taken that is in quarantine: see EnterQuarantine.
 func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
-	if s.quarantine().whole() {
+	if s.QuarantineView().whole() {
 		return nil, false, nil
 	}
 	for range 3 {
@@ -66,21 +66,21 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*Lease, more, unsure bool, err error) {
 	var c *claim
 	var load *loader
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		more, unsure, load = false, false, nil
-		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t, quarantine: s.quarantine()}
+		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t, quarantine: s.QuarantineView()}
 		if err := c.openLanes(ctx); err != nil {
 			return err
 		}
 		if more = c.left; len(c.lanes) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if err := c.lock(ctx); err != nil {
 			return err
 		}
 		more = c.match() || c.left
 		if unsure = len(c.picks) > 0 && !c.alive; len(c.picks) == 0 || unsure {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		load = newLoader(s, nil)
 		return c.take(ctx, load)
@@ -96,7 +96,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 
 type claim struct {
 	s     *Store
-	t     *txn
+	t     *Txn
 	e     *effects
 	node  Node
 	room  Room
@@ -120,7 +120,7 @@ type claim struct {
 func (c *claim) openLanes(ctx context.Context) error {
 	c.candidates = map[int32][]*queueRow{}
 	b := &pgx.Batch{}
-	c.view = c.s.fronts.view(c.s.now() != nil)
+	c.view = c.s.fronts.view(c.s.Clock() != nil)
 	c.findLanes(b)
 	b.Queue(liveNodeSQL, c.node.ID, c.node.Epoch, c.quarantine.number).
 		Query(func(rows pgx.Rows) error {
@@ -135,8 +135,8 @@ func (c *claim) openLanes(ctx context.Context) error {
 			}
 		}
 	}
-	c.s.readNow(b, &c.e.now)
-	if err := c.t.send(ctx, b); err != nil {
+	c.s.ReadNow(b, &c.e.now)
+	if err := c.t.Send(ctx, b); err != nil {
 		return err
 	}
 	c.s.fronts.seen(c.view, c.lanes, c.e.now)
@@ -209,7 +209,7 @@ func (c *claim) lock(ctx context.Context) error {
 		}
 		if l.probe { // its row will be written, so it is locked as all is, and looked at again behind the lock
 			b.Queue(`SELECT FROM postern.dispatcher WHERE dispatcher_id = $1 AND gate_failures > 0
-				AND (gate_until IS NULL OR gate_until <= coalesce($2::timestamptz, clock_timestamp())) FOR UPDATE SKIP LOCKED`, l.dispatcher, c.s.now()).
+				AND (gate_until IS NULL OR gate_until <= coalesce($2::timestamptz, clock_timestamp())) FOR UPDATE SKIP LOCKED`, l.dispatcher, c.s.Clock()).
 				Query(func(rows pgx.Rows) error {
 					c.probing[l.dispatcher] = rows.Next()
 					rows.Close()
@@ -221,8 +221,8 @@ func (c *claim) lock(ctx context.Context) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	c.s.readNow(b, &c.e.now)
-	if err := c.t.send(ctx, b); err != nil {
+	c.s.ReadNow(b, &c.e.now)
+	if err := c.t.Send(ctx, b); err != nil {
 		return err
 	}
 	return c.lockSenders(ctx)
@@ -247,20 +247,20 @@ func (c *claim) lockSenders(ctx context.Context) error {
 	}
 	b := &pgx.Batch{}
 	for _, pool := range sortedIDs(pools) {
-		b.Queue(freeSendersSQL, pool, 0, pools[pool], c.s.now()).Query(func(rows pgx.Rows) error {
+		b.Queue(freeSendersSQL, pool, 0, pools[pool], c.s.Clock()).Query(func(rows pgx.Rows) error {
 			return scanSenders(rows, func(f *freeSender) { c.senders[pool] = append(c.senders[pool], f) })
 		})
 	}
 	for _, pin := range sortedIDs(pins) {
-		b.Queue(freeSendersSQL, 0, pin, 1, c.s.now()).Query(func(rows pgx.Rows) error {
+		b.Queue(freeSendersSQL, 0, pin, 1, c.s.Clock()).Query(func(rows pgx.Rows) error {
 			return scanSenders(rows, func(f *freeSender) { c.pinned[pin] = f })
 		})
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	c.s.readNow(b, &c.e.now)
-	return c.t.send(ctx, b)
+	c.s.ReadNow(b, &c.e.now)
+	return c.t.Send(ctx, b)
 }
 
 func sortedIDs[V any](m map[int32]V) []int32 {
@@ -359,7 +359,7 @@ func (c *claim) take(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
 	c.write(b, load)
 	c.t.newest = c.e.newest()
-	return c.t.commit(ctx, b)
+	return c.t.Commit(ctx, b)
 }
 
 func (c *claim) write(b *pgx.Batch, load *loader) {

@@ -69,7 +69,7 @@ func (c *claim) findLanes(b *pgx.Batch) {
 	for i, lane := range known {
 		high[i], low[i] = c.view.of(lane).args()
 	}
-	b.Queue(openLanesSQL, c.s.now(), c.room.Total, after, upto, known, high, low).Query(func(rows pgx.Rows) error {
+	b.Queue(openLanesSQL, c.s.Clock(), c.room.Total, after, upto, known, high, low).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			l := &openLane{}
 			var high, low *time.Time
@@ -121,7 +121,7 @@ func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	text, args := candidatesSQL, []any{l.id, n, l.kind == "resume", high, low}
 	switch {
 	case l.kind == "exclusive":
-		text, args = exclusiveSQL, append(args, c.s.now())
+		text, args = exclusiveSQL, append(args, c.s.Clock())
 	case l.kind == "resume" && c.quarantine.any():
 		text = resumableSQL
 	}

@@ -75,8 +75,8 @@ func (s *Store) moveClock(ctx context.Context, move func(now time.Time) (time.Ti
 	return to.UTC(), err
 }
 
-// now is the argument for coalesce($n, clock_timestamp()) wherever time decides about work.
-func (s *Store) now() *time.Time {
+// Clock is the argument for coalesce($n, clock_timestamp()) wherever time decides about work.
+func (s *Store) Clock() *time.Time {
 	c := s.clock.Load()
 	if c == nil || c.fixed != nil {
 		return s.leaseNow()
@@ -123,8 +123,8 @@ func (s *Store) unmoved(now time.Time) time.Time {
 
 // Now reads the time by which everything is decided.
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).Scan(&t)
-	return t, known(err)
+	err = s.Db(ctx).QueryRow(ctx, `SELECT coalesce($1::timestamptz, clock_timestamp())`, s.Clock()).Scan(&t)
+	return t, Known(err)
 }
 
 // Moment turns a moment of this process's clock into one of the clock by which is decided. They are the same

@@ -41,8 +41,8 @@ func insertMany(table, suffix string, cols ...string) *insertion {
 	return in
 }
 
-// queue adds the INSERT of rows to b.
-func (in *insertion) queue(b *pgx.Batch, rows columns) {
+// Queue adds the INSERT of rows to b.
+func (in *insertion) Queue(b *pgx.Batch, rows Columns) {
 	there := uint64(allSame)
 	if len(rows.cols[0]) == 1 {
 		there = oneRow
@@ -104,18 +104,18 @@ func (in *insertion) text(there uint64) string {
 	return fmt.Sprintf("INSERT INTO postern.%s (%s) %s %s", in.table, strings.Join(names, ", "), rows, in.suffix)
 }
 
-// columns turns rows into one array per column.
-type columns struct {
-	n    int
+// Columns turns rows into one array per column.
+type Columns struct {
+	N    int
 	cols [][]any
 }
 
-func (c *columns) add(values ...any) {
+func (c *Columns) add(values ...any) {
 	if c.cols == nil {
 		c.cols = make([][]any, len(values))
-		all := make([]any, len(values)*c.n)
+		all := make([]any, len(values)*c.N)
 		for i := range c.cols {
-			c.cols[i] = all[i*c.n : i*c.n : (i+1)*c.n]
+			c.cols[i] = all[i*c.N : i*c.N : (i+1)*c.N]
 		}
 	}
 	for i, v := range values {
@@ -124,7 +124,7 @@ func (c *columns) add(values ...any) {
 }
 
 // args are the arrays as arguments of a statement, followed by more.
-func (c *columns) args(more ...any) []any {
+func (c *Columns) args(more ...any) []any {
 	list := make([]any, 0, len(c.cols)+len(more))
 	for _, col := range c.cols {
 		list = append(list, col)
@@ -132,8 +132,8 @@ func (c *columns) args(more ...any) []any {
 	return append(list, more...)
 }
 
-// nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
-func nullable[T comparable](v T) any {
+// Nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
+func Nullable[T comparable](v T) any {
 	var zero T
 	if v == zero {
 		return nil

@@ -182,13 +182,13 @@ func (s *Store) Refresh(ctx context.Context) error {
 		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.conf.resume}, func() {})
 	}
 	s.conf.kinds.read(b, v)
-	s.readNow(b, &at) // before the snapshots of what tellers read
+	s.ReadNow(b, &at) // before the snapshots of what tellers read
 	var done []func(time.Time)
 	for _, t := range s.tellers {
 		done = append(done, t.Read(b))
 	}
-	if err := s.looks.SendBatch(ctx, b).Close(); err != nil {
-		return known(err)
+	if err := s.Looks.SendBatch(ctx, b).Close(); err != nil {
+		return Known(err)
 	}
 	s.conf.put(v)
 	for _, read := range done {
@@ -210,7 +210,7 @@ func (s *Store) KeepFresh(ctx context.Context) {
 		case <-every.C:
 		}
 		if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("read the configuration", "error", err)
+			s.Log.Warn("read the configuration", "error", err)
 		}
 	}
 }

@@ -36,10 +36,10 @@ func (s *Store) ContextByID(id int32) *Context { return s.conf.view.Load().tenan
 func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {
 	rows, err := db.Query(ctx, contextsSQL, name)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := scanContexts(rows)
-	return list, known(err)
+	return list, Known(err)
 }
 
 const contextsSQL = `SELECT context_id, name, max_depth, require_key, declared_queues, paused, draining, version, created_at
@@ -54,7 +54,7 @@ func scanContexts(rows pgx.Rows) ([]*Context, error) {
 
 // Contexts lists the tenants by name as the database has them now.
 func (s *Store) Contexts(ctx context.Context) ([]*Context, error) {
-	return s.contexts(ctx, s.db(ctx), "")
+	return s.contexts(ctx, s.Db(ctx), "")
 }
 
 // Tenant is a context with its members.
@@ -65,7 +65,7 @@ type Tenant struct {
 
 // Tenant returns one context with its members as the database has it now, or NotFound.
 func (s *Store) Tenant(ctx context.Context, name string) (*Tenant, error) {
-	list, err := s.contexts(ctx, s.db(ctx), name)
+	list, err := s.contexts(ctx, s.Db(ctx), name)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (t *Tenant) settings() any {
 
 // lockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
 // members sees what the one before has committed. nil: there is none; version is then that of a deleted one.
-func (t *txn) lockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
+func (t *Txn) lockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT context_id, max_depth, require_key, declared_queues, paused, removed_at IS NOT NULL, version, created_at
 		FROM postern.context WHERE name = $1 FOR UPDATE`, name).Query(func(rows pgx.Rows) error {
@@ -125,12 +125,12 @@ func (t *txn) lockTenant(ctx context.Context, name string) (v *Tenant, version i
 			}
 			return err
 		})
-	return v, version, t.send(ctx, b)
+	return v, version, t.Send(ctx, b)
 }
 
 // PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
 func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) (created bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		before, have, err := t.lockTenant(ctx, v.Name)
 		if err != nil {
 			return err
@@ -148,8 +148,8 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 		}
 		b := &pgx.Batch{}
 		v.Members = v.orEmpty()
-		s.auditChange(b, by, "put", "/contexts/"+v.Name, before.settings(), v.settings())
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "put", "/contexts/"+v.Name, before.settings(), v.settings())
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
@@ -158,14 +158,14 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 }
 
 // writeTenant writes a context and its members, and returns by for its own audit rows.
-func (t *txn) writeTenant(ctx context.Context, by By, v Tenant) (By, error) {
+func (t *Txn) writeTenant(ctx context.Context, by By, v Tenant) (By, error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.context (name, max_depth, require_key, declared_queues) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET max_depth = excluded.max_depth, require_key = excluded.require_key,
 			declared_queues = excluded.declared_queues, removed_at = NULL, version = context.version + 1
 		RETURNING context_id`, v.Name, v.MaxDepth, v.RequireKey, v.DeclaredQueues).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&by.Context) })
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return by, err
 	}
 	return by, t.writeMembers(ctx, by.Context, v.Members)
@@ -177,7 +177,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 	if name == System || name == "default" {
 		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
 	}
-	err := s.run(ctx, func(t *txn) error {
+	err := s.Run(ctx, func(t *Txn) error {
 		before, have, err := t.lockTenant(ctx, name)
 		switch {
 		case err != nil:
@@ -185,7 +185,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		case before == nil:
 			return noContext(name)
 		}
-		if err := by.seen(have); err != nil {
+		if err := by.Seen(have); err != nil {
 			return err
 		}
 		holds := map[string]*bool{"transactions": new(bool), "dispatchers": new(bool), "senders": new(bool), "configured queues": new(bool)}
@@ -198,7 +198,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		} {
 			b.Queue(sql, before.ID).QueryRow(func(row pgx.Row) error { return row.Scan(holds[what]) })
 		}
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		for _, what := range []string{"dispatchers", "senders", "configured queues", "transactions"} {
@@ -211,8 +211,8 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
 		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1 WHERE context_id = $1`, before.ID)
 		by.Context = s.Context(System).ID // the rows of the one that is gone are not read
-		s.auditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 // PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are closed, those
 // of types that come later too. Calls that are out end, and posts are accepted all the while.
 func (s *Store) PauseContext(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, draining = draining AND $3, version = version + 1
+	return s.SetFlag(ctx, by, Verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockContext, name, paused)
 }
 

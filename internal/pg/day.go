@@ -33,7 +33,7 @@ var byDay = regexp.MustCompile(`\bpostern\.(task|outcome|attempt)\b`)
 // partitions are made ahead.
 func (s *Store) today(from, to outbox.Day) bool {
 	now := time.Now()
-	if t := s.now(); t != nil {
+	if t := s.Clock(); t != nil {
 		now = *t
 	}
 	return from == to && from == outbox.DayOf(now)

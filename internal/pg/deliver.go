@@ -19,18 +19,18 @@ const disableAfter = 5 * 24 * time.Hour
 
 // Busy lists the tracks on which something is to be done: events to number, deliveries that are due.
 func (s *Store) Busy(ctx context.Context) ([]int32, error) {
-	rows, err := s.looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
+	rows, err := s.Looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
 		WHERE s.removed_at IS NULL AND (EXISTS (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id OFFSET 0)
 			OR s.kind = 'webhook' AND s.enabled AND EXISTS (SELECT FROM postern.delivery d
 				WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()) OFFSET 0))
 		UNION ALL SELECT n.track FROM unnest($2::int[]) n(track) WHERE EXISTS (SELECT FROM postern.delivery d
 				WHERE d.subscription_id = n.track AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()))`,
-		s.now(), []int32{HookTrack, CallbackTrack})
+		s.Clock(), []int32{HookTrack, CallbackTrack})
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Handed is what a pass over a track leaves to be done.
@@ -51,13 +51,13 @@ type Handed struct {
 // once give each position once. A pass without receipts does not wait for the lock: its holder does the same work. A
 // process that dies loses its lock and its SQL transaction, and nothing else.
 func (s *Store) Deliver(ctx context.Context, track int32, done []Receipt, room int) (h Handed, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		p := &pass{s: s, track: track, done: done, room: room}
 		if err := p.load(ctx, t); err != nil {
 			return err
 		}
 		if track > 0 && p.sub == nil {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
 		writeReceipts(b, track, done, p.now)
@@ -69,7 +69,7 @@ func (s *Store) Deliver(ctx context.Context, track int32, done []Receipt, room i
 			p.judge(b)
 		}
 		p.take(b)
-		if err := t.commit(ctx, b); err != nil {
+		if err := t.Commit(ctx, b); err != nil {
 			return err
 		}
 		if err := p.dispatchers(ctx); err != nil {
@@ -112,7 +112,7 @@ type newsRow struct {
 	queue, typ string
 }
 
-func (p *pass) load(ctx context.Context, t *txn) error {
+func (p *pass) load(ctx context.Context, t *Txn) error {
 	b := &pgx.Batch{}
 	if p.track > 0 {
 		lock := ` FOR UPDATE`
@@ -132,8 +132,8 @@ func (p *pass) load(ctx context.Context, t *txn) error {
 			return rows.Err()
 		})
 	}
-	p.s.readNow(b, &p.now)
-	if err := t.send(ctx, b); err != nil || p.sub == nil {
+	p.s.ReadNow(b, &p.now)
+	if err := t.Send(ctx, b); err != nil || p.sub == nil {
 		return err
 	}
 	b = &pgx.Batch{}
@@ -152,7 +152,7 @@ func (p *pass) load(ctx context.Context, t *txn) error {
 		}
 		return rows.Err()
 	})
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }
 
 // dispatchers finds those of hooks; one that another process made a moment ago is read first.
@@ -184,7 +184,7 @@ func (p *pass) number(b *pgx.Batch) {
 	if sub.Kind == "webhook" {
 		state = "queued"
 	}
-	rows, gone := columns{}, columns{}
+	rows, gone := Columns{}, Columns{}
 	for _, n := range p.news {
 		gone.add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
@@ -199,7 +199,7 @@ func (p *pass) number(b *pgx.Batch) {
 		b.Queue(fanoutDelete, gone.args()...)
 	}
 	if len(rows.cols) > 0 {
-		eventInsert.queue(b, rows)
+		eventInsert.Queue(b, rows)
 	}
 	if state == "queued" && len(touched) > 0 {
 		b.Queue(promoteSQL, p.track, slices.Sorted(maps.Keys(touched)), p.now)
@@ -263,7 +263,7 @@ func (p *pass) judge(b *pgx.Batch) {
 
 // take hands out what is due, but what is in quarantine.
 func (p *pass) take(b *pgx.Batch) {
-	quarantine := p.s.quarantine()
+	quarantine := p.s.QuarantineView()
 	if p.room <= 0 || quarantine.whole() {
 		return
 	}

@@ -163,9 +163,9 @@ const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.stat
 // lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
 // locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
 func writeReceipts(b *pgx.Batch, track int32, list []Receipt, now time.Time) {
-	c := columns{n: len(list)}
+	c := Columns{N: len(list)}
 	for _, r := range list {
-		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, nullable(r.Message), raw(r.Try))
+		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, Nullable(r.Message), raw(r.Try))
 	}
 	if len(list) > 0 {
 		b.Queue(receiptsSQL, c.args(now)...)

@@ -134,27 +134,27 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	if !f.AfterAt.IsZero() {
 		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterTrack), arg(f.AfterEvent)))
 	}
-	rows, err := s.db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
+	rows, err := s.Db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanDelivery)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Delivery returns one delivery, or NotFound.
 func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*DeliveryRow, error) {
-	rows, err := s.db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
+	rows, err := s.Db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
 		AND coalesce(postern.salt(t.created_at, t.moved_from), 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, id.ID.Salt)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanDelivery)
 	if err == nil && len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no delivery %q", fault.Clip(id.String()))
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -166,7 +166,7 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 	if err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		r = LeverResult{}
 		var state string
 		var now time.Time
@@ -174,8 +174,8 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Track)
 		b.Queue(`SELECT state FROM postern.delivery WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5) FOR UPDATE`,
 			id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -186,7 +186,7 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 			return fault.New(fault.Conflict, "wrong_state", "delivery %s is kept to be fetched: redeliver takes subscription %q back", id, d.Subscription)
 		case state == "queued":
 			r.Pending, r.At = true, "after the deliveries of its queue that stand before it"
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		case state == "pending":
 			b.Queue(`UPDATE postern.delivery SET next_at = $6`+where, key...)
 		case id.Track > 0:
@@ -196,9 +196,9 @@ func (s *Store) RetryDelivery(ctx context.Context, by By, id DeliveryID) (r Leve
 			b.Queue(`UPDATE postern.delivery SET state = 'pending', next_at = $6, ended_at = NULL, first_at = NULL, error = NULL`+where, key...)
 		}
 		r.Changed = true
-		s.audit(b, by, "retry", "/deliveries/"+id.String())
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "retry", "/deliveries/"+id.String())
+		return t.Commit(ctx, b)
 	})
-	s.ring()
+	s.RingHere()
 	return r, err
 }

@@ -107,7 +107,7 @@ func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after po
 func (s *Store) readReach(ctx context.Context, r *reach) error {
 	b := &pgx.Batch{}
 	r.read(b)
-	return known(s.db(ctx).SendBatch(ctx, b).Close())
+	return Known(s.Db(ctx).SendBatch(ctx, b).Close())
 }
 
 // queues lists what has to be locked beside more.
@@ -141,15 +141,15 @@ func (e *grown) Mend(ctx context.Context) error { return e.s.readReach(ctx, e.r)
 func (e *grown) Elsewhere() bool { return false }
 
 // behind reads again what the locks have settled.
-func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) error {
+func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*queueRow) error {
 	b := &pgx.Batch{}
 	r.read(b)
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	for _, d := range r.list {
 		if rows[d.ID.Queue] == nil {
-			return &grown{t.s, r}
+			return &grown{t.Store, r}
 		}
 	}
 	if r.good {
@@ -175,7 +175,7 @@ func (r *reach) behind(ctx context.Context, t *txn, rows map[int64]*queueRow) er
 	if b.Len() == 0 {
 		return nil
 	}
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }
 
 // except lists the positions of a queue that fail: they are no head any more.
@@ -282,7 +282,7 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 		CROSS JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (r.queue_id, r.seq, r.day) LIMIT 1) t
 		CROSS JOIN LATERAL (SELECT state FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (r.queue_id, r.seq, r.day) LIMIT 1) o ORDER BY r.at LIMIT 1000`)
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	type end struct {
 		id    outbox.ID
@@ -292,7 +292,7 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 		return e, row.Scan(&e.id.Queue, &e.id.Seq, &e.id.Day, &e.id.Salt, &e.state)
 	})
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	for _, e := range ends {
 		if err := s.ripple(ctx, e.id, e.state); err != nil {
@@ -312,13 +312,13 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			return err
 		}
 		var done bool
-		err := s.run(ctx, func(t *txn) error {
+		err := s.Run(ctx, func(t *Txn) error {
 			e := newEffects(s)
 			rows := map[int64]*queueRow{}
 			b := &pgx.Batch{}
 			t.lockQueues(b, r.queues(), rows)
-			s.readNow(b, &e.now)
-			if err := t.send(ctx, b); err != nil {
+			s.ReadNow(b, &e.now)
+			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			if err := r.behind(ctx, t, rows); err != nil {

@@ -17,14 +17,14 @@ type querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// dispatchers reads dispatchers: of one context unless 0, of one type unless "".
-func (s *Store) dispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
+// ReadDispatchers reads dispatchers: of one context unless 0, of one type unless "".
+func (s *Store) ReadDispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
 	rows, err := db.Query(ctx, dispatchersSQL, contextID, typ)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := scanDispatchers(rows)
-	return list, known(err)
+	return list, Known(err)
 }
 
 const dispatchersSQL = `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
@@ -53,7 +53,7 @@ func scanDispatchers(rows pgx.Rows) (list []*Dispatcher, err error) {
 
 // Dispatchers lists the dispatchers of a context by type, without removed ones.
 func (s *Store) Dispatchers(ctx context.Context, contextID int32) ([]*Dispatcher, error) {
-	list, err := s.dispatchers(ctx, s.db(ctx), contextID, "")
+	list, err := s.ReadDispatchers(ctx, s.Db(ctx), contextID, "")
 	kept := []*Dispatcher{}
 	for _, d := range list {
 		if !d.Removed {
@@ -65,7 +65,7 @@ func (s *Store) Dispatchers(ctx context.Context, contextID int32) ([]*Dispatcher
 
 // Dispatcher returns one dispatcher as the database has it now, or NotFound.
 func (s *Store) Dispatcher(ctx context.Context, contextID int32, typ string) (*Dispatcher, error) {
-	list, err := s.dispatchers(ctx, s.db(ctx), contextID, typ)
+	list, err := s.ReadDispatchers(ctx, s.Db(ctx), contextID, typ)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 	if err != nil {
 		return false, err
 	}
-	err = s.run(ctx, func(t *txn) error {
-		created, err = t.lockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher
+	err = s.Run(ctx, func(t *Txn) error {
+		created, err = t.LockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher
 			WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, d.Type)
 		if err != nil {
 			return err
@@ -105,8 +105,8 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 			b.Queue(`INSERT INTO postern.dispatcher_secret (dispatcher_id, secret)
 				SELECT dispatcher_id, $3 FROM postern.dispatcher WHERE (context_id, type) = ($1, $2)`, by.Context, d.Type, d.Secret)
 		}
-		s.audit(b, by, "put", "/dispatchers/"+d.Type)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/dispatchers/"+d.Type)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
@@ -114,9 +114,9 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 	return created, s.reconfigured(ctx)
 }
 
-// lockVersion locks the row that is to be replaced, if there is one, and compares its version with what
+// LockVersion locks the row that is to be replaced, if there is one, and compares its version with what
 // the client last saw.
-func (t *txn) lockVersion(ctx context.Context, want int64, sql string, args ...any) (created bool, err error) {
+func (t *Txn) LockVersion(ctx context.Context, want int64, sql string, args ...any) (created bool, err error) {
 	var have int64
 	var removed bool
 	b := &pgx.Batch{}
@@ -124,10 +124,10 @@ func (t *txn) lockVersion(ctx context.Context, want int64, sql string, args ...a
 		_, err := pgx.ForEachRow(rows, []any{&have, &removed}, func() error { return nil })
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return false, err
 	}
-	created, t.version = have == 0 || removed, have
+	created, t.Version = have == 0 || removed, have
 	return created, matchVersion(want, have, created)
 }
 
@@ -149,7 +149,7 @@ func matchVersion(want, have int64, created bool) error {
 // PauseDispatcher stops or resumes dispatching a type, and ends a drain. Calls that are out end; queues stay in the
 // lanes.
 func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, draining = draining AND $3, version = version + 1
+	return s.SetFlag(ctx, by, Verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockDispatcher, typ, paused)
 }
 
@@ -159,15 +159,15 @@ const lockDispatcher = `SELECT version, removed_at IS NOT NULL FROM postern.disp
 // lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
 // head of a queue. Its secret stays until the type is put anew: hooks of what has ended, and calls that are out, are signed.
 func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force bool) error {
-	err := s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)
+	err := s.Run(ctx, func(t *Txn) error {
+		missing, err := t.LockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)
 		if err != nil {
 			return err
 		}
 		if missing {
 			return fault.New(fault.NotFound, "not_found", "no dispatcher for type %q", fault.Clip(typ))
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		var busy bool
@@ -177,7 +177,7 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 		b.Queue(`SELECT EXISTS (SELECT FROM postern.queue q WHERE q.phase <> 'IDLE' AND q.context_id = $1 AND q.lane = ANY (ARRAY(SELECT l.lane_id
 			FROM postern.lane l JOIN postern.dispatcher d USING (dispatcher_id) WHERE d.context_id = $1 AND d.type = $2)))`, by.Context, typ).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if busy && !force {
@@ -186,8 +186,8 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1
 			WHERE context_id = $1 AND type = $2`, by.Context, typ)
-		s.audit(b, by, "delete", "/dispatchers/"+typ)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "delete", "/dispatchers/"+typ)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
@@ -195,25 +195,25 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 	return s.reconfigured(ctx)
 }
 
-func verb(paused bool) string {
+func Verb(paused bool) string {
 	if paused {
 		return "pause"
 	}
 	return "resume"
 }
 
-// setFlag runs an update of one named row, with its audit row; zero rows mean that it was so already, or
+// SetFlag runs an update of one named row, with its audit row; zero rows mean that it was so already, or
 // that there is no such row.
-func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, exists, by.Context, name)
+func (s *Store) SetFlag(ctx context.Context, by By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *Txn) error {
+		missing, err := t.LockVersion(ctx, 0, exists, by.Context, name)
 		if err != nil {
 			return err
 		}
 		if missing {
 			return fault.New(fault.NotFound, "not_found", "there is no %s", object)
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		tag, err := t.conn.Exec(ctx, update, by.Context, name, value)
@@ -222,8 +222,8 @@ func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exis
 		}
 		r.Changed = tag.RowsAffected() > 0
 		b := &pgx.Batch{}
-		s.audit(b, by, action, object)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, action, object)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return r, err
@@ -234,7 +234,7 @@ func (s *Store) setFlag(ctx context.Context, by By, action, object, update, exis
 // reconfigured makes a change of the configuration known here at once; others read it within a second.
 func (s *Store) reconfigured(ctx context.Context) error {
 	err := s.Refresh(ctx)
-	s.ring()
+	s.RingHere()
 	return err
 }
 

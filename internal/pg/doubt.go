@@ -44,7 +44,7 @@ func doubtful(node Node, rows []*queueRow, err error) error {
 // session of a settlement whose caller has gone, for as long as a standby is away, and the other queues of the list
 // go on meanwhile. The next try sees what that settlement has committed.
 func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, left []Fenced, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		left = nil
 		var ids []int64
 		for _, h := range list {
@@ -54,8 +54,8 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 		e := newEffects(s)
 		b := &pgx.Batch{}
 		lockQueues(b, lockSkipping, ids, nil, rows)
-		s.readNow(b, &e.now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &e.now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		var ours []*queueRow
@@ -68,7 +68,7 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 			}
 		}
 		if total = len(ours); total == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		return e.handBack(ctx, t, ours)
 	})
@@ -88,9 +88,9 @@ const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_
 // Owned says which queues behind a key are the node's by their rows, among the next so many, and where to go on; 0:
 // those were all. It locks nothing: what it says was so a moment ago.
 func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine []Fenced, next int64, err error) {
-	rows, err := s.looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
+	rows, err := s.Looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
 	if err != nil {
-		return nil, 0, known(err)
+		return nil, 0, Known(err)
 	}
 	var one Fenced
 	var end bool
@@ -103,5 +103,5 @@ func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine
 		}
 		return nil
 	})
-	return mine, next, known(err)
+	return mine, next, Known(err)
 }

@@ -106,7 +106,7 @@ func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out 
 // staged lists queues with staged rows, those after from first; unordered rows are of the queue "". It goes by indexes,
 // however small the table was when it was last analyzed, as all our connections do (Connect).
 func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err error) {
-	rows, err := s.looks.Query(ctx, `WITH RECURSIVE q (queue, context_id) AS (
+	rows, err := s.Looks.Query(ctx, `WITH RECURSIVE q (queue, context_id) AS (
 			(SELECT o.queue, o.context_id FROM postern.outbox o WHERE (o.queue, o.context_id) > ($1, $2)
 				ORDER BY o.queue, o.context_id LIMIT 1)
 			UNION ALL
@@ -116,11 +116,11 @@ func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err 
 		UNION ALL (SELECT '', 0 WHERE EXISTS (SELECT FROM postern.outbox o WHERE o.queue IS NULL))`,
 		from.name, from.context, drainQueues-1)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	var n nameKey
 	_, err = pgx.ForEachRow(rows, []any{&n.name, &n.context}, func() error { names = append(names, n); return nil })
-	return names, known(err)
+	return names, Known(err)
 }
 
 // stagedRow is a staged submission and the number that orders it.
@@ -144,7 +144,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 	}
 	reread := false
 	var done round
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		left, done = nil, round{}
 		rows, err := s.takeStaged(ctx, t, names, skip, &left)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		}
 		rows = done.putAside(rows)
 		if len(rows) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		in := &ingest{reread: &reread, s: s, e: newEffects(s)}
 		began := time.Now()
@@ -179,7 +179,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 				}
 			}
 		}
-		gone := columns{n: len(rows)}
+		gone := Columns{N: len(rows)}
 		for i, r := range rows {
 			if slices.Contains(in.again, i) { // it waits for this commit
 				done.More = true
@@ -205,7 +205,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 
 // takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered
 // rows have no queue that could be locked: they are locked themselves.
-func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
+func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
 	var ids []int64
 	asked := map[nameKey]int64{} // once, so that the queues below are those that were locked
 	unordered := false
@@ -244,10 +244,10 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	if unordered {
 		b.Queue(stagedSelect+`WHERE o.queue IS NULL ORDER BY o.context_id, o.stage_id LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
 	}
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
-	got := columns{n: len(names)}
+	got := Columns{N: len(names)}
 	for _, n := range names {
 		switch {
 		case n.name == "":
@@ -267,7 +267,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 	b.Queue(`SELECT o.* FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, queue)
 		CROSS JOIN LATERAL (`+stagedSelect+`WHERE (o.queue, o.context_id) = (n.queue, n.context_id) ORDER BY o.stage_id LIMIT $3) o`,
 		got.args(drainRows/len(names))...).Query(read)
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b stagedRow) int { return cmp.Compare(a.number, b.number) })
@@ -276,7 +276,7 @@ func (s *Store) takeStaged(ctx context.Context, t *txn, names []nameKey, skip bo
 
 // turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped
 // as something cancelled is.
-func (in *ingest) turnDown(ctx context.Context, t *txn, sub *Submission, why *fault.Error) error {
+func (in *ingest) turnDown(ctx context.Context, t *Txn, sub *Submission, why *fault.Error) error {
 	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Salt: outbox.SaltOf(in.e.now, "")}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
 		Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries, NotBefore: sub.NotBefore, Tags: sub.Tags, CreatedAt: in.e.now}
 	if sub.Queue == "" {

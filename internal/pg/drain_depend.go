@@ -60,7 +60,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.outbox o WHERE o.context_id = $1 AND o.uid = ANY ($2) AND o.stage_id <> $3)`,
 		r.sub.ContextID, r.sub.DependsOn, r.number).Scan(&wait)
 	if err != nil || wait {
-		return done, known(err)
+		return done, Known(err)
 	}
 	subs := []*Submission{r.sub}
 	if err := s.ensureQueues(ctx, subs); err != nil {
@@ -72,11 +72,11 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 	}
 	s.Judge(r.sub)
 	reread := false
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		done = round{}
 		b := &pgx.Batch{}
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		in := &ingest{deps: deps, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, 1)}
@@ -91,17 +91,17 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 			first = rows.Next()
 			return rows.Err()
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if !first {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if err := in.decide(ctx, t); err != nil {
 			return err
 		}
 		if len(in.again) > 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		done.Rows = 1
 		if refusal := in.out[0].Err; refusal != nil {

@@ -136,7 +136,7 @@ func newEffects(s *Store) *effects {
 func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.
-func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
+func (e *effects) commit(ctx context.Context, t *Txn, b *pgx.Batch) error {
 	if err := e.tell(ctx, t, b); err != nil {
 		return err
 	}
@@ -147,10 +147,10 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 		}
 	}
 	t.newest = e.newest()
-	if err := t.commit(ctx, b); err != nil {
+	if err := t.Commit(ctx, b); err != nil {
 		return err
 	}
-	if e.s.Count != nil && (t.joint == nil || !t.joint.dry) {
+	if e.s.Count != nil && (t.joint == nil || !t.joint.Dry) {
 		e.count()
 	}
 	if told := e.s.ended.Load(); told != nil && t.joint == nil {
@@ -162,7 +162,7 @@ func (e *effects) commit(ctx context.Context, t *txn, b *pgx.Batch) error {
 		e.s.rippling.Store(true)
 	}
 	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
-		e.s.ring()
+		e.s.RingHere()
 	}
 	return nil
 }
@@ -226,17 +226,17 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		case g.Sender != 0:
 			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
 				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
-				g.Sender, e.now, nullable(g.Until))
+				g.Sender, e.now, Nullable(g.Until))
 		default: // several calls that failed in the same while count once
 			b.Queue(`UPDATE postern.dispatcher SET gate_failures = gate_failures + 1, gate_until = greatest(`+gateUntil+`, $3), gate_reason = $4
 				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_reason = 'probe')`,
-				g.Dispatcher, e.now, nullable(g.Until), g.Why)
+				g.Dispatcher, e.now, Nullable(g.Until), g.Why)
 		}
 	}
 	if len(e.senderFree) > 0 {
-		c := columns{n: len(e.senderFree)}
+		c := Columns{N: len(e.senderFree)}
 		for _, f := range e.senderFree {
-			c.add(f.Sender, nullable(f.Nonce), f.Block, nullable(f.Until), f.Why)
+			c.add(f.Sender, Nullable(f.Nonce), f.Block, Nullable(f.Until), f.Why)
 		}
 		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $6,
 				last_nonce = coalesce(f.nonce, s.last_nonce),

@@ -192,9 +192,9 @@ func sentence(e *pgconn.PgError) string {
 	return e.ConstraintName
 }
 
-// known turns an error of the driver into a fault where one is meant, and leaves the rest alone. It is for what has
+// Known turns an error of the driver into a fault where one is meant, and leaves the rest alone. It is for what has
 // changed nothing: see commitUnknown and written for what may have.
-func known(err error) error {
+func Known(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -260,7 +260,7 @@ func broken(conn *pgxpool.Conn, err error) error {
 	if lack := lacking(conn.Conn().Config().User, err); lack != nil && fault.KindOf(err) == fault.Internal {
 		return lack
 	}
-	err = known(err)
+	err = Known(err)
 	if err != nil && fault.KindOf(err) == fault.Internal && conn.Conn().IsClosed() && !errors.Is(err, context.Canceled) && !unprepared(err) {
 		return unavailable(err)
 	}
@@ -297,4 +297,4 @@ func unavailable(err error) error {
 	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
 }
 
-func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -38,14 +38,14 @@ func TestErrorsOfTheDriverSayWhatIsKnown(t *testing.T) {
 		{"refused", &pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "42601"}, "internal", "internal"},
 		{"the caller went", context.Canceled, "internal", "internal"},
 	} {
-		if code := fault.CodeOf(known(c.err)); code != c.read {
+		if code := fault.CodeOf(Known(c.err)); code != c.read {
 			t.Errorf("%s: a read says %q, want %q", c.name, code, c.read)
 		}
-		if code := fault.CodeOf(known(written(c.err))); code != c.writes {
+		if code := fault.CodeOf(Known(written(c.err))); code != c.writes {
 			t.Errorf("%s: a write says %q, want %q", c.name, code, c.writes)
 		}
 	}
-	if known(written(nil)) != nil {
+	if Known(written(nil)) != nil {
 		t.Error("no error is one")
 	}
 }

@@ -79,31 +79,31 @@ func (s *Store) Events(ctx context.Context, contextID int32, f EventFilter) ([]*
 	if f.Ascending {
 		way, order = `>`, `ASC`
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+	rows, err := s.Db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.context_id = $1 AND ($2::text[] IS NULL OR s.name = ANY ($2)) AND ($3::text[] IS NULL OR e.status = ANY ($3))
 			AND ($4::text[] IS NULL OR e.fqn = ANY ($4)) AND ($5::text[] IS NULL OR e.digest = ANY ($5))
 			AND ($6::timestamptz IS NULL OR e.created_at >= $6) AND ($7::timestamptz IS NULL OR e.created_at < $7)
 			AND ($8::timestamptz IS NULL OR (e.created_at, e.event_id) `+way+` ($8, $9::text::uuid))
 			AND ($11 = false OR e.redriven_by IS NULL)
 		ORDER BY e.created_at `+order+`, e.event_id `+order+` LIMIT $10`,
-		contextID, f.Source, f.Status, f.Tool, f.Digest, nullable(f.After), nullable(f.Before), nullable(f.FromAt), f.FromID.String(), f.Limit, f.NotRedriven)
+		contextID, f.Source, f.Status, f.Tool, f.Digest, Nullable(f.After), Nullable(f.Before), Nullable(f.FromAt), f.FromID.String(), f.Limit, f.NotRedriven)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanEvent)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Event returns one event, or NotFound.
 func (s *Store) Event(ctx context.Context, contextID int32, id uuid.UUID) (*Event, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+	rows, err := s.Db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.event_id = $2::text::uuid AND e.context_id = $1`, contextID, id.String())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no event %q", id)
@@ -122,7 +122,7 @@ type Pushed struct {
 // Conflict "idempotency_conflict": with another. The source's row is locked, so that what is read of its events
 // is what the last one who pushed has committed.
 func (s *Store) PushEvents(ctx context.Context, by By, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var id, channel int32
 		var kind string
 		var now time.Time
@@ -135,8 +135,8 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 		for _, it := range items {
 			identities, bodies = append(identities, it.Identity), append(bodies, string(it.JSON))
 		}
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		switch {
@@ -161,7 +161,7 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 			})
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if other != "" {
@@ -187,7 +187,7 @@ func (s *Store) PushEvents(ctx context.Context, by By, source string, items []le
 		b.Queue(`UPDATE postern.source SET cursor = coalesce($2::text::jsonb, cursor), polled_at = $3, caught_up_at = $3,
 				kept_from = coalesce((SELECT min(e.created_at) FROM postern.event e WHERE e.source_id = $1 AND e.identity = ANY ($4)), kept_from)
 			WHERE source_id = $1`, id, jsonText(cursor), now, identities)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return out, err
 }

@@ -41,15 +41,15 @@ func (s *Store) AdvanceEvents(ctx context.Context, by string, list []uuid.UUID) 
 
 func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advanced) error {
 	var out Advanced
-	err := s.run(ctx, func(t *txn) error {
+	err := s.Run(ctx, func(t *Txn) error {
 		out = Advanced{Ended: map[string]int{}, Moved: map[uuid.UUID]bool{}}
 		var locked []*eventRow
 		var now time.Time
 		b := &pgx.Batch{}
 		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) AND e.status IN ('Queued', 'Active') ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`,
-			s.now(), ids).Query(collectEvents(&locked))
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+			s.Clock(), ids).Query(collectEvents(&locked))
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		w := &eventChange{by: by}
@@ -87,7 +87,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 			}
 		}
 		if len(out.Moved) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
 		w.queue(b, now)
@@ -98,7 +98,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 			return err
 		}
 		out.Steps = w.steps
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 }
 
 // sendResults queues messages for the channels to the workflows, context by context in their order.
-func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results map[int32][]Outgoing[EventRef]) error {
+func (s *Store) sendResults(ctx context.Context, t *Txn, b *pgx.Batch, results map[int32][]Outgoing[EventRef]) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (s *Store) sendResults(ctx context.Context, t *txn, b *pgx.Batch, results m
 		_, err := pgx.ForEachRow(rows, []any{&context, &channel}, func() error { channels[context] = channel; return nil })
 		return err
 	})
-	if err := t.send(ctx, load); err != nil {
+	if err := t.Send(ctx, load); err != nil {
 		return err
 	}
 	for _, id := range contexts {
@@ -190,11 +190,11 @@ func (v *eventRow) verdict() (leader.Class, string, string) {
 // those that are Active, and those whose message was dropped. next is where to go on, nil for from the beginning.
 func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUID, next uuid.UUID, err error) {
 	const page = 500
-	rows, err := s.db(ctx).Query(ctx, `(SELECT event_id::text, true FROM postern.event WHERE status = 'Active' AND outcome = '' LIMIT 10000)
+	rows, err := s.Db(ctx).Query(ctx, `(SELECT event_id::text, true FROM postern.event WHERE status = 'Active' AND outcome = '' LIMIT 10000)
 		UNION ALL (SELECT event_id::text, true FROM postern.event_drop LIMIT 1000)
 		UNION ALL (SELECT event_id::text, false FROM postern.event WHERE status = 'Active' AND outcome <> '' AND event_id > $1::text::uuid ORDER BY event_id LIMIT $2)`, from.String(), page)
 	if err != nil {
-		return nil, next, known(err)
+		return nil, next, Known(err)
 	}
 	n := 0
 	var text string
@@ -211,20 +211,20 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 	if n < page {
 		next = uuid.UUID{}
 	}
-	return list, next, known(err)
+	return list, next, Known(err)
 }
 
 // OfferDueEvents sends the messages of events again whose next try is due, and returns how many. An event that is
 // locked is in the hands of another process, and skipped. Served by event_due.
 func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		n = 0
 		var ids []string
 		lines := map[int32][]Outgoing[EventRef]{}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT e.event_id::text, e.fqn, s.channel_id FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 			WHERE e.status = 'Queued' AND e.not_before <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY e.not_before LIMIT $2 FOR UPDATE OF e SKIP LOCKED`,
-			s.now(), takeMost).Query(func(rows pgx.Rows) error {
+			s.Clock(), takeMost).Query(func(rows pgx.Rows) error {
 			var id, fqn string
 			var channel int32
 			_, err := pgx.ForEachRow(rows, []any{&id, &fqn, &channel}, func() error {
@@ -234,11 +234,11 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 			})
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if n = len(ids); n == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		var channels []int32
 		for c := range lines {
@@ -252,7 +252,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 			}
 		}
 		b.Queue(`UPDATE postern.event SET not_before = NULL WHERE event_id = ANY ($1::text[]::uuid[])`, ids)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return n, err
 }

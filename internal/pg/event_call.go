@@ -28,13 +28,13 @@ func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall)
 	}
 	var status, outcome string
 	var try int
-	err := s.db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
+	err := s.Db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
 	switch {
-	case isNoRows(err):
+	case IsNoRows(err):
 		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
 	case err != nil:
-		return nil, known(err)
+		return nil, Known(err)
 	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
 		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
 	}
@@ -45,8 +45,8 @@ func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall)
 // S1.11): the event is not offered before that, in whichever process the end of its call is read. It is written
 // before that end, so that no reader of the end misses it; another try changes nothing.
 func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCall, wait time.Duration) error {
-	_, err := s.exec(ctx, `UPDATE postern.event SET not_before = coalesce($4::timestamptz, clock_timestamp()) + $5::interval
-		WHERE context_id = $1 AND event_id = $2::text::uuid AND retried + 1 = $3 AND status = 'Active' AND outcome = ''`, contextID, call.Event, call.Try, s.now(), wait)
+	_, err := s.Exec(ctx, `UPDATE postern.event SET not_before = coalesce($4::timestamptz, clock_timestamp()) + $5::interval
+		WHERE context_id = $1 AND event_id = $2::text::uuid AND retried + 1 = $3 AND status = 'Active' AND outcome = ''`, contextID, call.Event, call.Try, s.Clock(), wait)
 	return err
 }
 

@@ -27,15 +27,15 @@ type LeaderWork struct {
 
 // LeaderWork looks where messages are offered or wait. Served by channel_message_by_state; the sources are few.
 func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT c.context_id, c.channel_id, l.results,
+	rows, err := s.Db(ctx).Query(ctx, `SELECT c.context_id, c.channel_id, l.results,
 			EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' OFFSET 0),
 			EXISTS (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' OFFSET 0)
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
-		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channelOfResults, s.quarantine().contexts())
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channelOfResults, s.QuarantineView().contexts())
 	if err != nil {
-		return w, known(err)
+		return w, Known(err)
 	}
 	var l leaderChannel
 	var results, offered bool
@@ -49,7 +49,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		}
 		return nil
 	})
-	return w, known(err)
+	return w, Known(err)
 }
 
 // refill offers messages that wait in a channel and were never refused, where a receiver made room. Messages that
@@ -70,12 +70,12 @@ func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []Held[Event
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	c := conduitOf[EventRef](s, l.Channel)
-	back := s.run(ctx, func(t *txn) error {
+	back := s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		if err := c.moveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {
 			return err
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return errors.Join(err, back)
 }
@@ -151,8 +151,8 @@ type EventStep struct {
 // eventChange is what one transaction writes about events, which it has locked.
 type eventChange struct {
 	by    string
-	rows  columns
-	moves columns
+	rows  Columns
+	moves Columns
 	steps []EventStep
 }
 
@@ -187,5 +187,5 @@ func (w *eventChange) queue(b *pgx.Batch, now any) {
 		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::int[]), unnest($6::int[]), unnest($7::text[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::float8[])) n(event_id, was, status, fence, moves, retried, outcome, code, error, wait)
 		WHERE e.event_id = n.event_id`, w.rows.args(now)...)
-	moveInsert.queue(b, w.moves)
+	moveInsert.Queue(b, w.moves)
 }

@@ -27,17 +27,17 @@ func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) (
 	if _, err := s.Event(ctx, contextID, id); err != nil {
 		return nil, err
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT at, 'event', was, event, status, fence, by, detail FROM postern.event_move WHERE event_id = $1::text::uuid
+	rows, err := s.Db(ctx).Query(ctx, `SELECT at, 'event', was, event, status, fence, by, detail FROM postern.event_move WHERE event_id = $1::text::uuid
 		UNION ALL SELECT at, 'lever', '', action, '', 0, actor, reason FROM postern.audit WHERE context_id = $2 AND object = $3
 		ORDER BY 1, 6`, id.String(), contextID, "/events/"+id.String())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*EventMove, error) {
 		v := &EventMove{}
 		return v, row.Scan(&v.At, &v.Machine, &v.From, &v.Event, &v.To, &v.Fence, &v.By, &v.Detail)
 	})
-	return list, known(err)
+	return list, Known(err)
 }
 
 // WhyEvent says what an event waits for: first its own blockers, then those of its transaction.

@@ -47,7 +47,7 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	c.Capacity = 1000
 	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp())) ON CONFLICT (context_id, name) DO NOTHING`,
-		contextID, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.now())
+		contextID, c.Name, c.Capacity, c.MaxRetries, c.RetryEvery, c.StaleAfter, c.SweepEvery, s.Clock())
 }
 
 // ToolDispatcher is that of the calls of tools, as it is built in (S1.5).
@@ -79,11 +79,11 @@ var newEventInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_pe
 // storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
 // can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
 // event and the message about it, or neither.
-func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
+func (s *Store) storeEvents(ctx context.Context, t *Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var rows columns
+	var rows Columns
 	byID := map[string]*newEvent{}
 	steps := map[string]leader.EventStep{}
 	for _, e := range list {
@@ -106,16 +106,16 @@ func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel i
 		rows.add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now, now)
 	}
 	insert := &pgx.Batch{}
-	newEventInsert.queue(insert, rows)
+	newEventInsert.Queue(insert, rows)
 	insert.QueuedQueries[0].Query(func(r pgx.Rows) error {
 		var id string
 		_, err := pgx.ForEachRow(r, []any{&id}, func() error { byID[id].stored = true; return nil })
 		return err
 	})
-	if err := t.send(ctx, insert); err != nil {
+	if err := t.Send(ctx, insert); err != nil {
 		return err
 	}
-	var moves columns
+	var moves Columns
 	var out []Outgoing[EventRef]
 	for _, e := range list {
 		if !e.stored {
@@ -128,7 +128,7 @@ func (s *Store) storeEvents(ctx context.Context, t *txn, b *pgx.Batch, channel i
 		}
 	}
 	if len(moves.cols) > 0 {
-		moveInsert.queue(b, moves)
+		moveInsert.Queue(b, moves)
 	}
 	if len(out) == 0 {
 		return nil

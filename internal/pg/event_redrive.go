@@ -35,17 +35,17 @@ func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
 // and channels and new rows after them, so that there is no cycle.
 func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queue string, fn func(context.Context) error) error {
 	locked := func(ctx context.Context) error {
-		err := s.run(ctx, func(t *txn) error {
+		err := s.Run(ctx, func(t *Txn) error {
 			b := &pgx.Batch{}
 			b.Queue(`SELECT FROM postern.event WHERE event_id = $1::text::uuid AND context_id = $2 FOR UPDATE`, id.String(), contextID)
-			return t.commit(ctx, b)
+			return t.Commit(ctx, b)
 		})
 		if err != nil {
 			return err
 		}
 		return fn(ctx)
 	}
-	if jointOf(ctx) != nil { // a bulk or a dry run
+	if JointOf(ctx) != nil { // a bulk or a dry run
 		return locked(ctx)
 	}
 	for try := 1; ; try++ {
@@ -104,11 +104,11 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 // tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer than
 // retention keeps what links that to the first one.
 func (s *Store) tellAgain(ctx context.Context, event uuid.UUID, tx outbox.ID) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.event SET result_queue = $2, result_seq = $3, result_day = $4, result_id = $5, result_redriven = true
 			WHERE event_id = $1::text::uuid`, event.String(), tx.Queue, tx.Seq, tx.Day.Time(), tx.String())
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }
 
@@ -164,20 +164,20 @@ func (s *Store) redriveEvent(ctx context.Context, by By, old *Event) (fresh uuid
 	}
 	var src leader.Source
 	var source, channel int32
-	err = s.db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
+	err = s.Db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
 		Scan(&source, &channel, &src.Kind, &src.Map)
 	if err != nil {
-		return fresh, known(err)
+		return fresh, Known(err)
 	}
 	it := src.Item(leader.Item{Identity: "redrive:" + id.String(), Checkpoint: old.Checkpoint, Digest: old.Digest}, old.JSON)
 	if it.Undecoded != "" {
 		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var now time.Time
 		b := &pgx.Batch{}
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -187,8 +187,8 @@ func (s *Store) redriveEvent(ctx context.Context, by By, old *Event) (fresh uuid
 		}
 		fresh = e.ID
 		b.Queue(`UPDATE postern.event SET redriven_by = $2::text::uuid WHERE event_id = $1::text::uuid`, id.String(), fresh.String())
-		s.audit(b, by, "redrive", "/events/"+id.String())
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "redrive", "/events/"+id.String())
+		return t.Commit(ctx, b)
 	})
 	return fresh, err
 }

@@ -71,13 +71,13 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 	if err != nil {
 		return err
 	}
-	var ids columns
+	var ids Columns
 	for i, a := range posted {
 		if a.Err == nil {
 			ids.add(of[i].ID, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
 		}
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		if len(ids.cols) > 0 {
 			b.Queue(`UPDATE postern.event e SET result_queue = n.queue_id, result_seq = n.seq, result_day = n.day, result_id = n.id
@@ -87,7 +87,7 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
@@ -97,12 +97,12 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 
 // resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none.
 func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []Held[EventRef]) (subs []*Submission, of []*eventRow, err error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
+	rows, err := s.Db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
 		FROM postern.event e LEFT JOIN LATERAL (SELECT o.result FROM postern.outcome o
 			WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day) AND e.outcome = 'successful') o ON true
 		WHERE e.event_id = ANY ($1::text[]::uuid[]) AND e.status = 'Active' AND e.outcome <> ''`, idsOf(held))
 	if err != nil {
-		return nil, nil, known(err)
+		return nil, nil, Known(err)
 	}
 	var v eventRow
 	var at time.Time
@@ -132,5 +132,5 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []Held[Even
 		of = append(of, &one)
 		return nil
 	})
-	return subs, of, known(err)
+	return subs, of, Known(err)
 }

@@ -13,7 +13,7 @@ import (
 // through in one order, so that those that stay are looked at once.
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	at, id := time.Time{}, ""
-	return s.inChunks(ctx, func(atOnce int) (n int, err error) {
+	return s.InChunks(ctx, func(atOnce int) (n int, err error) {
 		err = s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
 				SELECT e.created_at, e.event_id, e.source_id, e.updated_at, e.status FROM postern.event e
 				WHERE e.context_id = c.context_id AND e.created_at < $1 AND (e.created_at, e.event_id) > ($2, coalesce(nullif($3, '')::uuid, '00000000-0000-0000-0000-000000000000'))
@@ -25,15 +25,15 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)
 			SELECT count(*), coalesce(max(c.created_at), $2), coalesce((SELECT l.event_id::text FROM c l ORDER BY l.created_at DESC, l.event_id DESC LIMIT 1), $3) FROM c`,
 			before, at, id, atOnce).Scan(&n, &at, &id)
-		return n, known(err)
+		return n, Known(err)
 	})
 }
 
 // forgetChannelMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew after that begins
 // with fence 1 again; who held it so long ago has lost it long since. Served by channel_message_end_by_time.
 func (s *Store) forgetChannelMessages(ctx context.Context, before time.Time) error {
-	return s.inChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := s.exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.channel_message_end e WHERE e.ended_at < $1 LIMIT $2)
+	return s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.Exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.channel_message_end e WHERE e.ended_at < $1 LIMIT $2)
 			DELETE FROM postern.channel_message_end x USING old WHERE (x.channel_id, x.message_id, x.fence) = (old.channel_id, old.message_id, old.fence)`, before, atOnce)
 		return int(tag.RowsAffected()), err
 	})

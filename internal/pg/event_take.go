@@ -79,11 +79,11 @@ func collectCalling(into *map[string]int) func(pgx.Rows) error {
 
 // calling counts the events of a context whose tool is called, by tool.
 func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]int, err error) {
-	rows, err := s.db(ctx).Query(ctx, callingSQL, contextID)
+	rows, err := s.Db(ctx).Query(ctx, callingSQL, contextID)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
-	return out, known(collectCalling(&out)(rows))
+	return out, Known(collectCalling(&out)(rows))
 }
 
 // activate holds messages of a channel and makes their events Active, as many as there is room for. With them come
@@ -97,13 +97,13 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // session waits while it holds the dispatcher's row, and there is no cycle.
 func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		held, open, steps = nil, nil, nil
 		var calling map[string]int
 		b := &pgx.Batch{}
 		b.Queue(`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR NO KEY UPDATE`, l.Context, leader.TypeTool)
 		b.Queue(callingSQL, l.Context).Query(collectCalling(&calling))
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		room, full := slots, []string{}
@@ -123,12 +123,12 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
 					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
 			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectChannelMessages(&rows))
-		s.readNow(b, &w.now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &w.now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(rows) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		byID := map[string]*eventRow{}
 		var ids []string
@@ -137,8 +137,8 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 		}
 		b = &pgx.Batch{}
 		var locked []*eventRow
-		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`, s.now(), ids).Query(collectEvents(&locked))
-		if err := t.send(ctx, b); err != nil {
+		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`, s.Clock(), ids).Query(collectEvents(&locked))
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		for _, v := range locked {
@@ -181,7 +181,7 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 			b.Queue(`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, ids)
 		}
 		w.queue(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return held, open, steps, err
 }
@@ -196,7 +196,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 	if err != nil {
 		return err
 	}
-	var ids columns
+	var ids Columns
 	var names []string
 	for i, a := range posted {
 		if v := of[i]; a.Err == nil {
@@ -204,7 +204,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 			names = append(names, v.ID)
 		}
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		if len(names) > 0 {
 			// Locked in their order: the process that had the messages before may be at the same events.
@@ -212,7 +212,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 			b.Queue(`UPDATE postern.event e SET tool_queue = n.queue_id, tool_seq = n.seq, tool_day = n.day, tool_id = n.id
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::int[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::date[]), unnest($6::text[])) n(event_id, retried, queue_id, seq, day, id)
 				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.retried = n.retried AND e.tool_id = ''`, ids.args()...)
-			if err := t.send(ctx, b); err != nil {
+			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			b = &pgx.Batch{}
@@ -220,7 +220,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
@@ -256,14 +256,14 @@ func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*Submission
 				}
 			}
 			if !again {
-				s.ring()
+				s.RingHere()
 				return out, refused, nil
 			}
 		}
 		if k := fault.KindOf(err); err != nil && k != fault.Retry {
 			return nil, nil, err
 		}
-		s.log.Warn("the core takes nothing now: the leader waits", "context", l.Context, "error", err)
+		s.Log.Warn("the core takes nothing now: the leader waits", "context", l.Context, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()

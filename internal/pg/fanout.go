@@ -65,8 +65,8 @@ type subscribers struct {
 
 // StartDeliveries registers the subscriptions with a store that has not started.
 func StartDeliveries(s *Store) {
-	s.subscribers = newSubscribers()
-	s.Tell(s.subscribers)
+	s.Subscribers = newSubscribers()
+	s.Tell(s.Subscribers)
 }
 
 func newSubscribers() *subscribers {
@@ -88,9 +88,9 @@ func (t *subscribers) Read(b *pgx.Batch) (done func(at time.Time)) {
 	}
 }
 
-// of returns who listens, of a reading that a SQL transaction whose events are of now may go by. Where the last one is
+// Of returns who listens, of a reading that a SQL transaction whose events are of now may go by. Where the last one is
 // too old it reads again, inside the SQL transaction.
-func (t *subscribers) of(ctx context.Context, send func(context.Context, *pgx.Batch) error, now time.Time) (*listeners, error) {
+func (t *subscribers) Of(ctx context.Context, send func(context.Context, *pgx.Batch) error, now time.Time) (*listeners, error) {
 	l := t.list.Load()
 	if now.Sub(l.readAt) < listenersMaxAge {
 		return l, nil
@@ -108,11 +108,11 @@ func (t *subscribers) of(ctx context.Context, send func(context.Context, *pgx.Ba
 	return l, nil
 }
 
-// tell adds to c a row for each subscription of a context that may want an event.
-func (l *listeners) tell(c *columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
+// Tell adds to c a row for each subscription of a context that may want an event.
+func (l *listeners) Tell(c *Columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
 	for _, s := range l.of[of] {
 		if s.Wants(event) {
-			c.n++
+			c.N++
 			c.add(s.id, now, id.Queue, id.Seq, string(event), id.Day.Time())
 		}
 	}
@@ -121,21 +121,21 @@ func (l *listeners) tell(c *columns, now time.Time, of int32, id outbox.ID, even
 // Tell adds to b what subscriptions and callbacks are told of news.
 func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.Batch) error, b *pgx.Batch, news News) (told bool, err error) {
 	callBack(b, news)
-	l, err := t.of(ctx, send, news.Now)
+	l, err := t.Of(ctx, send, news.Now)
 	if err != nil || l.of == nil {
 		return false, err
 	}
-	c := columns{}
+	c := Columns{}
 	for _, task := range news.Accepted {
-		l.tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
+		l.Tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
 	}
 	for _, o := range news.Outcomes {
-		l.tell(&c, news.Now, o.Context, o.ID, outbox.EventOf(o.State))
+		l.Tell(&c, news.Now, o.Context, o.ID, outbox.EventOf(o.State))
 	}
-	if c.n > 0 {
-		fanoutInsert.queue(b, c)
+	if c.N > 0 {
+		FanoutInsert.Queue(b, c)
 	}
-	return c.n > 0, nil
+	return c.N > 0, nil
 }
 
-var fanoutInsert = insertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")
+var FanoutInsert = insertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -80,7 +80,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 	b.Queue(`SELECT newest, dropped, greatest(newest, postern.micros(coalesce($2::timestamptz, clock_timestamp()))) FROM postern.subscription WHERE subscription_id = $1`,
 		sub, s.leaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&newest, &dropped, &most) })
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, 0, known(err)
+		return nil, 0, Known(err)
 	}
 	switch {
 	case after > most:
@@ -109,15 +109,15 @@ func ahead(c Cursor) error {
 
 // Newest returns the newest position of each subscription that still exists.
 func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	out := map[int32]int64{}
 	var id int32
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error { out[id] = n; return nil })
-	return out, known(err)
+	return out, Known(err)
 }
 
 // Ack acknowledges everything up to and with a position; going back is Rewind.
@@ -138,8 +138,8 @@ func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (
 	} else if c.Position > s.position(v.Newest-1, now) {
 		return false, ahead(c)
 	}
-	tag, err := s.exec(ctx, `UPDATE postern.checkpoint SET acked = $2, acked_at = coalesce($3::timestamptz, clock_timestamp())
-		WHERE subscription_id = $1 AND acked < $2`, v.ID, c.Position, s.now())
+	tag, err := s.Exec(ctx, `UPDATE postern.checkpoint SET acked = $2, acked_at = coalesce($3::timestamptz, clock_timestamp())
+		WHERE subscription_id = $1 AND acked < $2`, v.ID, c.Position, s.Clock())
 	return tag.RowsAffected() > 0, err
 }
 

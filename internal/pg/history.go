@@ -6,52 +6,52 @@ import "github.com/jackc/pgx/v5"
 // outcome of a transaction is refused by its key and fails the whole SQL transaction.
 func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, o := range e.outcomes {
-			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), nullable(o.Class),
-				nullable(o.Code), nullable(o.Error), nullable(o.Attempt), o.Retries, nullable(o.Fence), nullable(o.Sender), nullable(o.Node),
-				nullable(o.Fee), nullable(o.Nonce), nullable(o.Hash), nullable(o.Height), nullable(o.StartedAt), nullable(o.SubmittedAt),
-				nullable(o.RetriedAt), e.now)
+			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), Nullable(o.Class),
+				Nullable(o.Code), Nullable(o.Error), Nullable(o.Attempt), o.Retries, Nullable(o.Fence), Nullable(o.Sender), Nullable(o.Node),
+				Nullable(o.Fee), Nullable(o.Nonce), Nullable(o.Hash), Nullable(o.Height), Nullable(o.StartedAt), Nullable(o.SubmittedAt),
+				Nullable(o.RetriedAt), e.now)
 		}
-		outcomeInsert.queue(b, c)
+		outcomeInsert.Queue(b, c)
 	}
 	if n := len(e.attempts); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, a := range e.attempts {
 			at := a.At
 			if at.IsZero() {
 				at = e.now
 			}
-			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, nullable(a.Sender), nullable(a.Node), nullable(a.Fee),
-				nullable(a.Nonce), nullable(a.Hash), raw(a.Data), nullable(a.Class), nullable(a.Code), nullable(a.Error),
-				nullable(a.NothingDone), nullable(a.StartedAt), at)
+			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, Nullable(a.Sender), Nullable(a.Node), Nullable(a.Fee),
+				Nullable(a.Nonce), Nullable(a.Hash), raw(a.Data), Nullable(a.Class), Nullable(a.Code), Nullable(a.Error),
+				Nullable(a.NothingDone), Nullable(a.StartedAt), at)
 		}
-		attemptInsert.queue(b, c)
+		attemptInsert.Queue(b, c)
 	}
 	if n := len(e.lost); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, l := range e.lost {
-			c.add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, nullable(l.Sender), nullable(l.Node), nullable(l.Fee),
-				l.Code, l.Text, nullable(l.StartedAt))
+			c.add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, Nullable(l.Sender), Nullable(l.Node), Nullable(l.Fee),
+				l.Code, l.Text, Nullable(l.StartedAt))
 		}
 		b.Queue(lostInsert, c.args(e.now)...)
 	}
 	if n := len(e.deliveries); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, d := range e.deliveries {
 			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
 		}
-		deliveryInsert.queue(b, c)
+		deliveryInsert.Queue(b, c)
 	}
 	if n := len(e.marks); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, m := range e.marks {
 			c.add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
 		}
-		markInsert.queue(b, c)
+		markInsert.Queue(b, c)
 	}
 	if n := len(e.unmarks); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, m := range e.unmarks {
 			c.add(m.Queue, m.Seq, m.Kind)
 		}
@@ -59,18 +59,18 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.args()...)
 	}
 	if n := len(e.depends); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, d := range e.depends {
 			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Salt)
 		}
-		dependencyInsert.queue(b, c)
+		dependencyInsert.Queue(b, c)
 	}
 	if n := len(e.ripples); n > 0 {
-		c := columns{n: n}
+		c := Columns{N: n}
 		for _, id := range e.ripples {
 			c.add(id.Queue, id.Seq, id.Day.Time(), e.now)
 		}
-		rippleInsert.queue(b, c)
+		rippleInsert.Queue(b, c)
 	}
 	for _, r := range e.redrives {
 		b.Queue(`INSERT INTO postern.redrive (queue_id, seq, new_id, at) VALUES ($1, $2, $3::text::uuid, $4)`, r.Of.Queue, r.Of.Seq, r.New.String(), e.now)

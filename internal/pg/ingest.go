@@ -33,7 +33,7 @@ type Submission struct {
 	DependsOn   []string   // ids or uids: it goes out only after all of them are DONE (S2.15)
 	Insertion   *Insertion // a place in its queue; SubmitBatch alone heeds it
 
-	held    bool // made of what is held already: a drain lets it pass
+	Held    bool // made of what is held already: a drain lets it pass
 	redrive *By  // who redrives, for the audit row in the same commit
 
 	judged bool   // its data must fit the schema of its type
@@ -89,7 +89,7 @@ func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependenci
 	reread := false // a type or sender that we have not heard of may be new
 	in := &ingest{}
 	defer func() { in.taking.end(in.now(), err) }()
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		in.taking.end(in.now(), nil) // of a run that is repeated
 		again = nil
 		in = &ingest{deps: deps, atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
@@ -105,10 +105,10 @@ func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependenci
 		}
 		if atomic && in.refused {
 			in.nothing()
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if in.fresh == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		again = in.again
 		if in.lateRefusal(); in.deps != nil && in.deps.changed {
@@ -179,7 +179,7 @@ var knownSQL = forRows(func(one bool) string {
 })
 
 // load locks the queues, then reads what is known of the keys, then the time.
-func (in *ingest) load(ctx context.Context, t *txn) error {
+func (in *ingest) load(ctx context.Context, t *Txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
 	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
 	var ids []int64
@@ -227,8 +227,8 @@ func (in *ingest) load(ctx context.Context, t *txn) error {
 			return err
 		})
 	}
-	in.s.readNow(b, &in.e.now)
-	if err := t.send(ctx, b); err != nil {
+	in.s.ReadNow(b, &in.e.now)
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	in.s.names.saw(in.queues)
@@ -262,7 +262,7 @@ func (in *ingest) id(sub *Submission) int64 {
 func (in *ingest) row(sub *Submission) *queueRow { return in.queues[in.id(sub)] }
 
 // decide hands out positions, submission by submission.
-func (in *ingest) decide(ctx context.Context, t *txn) error {
+func (in *ingest) decide(ctx context.Context, t *Txn) error {
 	var lacks missing
 	for i, sub := range in.subs {
 		key := taskKey{sub.ContextID, sub.UID}
@@ -329,7 +329,7 @@ func replay(sub *Submission, known keyRow) Accepted {
 }
 
 // admit gives one submission its position, or says why it gets none.
-func (in *ingest) admit(ctx context.Context, t *txn, sub *Submission, f fate) (outbox.ID, error) {
+func (in *ingest) admit(ctx context.Context, t *Txn, sub *Submission, f fate) (outbox.ID, error) {
 	view := in.e.view
 	d := view.dispatcherOf(sub.ContextID, sub.Type)
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
@@ -412,7 +412,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 }
 
 // room refuses what does not fit into its queue, or makes room by dropping the oldest that waits.
-func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission) error {
+func (in *ingest) room(ctx context.Context, t *Txn, q *queueRow, sub *Submission) error {
 	limit := int64(q.MaxDepth)
 	if limit == 0 {
 		limit = int64(in.e.view.maxDepth(sub.ContextID))
@@ -433,11 +433,11 @@ func (in *ingest) room(ctx context.Context, t *txn, q *queueRow, sub *Submission
 
 // depth is exact: positions from head on without an outcome. The row alone counts what a node has
 // settled since it last wrote it, and what was cancelled.
-func depth(ctx context.Context, t *txn, q *queueRow) (n int64, err error) {
+func depth(ctx context.Context, t *Txn, q *queueRow) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return q.Tail - q.Head + 1 - n, err
 }
 
@@ -448,22 +448,22 @@ func (in *ingest) write(b *pgx.Batch) {
 	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
-		k := columns{n: len(in.hashes)}
+		k := Columns{N: len(in.hashes)}
 		for _, key := range sortedKeys(in.hashes) {
 			v := in.hashes[key]
 			k.add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
 		}
-		keyInsert.queue(b, k)
+		keyInsert.Queue(b, k)
 	}
 }
 
 func insertTasks(b *pgx.Batch, tasks []*Task) {
-	c := columns{n: len(tasks)}
+	c := Columns{N: len(tasks)}
 	for _, t := range tasks {
-		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
-			nullable(t.NotBefore), nullable(t.SenderID), raw(t.Tags), nullable(t.Traceparent), nullable(t.RedriveOf), nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
+		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, Nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
+			Nullable(t.NotBefore), Nullable(t.SenderID), raw(t.Tags), Nullable(t.Traceparent), Nullable(t.RedriveOf), Nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
 	}
-	taskInsert.queue(b, c)
+	taskInsert.Queue(b, c)
 }
 
 func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid) }
@@ -472,14 +472,14 @@ func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid)
 var errAgain = errors.New("this one has to wait for a commit")
 
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
-func (in *ingest) dropOldest(ctx context.Context, t *txn, q *queueRow) error {
+func (in *ingest) dropOldest(ctx context.Context, t *Txn, q *queueRow) error {
 	if err := exact(ctx, t, []*queueRow{q}); err != nil {
 		return err
 	}
 	var oldest *Task
 	b := &pgx.Batch{}
 	oldestUnsettled(b, q, []int64{q.Cur}, func(t *Task) { oldest = t })
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	if in.touched[q.ID] && !in.atomic {

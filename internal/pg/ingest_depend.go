@@ -92,8 +92,8 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 		}
 	}
 	if b.Len() > 0 {
-		if err := s.db(ctx).SendBatch(ctx, b).Close(); err != nil {
-			return nil, known(err)
+		if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
+			return nil, Known(err)
 		}
 	}
 	d.cycles()

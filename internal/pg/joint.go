@@ -21,14 +21,14 @@ type joint struct {
 	free   func()  // gives conn back
 	broken bool    // by an error of the database; a dry run begins anew then
 	lacks  error   // what has to be made or read before it can be done, on another connection than this one
-	dry    bool    // rolled back in the end, whatever happens
+	Dry    bool    // rolled back in the end, whatever happens
 	made   []int64 // ids of queues that only this transaction knows
 	newest acked   // a row by which its commit can be found again
 }
 
 type jointKey struct{}
 
-func jointOf(ctx context.Context) *joint {
+func JointOf(ctx context.Context) *joint {
 	j, _ := ctx.Value(jointKey{}).(*joint)
 	return j
 }
@@ -37,7 +37,7 @@ func jointOf(ctx context.Context) *joint {
 // what it did, and keeps nothing: end rolls it back. It holds the locks of what it touched until then, so
 // it is to end soon. It is for one goroutine.
 func (s *Store) DryRun(ctx context.Context) (_ context.Context, end func()) {
-	j := &joint{s: s, dry: true}
+	j := &joint{s: s, Dry: true}
 	return context.WithValue(ctx, jointKey{}, j), j.end
 }
 
@@ -51,10 +51,10 @@ func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	for i, id := range ids {
 		queues[i] = id.Queue
 	}
-	err := j.run(ctx, func(t *txn) error {
+	err := j.run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		t.lockQueues(b, queues, map[int64]*queueRow{})
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err == nil {
 		err = fn(context.WithValue(ctx, jointKey{}, j))
@@ -71,24 +71,24 @@ func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if err != nil {
 		return err
 	}
-	t := &txn{conn: j.conn, s: s, began: true, newest: j.newest}
-	if err := t.commit(ctx, &pgx.Batch{}); err != nil {
-		return known(err)
+	t := &Txn{conn: j.conn, Store: s, began: true, newest: j.newest}
+	if err := t.Commit(ctx, &pgx.Batch{}); err != nil {
+		return Known(err)
 	}
-	s.ring() // what rang before the commit rang for nothing
+	s.RingHere() // what rang before the commit rang for nothing
 	return nil
 }
 
-// db is where the store reads: the pool, or the transaction that it has joined.
-func (s *Store) db(ctx context.Context) querier {
-	if j := jointOf(ctx); j != nil && j.conn != nil {
+// Db is where the store reads: the pool, or the transaction that it has joined.
+func (s *Store) Db(ctx context.Context) querier {
+	if j := JointOf(ctx); j != nil && j.conn != nil {
 		return j.conn
 	}
 	return s.pool
 }
 
 // run is runOnce inside the joint transaction.
-func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
+func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 	if j.conn == nil {
 		conn, release, err := j.s.writer(ctx)
 		if err != nil {
@@ -98,10 +98,10 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	}
 	if j.conn.Conn().PgConn().TxStatus() == 'I' {
 		if _, err := j.conn.Exec(ctx, "BEGIN"); err != nil {
-			return known(err)
+			return Known(err)
 		}
 	}
-	err := recovered(ctx, j.conn, func() error { return fn(&txn{conn: j.conn, s: j.s, began: true, joint: j}) })
+	err := recovered(ctx, j.conn, func() error { return fn(&Txn{conn: j.conn, Store: j.s, began: true, joint: j}) })
 	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
 		return err
 	}
@@ -110,7 +110,7 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 	}
 	if j.conn.Conn().PgConn().TxStatus() != 'T' {
 		j.broken = true
-		if j.dry { // then mend may let it run again
+		if j.Dry { // then mend may let it run again
 			if _, e := j.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); e != nil {
 				j.conn.Conn().Close(context.WithoutCancel(ctx))
 			}
@@ -124,7 +124,7 @@ func (j *joint) run(ctx context.Context, fn func(*txn) error) error {
 func (j *joint) lack(err error) bool {
 	l := lack(nil)
 	_, day := dayMissing(err)
-	if j == nil || j.dry || !day && (!errors.As(err, &l) || !l.Elsewhere()) {
+	if j == nil || j.Dry || !day && (!errors.As(err, &l) || !l.Elsewhere()) {
 		return false
 	}
 	j.broken, j.lacks = true, err

@@ -96,8 +96,8 @@ func (s *Store) Await(ctx context.Context, kind Kind) bool {
 	}
 }
 
-// appeared reads the configuration again where the first of its kind may have been made.
-func (s *Store) appeared(ctx context.Context, created bool) error {
+// Appeared reads the configuration again where the first of its kind may have been made.
+func (s *Store) Appeared(ctx context.Context, created bool) error {
 	if !created {
 		return nil
 	}

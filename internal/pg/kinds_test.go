@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -23,12 +24,12 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 		go func() { c <- s.Await(ctx, of) }()
 		return c
 	}
-	processors := pg.Processors
+	processors := batches.Processors
 	sources := pg.Sources
 	tools := pg.Tools
 	here, there, source, tool := awaits(w.S, processors), awaits(other, processors), awaits(w.S, sources), awaits(w.S, tools)
 
-	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: "main", Owner: "owner"}, 0)
+	_, err := w.S.Batches.PutProcessor(w.Ctx, w.By, batches.Processor{Name: "main", Owner: "owner"}, 0)
 	w.Must(err)
 	if !<-here {
 		t.Error("who waited for a processor in this process was told that the time is over")

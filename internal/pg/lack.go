@@ -51,7 +51,7 @@ func (s *Store) makeDay(ctx context.Context, day time.Time) error {
 	if !day.IsZero() {
 		var n int
 		if err := s.pool.QueryRow(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, day).Scan(&n); err != nil {
-			return cmp.Or(lacking(s.role(), err), known(err))
+			return cmp.Or(lacking(s.role(), err), Known(err))
 		}
 	}
 	_, err := s.EnsureDays(ctx)

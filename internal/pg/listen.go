@@ -26,11 +26,11 @@ type SourceLease struct {
 // never waits: a source whose row is locked is being leased or stored, and skipped. next is when there will be
 // another, zero if that is unknown.
 func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Duration) (list []*SourceLease, next time.Time, err error) {
-	quarantine := s.quarantine()
+	quarantine := s.QuarantineView()
 	if quarantine.whole() {
 		return nil, time.Time{}, nil
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		list, next = nil, time.Time{}
 		var now time.Time
 		b := &pgx.Batch{}
@@ -39,7 +39,7 @@ func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Du
 			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL AND x.context_id <> ALL ($3)
 			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
-			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.now(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
+			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.Clock(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				l := &SourceLease{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
@@ -50,15 +50,15 @@ func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Du
 			return rows.Err()
 		})
 		b.Queue(`SELECT coalesce(min(next_at), 'epoch') FROM postern.source WHERE removed_at IS NULL AND kind <> 'push' AND state = 'running' AND node_id IS NULL
-			AND next_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).QueryRow(func(row pgx.Row) error { return row.Scan(&next) })
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+			AND next_at > coalesce($1::timestamptz, clock_timestamp())`, s.Clock()).QueryRow(func(row pgx.Row) error { return row.Scan(&next) })
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(list) == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
-		var c columns
+		var c Columns
 		for _, l := range list {
 			l.Fence = s.fence(l.Fence, now)
 			c.add(l.ID, l.Fence)
@@ -66,7 +66,7 @@ func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Du
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.source s SET fence = x.fence, node_id = $3, node_epoch = $4, lease_until = $5
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) x(source_id, fence) WHERE s.source_id = x.source_id`, c.args(n.ID, n.Epoch, now.Add(lease))...)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return list, next, err
 }
@@ -88,7 +88,7 @@ type Stored struct {
 // The source's row is locked and its fence compared first, so that of two readers only the one that still has the
 // lease stores anything. A pause, a rewind and a new definition of the source raise the fence.
 func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(t *txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(t *Txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent
 		for _, it := range page.Items {
 			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
@@ -161,7 +161,7 @@ func sameJSON(a, b json.RawMessage) bool {
 // FailPage writes down that there was no page: the source is asked again after wait, or, where asking again cannot
 // help, is failed.
 func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(_ *txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(_ *Txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -174,8 +174,8 @@ func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Tr
 }
 
 // underLease runs write with the source locked, if the lease is still good.
-func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*txn, *pgx.Batch, time.Time) error) error {
-	return s.run(ctx, func(t *txn) error {
+func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*Txn, *pgx.Batch, time.Time) error) error {
+	return s.Run(ctx, func(t *Txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64
 		var now time.Time
@@ -184,18 +184,18 @@ func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, wri
 			_, err := pgx.ForEachRow(rows, []any{&fence}, func() error { return nil })
 			return err
 		})
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if fence != l.Fence {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		out.Fenced = false
 		b = &pgx.Batch{}
 		if err := write(t, b, now); err != nil {
 			return err
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }

@@ -148,7 +148,7 @@ func (e *bodyMissing) Elsewhere() bool { return false }
 // leaveOut remembers a queue that cannot be worked on.
 func (s *Store) leaveOut(e *bodyMissing) {
 	if _, known := s.broken.LoadOrStore(e.queue, true); !known {
-		s.log.Error("a queue is left out until restart: the body of its head is missing", "queue_id", e.queue, "position", e.seq)
+		s.Log.Error("a queue is left out until restart: the body of its head is missing", "queue_id", e.queue, "position", e.seq)
 	}
 }
 

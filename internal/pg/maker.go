@@ -108,12 +108,12 @@ type News struct {
 func (s *Store) Tell(t Teller) { s.tellers = append(s.tellers, t) }
 
 // tell has all tellers add to b what is to be heard of what e is about to write.
-func (e *effects) tell(ctx context.Context, t *txn, b *pgx.Batch) error {
+func (e *effects) tell(ctx context.Context, t *Txn, b *pgx.Batch) error {
 	if len(e.accepted)+len(e.outcomes) == 0 {
 		return nil
 	}
 	for _, teller := range e.s.tellers {
-		told, err := teller.Tell(ctx, t.send, b, News{e.now, e.accepted, e.outcomes})
+		told, err := teller.Tell(ctx, t.Send, b, News{e.now, e.accepted, e.outcomes})
 		if err != nil {
 			return err
 		}

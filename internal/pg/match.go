@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// seen compares the version of what is about to change, under its lock, with what the client last saw.
-func (by By) seen(version int64) error {
+// Seen compares the version of what is about to change, under its lock, with what the client last saw.
+func (by By) Seen(version int64) error {
 	if by.Match == nil || by.Match(strconv.FormatInt(version, 10)) {
 		return nil
 	}
@@ -20,11 +20,11 @@ func (by By) seen(version int64) error {
 }
 
 // seenTransaction is seen for a transaction whose queue t has locked.
-func (t *txn) seenTransaction(ctx context.Context, by By, id outbox.ID) error {
+func (t *Txn) seenTransaction(ctx context.Context, by By, id outbox.ID) error {
 	if by.Match == nil {
 		return nil
 	}
-	found, err := t.s.transactions(ctx, t.conn, by.Context, []outbox.ID{id})
+	found, err := t.Store.transactions(ctx, t.conn, by.Context, []outbox.ID{id})
 	if err != nil {
 		return err
 	}

@@ -43,14 +43,14 @@ func (s *Store) MembersOf(ctx context.Context, contexts []int32) (map[int32]*Mem
 	for _, id := range contexts {
 		all[id] = &Members{}
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT context_id, actor_id, role FROM postern.member WHERE context_id = ANY ($1) ORDER BY actor_id`, contexts)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT context_id, actor_id, role FROM postern.member WHERE context_id = ANY ($1) ORDER BY actor_id`, contexts)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	var id int32
 	var actor, role string
 	if _, err := pgx.ForEachRow(rows, []any{&id, &actor, &role}, func() error { all[id].add(actor, role); return nil }); err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	for _, m := range all {
 		*m = m.orEmpty()
@@ -60,25 +60,25 @@ func (s *Store) MembersOf(ctx context.Context, contexts []int32) (map[int32]*Mem
 
 // RolesOf returns the roles of an actor by id of the context, the highest of each.
 func (s *Store) RolesOf(ctx context.Context, actor string) (map[int32]string, error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT m.context_id, min(m.role) FROM postern.member m JOIN postern.context c USING (context_id)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT m.context_id, min(m.role) FROM postern.member m JOIN postern.context c USING (context_id)
 		WHERE m.actor_id = $1 AND c.removed_at IS NULL GROUP BY m.context_id`, actor) // admin < executor < reader
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	roles := map[int32]string{}
 	var id int32
 	var role string
 	_, err = pgx.ForEachRow(rows, []any{&id, &role}, func() error { roles[id] = role; return nil })
-	return roles, known(err)
+	return roles, Known(err)
 }
 
 // writeMembers makes the members of a context exactly these. The caller holds the context's row.
-func (t *txn) writeMembers(ctx context.Context, contextID int32, m Members) error {
+func (t *Txn) writeMembers(ctx context.Context, contextID int32, m Members) error {
 	var missing []string
 	b := &pgx.Batch{}
 	b.Queue(`SELECT a FROM unnest($1::text[]) a WHERE NOT EXISTS (SELECT FROM postern.actor WHERE actor_id = a)`, m.names()).
 		Query(func(rows pgx.Rows) (err error) { missing, err = pgx.CollectRows(rows, pgx.RowTo[string]); return err })
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	for role, list := range map[string][]string{"/admins": m.Admins, "/executors": m.Executors, "/readers": m.Readers} {
@@ -98,12 +98,12 @@ func (t *txn) writeMembers(ctx context.Context, contextID int32, m Members) erro
 	b.Queue(`DELETE FROM postern.member WHERE context_id = $1`, contextID)
 	b.Queue(`INSERT INTO postern.member (context_id, actor_id, role)
 		SELECT $1, n.actor_id, n.role FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(actor_id, role)`, contextID, actors, roles)
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }
 
 // SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
 func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles []string) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		before, have, err := t.lockTenant(ctx, name)
 		switch {
 		case err != nil:
@@ -111,7 +111,7 @@ func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles 
 		case before == nil:
 			return noContext(name)
 		}
-		if err := by.seen(have); err != nil {
+		if err := by.Seen(have); err != nil {
 			return err
 		}
 		next := before.without(actor)
@@ -127,7 +127,7 @@ func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles 
 		}
 		has := next.rolesOf(actor)
 		if r.Changed = !slices.Equal(held, has); !r.Changed {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		if err := t.writeMembers(ctx, before.ID, next); err != nil {
 			return memberMissing(err)
@@ -135,8 +135,8 @@ func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles 
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.context SET version = version + 1 WHERE context_id = $1`, before.ID)
 		by.Context = before.ID
-		s.auditChange(b, by, "member", "/contexts/"+name+"/members/"+actor, held, has)
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "member", "/contexts/"+name+"/members/"+actor, held, has)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return r, err

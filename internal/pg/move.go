@@ -30,7 +30,7 @@ func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r Leve
 
 // moveAs is Move with the action and the object that the audit row names.
 func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "move", id)
 		if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, actio
 		}
 		b := &pgx.Batch{}
 		if action != "" {
-			s.audit(b, by, action, object)
+			s.AuditIn(b, by, action, object)
 		}
 		if r.Changed = !m.there; m.there {
 			return h.e.commit(ctx, t, b)
@@ -55,12 +55,12 @@ func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, actio
 		}
 		b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at, rank, before_seq) VALUES ($1, $2, 'placed', $3, $4, $5, $6::text::numeric, $7)
 			ON CONFLICT (queue_id, seq, kind) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, at = excluded.at, rank = excluded.rank,
-				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, nullable(m.before))
+				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, Nullable(m.before))
 		if h.q.Cur == 0 {
 			var next *Task
 			var passed int32
 			nextUnsettled(b, h.q, nil, func(t *Task) { next = t }, func(n int32) { passed = n })
-			if err := t.send(ctx, b); err != nil {
+			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			b = &pgx.Batch{}
@@ -123,7 +123,7 @@ const neighbourSQL = `(SELECT t.seq, t.seq::numeric AS rank FROM postern.task t 
 
 // find refuses what cannot be done, and finds the rank of the new place. Ranks are decimals of any length, so that
 // there is always one between two.
-func (m *move) find(ctx context.Context, t *txn) error {
+func (m *move) find(ctx context.Context, t *Txn) error {
 	q := m.q
 	switch {
 	case m.state.Terminal():
@@ -168,7 +168,7 @@ func (m *move) find(ctx context.Context, t *txn) error {
 		_, err := pgx.ForEachRow(rows, []any{&m.placed, &m.there, &m.rank, &m.before, &m.ahead}, func() error { found = true; return nil })
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	switch {
@@ -183,12 +183,12 @@ func (m *move) find(ctx context.Context, t *txn) error {
 }
 
 // isThere refuses an anchor whose position exists under another salt: its id is of a time that was lost.
-func (t *txn) isThere(ctx context.Context, id outbox.ID) error {
+func (t *Txn) isThere(ctx context.Context, id outbox.ID) error {
 	there := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3) AND postern.salt(t.created_at, t.moved_from) = $4)`,
 		id.Queue, id.Seq, id.Day.Time(), id.Salt).QueryRow(func(row pgx.Row) error { return row.Scan(&there) })
-	if err := t.send(ctx, b); err != nil || there {
+	if err := t.Send(ctx, b); err != nil || there {
 		return err
 	}
 	return notWaiting(id)
@@ -199,7 +199,7 @@ func notWaiting(id outbox.ID) error {
 }
 
 // out is the position that goes first whatever happens, since it is in flight or has been; 0 = none.
-func (q *queueRow) out(ctx context.Context, t *txn) (int64, error) {
+func (q *queueRow) out(ctx context.Context, t *Txn) (int64, error) {
 	if q.Cur != 0 || q.Phase == outbox.PhaseIdle {
 		return q.Cur, nil
 	}
@@ -210,7 +210,7 @@ func (q *queueRow) out(ctx context.Context, t *txn) (int64, error) {
 				WHERE (a.queue_id, a.seq, a.day) = (t.queue_id, t.seq, t.day) AND a.nothing_done IS NOT TRUE)
 		FROM postern.task t WHERE t.queue_id = $1 AND t.seq = $2 AND t.day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
-	if err := t.send(ctx, b); err != nil || !tried && q.Attempt == 1 && q.Retries == 0 {
+	if err := t.Send(ctx, b); err != nil || !tried && q.Attempt == 1 && q.Retries == 0 {
 		return 0, err
 	}
 	return q.first(), nil
@@ -224,14 +224,14 @@ const waitsAtMost = 10000
 //
 // Only dependencies lead back: a transaction that stood before both stands before both, and one that waits for B
 // waited for it already.
-func (m *move) waits(ctx context.Context, t *txn) error {
+func (m *move) waits(ctx context.Context, t *Txn) error {
 	depends := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.kind IN ('held', 'watched'))`, m.q.ID, m.q.Head).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&depends) })
 	if m.q.Marks == 0 {
 		return nil
-	} else if err := t.send(ctx, b); err != nil || !depends {
+	} else if err := t.Send(ctx, b); err != nil || !depends {
 		return err // no transaction of this context has a dependency
 	}
 	var from, to []position
@@ -244,7 +244,7 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 		_, err := pgx.ForEachRow(rows, []any{&seq}, func() error { to = append(to, position{m.q.ID, seq}); return nil })
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	if from = []position{positionOf(m.id)}; !m.ahead {
@@ -263,15 +263,15 @@ func (m *move) waits(ctx context.Context, t *txn) error {
 // lockMoves lets moves in a context with dependencies go one after the other. So two at once, each sound alone,
 // cannot close a circle over two queues: the second one reads what the first has committed. It comes behind the locks
 // of queues; other statements that lock the row of a context lock no queue.
-func (t *txn) lockMoves(ctx context.Context, contextID int32) error {
+func (t *Txn) lockMoves(ctx context.Context, contextID int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR NO KEY UPDATE`, contextID)
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }
 
 // dependsOn walks from what some transactions depend on to what stands before that, and so on, and returns one of to
 // that it meets as a dependency, or nil. Places in the queue own count for nothing. Not done: it gave up.
-func (t *txn) dependsOn(ctx context.Context, from, to []position, own int64) (met *position, done bool, err error) {
+func (t *Txn) dependsOn(ctx context.Context, from, to []position, own int64) (met *position, done bool, err error) {
 	goal := map[position]bool{}
 	for _, p := range to {
 		goal[p] = true
@@ -308,7 +308,7 @@ func (t *txn) dependsOn(ctx context.Context, from, to []position, own int64) (me
 			})
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return nil, false, err
 		}
 	}

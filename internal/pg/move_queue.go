@@ -23,7 +23,7 @@ const codeMoved = "moved"
 // beginning there are one commit. Why no end of what it depends on is missed: such an end locks the queues of
 // the dependents that it knows and reads them again behind its locks; it begins again if one has moved (reach).
 func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
-	if jointOf(ctx) != nil { // a dry run
+	if JointOf(ctx) != nil { // a dry run
 		return s.moveTo(ctx, by, id, queue, to)
 	}
 	if err := s.ensureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
@@ -46,7 +46,7 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 		return r, err
 	}
 	var m *transfer
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		target := s.queueID(by.Context, queue)
 		h, err := s.holdAll(ctx, t, by, "move", id, nil, target)
 		if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 		if err := m.arrive(b); err != nil {
 			return err
 		}
-		s.auditChange(b, by, "move", txPath(id), nil, map[string]string{"queue": queue, "id": m.task.ID.String()})
+		s.AuditChange(b, by, "move", txPath(id), nil, map[string]string{"queue": queue, "id": m.task.ID.String()})
 		return h.e.commit(ctx, t, b)
 	})
 	if err != nil {
@@ -91,7 +91,7 @@ type transfer struct {
 }
 
 // allowed refuses what cannot be done.
-func (m *transfer) allowed(ctx context.Context, t *txn, queue string) error {
+func (m *transfer) allowed(ctx context.Context, t *Txn, queue string) error {
 	id, q := m.task.ID, m.there
 	switch {
 	case m.state.Terminal():
@@ -130,12 +130,12 @@ func (m *transfer) allowed(ctx context.Context, t *txn, queue string) error {
 
 // circle refuses a move after which it would wait for itself: it depends on one that would go out behind it, or
 // one that would go out before it depends on it, perhaps through others.
-func (m *transfer) circle(ctx context.Context, t *txn) error {
+func (m *transfer) circle(ctx context.Context, t *Txn) error {
 	b := &pgx.Batch{}
 	id := m.task.ID
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'watched'))`, id.Queue, id.Seq).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&m.watched) })
-	if err := t.send(ctx, b); err != nil || !m.held && !m.watched {
+	if err := t.Send(ctx, b); err != nil || !m.held && !m.watched {
 		return err
 	}
 	if err := t.lockMoves(ctx, m.q.Context); err != nil {
@@ -163,7 +163,7 @@ func (m *transfer) circle(ctx context.Context, t *txn) error {
 		})
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	self := []position{positionOf(id)}
@@ -189,7 +189,7 @@ func (m *transfer) circle(ctx context.Context, t *txn) error {
 }
 
 // anchor is the position that it is placed before or behind: nil for the end of the queue, 0 for before everything.
-func (m *transfer) anchor(ctx context.Context, t *txn) (any, error) {
+func (m *transfer) anchor(ctx context.Context, t *Txn) (any, error) {
 	switch {
 	case m.to == nil:
 		return nil, nil
@@ -202,7 +202,7 @@ func (m *transfer) anchor(ctx context.Context, t *txn) (any, error) {
 }
 
 // leaveHere ends it in the queue where it is. No subscriber hears of that end.
-func (m *transfer) leaveHere(ctx context.Context, t *txn, by By, b *pgx.Batch) error {
+func (m *transfer) leaveHere(ctx context.Context, t *Txn, by By, b *pgx.Batch) error {
 	old := *m.task
 	q := m.there
 	m.task.ID = outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: max(outbox.DayOf(m.e.now), q.TailDay)}
@@ -267,7 +267,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 	rows, err := db.Query(ctx, `SELECT o.queue_id, o.seq, postern.salt(t.created_at, t.moved_from), o.result->>'moved_to' FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 		JOIN postern.outcome o USING (queue_id, seq, day) JOIN postern.task t USING (queue_id, seq, day) WHERE o.error_code = '`+codeMoved+`'`, queues, seqs, days)
 	if err != nil {
-		return known(err)
+		return Known(err)
 	}
 	to := map[outbox.ID]outbox.ID{}
 	var list []outbox.ID
@@ -283,7 +283,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 		list = append(list, id)
 		return err
 	}); err != nil || len(list) == 0 {
-		return known(err)
+		return Known(err)
 	}
 	there, err := read(list)
 	for old, id := range to {
@@ -304,10 +304,10 @@ func (s *Store) pathsOf(ctx context.Context, t *Transaction) ([]string, error) {
 			return nil, err
 		}
 		paths = append(paths, txPath(id))
-		err = s.db(ctx).QueryRow(ctx, `SELECT coalesce(max(moved_from::text), '') FROM postern.task WHERE (queue_id, seq, day) = ($1, $2, $3)`,
+		err = s.Db(ctx).QueryRow(ctx, `SELECT coalesce(max(moved_from::text), '') FROM postern.task WHERE (queue_id, seq, day) = ($1, $2, $3)`,
 			id.Queue, id.Seq, id.Day.Time()).Scan(&text)
 		if err != nil {
-			return nil, known(err)
+			return nil, Known(err)
 		}
 	}
 	return paths, nil

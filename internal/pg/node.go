@@ -44,7 +44,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return s.beat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
-		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.leaseNow(), s.quarantine().number)
+		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.leaseNow(), s.QuarantineView().number)
 }
 
 // beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
@@ -58,7 +58,7 @@ func (s *Store) beat(ctx context.Context, id *int64, sql string, args ...any) (w
 	if a.id = *id; err == nil && durable && !s.witness.sawBeat(a) {
 		err = s.witness.setBack(a)
 	}
-	return err == nil, known(written(err))
+	return err == nil, Known(written(err))
 }
 
 // writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was
@@ -111,10 +111,10 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 	for i := range ids {
 		p.Others = append(p.Others, Peer{ids[i], beats[i], silent[i]})
 	}
-	if err == nil && quarantine > s.quarantine().number {
+	if err == nil && quarantine > s.QuarantineView().number {
 		err = s.Refresh(ctx)
 	}
-	return p, known(err)
+	return p, Known(err)
 }
 
 // Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row.
@@ -126,14 +126,14 @@ func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}
-	return n, known(err)
+	return n, Known(err)
 }
 
 // Leave ends a node that stops by itself. What it still owns is released by the next Release.
 func (s *Store) Leave(ctx context.Context, n Node) error {
 	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.leaseNow())
-	return known(err)
+	return Known(err)
 }
 
 // BuryThose is Bury for nodes that were seen, and have not beaten since.
@@ -142,7 +142,7 @@ func (s *Store) BuryThose(ctx context.Context, seen []Peer) (n int, err error) {
 	for i, p := range seen {
 		ids[i], beats[i] = p.ID, p.Beats
 	}
-	tag, err := s.exec(ctx, `UPDATE postern.node n SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
+	tag, err := s.Exec(ctx, `UPDATE postern.node n SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
 		FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) g(node_id, beats)
 		WHERE (n.node_id, n.beats) = (g.node_id, g.beats)
 			AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow(), ids, beats)
@@ -154,7 +154,7 @@ func (s *Store) BuryThose(ctx context.Context, seen []Peer) (n int, err error) {
 // the claim sees the bury and takes nothing, or the bury waits for its commit, and the release that
 // follows sees what it took.
 func (s *Store) Bury(ctx context.Context) (n int, err error) {
-	tag, err := s.exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
+	tag, err := s.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow())
 	return int(tag.RowsAffected()), err
 }
@@ -184,7 +184,7 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 	var epochs []int32
 	rows, err := s.pool.Query(ctx, `SELECT node_id, epoch FROM postern.node WHERE released_epoch < epoch`)
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	var node int64
 	var epoch int32
@@ -192,7 +192,7 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 		nodes, epochs = append(nodes, node), append(epochs, epoch)
 		return nil
 	}); err != nil || len(nodes) == 0 {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	if total, err = s.releaseOrphans(ctx); err != nil {
 		return total, err
@@ -201,13 +201,13 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 		UPDATE postern.node n SET released_epoch = e.epoch FROM ROWS FROM (unnest($1::bigint[]), unnest($2::int[])) e(node_id, epoch)
 		WHERE n.node_id = e.node_id AND n.released_epoch < e.epoch
 			AND NOT EXISTS (SELECT FROM o WHERE o.node_id = e.node_id AND o.node_epoch < e.epoch)`, nodes, epochs)
-	return total, known(err)
+	return total, Known(err)
 }
 
 func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 	for after := int64(0); ; {
 		var n, freed int
-		err := s.run(ctx, func(t *txn) (err error) {
+		err := s.Run(ctx, func(t *Txn) (err error) {
 			n, freed = 0, 0
 			var rows []*queueRow
 			e := newEffects(s)
@@ -215,15 +215,15 @@ func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 			b.Queue("SELECT "+queueSelect+orphansSQL, after, releaseChunk).Query(func(r pgx.Rows) error {
 				return collectQueues(r, &rows)
 			})
-			s.readNow(b, &e.now)
-			if err := t.send(ctx, b); err != nil || len(rows) == 0 {
+			s.ReadNow(b, &e.now)
+			if err := t.Send(ctx, b); err != nil || len(rows) == 0 {
 				return err
 			}
 			if n = len(rows); n == releaseChunk {
 				after = rows[n-1].ID
 			}
 			if rows, err = orphans(ctx, t, rows); err != nil || len(rows) == 0 {
-				return errors.Join(err, t.rollback(ctx))
+				return errors.Join(err, t.Rollback(ctx))
 			}
 			if err := exact(ctx, t, rows); err != nil {
 				return err
@@ -244,7 +244,7 @@ func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 // orphans leaves of locked rows those whose owner is no live node. The statement that locked them decided
 // by its own snapshot: somebody may have released and claimed a row since, and PostgreSQL compares what
 // it locks with the old row of node, which was none.
-func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error) {
+func orphans(ctx context.Context, t *Txn, rows []*queueRow) ([]*queueRow, error) {
 	type owner struct {
 		node  int64
 		epoch int32
@@ -260,25 +260,25 @@ func orphans(ctx context.Context, t *txn, rows []*queueRow) ([]*queueRow, error)
 		_, err := pgx.ForEachRow(r, []any{&o.node, &o.epoch}, func() error { live[o] = true; return nil })
 		return err
 	})
-	err := t.send(ctx, b)
+	err := t.Send(ctx, b)
 	return slices.DeleteFunc(rows, func(q *queueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
 }
 
 // GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks.
 // GiveUp releases single queues before that, by their fences.
 func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var rows []*queueRow
 		e := newEffects(s)
 		b := &pgx.Batch{}
 		b.Queue("SELECT "+queueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) ORDER BY q.queue_id FOR UPDATE",
 			n.ID, n.Epoch).Query(func(r pgx.Rows) error { return collectQueues(r, &rows) })
-		s.readNow(b, &e.now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &e.now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if total = len(rows); total == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		return e.handBack(ctx, t, rows)
 	})
@@ -286,7 +286,7 @@ func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 }
 
 // handBack takes locked queues from the node that gives them up, and commits.
-func (e *effects) handBack(ctx context.Context, t *txn, rows []*queueRow) error {
+func (e *effects) handBack(ctx context.Context, t *Txn, rows []*queueRow) error {
 	if err := exact(ctx, t, rows); err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (e *effects) orphan(q *queueRow, code, text string) {
 // exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a
 // node works through a queue without marks its outcomes are gapless from the position in the row on (see Settle), so
 // that the highest one tells; with marks the row is always written.
-func exact(ctx context.Context, t *txn, rows []*queueRow) error {
+func exact(ctx context.Context, t *Txn, rows []*queueRow) error {
 	b := &pgx.Batch{}
 	for _, q := range rows {
 		if q.Node == 0 && q.Phase != outbox.PhaseDispatching || q.Cur == 0 || q.Marks > 0 {
@@ -340,5 +340,5 @@ func exact(ctx context.Context, t *txn, rows []*queueRow) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }

@@ -48,26 +48,26 @@ func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 
 // Nodes lists up to limit nodes, the newest first: those older than one, 0 for all.
 func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeView, error) {
-	rows, err := s.db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.leaseNow(), olderThan, limit)
+	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.leaseNow(), olderThan, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanNode)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Node returns the node of that name, or NotFound: of several the newest that is not dead, else the newest.
 func (s *Store) Node(ctx context.Context, name string) (*NodeView, error) {
-	rows, err := s.db(ctx).Query(ctx, nodesSQL+`AND n.name = $2 ORDER BY n.dead_at IS NOT NULL, n.node_id DESC LIMIT 1`, s.leaseNow(), name)
+	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND n.name = $2 ORDER BY n.dead_at IS NOT NULL, n.node_id DESC LIMIT 1`, s.leaseNow(), name)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanNode)
 	if err == nil && len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no node %q", fault.Clip(name))
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -92,11 +92,11 @@ func (s *Store) DrainNode(ctx context.Context, by By, name string, drain bool) (
 func (s *Store) BuryNode(ctx context.Context, by By, name string) (r LeverResult, err error) {
 	r, err = s.pullNode(ctx, by, "bury", name, `UPDATE postern.node SET dead_at = coalesce($2::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND dead_at IS NULL`, s.leaseNow())
-	if err != nil || jointOf(ctx) != nil {
+	if err != nil || JointOf(ctx) != nil {
 		return r, err
 	}
 	_, err = s.Release(ctx)
-	s.ring()
+	s.RingHere()
 	return r, err
 }
 
@@ -109,14 +109,14 @@ func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, 
 	case n.DeadAt != nil && verb != "bury":
 		return r, fault.New(fault.Conflict, "wrong_state", "node %s is dead since %s: it claims nothing", fault.Clip(name), n.DeadAt.UTC().Format(time.RFC3339))
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR NO KEY UPDATE`, n.ID).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&n.Epoch, &n.Draining) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if err := by.seen(n.Version()); err != nil {
+		if err := by.Seen(n.Version()); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -124,8 +124,8 @@ func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, 
 			r.Changed = tag.RowsAffected() > 0
 			return nil
 		})
-		s.audit(b, by, verb, "/nodes/"+n.Name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, verb, "/nodes/"+n.Name)
+		return t.Commit(ctx, b)
 	})
 	return r, err
 }

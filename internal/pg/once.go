@@ -15,8 +15,8 @@ type Once struct {
 	Hash []byte
 }
 
-// replayed returns the id under which the key was used before, "" if it was not; another body is a conflict.
-func (t *txn) replayed(ctx context.Context, once Once, sql string, args ...any) (id string, err error) {
+// Replayed returns the id under which the key was used before, "" if it was not; another body is a conflict.
+func (t *Txn) Replayed(ctx context.Context, once Once, sql string, args ...any) (id string, err error) {
 	if once.Key == "" {
 		return "", nil
 	}
@@ -26,7 +26,7 @@ func (t *txn) replayed(ctx context.Context, once Once, sql string, args ...any) 
 		_, err := pgx.ForEachRow(rows, []any{&id, &hash}, func() error { return nil })
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return "", err
 	}
 	if id != "" && !bytes.Equal(hash, once.Hash) {

@@ -10,14 +10,14 @@ import (
 
 // asTx shows a txn to a library that joins the caller's transaction. It can do everything inside it, and
 // cannot end it.
-type asTx struct{ t *txn }
+type asTx struct{ t *Txn }
 
 // begin shows t to a caller that needs it, begun.
-func (t *txn) begin(ctx context.Context) (pgx.Tx, error) {
+func (t *Txn) begin(ctx context.Context) (pgx.Tx, error) {
 	if t.began {
 		return asTx{t}, nil
 	}
-	return asTx{t}, t.send(ctx, &pgx.Batch{})
+	return asTx{t}, t.Send(ctx, &pgx.Batch{})
 }
 
 var errNotYours = errors.New("the transaction is ended by whoever began it")

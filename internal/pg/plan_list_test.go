@@ -153,7 +153,7 @@ func foundByTheirKeys(t *testing.T, rows int) {
 	}
 	_, err = w.S.Busy(w.Ctx)
 	w.Must(err)
-	_, _, err = w.S.ProcessorsDue(w.Ctx)
+	_, _, err = w.S.Batches.ProcessorsDue(w.Ctx)
 	w.Must(err)
 	_, err = w.S.LeaderWork(w.Ctx)
 	w.Must(err)

@@ -47,23 +47,23 @@ const poolsSQL = poolSQL + ` AND p.name > $3 ORDER BY p.name LIMIT $4`
 
 // SenderPools lists up to limit pools of a context by name, those after a given one.
 func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, limit int) ([]*Pool, error) {
-	rows, err := s.db(ctx).Query(ctx, poolsSQL, contextID, s.now(), after, limit)
+	rows, err := s.Db(ctx).Query(ctx, poolsSQL, contextID, s.Clock(), after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanPool)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // SenderPool returns one pool, or NotFound.
 func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*Pool, error) {
-	rows, err := s.db(ctx).Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.now(), name)
+	rows, err := s.Db(ctx).Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.Clock(), name)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanPool)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no pool %q: it comes into being with its first sender", fault.Clip(name))
@@ -73,8 +73,8 @@ func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*
 
 // PutPool creates a pool or replaces its settings; version as in matchVersion.
 func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (created bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
-		created, err = t.lockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, v.Name)
+	err = s.Run(ctx, func(t *Txn) error {
+		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, v.Name)
 		if err != nil {
 			return err
 		}
@@ -82,8 +82,8 @@ func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (crea
 		b.Queue(`INSERT INTO postern.pool (context_id, name, after_failure, block_for) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (context_id, name) DO UPDATE SET after_failure = excluded.after_failure, block_for = excluded.block_for, version = pool.version + 1`,
 			by.Context, v.Name, v.AfterFailure, v.BlockFor)
-		s.audit(b, by, "put", "/pools/"+v.Name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/pools/"+v.Name)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
@@ -94,7 +94,7 @@ func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (crea
 // PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed.
 // What they serve they go on with.
 func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
+	return s.SetFlag(ctx, by, Verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
 }
 
@@ -102,15 +102,15 @@ func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) 
 // queue names it. A statement that makes one of these locks the pool's row first: it waits for the commit of a
 // removal and then makes the pool anew, or the removal waits for it and then sees it.
 func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
-	err := s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
+	err := s.Run(ctx, func(t *Txn) error {
+		missing, err := t.LockVersion(ctx, 0, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
 		if err != nil {
 			return err
 		}
 		if missing {
 			return fault.New(fault.NotFound, "not_found", "no pool %q", fault.Clip(name))
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		var senders, dispatchers, queues int
@@ -120,7 +120,7 @@ func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 				(SELECT count(*) FROM postern.queue_name n WHERE n.context_id = p.context_id AND n.pool_id = p.pool_id)
 			FROM postern.pool p WHERE p.context_id = $1 AND p.name = $2`, by.Context, name).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&senders, &dispatchers, &queues) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if senders+dispatchers+queues > 0 {
@@ -129,8 +129,8 @@ func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 		}
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.pool WHERE context_id = $1 AND name = $2`, by.Context, name)
-		s.audit(b, by, "delete", "/pools/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "delete", "/pools/"+name)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err

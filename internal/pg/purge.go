@@ -11,20 +11,20 @@ import (
 
 // DrainContext makes a context accept nothing more and work off the rest; resume ends it.
 func (s *Store) DrainContext(ctx context.Context, by By, name string) (LeverResult, error) {
-	return s.setFlag(ctx, by, "drain", "/contexts/"+name, `UPDATE postern.context SET draining = $3, version = version + 1
+	return s.SetFlag(ctx, by, "drain", "/contexts/"+name, `UPDATE postern.context SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND NOT draining`, lockContext, name, true)
 }
 
 // DrainDispatcher makes a type accept nothing more and work off the rest; resume ends it.
 func (s *Store) DrainDispatcher(ctx context.Context, by By, typ string) (LeverResult, error) {
-	return s.setFlag(ctx, by, "drain", "/dispatchers/"+typ, `UPDATE postern.dispatcher SET draining = $3, version = version + 1
+	return s.SetFlag(ctx, by, "drain", "/dispatchers/"+typ, `UPDATE postern.dispatcher SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND NOT draining`, lockDispatcher, typ, true)
 }
 
 // DrainSender lets a sender take only what names it, until none is left, and accepts nothing more that does; resume ends
 // it. What it serves it serves to the end of that transaction.
 func (s *Store) DrainSender(ctx context.Context, by By, account string) (LeverResult, error) {
-	return s.setFlag(ctx, by, "drain", "/senders/"+account, `UPDATE postern.sender SET draining = $3, version = version + 1
+	return s.SetFlag(ctx, by, "drain", "/senders/"+account, `UPDATE postern.sender SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND NOT draining`, senderExists, account, true)
 }
 
@@ -32,7 +32,7 @@ func (s *Store) DrainSender(ctx context.Context, by By, account string) (LeverRe
 // processors do of batches, is a part of the rest that is worked off.
 func (v *confView) closed(sub *Submission, d *Dispatcher) error {
 	switch c := v.tenants[sub.ContextID]; {
-	case sub.held:
+	case sub.Held:
 	case c != nil && c.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "context %s accepts nothing more until it is resumed", c.Name)
 	case d.Draining:
@@ -70,11 +70,11 @@ func (s *Store) PurgeSender(ctx context.Context, by By, account string, most int
 }
 
 func (s *Store) purge(ctx context.Context, by By, object string, version int64, most int, typ, account string) (cancelled int, more bool, err error) {
-	if err := by.seen(version); err != nil {
+	if err := by.Seen(version); err != nil {
 		return 0, false, err
 	}
 	by.Match = nil // it was about the object
-	dry := jointOf(ctx) != nil
+	dry := JointOf(ctx) != nil
 	begin, err := s.Now(ctx)
 	if err != nil {
 		return 0, false, err
@@ -82,7 +82,7 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 	var above position
 	for {
 		// by the key of queues that hold something, and by that of tasks in each
-		rows, err := s.db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
+		rows, err := s.Db(ctx).Query(ctx, `SELECT t.queue_id, t.seq, t.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.queue q
 			CROSS JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.created_at, t.moved_from FROM postern.task t WHERE t.queue_id = q.queue_id AND t.seq >= q.head_seq AND t.day >= q.head_day
 				AND (t.queue_id, t.seq) > ($2, $3) AND t.created_at <= $4 AND t.seq IS DISTINCT FROM q.cur_seq AND ($6 = '' OR t.type = $6)
 				AND ($7 = '' OR t.sender_id = (SELECT s.sender_id FROM postern.sender s WHERE (s.context_id, s.account) = ($1, $7)))
@@ -91,13 +91,13 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 			WHERE q.context_id = $1 AND q.queue_id >= $2 AND q.phase <> 'IDLE' ORDER BY q.queue_id, t.seq LIMIT $5`,
 			by.Context, above.queue, above.seq, begin, min(bulkChunk, most-cancelled+1), typ, account)
 		if err != nil {
-			return cancelled, false, known(err)
+			return cancelled, false, Known(err)
 		}
 		ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
 			return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 		})
 		if err != nil {
-			return cancelled, false, known(err)
+			return cancelled, false, Known(err)
 		}
 		if len(ids) > most-cancelled {
 			ids, more = ids[:most-cancelled], true

@@ -88,17 +88,17 @@ func (q Quarantine) object() string {
 // What a process has leased and not yet called, what it settles and hands on, and what it delivers is decided in the process, by
 // the same number: AwaitQuarantine waits until all know it.
 func (s *Store) EnterQuarantine(ctx context.Context, by By, q Quarantine) error {
-	if err := s.run(ctx, func(t *txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
+	if err := s.Run(ctx, func(t *Txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
 		return err
 	}
 	return s.reconfigured(ctx)
 }
 
-func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine) error {
+func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine) error {
 	lock := &pgx.Batch{}
 	lock.Queue(`SET LOCAL lock_timeout = '25s'`) // a claim whose commit waits for a standby is waited for
 	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
-	if err := t.send(ctx, lock); err != nil {
+	if err := t.Send(ctx, lock); err != nil {
 		return err
 	}
 	contextID, err := t.scopeOf(ctx, q)
@@ -118,7 +118,7 @@ func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine
 	b.Queue(`WITH was AS (SELECT lost_from FROM postern.quarantine WHERE context_id IS NULL AND type IS NULL)
 		UPDATE postern.store SET quarantine = quarantine + 1, life = CASE
 			WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
-			ELSE life END`, q.whole(), nullable(q.LostFrom))
+			ELSE life END`, q.whole(), Nullable(q.LostFrom))
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)
 		VALUES ($1, nullif($2, ''), $3, $4, $5, $9, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE
@@ -127,19 +127,19 @@ func (s *Store) enterQuarantine(ctx context.Context, t *txn, by By, q Quarantine
 			reason = excluded.reason, actor = excluded.actor, via = excluded.via,
 			deployment = coalesce(nullif(excluded.deployment, ''), quarantine.deployment),
 			reconcile_at = NULL, reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0`,
-		contextID, q.Type, q.Reason, by.Actor, by.Via, nullable(q.LostFrom), nullable(q.LostUntil), s.now(), q.Deployment)
+		contextID, q.Type, q.Reason, by.Actor, by.Via, Nullable(q.LostFrom), Nullable(q.LostUntil), s.Clock(), q.Deployment)
 	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
-	s.audit(b, by, "enter", q.object())
-	return t.commit(ctx, b)
+	s.AuditIn(b, by, "enter", q.object())
+	return t.Commit(ctx, b)
 }
 
 // AnnounceDeployment says under which deployment this database runs from now on; not changed: it did already.
 func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var was string
 		b := &pgx.Batch{}
 		b.Queue(`SELECT deployment FROM postern.store FOR UPDATE`).QueryRow(func(row pgx.Row) error { return row.Scan(&was) })
-		err := t.send(ctx, b)
+		err := t.Send(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -149,8 +149,8 @@ func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r L
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.store SET deployment = $1`, name)
-		s.auditChange(b, by, "announce", "/identity", map[string]string{"deployment": was}, map[string]string{"deployment": name})
-		return t.commit(ctx, b)
+		s.AuditChange(b, by, "announce", "/identity", map[string]string{"deployment": was}, map[string]string{"deployment": name})
+		return t.Commit(ctx, b)
 	})
 	return r, err
 }
@@ -165,16 +165,16 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 	err = s.pool.QueryRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
 		SELECT coalesce((SELECT deployment FROM given), (SELECT deployment FROM postern.store))`, name).Scan(&was)
 	if err != nil {
-		return "", known(err)
+		return "", Known(err)
 	}
 	if was == "" { // another has given it meanwhile
 		err = s.pool.QueryRow(ctx, `SELECT deployment FROM postern.store`).Scan(&was)
 	}
 	if err != nil || was == name {
-		return "", known(err)
+		return "", Known(err)
 	}
 	if s.QuarantinedWhole() {
-		_, err := s.exec(ctx, `UPDATE postern.quarantine SET deployment = $1 WHERE context_id IS NULL AND type IS NULL`, name)
+		_, err := s.Exec(ctx, `UPDATE postern.quarantine SET deployment = $1 WHERE context_id IS NULL AND type IS NULL`, name)
 		return was, err
 	}
 	return was, s.EnterQuarantine(ctx, by, Quarantine{
@@ -184,7 +184,7 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 }
 
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
-func (t *txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
+func (t *Txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
 	if q.Context != "" {
 		err := t.conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -206,7 +206,7 @@ func (t *txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) 
 }
 
 // auditContext is where the lever is written down: where its user is, in the scope's context, or in that of the system.
-func (t *txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, err error) {
+func (t *Txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, err error) {
 	if by.Context != 0 {
 		return by.Context, nil
 	}
@@ -219,7 +219,7 @@ func (t *txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, 
 
 // lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
 // heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
-func (t *txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
+func (t *Txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
 	err = t.conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
 				ORDER BY t.created_at DESC LIMIT 1)
@@ -285,19 +285,19 @@ const quarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
 	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (delivery.queue_id, delivery.seq, delivery.day)
 	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id) AND (x.type IS NULL OR x.type = t.type) OFFSET 0)`
 
-// quarantine is what this process knows of it now.
-func (s *Store) quarantine() *quarantined { return &s.conf.view.Load().quarantine }
+// QuarantineView is what this process knows of it now.
+func (s *Store) QuarantineView() *quarantined { return &s.conf.view.Load().quarantine }
 
 // QuarantinedWhole says whether everything must stay here, as far as this process knows.
-func (s *Store) QuarantinedWhole() bool { return s.quarantine().whole() }
+func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().whole() }
 
 // QuarantinedAny says whether anything is in quarantine, as far as this process knows.
-func (s *Store) QuarantinedAny() bool { return s.quarantine().any() }
+func (s *Store) QuarantinedAny() bool { return s.QuarantineView().any() }
 
 // Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type, whether
 // what the context itself does must: its sources, its processors, its tools.
 func (s *Store) Quarantined(contextID int32, typ string) bool {
-	return s.quarantine().holds(contextID, typ)
+	return s.QuarantineView().holds(contextID, typ)
 }
 
 // QuarantineUnheeded returns the names of live nodes that do not yet say that they know the quarantine. Without any, no call of it
@@ -307,10 +307,10 @@ func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err er
 	rows, err := s.pool.Query(ctx, `SELECT n.name FROM postern.node n
 		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.leaseNow())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	silent, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	return silent, known(err)
+	return silent, Known(err)
 }
 
 // AwaitQuarantine waits until every live node knows the quarantine, or ctx ends: the error then names those that do not.

@@ -116,19 +116,19 @@ func scanScope(row pgx.CollectableRow) (*QuarantinedScope, error) {
 
 // QuarantineScopes lists what is in quarantine.
 func (s *Store) QuarantineScopes(ctx context.Context) ([]*QuarantinedScope, error) {
-	rows, err := s.db(ctx).Query(ctx, scopesSQL+` ORDER BY x.quarantine_id`)
+	rows, err := s.Db(ctx).Query(ctx, scopesSQL+` ORDER BY x.quarantine_id`)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanScope)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Quarantine reads all of it, in a few statements: what waits is counted in the rows of the queues that do.
 func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error) {
 	v = &QuarantineStatus{}
-	if err := s.db(ctx).QueryRow(ctx, `SELECT deployment, life FROM postern.store`).Scan(&v.Deployment, &v.Life); err != nil {
-		return nil, known(err)
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT deployment, life FROM postern.store`).Scan(&v.Deployment, &v.Life); err != nil {
+		return nil, Known(err)
 	}
 	if v.Scopes, err = s.QuarantineScopes(ctx); err != nil || len(v.Scopes) == 0 {
 		return v, err
@@ -136,7 +136,7 @@ func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error)
 	if v.Unheeded, err = s.QuarantineUnheeded(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT c.name, coalesce(d.type, ''), count(*), sum(q.tail_seq - coalesce(q.cur_seq, q.head_seq) + 1)::bigint
+	rows, err := s.Db(ctx).Query(ctx, `SELECT c.name, coalesce(d.type, ''), count(*), sum(q.tail_seq - coalesce(q.cur_seq, q.head_seq) + 1)::bigint
 		FROM postern.queue q
 		JOIN postern.context c ON c.context_id = q.context_id
 		LEFT JOIN postern.lane n ON n.lane_id = q.lane
@@ -146,13 +146,13 @@ func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error)
 		GROUP BY 1, 2
 		ORDER BY 1, 2`)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	v.Waiting, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w WaitingType, err error) {
 		return w, row.Scan(&w.Context, &w.Type, &w.Queues, &w.Transactions)
 	})
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	v.Open, v.More, err = s.unreconciled(ctx)
 	return v, err
@@ -160,14 +160,14 @@ func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error)
 
 // unreconciled lists the first of what is open, and says whether there are more.
 func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more bool, err error) {
-	rows, err := s.db(ctx).Query(ctx, `SELECT u.queue_id, u.seq, u.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), c.name, u.type, u.why, u.detail, u.at
+	rows, err := s.Db(ctx).Query(ctx, `SELECT u.queue_id, u.seq, u.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), c.name, u.type, u.why, u.detail, u.at
 		FROM postern.unreconciled u
 		JOIN postern.context c ON c.context_id = u.context_id
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (u.queue_id, u.seq, u.day)
 		ORDER BY u.queue_id, u.seq
 		LIMIT $1`, openListed+1)
 	if err != nil {
-		return nil, false, known(err)
+		return nil, false, Known(err)
 	}
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unreconciled, err error) {
 		return u, row.Scan(&u.ID.Queue, &u.ID.Seq, &u.ID.Day, &u.ID.Salt, &u.Context, &u.Type, &u.Why, &u.Detail, &u.At)
@@ -175,13 +175,13 @@ func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more boo
 	if more = len(list) > openListed; more {
 		list = list[:openListed]
 	}
-	return list, more, known(err)
+	return list, more, Known(err)
 }
 
 // ReleaseQuarantine lets a scope go, and returns how it stood. Where something may be lost, and its workers were not asked about
 // everything, or something is open, it is Conflict "not_reconciled" unless anyway is set. Processes hear of it within a second.
 func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyway bool) (v *QuarantinedScope, err error) {
-	err = s.run(ctx, func(t *txn) (err error) {
+	err = s.Run(ctx, func(t *Txn) (err error) {
 		v, err = s.releaseQuarantine(ctx, t, by, q, anyway)
 		return err
 	})
@@ -191,7 +191,7 @@ func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyw
 	return v, s.reconfigured(ctx)
 }
 
-func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {
+func (s *Store) releaseQuarantine(ctx context.Context, t *Txn, by By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {
 	lock := &pgx.Batch{}
 	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
 	lock.Queue(scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type).Query(func(rows pgx.Rows) error {
@@ -201,7 +201,7 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quaranti
 		}
 		return err
 	})
-	switch err := t.send(ctx, lock); {
+	switch err := t.Send(ctx, lock); {
 	case err != nil:
 		return nil, err
 	case x == nil:
@@ -217,9 +217,9 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *txn, by By, q Quaranti
 	b.Queue(`UPDATE postern.store SET quarantine = quarantine + 1`)
 	b.Queue(`DELETE FROM postern.unreconciled u WHERE NOT EXISTS (SELECT FROM postern.quarantine x
 		WHERE (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type) OFFSET 0)`)
-	s.auditChange(b, by, "release", q.object(), map[string]any{"reason": x.Reason, "entered_at": x.EnteredAt, "reconciled_at": x.ReconciledAt,
+	s.AuditChange(b, by, "release", q.object(), map[string]any{"reason": x.Reason, "entered_at": x.EnteredAt, "reconciled_at": x.ReconciledAt,
 		"asked": x.Asked, "moved": x.Moved, "unknown": x.Unknown, "open": x.Open}, nil)
-	return x, t.commit(ctx, b)
+	return x, t.Commit(ctx, b)
 }
 
 // notReconciled refuses to release what may be lost, and says what is to be done first.

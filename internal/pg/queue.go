@@ -107,32 +107,32 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 		}
 	}
 	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 { // else the page is full before
-		err = s.db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
+		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
 			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, "", known(err)
+			return nil, "", Known(err)
 		}
 	}
-	rows, err := s.db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1)
+	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1)
 	if err != nil {
-		return nil, "", known(err)
+		return nil, "", Known(err)
 	}
 	list, err = pgx.CollectRows(rows, scanQueue)
 	if len(list) > f.Limit {
 		return list[:f.Limit], list[f.Limit-1].Name, nil
 	}
-	return list, next, known(err)
+	return list, next, Known(err)
 }
 
 // Queue returns one queue, or NotFound.
 func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue, error) {
-	rows, err := s.db(ctx).Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
+	rows, err := s.Db(ctx).Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanQueue)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no queue %q: the first post to it makes it, and so does PUT /queues/%[1]s with {}", fault.Clip(name))
@@ -142,8 +142,8 @@ func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue
 
 // Declared says whether somebody configured a queue.
 func (s *Store) Declared(ctx context.Context, contextID int32, name string) (yes bool, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND name = $2 AND configured)`, contextID, name).Scan(&yes)
-	return yes, known(err)
+	err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND name = $2 AND configured)`, contextID, name).Scan(&yes)
+	return yes, Known(err)
 }
 
 // PutQueue creates or replaces the settings of a queue (S2.19).
@@ -162,7 +162,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 	if v.Priority == "High" {
 		prio = 0
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		id := s.queueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
 		var old int64
 		var configured bool
@@ -174,7 +174,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			_, err := pgx.ForEachRow(rows, []any{&pool}, func() error { return nil })
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if v.Pool != "" && pool == 0 {
@@ -194,7 +194,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.queue_name SET configured = true, prio = $3, max_depth = $4, pool_id = $5, when_full = $6, on_failure = $7, version = version + 1
-			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, nullable(int32(v.MaxDepth)), nullable(pool), v.WhenFull, v.OnFailure)
+			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, Nullable(int32(v.MaxDepth)), Nullable(pool), v.WhenFull, v.OnFailure)
 		e := newEffects(s)
 		e.now = now
 		standing := q.Phase == outbox.PhaseReady
@@ -212,7 +212,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			}
 		}
 		e.saved = append(e.saved, q)
-		s.audit(b, by, "put", "/queues/"+v.Name)
+		s.AuditIn(b, by, "put", "/queues/"+v.Name)
 		return e.commit(ctx, t, b)
 	})
 	return created, err
@@ -220,11 +220,11 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 
 // relane puts a READY queue, which the caller has taken out of its lane, into the one that its head
 // needs now.
-func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) error {
+func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *queueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
 	s.nextTasks(b, []stretch{{q.ID, q.first(), q.first(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	lane, err := e.laneOf(q, head)
@@ -241,7 +241,7 @@ func (s *Store) relane(ctx context.Context, t *txn, e *effects, q *queueRow) err
 
 // PauseQueue stops a queue after what is in flight, or lets it go on. Posts are accepted all the while.
 func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.onQueue(ctx, by, verb(paused), name, func(e *effects, q *queueRow) bool {
+	return s.onQueue(ctx, by, Verb(paused), name, func(e *effects, q *queueRow) bool {
 		changed := q.Paused != paused || q.Draining && !paused
 		if q.Paused != paused && q.Phase == outbox.PhaseReady {
 			q.Paused = false
@@ -275,12 +275,12 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 	if err := s.makeQueues(ctx, []nameKey{{by.Context, name}}); err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		id := s.queueID(by.Context, name) // anew in each run: it may have been forgotten, or made anew
-		if _, err := t.lockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
+		if _, err := t.LockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
 			return err
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)
@@ -298,7 +298,7 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 			e.saved = append(e.saved, q)
 			b.Queue(`UPDATE postern.queue_name SET version = version + 1 WHERE context_id = $1 AND name = $2`, by.Context, name)
 		}
-		s.audit(b, by, action, "/queues/"+name)
+		s.AuditIn(b, by, action, "/queues/"+name)
 		return e.commit(ctx, t, b)
 	})
 	return r, err

@@ -14,6 +14,6 @@ func (s *Store) LineOf(queue string, id int64) string {
 	if queue == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(strconv.FormatInt(s.quarantine().lines, 10) + " " + strconv.FormatInt(id, 10)))
+	sum := sha256.Sum256([]byte(strconv.FormatInt(s.QuarantineView().lines, 10) + " " + strconv.FormatInt(id, 10)))
 	return hex.EncodeToString(sum[:12])
 }

@@ -13,7 +13,7 @@ import (
 // one that did keeps its name, positions and fences, and is as if it had never been configured; Conflict "in_use"
 // while anything waits or is in flight; NotFound.
 func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		var id, have, last int64
 		b := &pgx.Batch{}
 		b.Queue(`SELECT queue_id, version, last_seq FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name).
@@ -21,13 +21,13 @@ func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
 				_, err := pgx.ForEachRow(rows, []any{&id, &have, &last}, func() error { return nil })
 				return err
 			})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if id == 0 {
 			return fault.New(fault.NotFound, "not_found", "no queue %q", fault.Clip(name))
 		}
-		if err := by.seen(have); err != nil {
+		if err := by.Seen(have); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)
@@ -55,7 +55,7 @@ func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
 				e.saved = append(e.saved, q)
 			}
 		}
-		s.audit(b, by, "delete", "/queues/"+name)
+		s.AuditIn(b, by, "delete", "/queues/"+name)
 		return e.commit(ctx, t, b)
 	})
 }

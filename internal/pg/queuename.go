@@ -155,7 +155,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		contexts[i], names[i] = k.context, k.name
 	}
 	found := map[nameKey]int64{}
-	err := s.run(ctx, func(t *txn) error {
+	err := s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.queue_name (context_id, name, queue_id)
 			SELECT n.context_id, n.name, nextval('postern.queue_id') FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
@@ -183,14 +183,14 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 				n.when_full = 'drop_oldest', n.on_failure = 'pause', coalesce($3::timestamptz, clock_timestamp())
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) k(context_id, name)
 			CROSS JOIN LATERAL (SELECT * FROM postern.queue_name n WHERE (n.context_id, n.name) = (k.context_id, k.name) LIMIT 1) n
-			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id OFFSET 0)`, contexts, names, s.now())
-		return t.commit(ctx, b)
+			WHERE NOT EXISTS (SELECT FROM postern.queue r WHERE r.queue_id = n.queue_id OFFSET 0)`, contexts, names, s.Clock())
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return err
 	}
 	for k, id := range found {
-		if j := jointOf(ctx); j != nil && s.queueID(k.context, k.name) == 0 {
+		if j := JointOf(ctx); j != nil && s.queueID(k.context, k.name) == 0 {
 			j.made = append(j.made, id)
 		}
 		s.names.add(k, id)

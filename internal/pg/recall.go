@@ -85,7 +85,7 @@ func (st *settlement) recall(b *pgx.Batch) {
 			st.e.now = now.Truncate(time.Microsecond)
 		}
 	}
-	if now := st.s.now(); now != nil {
+	if now := st.s.Clock(); now != nil {
 		st.e.now = *now
 	}
 	b.Queue(guardSQL.of(n), argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders), argument(eras))

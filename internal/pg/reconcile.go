@@ -45,19 +45,19 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 	if err != nil || v.ReconcileAt != nil && v.ReconciledAt == nil && !anew {
 		return v, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.quarantine
 			SET reconcile_at = coalesce($2::timestamptz, clock_timestamp()), reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0
-			WHERE quarantine_id = $1`, v.id, s.now())
+			WHERE quarantine_id = $1`, v.id, s.Clock())
 		b.Queue(`DELETE FROM postern.unreconciled u USING postern.quarantine x WHERE x.quarantine_id = $1
 			AND (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type)`, v.id)
 		var err error
 		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
 			return err
 		}
-		s.audit(b, by, "reconcile", q.object())
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "reconcile", q.object())
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return nil, err
@@ -69,14 +69,14 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 func (s *Store) QuarantinedScope(ctx context.Context, q Quarantine) (*QuarantinedScope, error) {
 	rows, err := s.pool.Query(ctx, scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanScope)
 	if err == nil && len(list) == 0 {
 		err = q.notThere(fault.NotFound, "not_found")
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -109,12 +109,12 @@ func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after po
 			AND ($3 = '' OR q.context_id = (SELECT c.context_id FROM postern.context c WHERE c.name = $3))
 		ORDER BY q.queue_id LIMIT 1`, after.queue, after.seq, v.Context)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	var list []*queueRow
 	err = collectQueues(rows, &list)
 	if err != nil || len(list) == 0 {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -131,11 +131,11 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow,
 		ORDER BY t.seq LIMIT $6`,
 		q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Task, error) { return scanTask(row) })
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	for _, t := range tasks {
 		d := s.DispatcherOf(t.ContextID, t.Type)
@@ -170,13 +170,13 @@ func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `SELECT DISTINCT coalesce(nullif(worker_url, ''), $3) FROM postern.sender
 		WHERE CASE WHEN $1::int <> 0 THEN sender_id = $1 ELSE pool_id = $2 END ORDER BY 1`, sender, pool, u.Dispatcher.WorkerURL)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if len(list) == 0 {
-		return urls, known(err)
+		return urls, Known(err)
 	}
-	return list, known(err)
+	return list, Known(err)
 }
 
 // found makes of an unended transaction what a node that resumes its attempt would have in hand.
@@ -191,7 +191,7 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 	b := &pgx.Batch{}
 	load.queue(b)
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	l, err := load.lease(&row, now)
 	if err == nil {
@@ -259,11 +259,11 @@ func (st *settlement) adopt(a *Answer) {
 func (s *Store) Reread(ctx context.Context, u *Unended) error {
 	rows, err := s.pool.Query(ctx, `SELECT `+queueSelect+` FROM postern.queue q WHERE q.queue_id = $1`, u.ID.Queue)
 	if err != nil {
-		return known(err)
+		return Known(err)
 	}
 	var list []*queueRow
 	if err := collectQueues(rows, &list); err != nil {
-		return known(err)
+		return Known(err)
 	}
 	if len(list) > 0 {
 		u.at(list[0])
@@ -302,7 +302,7 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 	if len(r.Part) > 0 {
 		upto = positionOf(r.Part[len(r.Part)-1].ID)
 	}
-	c := columns{n: len(r.Open)}
+	c := Columns{N: len(r.Open)}
 	for _, u := range r.Open {
 		c.add(u.ID.Queue, u.ID.Seq, u.ID.Day.Time(), u.Type, u.Why, u.Detail)
 	}
@@ -310,12 +310,12 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 			SET after_queue = $4, after_seq = $5, asked = asked + $6, moved = moved + $7, unknown = unknown + $8,
 				reconciled_at = CASE WHEN $9 THEN coalesce($10::timestamptz, clock_timestamp()) END
 			WHERE quarantine_id = $1 AND (after_queue, after_seq) = ($2, $3) AND reconciled_at IS NULL`
-	args := []any{v.id, v.after.queue, v.after.seq, upto.queue, upto.seq, len(r.Part), r.Moved, r.Unknown, r.Last, s.now()}
-	return s.run(ctx, func(t *txn) error {
+	args := []any{v.id, v.after.queue, v.after.seq, upto.queue, upto.seq, len(r.Part), r.Moved, r.Unknown, r.Last, s.Clock()}
+	return s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		if len(r.Open) == 0 {
 			b.Queue(step, args...)
-			return t.commit(ctx, b)
+			return t.Commit(ctx, b)
 		}
 		// One statement, so that a part whose step was recorded has its open ones recorded, too.
 		b.Queue(`WITH step AS (`+step+` RETURNING quarantine_id)
@@ -327,6 +327,6 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 			JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day)
 			ON CONFLICT (queue_id, seq, day) DO UPDATE
 			SET why = excluded.why, detail = excluded.detail, at = clock_timestamp()`, append(args, c.args()...)...)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }

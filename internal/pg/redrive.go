@@ -70,11 +70,11 @@ func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Red
 		sub.Data = change.Data
 		s.Judge(sub)
 	}
-	err := s.db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
+	err := s.Db(ctx).QueryRow(ctx, `SELECT coalesce(s.account, ''), coalesce(t.traceparent, ''), t.callback FROM postern.task t
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
 		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent, &sub.Callback)
 	if err != nil {
-		return Accepted{}, known(err)
+		return Accepted{}, Known(err)
 	}
 	if change.DependsOn != nil {
 		sub.DependsOn = *change.DependsOn
@@ -101,12 +101,12 @@ func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err e
 				return nil, err
 			}
 			var next string
-			err = s.db(ctx).QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
-			if isNoRows(err) {
+			err = s.Db(ctx).QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
+			if IsNoRows(err) {
 				break
 			}
 			if err != nil {
-				return nil, known(err)
+				return nil, Known(err)
 			}
 			text = next
 		}
@@ -130,7 +130,7 @@ func (s *Store) redriven(ctx context.Context, by By, old *Transaction, change Re
 func (in *ingest) auditRedrives(b *pgx.Batch) {
 	for i, sub := range in.subs {
 		if sub.redrive != nil && in.out[i].Err == nil && !in.out[i].Replay {
-			in.s.audit(b, *sub.redrive, "redrive", "/transactions/"+sub.RedriveOf.String())
+			in.s.AuditIn(b, *sub.redrive, "redrive", "/transactions/"+sub.RedriveOf.String())
 		}
 	}
 }

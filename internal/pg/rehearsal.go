@@ -225,7 +225,7 @@ func (r *rehearsal) posts(n int) (err error) {
 		sub.ContextID, sub.Actor, sub.Type, sub.Data = 1, "actor", "type", json.RawMessage(`{}`)
 		err = cmp.Or(err, r.post(n, sub, taking{}))
 		if r.p&Works != 0 {
-			err = cmp.Or(err, r.post(n, sub, taking{s: r.s, by: roomy{}, node: r.node, open: map[int32]bool{1: true}, quarantine: r.s.quarantine()}))
+			err = cmp.Or(err, r.post(n, sub, taking{s: r.s, by: roomy{}, node: r.node, open: map[int32]bool{1: true}, quarantine: r.s.QuarantineView()}))
 		}
 	}
 	return err
@@ -254,7 +254,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 	}
 	in.taking.readOpen(r.b, in.e.view, in.subs)
 	r.s.takes.Store(false)
-	r.s.readNow(r.b, &in.e.now)
+	r.s.ReadNow(r.b, &in.e.now)
 	if err := in.decide(context.Background(), nil); err != nil {
 		return err
 	}
@@ -277,12 +277,12 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 // claim looks for work and takes n.
 func (r *rehearsal) claim(n int) error {
 	r.s.names = names{} // of what others posted they are not known
-	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*queueRow{}, quarantine: r.s.quarantine()}
+	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*queueRow{}, quarantine: r.s.QuarantineView()}
 	l := &openLane{id: 1, kind: "dispatcher"}
 	c.findLanes(r.b)
 	r.b.Queue(liveNodeSQL, r.node.ID, r.node.Epoch, c.quarantine.number)
 	c.lockLane(r.b, l, front{}, n)
-	r.s.readNow(r.b, &c.e.now)
+	r.s.ReadNow(r.b, &c.e.now)
 	rows, err := r.ready(n)
 	for _, q := range rows {
 		c.picks = append(c.picks, pick{q: q, lane: l})

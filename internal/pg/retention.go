@@ -30,7 +30,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 			WHERE i.inhparent = 'postern.task'::regclass AND k.relname ~ '_[0-9]{8}$'
 				AND to_date(right(k.relname, 8), 'YYYYMMDD') < ($1::timestamptz AT TIME ZONE 'UTC')::date`, before).Scan(&day)
 		if err != nil {
-			return dropped, known(err)
+			return dropped, Known(err)
 		}
 		held := ""
 		if day != nil {
@@ -39,7 +39,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 			}
 		}
 		if _, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
-			return dropped, known(err)
+			return dropped, Known(err)
 		}
 		if day == nil || held != "" {
 			return dropped, errors.Join(s.tidyOld(ctx, before), s.forget(ctx, before))
@@ -51,7 +51,7 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 // RetainAll notes that nothing is dropped.
 func (s *Store) RetainAll(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
-	return known(err)
+	return Known(err)
 }
 
 // A day is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took. retainMost is how many may
@@ -62,7 +62,7 @@ const retainAtOnce, retainMost = 2000, 10000
 func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string, err error) {
 	var by *string
 	if err := s.pool.QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
-		return deref(by), known(err)
+		return deref(by), Known(err)
 	}
 	queues, seqs, err := s.survivors(ctx, day)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 	if sqlState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
-	return deref(by), known(err)
+	return deref(by), Known(err)
 }
 
 // survivors are the positions of what has not ended of a day, or more than retainMost of them. As the day is over,
@@ -99,7 +99,7 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
 				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq, &q, &p)
 		if err != nil {
-			return nil, nil, known(err)
+			return nil, nil, Known(err)
 		}
 		queues, seqs = append(queues, q...), append(seqs, p...)
 		if n == retainAtOnce {
@@ -131,7 +131,7 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
 			day, queue, seq, retainAtOnce, before, queues, seqs).Scan(&n, &queue, &seq)
 		if err != nil {
-			return known(err)
+			return Known(err)
 		}
 		if n == retainAtOnce {
 			if err := rest(ctx, time.Since(began)); err != nil {
@@ -149,7 +149,7 @@ func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []in
 		SELECT a.queue_id, a.seq FROM (`+s.awaited()+`) a
 		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
 		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
-	return queues, seqs, known(err)
+	return queues, seqs, Known(err)
 }
 
 // tidyOld removes what survived its day and has ended since, unless an event or a batch still goes by it: few rows, in partitions of
@@ -157,7 +157,7 @@ func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []in
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool
 	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
-		return known(err)
+		return Known(err)
 	}
 	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
 		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
@@ -174,14 +174,14 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
 		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)
-	return known(err)
+	return Known(err)
 }
 
 // missing says that a transaction is not there: that its day was dropped, or that it never was.
 func (s *Store) missing(ctx context.Context, id outbox.ID) error {
 	var since time.Time
 	if err := s.pool.QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
-		return known(err)
+		return Known(err)
 	}
 	if id.Day < outbox.DayOf(since) {
 		return fault.New(fault.NotFound, "expired", "transaction %s is of %s, which retention has dropped: everything before %s is gone", id,
@@ -197,8 +197,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// inChunks runs a statement until it finds fewer than it takes, with rests as long as it took.
-func (s *Store) inChunks(ctx context.Context, chunk func(atOnce int) (n int, err error)) error {
+// InChunks runs a statement until it finds fewer than it takes, with rests as long as it took.
+func (s *Store) InChunks(ctx context.Context, chunk func(atOnce int) (n int, err error)) error {
 	for n := forgetAtOnce; n == forgetAtOnce; {
 		began := time.Now()
 		var err error

@@ -38,11 +38,11 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 			AND NOT EXISTS (SELECT FROM postern.rolling r WHERE r.moved_at > clock_timestamp() - interval '30 seconds')
 		ORDER BY h DESC`, now, rollupHours-1)
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	hours, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	for _, h := range hours {
 		if err := s.rollHour(ctx, h, rollupAtOnce, unhurried(h.Add(time.Hour).Sub(now))); err != nil {
@@ -52,7 +52,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	}
 	for _, table := range []string{"rolled", "rolling", "rolling_part", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
 		if _, err := s.pool.Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
-			return n, known(err)
+			return n, Known(err)
 		}
 	}
 	return n, nil
@@ -66,7 +66,7 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 		began := time.Now()
 		var ended *bool
 		if err := s.pool.QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
-			return known(err)
+			return Known(err)
 		}
 		if ended == nil || *ended {
 			return nil

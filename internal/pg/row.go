@@ -63,8 +63,8 @@ var queueColumns = []queueColumn{
 	{"era", "int", "", func(q *queueRow) any { return &q.Era }, nil},
 	{"named", "boolean", "", func(q *queueRow) any { return &q.Named }, nil},
 	{"head_seq", "bigint", "", func(q *queueRow) any { return &q.Head }, func(q *queueRow) any { return q.Head }},
-	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return nullable(q.Cur) }},
-	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *queueRow) any { return &q.Next }, func(q *queueRow) any { return nullable(q.Next) }},
+	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return Nullable(q.Cur) }},
+	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *queueRow) any { return &q.Next }, func(q *queueRow) any { return Nullable(q.Next) }},
 	{"tail_seq", "bigint", "", func(q *queueRow) any { return &q.Tail }, func(q *queueRow) any { return q.Tail }},
 	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *queueRow) any { return &q.HeadDay }, func(q *queueRow) any { return q.HeadDay.Time() }},
 	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *queueRow) any { return &q.TailDay }, func(q *queueRow) any { return q.TailDay.Time() }},
@@ -74,21 +74,21 @@ var queueColumns = []queueColumn{
 	{"phase", "text", "", func(q *queueRow) any { return &q.Phase }, func(q *queueRow) any { return string(q.Phase) }},
 	{"attempt", "int", "", func(q *queueRow) any { return &q.Attempt }, func(q *queueRow) any { return q.Attempt }},
 	{"retries", "int", "", func(q *queueRow) any { return &q.Retries }, func(q *queueRow) any { return q.Retries }},
-	{"fee", "text", "coalesce(q.fee, '')", func(q *queueRow) any { return &q.Fee }, func(q *queueRow) any { return nullable(q.Fee) }},
-	{"lane", "int", "coalesce(q.lane, 0)", func(q *queueRow) any { return &q.Lane }, func(q *queueRow) any { return nullable(q.Lane) }},
+	{"fee", "text", "coalesce(q.fee, '')", func(q *queueRow) any { return &q.Fee }, func(q *queueRow) any { return Nullable(q.Fee) }},
+	{"lane", "int", "coalesce(q.lane, 0)", func(q *queueRow) any { return &q.Lane }, func(q *queueRow) any { return Nullable(q.Lane) }},
 	{"prio", "smallint", "", func(q *queueRow) any { return &q.Prio }, func(q *queueRow) any { return q.Prio }},
 	{"paused", "boolean", "", func(q *queueRow) any { return &q.Paused }, func(q *queueRow) any { return q.Paused }},
 	{"draining", "boolean", "", func(q *queueRow) any { return &q.Draining }, func(q *queueRow) any { return q.Draining }},
-	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *queueRow) any { return &q.Pool }, func(q *queueRow) any { return nullable(q.Pool) }},
-	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *queueRow) any { return &q.MaxDepth }, func(q *queueRow) any { return nullable(q.MaxDepth) }},
+	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *queueRow) any { return &q.Pool }, func(q *queueRow) any { return Nullable(q.Pool) }},
+	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *queueRow) any { return &q.MaxDepth }, func(q *queueRow) any { return Nullable(q.MaxDepth) }},
 	{"drop_oldest", "boolean", "", func(q *queueRow) any { return &q.DropOldest }, func(q *queueRow) any { return q.DropOldest }},
 	{"pause_on_failure", "boolean", "", func(q *queueRow) any { return &q.PauseOnFailure }, func(q *queueRow) any { return q.PauseOnFailure }},
-	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *queueRow) any { return &q.Pin }, func(q *queueRow) any { return nullable(q.Pin) }},
-	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *queueRow) any { return &q.Sender }, func(q *queueRow) any { return nullable(q.Sender) }},
-	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *queueRow) any { return &q.Node }, func(q *queueRow) any { return nullable(q.Node) }},
-	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *queueRow) any { return &q.NodeEpoch }, func(q *queueRow) any { return nullable(q.NodeEpoch) }},
+	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *queueRow) any { return &q.Pin }, func(q *queueRow) any { return Nullable(q.Pin) }},
+	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *queueRow) any { return &q.Sender }, func(q *queueRow) any { return Nullable(q.Sender) }},
+	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *queueRow) any { return &q.Node }, func(q *queueRow) any { return Nullable(q.Node) }},
+	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *queueRow) any { return &q.NodeEpoch }, func(q *queueRow) any { return Nullable(q.NodeEpoch) }},
 	{"entered_at", "timestamptz", "", func(q *queueRow) any { return &q.EnteredAt }, func(q *queueRow) any { return q.EnteredAt }},
-	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *queueRow) any { return &q.NotBefore }, func(q *queueRow) any { return nullable(q.NotBefore) }},
+	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *queueRow) any { return &q.NotBefore }, func(q *queueRow) any { return Nullable(q.NotBefore) }},
 }
 
 // queueSelect is the select list of a queue row of alias q.
@@ -126,7 +126,7 @@ var queueInsert = func() *insertion {
 }()
 
 func insertQueues(b *pgx.Batch, rows []*queueRow) {
-	c := columns{n: len(rows)}
+	c := Columns{N: len(rows)}
 	for _, q := range rows {
 		values := make([]any, 0, len(queueColumns))
 		for _, col := range stored {
@@ -134,7 +134,7 @@ func insertQueues(b *pgx.Batch, rows []*queueRow) {
 		}
 		c.add(append(values, q.Context, q.Named)...)
 	}
-	queueInsert.queue(b, c)
+	queueInsert.Queue(b, c)
 }
 
 // updates are the texts of queueUpdate by the columns that they write, as bits, and allSame or oneRow.
@@ -293,7 +293,7 @@ func newestQueue(one bool, rows, and, skip string) string {
 }
 
 // lockQueues locks the queues of ids and returns those that exist. It waits for a session that holds one.
-func (t *txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
+func (t *Txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
 	lockQueues(b, lockWaiting, ids, nil, into)
 }
 
@@ -356,21 +356,21 @@ func (q *queueRow) tidy() {
 	}
 }
 
-// readNow adds the reading of the deciding clock to b. Behind a lock it is not older than the lock.
-func (s *Store) readNow(b *pgx.Batch, now *time.Time) {
-	b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp())`, s.now()).QueryRow(func(row pgx.Row) error {
+// ReadNow adds the reading of the deciding clock to b. Behind a lock it is not older than the lock.
+func (s *Store) ReadNow(b *pgx.Batch, now *time.Time) {
+	b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp())`, s.Clock()).QueryRow(func(row pgx.Row) error {
 		return row.Scan(now)
 	})
 }
 
 // lockOne locks one queue in t and returns it, or nil if there is none.
-func (s *Store) lockOne(ctx context.Context, t *txn, id int64) (*queueRow, time.Time, error) {
+func (s *Store) lockOne(ctx context.Context, t *Txn, id int64) (*queueRow, time.Time, error) {
 	var now time.Time
 	rows := map[int64]*queueRow{}
 	b := &pgx.Batch{}
 	t.lockQueues(b, []int64{id}, rows)
-	s.readNow(b, &now)
-	err := t.send(ctx, b)
+	s.ReadNow(b, &now)
+	err := t.Send(ctx, b)
 	return rows[id], now, err
 }
 

@@ -43,7 +43,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b.Queue(planByScan)
 	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
 			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
-		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.now()).Query(func(rows pgx.Rows) error {
+		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.Clock()).Query(func(rows pgx.Rows) error {
 		var phase outbox.Phase
 		var n, waiting int64
 		var oldest float64
@@ -58,7 +58,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*),
 			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR s.draining OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
-		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.now()).Query(func(rows pgx.Rows) error {
+		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.Clock()).Query(func(rows pgx.Rows) error {
 		var n SenderCount
 		var phase outbox.Phase
 		var held int64
@@ -87,5 +87,5 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b.Queue("COMMIT")
 	err = s.pool.SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
-	return v, known(err)
+	return v, Known(err)
 }

@@ -52,26 +52,26 @@ const sendersSQL = senderSQL + ` AND s.account > $4 ORDER BY s.account LIMIT $5`
 
 // Senders lists up to limit senders of a context by account, those after a given one.
 func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
-	rows, err := s.db(ctx).Query(ctx, sendersSQL, contextID, "", s.now(), after, limit)
+	rows, err := s.Db(ctx).Query(ctx, sendersSQL, contextID, "", s.Clock(), after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSender)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Sender returns one sender, or NotFound.
 func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*Sender, error) {
-	rows, err := s.db(ctx).Query(ctx, senderSQL, contextID, account, s.now())
+	rows, err := s.Db(ctx).Query(ctx, senderSQL, contextID, account, s.Clock())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSender)
 	if err == nil && len(list) == 0 || account == "" {
 		return nil, fault.New(fault.NotFound, "not_found", "no sender %q", fault.Clip(account))
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	return list[0], nil
 }
@@ -81,8 +81,8 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 	if len(v.Attributes) == 0 {
 		v.Attributes = json.RawMessage("{}")
 	}
-	err = s.run(ctx, func(t *txn) error {
-		created, err = t.lockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.sender
+	err = s.Run(ctx, func(t *Txn) error {
+		created, err = t.LockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.sender
 			WHERE context_id = $1 AND account = $2 FOR UPDATE`, by.Context, v.Account)
 		if err != nil {
 			return err
@@ -94,8 +94,8 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
 				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1`,
 			by.Context, v.Account, v.Pool, v.WorkerURL, string(v.Attributes))
-		s.audit(b, by, "put", "/senders/"+v.Account)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/senders/"+v.Account)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
@@ -105,7 +105,7 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 
 // RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
 func (s *Store) RemoveSender(ctx context.Context, by By, account string) error {
-	_, err := s.setFlag(ctx, by, "delete", "/senders/"+account,
+	_, err := s.SetFlag(ctx, by, "delete", "/senders/"+account,
 		`UPDATE postern.sender SET removed_at = $3, paused = false, draining = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
 		senderExists, account, time.Now())
 	return err
@@ -116,7 +116,7 @@ const senderExists = `SELECT version, removed_at IS NOT NULL FROM postern.sender
 // PauseSender keeps a sender from another transaction, or lets it again, and ends a drain. What is in flight keeps it;
 // then its queue goes on with another one.
 func (s *Store) PauseSender(ctx context.Context, by By, account string, paused bool) (LeverResult, error) {
-	return s.setFlag(ctx, by, verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, draining = draining AND $3, version = version + 1
+	return s.SetFlag(ctx, by, Verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, senderExists, account, paused)
 }
 
@@ -126,13 +126,13 @@ func (s *Store) BlockSender(ctx context.Context, by By, account string, until ti
 	if until.Before(Forever) {
 		when = until.UTC().Format(time.RFC3339Nano)
 	}
-	return s.setFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = ($3::text[])[1]::timestamptz,
+	return s.SetFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = ($3::text[])[1]::timestamptz,
 			block_reason = ($3::text[])[2], version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, []string{when, because("blocked", by.Reason)})
 }
 
 // UnblockSender lets a blocked sender work again at once.
 func (s *Store) UnblockSender(ctx context.Context, by By, account string) (LeverResult, error) {
-	return s.setFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0, version = version + 1
+	return s.SetFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND blocked_until IS NOT NULL`, senderExists, account, "")
 }

@@ -50,7 +50,7 @@ func (s *Store) settleTogether(ctx context.Context, answers []*Answer) (out []Se
 
 // settleBy settles in one commit, by what the leases remember or by what the rows say.
 func (s *Store) settleBy(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		apart := 0
 		st := newSettlement(s, answers)
 		out = st.out
@@ -80,7 +80,7 @@ func (s *Store) settleBy(ctx context.Context, answers []*Answer, byMemory bool) 
 			return err
 		}
 		if apart == len(answers) {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		return st.e.commit(ctx, t, b)
 	})
@@ -96,7 +96,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 		return Settled{Err: err}
 	}
 	var st *settlement
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		st = newSettlement(s, []*Answer{a})
 		st.deps = r
 		if err := st.load(ctx, t); err != nil {
@@ -146,7 +146,7 @@ type position struct{ queue, seq int64 }
 
 func positionOf(id outbox.ID) position { return position{id.Queue, id.Seq} }
 
-func (st *settlement) load(ctx context.Context, t *txn) error {
+func (st *settlement) load(ctx context.Context, t *Txn) error {
 	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{} // by memory there are none of these
 	st.marked, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
 	var ids, on, onSeqs []int64
@@ -181,8 +181,8 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 			return err
 		})
 	}
-	st.s.readNow(b, &st.e.now)
-	if err := t.send(ctx, b); err != nil {
+	st.s.ReadNow(b, &st.e.now)
+	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
 	if st.deps != nil {
@@ -192,7 +192,7 @@ func (st *settlement) load(ctx context.Context, t *txn) error {
 	}
 	b = &pgx.Batch{}
 	if st.lookAgain(b); b.Len() > 0 {
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -229,7 +229,7 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 }
 
 // loadMarked reads, in queues with marks, which transaction comes next, and what marks say of the one that ends.
-func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
+func (st *settlement) loadMarked(ctx context.Context, t *Txn) error {
 	b := &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()
@@ -255,7 +255,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *txn) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	return t.send(ctx, b)
+	return t.Send(ctx, b)
 }
 
 // holds says whether the lease is still the queue's: its owner has not changed, and its position has not moved on.

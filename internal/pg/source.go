@@ -40,9 +40,9 @@ const sourcesSQL = `SELECT ` + sourceColumns + `, coalesce($5::timestamptz, cloc
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.name = $2) AND s.name > $3 ORDER BY s.name LIMIT $4`
 
 func (s *Store) sources(ctx context.Context, contextID int32, name, after string, limit int) ([]*Source, error) {
-	rows, err := s.db(ctx).Query(ctx, sourcesSQL, contextID, name, after, limit, s.now())
+	rows, err := s.Db(ctx).Query(ctx, sourcesSQL, contextID, name, after, limit, s.Clock())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Source, error) {
 		v := &Source{}
@@ -57,7 +57,7 @@ func (s *Store) sources(ctx context.Context, contextID int32, name, after string
 		}
 		return v, err
 	})
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Sources lists up to limit sources of a context by name, those after a given one.
@@ -95,15 +95,15 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 			return false, err
 		}
 	}
-	err = s.run(ctx, func(t *txn) error {
-		if created, err = t.lockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {
+	err = s.Run(ctx, func(t *Txn) error {
+		if created, err = t.LockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		s.equip(b, by.Context)
 		lane := leaderChannelSettings(channelOfSource + v.Name)
 		lane.Capacity = v.Buffer
-		putLeaderChannel(b, by.Context, lane, s.now())
+		putLeaderChannel(b, by.Context, lane, s.Clock())
 		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, max_retries, stale_after, channel_id,
 				next_at, created_at, relation)
 			SELECT $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $12, $13, (SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $14),
@@ -113,10 +113,10 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 				max_retries = excluded.max_retries, stale_after = excluded.stale_after, channel_id = excluded.channel_id,
 				state = CASE WHEN s.removed_at IS NULL THEN s.state ELSE 'running' END, next_at = excluded.next_at, fence = postern.next_fence(s.fence),
 				node_id = NULL, node_epoch = NULL, lease_until = NULL, removed_at = NULL, version = s.version + 1`,
-			by.Context, v.Name, v.Kind, v.URL, jsonText(v.Filter), v.Map, v.Start, v.PollEvery, v.PageSize, v.OnUndecodable, s.now(),
+			by.Context, v.Name, v.Kind, v.URL, jsonText(v.Filter), v.Map, v.Start, v.PollEvery, v.PageSize, v.OnUndecodable, s.Clock(),
 			v.MaxRetries, v.StaleAfter, lane.Name, v.Table)
-		s.audit(b, by, "put", "/sources/"+v.Name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/sources/"+v.Name)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return created, err
@@ -134,32 +134,32 @@ func jsonText(raw json.RawMessage) any {
 
 // changeSource changes what a look goes by: one that is under way finds another fence, and stores nothing.
 func (s *Store) changeSource(ctx context.Context, by By, name, action, set string, args ...any) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, sourceVersion, by.Context, name)
+	err = s.Run(ctx, func(t *Txn) error {
+		missing, err := t.LockVersion(ctx, 0, sourceVersion, by.Context, name)
 		switch {
 		case err != nil:
 			return err
 		case missing:
 			return noSource(name)
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.source SET fence = postern.next_fence(fence), node_id = NULL, node_epoch = NULL, lease_until = NULL, version = version + 1,
 				next_at = coalesce($3::timestamptz, clock_timestamp()), `+set+` WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`+changed[action],
-			append([]any{by.Context, name, s.now()}, args...)...).Query(func(rows pgx.Rows) error {
+			append([]any{by.Context, name, s.Clock()}, args...)...).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 			}
 			r.Changed = rows.CommandTag().RowsAffected() > 0
 			return rows.Err()
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		s.audit(b, by, action, "/sources/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, action, "/sources/"+name)
+		return t.Commit(ctx, b)
 	})
 	return r, err
 }

@@ -55,7 +55,7 @@ func (s *Store) TablePage(ctx context.Context, l *SourceLease, dial pgconn.DialF
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	r := &tableRead{tx: tx, source: l.Source.Source, table: pgx.Identifier(l.Table.Relation()).Sanitize(), at: at, schemas: s.SourceSchemas}
-	if page, err = r.page(ctx, s.now()); err != nil {
+	if page, err = r.page(ctx, s.Clock()); err != nil {
 		return leader.Page{}, tableTrouble(err)
 	}
 	return page, nil
@@ -261,7 +261,7 @@ func (r *tableRead) mark(ctx context.Context, page leader.Page, now time.Time) (
 	switch {
 	case err == nil:
 		r.at.Seen, r.at.Since = &seen, &now
-	case !isNoRows(err):
+	case !IsNoRows(err):
 		return page, err
 	}
 	if r.at.At != nil || r.at.Seen != nil {

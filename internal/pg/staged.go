@@ -20,5 +20,5 @@ func (s *Store) Staged(ctx context.Context, contextID int32, uid string) (*Trans
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
-	return t, known(err)
+	return t, Known(err)
 }

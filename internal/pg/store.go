@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/wire"
 )
@@ -24,9 +23,9 @@ import (
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
-	looks *pgxpool.Pool // pool, unless LookThrough has said otherwise
+	Looks *pgxpool.Pool // pool, unless LookThrough has said otherwise
 	conf  *conf
-	log   *slog.Logger
+	Log   *slog.Logger
 
 	writers writers // at once, by pool
 
@@ -37,8 +36,6 @@ type Store struct {
 	Ring func()
 	// Count is told, after the commit, of each transaction that was accepted or has ended; nil: it is not told.
 	Count func(typ string, entered outbox.State)
-	// BatchLeft is told, after the commit, how long a batch had been in a state that it left; nil: it is not told.
-	BatchLeft func(processor.State, time.Duration)
 
 	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
 	SourceSchemas []string
@@ -70,9 +67,7 @@ type Store struct {
 	makers      []Made
 	blocking    []string // names of pools that block a sender after a failure, unless somebody says otherwise
 	tellers     []Teller
-	subscribers *subscribers
-
-	executions *Ingester // of batches: those that ticks have begun side by side are posted in common commits
+	Subscribers *subscribers
 }
 
 // AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. A
@@ -185,7 +180,7 @@ func warns(n *pgconn.Notice) bool {
 // New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it before
 // it starts.
 func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
-	return &Store{pool: pool, looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), log: log}
+	return &Store{pool: pool, Looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), Log: log}
 }
 
 // Start creates the partitions of the coming days and reads the configuration.
@@ -200,7 +195,7 @@ func (s *Store) Start(ctx context.Context) error {
 // this database has lost (docs/numbers.md). To be called by each process that starts, before it draws any.
 func (s *Store) Leap(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `SELECT postern.leap()`)
-	return known(err)
+	return Known(err)
 }
 
 // Pool is the pool under the store.
@@ -210,12 +205,12 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // the configuration) a pool of their own, of a connection or two. Behind a day that is made or dropped, each
 // connection plans its next statements anew. In the large pool each of these questions would be planned in each
 // connection, while other callers wait. LookThrough is called before anything runs.
-func (s *Store) LookThrough(pool *pgxpool.Pool) { s.looks = pool }
+func (s *Store) LookThrough(pool *pgxpool.Pool) { s.Looks = pool }
 
 // Close closes the pools. It is for callers that have no use for them without the store.
 func (s *Store) Close() {
 	s.pool.Close()
-	s.looks.Close()
+	s.Looks.Close()
 }
 
 // OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of what other
@@ -229,11 +224,11 @@ func (s *Store) HoldCommits(hold func(ctx context.Context, pid uint32) error) { 
 // EnsureDays creates the partitions of yesterday to three days ahead (each costs every statement some of its planning) and returns how many were missing.
 func (s *Store) EnsureDays(ctx context.Context) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)
-		FROM coalesce($1::timestamptz, clock_timestamp()) d`, s.now()).Scan(&n)
-	return n, cmp.Or(lacking(s.role(), err), known(err))
+		FROM coalesce($1::timestamptz, clock_timestamp()) d`, s.Clock()).Scan(&n)
+	return n, cmp.Or(lacking(s.role(), err), Known(err))
 }
 
-func (s *Store) ring() {
+func (s *Store) RingHere() {
 	if s.Ring != nil {
 		s.Ring()
 	}

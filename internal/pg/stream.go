@@ -42,8 +42,8 @@ func (s *Store) ContextStream(ctx context.Context, contextID int32) (*Subscripti
 
 // UseStream says that somebody reads the stream of a context.
 func (s *Store) UseStream(ctx context.Context, id int32) error {
-	_, err := s.exec(ctx, `UPDATE postern.subscription SET used_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE subscription_id = $1 AND (used_at IS NULL OR used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '30 s')`, id, s.now())
+	_, err := s.Exec(ctx, `UPDATE postern.subscription SET used_at = coalesce($2::timestamptz, clock_timestamp())
+		WHERE subscription_id = $1 AND (used_at IS NULL OR used_at < coalesce($2::timestamptz, clock_timestamp()) - interval '30 s')`, id, s.Clock())
 	return err
 }
 
@@ -51,9 +51,9 @@ func (s *Store) UseStream(ctx context.Context, id int32) error {
 // of the end of a subscription told it since.
 func (s *Store) TidySubscriptions(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `SELECT context_id FROM postern.subscription WHERE kind = 'stream' AND removed_at IS NULL
-		AND coalesce(used_at, created_at) < coalesce($1::timestamptz, clock_timestamp()) - $2::interval`, s.now(), streamKept)
+		AND coalesce(used_at, created_at) < coalesce($1::timestamptz, clock_timestamp()) - $2::interval`, s.Clock(), streamKept)
 	if err != nil {
-		return known(err)
+		return Known(err)
 	}
 	var contexts []int32
 	for rows.Next() {
@@ -63,10 +63,10 @@ func (s *Store) TidySubscriptions(ctx context.Context) error {
 		}
 		contexts = append(contexts, id)
 	}
-	errs := []error{known(rows.Err())}
+	errs := []error{Known(rows.Err())}
 	for _, id := range contexts {
 		errs = append(errs, s.RemoveSubscription(ctx, By{Context: id, Actor: "service", Via: "sweep", Reason: "nobody has read it for a day"}, streamName))
 	}
-	_, err = s.exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
+	_, err = s.Exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
 	return errors.Join(append(errs, err)...)
 }

@@ -50,7 +50,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		})
 	b.Queue("COMMIT")
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	b = &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -103,7 +103,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		n++
 	}
 	b.Queue("COMMIT")
-	return n, known(s.pool.SendBatch(ctx, b).Close())
+	return n, Known(s.pool.SendBatch(ctx, b).Close())
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.

@@ -50,12 +50,12 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 
 // Subscriptions lists up to limit subscriptions of a context by name, those after a given one.
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
-	rows, err := s.db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.now(), true, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.Clock(), true, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Subscription returns one subscription, or NotFound.
@@ -69,13 +69,13 @@ func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Sub
 }
 
 func (s *Store) subscription(ctx context.Context, contextID int32, name string, counting bool) (*Subscription, error) {
-	rows, err := s.db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.now(), counting)
+	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.Clock(), counting)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	if len(list) == 0 || name == "" {
 		return nil, noSubscription(name)
@@ -90,9 +90,9 @@ func noSubscription(name string) error {
 // PutSubscription creates or replaces a subscription. secret is for a new webhook. Events with a number stay as they
 // are; a subscription does not change its kind.
 func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var kind string
-		created, err = t.lockVersion(ctx, version, `SELECT version, false FROM postern.subscription
+		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.subscription
 			WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, v.Name)
 		if err != nil {
 			return err
@@ -118,14 +118,14 @@ func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscriptio
 			b.Queue(`WITH made AS (INSERT INTO postern.subscription (context_id, name, kind, url, events, filter, on_error, include, secret, created_at)
 					VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::timestamptz, clock_timestamp())) RETURNING subscription_id)
 				INSERT INTO postern.checkpoint (subscription_id) SELECT subscription_id FROM made`,
-				by.Context, v.Name, v.Kind, v.URL, events, v.Filter, v.OnError, include, secret, s.now())
+				by.Context, v.Name, v.Kind, v.URL, events, v.Filter, v.OnError, include, secret, s.Clock())
 		} else {
 			b.Queue(`UPDATE postern.subscription SET url = $3, events = $4, filter = $5, on_error = $6, include = $7, version = version + 1,
 				since = CASE WHEN (events, filter) IS DISTINCT FROM ($4, $5) THEN NULL ELSE since END -- complete for what it takes now
 				WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`, by.Context, v.Name, v.URL, events, v.Filter, v.OnError, include)
 		}
-		s.audit(b, by, "put", "/subscriptions/"+v.Name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/subscriptions/"+v.Name)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
@@ -139,8 +139,8 @@ func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscriptio
 // begin says from when on a subscription that has been committed is complete: see fanout.go. Where it is
 // not reached, the first numbering does the same.
 func (s *Store) begin(ctx context.Context, contextID int32, name string) error {
-	_, err := s.exec(ctx, `UPDATE postern.subscription SET since = coalesce($3::timestamptz, clock_timestamp()) + $4::interval
-		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND since IS NULL`, contextID, name, s.now(), listenersMaxAge)
+	_, err := s.Exec(ctx, `UPDATE postern.subscription SET since = coalesce($3::timestamptz, clock_timestamp()) + $4::interval
+		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND since IS NULL`, contextID, name, s.Clock(), listenersMaxAge)
 	return err
 }
 
@@ -161,7 +161,7 @@ func (s *Store) RemoveSubscription(ctx context.Context, by By, name string) erro
 
 // onSubscription runs statements behind the lock of a subscription's row.
 func (s *Store) onSubscription(ctx context.Context, by By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		var id int32
 		var version int64
 		var now time.Time
@@ -171,20 +171,20 @@ func (s *Store) onSubscription(ctx context.Context, by By, action, name string, 
 				_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error { return nil })
 				return err
 			})
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if id == 0 {
 			return noSubscription(name)
 		}
-		if err := by.seen(version); err != nil {
+		if err := by.Seen(version); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
 		do(b, id, now)
-		s.audit(b, by, action, "/subscriptions/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, action, "/subscriptions/"+name)
+		return t.Commit(ctx, b)
 	})
 }
 
@@ -206,7 +206,7 @@ func (s *Store) EnableSubscription(ctx context.Context, by By, name string, enab
 			b.Queue(`UPDATE postern.delivery SET next_at = least(next_at, $2) WHERE subscription_id = $1 AND state = 'pending'`, id, now)
 		}
 	})
-	s.ring()
+	s.RingHere()
 	return r, err
 }
 
@@ -237,7 +237,7 @@ func (s *Store) TestSubscription(ctx context.Context, by By, name string) (id st
 			return err
 		})
 	})
-	s.ring()
+	s.RingHere()
 	return id, err
 }
 
@@ -254,7 +254,7 @@ func (s *Store) Redeliver(ctx context.Context, by By, name string, since, until 
 			SELECT count(*) FROM again`, id, since, until, states).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 		b.Queue(promoteQueuedSQL, id, now)
 	})
-	s.ring()
+	s.RingHere()
 	return n, err
 }
 

@@ -17,7 +17,7 @@ import (
 // hold when they hand something out; a head that stood ready leaves its lane in the same commit, and with a
 // mark in the queue each settle reads, behind its lock, what holds the next one and the one in hand.
 func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "suspend", id)
 		if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			e.save(q)
 		}
 		b := &pgx.Batch{}
-		s.audit(b, by, "suspend", txPath(id))
+		s.AuditIn(b, by, "suspend", txPath(id))
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -49,7 +49,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 
 // Resume ends a suspension: the transaction goes out when its turn comes, or has come.
 func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "resume", id)
 		if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 			}
 			e.save(q)
 		}
-		s.audit(b, by, "resume", txPath(id))
+		s.AuditIn(b, by, "resume", txPath(id))
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -88,11 +88,11 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 
 // parked says whether what is in flight has been held before it would go out again: then nothing but a lever
 // moves it, neither a timer nor a place in the lane resume.
-func (e *effects) parked(ctx context.Context, t *txn, q *queueRow) (parked bool, err error) {
+func (e *effects) parked(ctx context.Context, t *Txn, q *queueRow) (parked bool, err error) {
 	k := e.key(q)
 	b := &pgx.Batch{}
 	b.Queue(parkedSQL, q.ID, k.Lane, k.Prio, k.Since).QueryRow(func(row pgx.Row) error { return row.Scan(&parked) })
-	return parked, t.send(ctx, b)
+	return parked, t.Send(ctx, b)
 }
 
 const parkedSQL = `SELECT NOT EXISTS (SELECT FROM postern.timer WHERE queue_id = $1)

@@ -12,7 +12,7 @@ import (
 // QueuesAbout is how many rows the hot table had when PostgreSQL last counted; 0 if it has not.
 func (s *Store) QueuesAbout(ctx context.Context) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'postern.queue'::regclass`).Scan(&n)
-	return n, known(err)
+	return n, Known(err)
 }
 
 // Reap removes the hot rows of idle queues that were not used since before, after it has copied their tail and fence
@@ -39,7 +39,7 @@ func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total i
 // reapFrom takes those behind a queue, in the order of their ids, so that nothing is looked at twice; last is where it goes
 // on, -1 at the end.
 func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOnce int) (n int, last int64, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		var ids []int64
 		b := &pgx.Batch{}
 		b.Queue(`SELECT n.queue_id FROM postern.queue q JOIN postern.queue_name n ON n.queue_id = q.queue_id
@@ -49,7 +49,7 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 				ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 				return err
 			})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if last = -1; len(ids) == atOnce {
@@ -58,7 +58,7 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 		rows := map[int64]*queueRow{}
 		b = &pgx.Batch{}
 		lockQueues(b, lockSkipping, ids, nil, rows)
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		var gone, tails, fences []int64
@@ -69,14 +69,14 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 			}
 		}
 		if n = len(gone); n == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.queue_name n SET last_seq = g.seq, last_fence = g.fence, last_day = g.day
 			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) g(queue_id, seq, fence, day)
 			WHERE n.queue_id = g.queue_id`, gone, tails, fences, days)
 		b.Queue(`DELETE FROM postern.queue WHERE queue_id = ANY ($1)`, gone)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return n, last, err
 }
@@ -92,14 +92,14 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
 			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id OFFSET 0)) LIMIT 1000) r LIMIT 1000`)
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return 0, known(err)
+		return 0, Known(err)
 	}
 	for _, id := range ids {
-		err := s.run(ctx, func(t *txn) error {
+		err := s.Run(ctx, func(t *Txn) error {
 			q, now, err := s.lockOne(ctx, t, id)
 			if err != nil || q == nil || q.Phase != outbox.PhaseReady {
 				return err
@@ -124,5 +124,5 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 // Forget removes the rows of nodes that have been dead for a day and own nothing any more, as Release has found.
 func (s *Store) Forget(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.leaseNow())
-	return known(err)
+	return Known(err)
 }

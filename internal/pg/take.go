@@ -80,9 +80,9 @@ type taken struct {
 
 // taking begins with nothing taken.
 func (s *Store) taking(ctx context.Context) (t taking) {
-	if by := s.taker.Load(); by != nil && jointOf(ctx) == nil {
+	if by := s.taker.Load(); by != nil && JointOf(ctx) == nil {
 		if node, ok := (*by).Taking(); ok {
-			t.s, t.by, t.node, t.open, t.quarantine = s, *by, node, map[int32]bool{}, s.quarantine()
+			t.s, t.by, t.node, t.open, t.quarantine = s, *by, node, map[int32]bool{}, s.QuarantineView()
 		}
 	}
 	return t

@@ -61,12 +61,12 @@ const toolsSQL = `SELECT DISTINCT ON (t.fqn) ` + toolColumns + ` FROM postern.to
 	WHERE t.context_id IN ($1, $2) AND t.removed_at IS NULL AND ($3 = '' OR t.fqn = $3) AND t.fqn > $4 ORDER BY t.fqn, t.context_id = $1 DESC LIMIT $5`
 
 func (s *Store) tools(ctx context.Context, contextID int32, fqn, after string, limit int) ([]*Tool, error) {
-	rows, err := s.db(ctx).Query(ctx, toolsSQL, contextID, s.Context(System).ID, fqn, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, toolsSQL, contextID, s.Context(System).ID, fqn, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanTool)
-	return list, known(err)
+	return list, Known(err)
 }
 
 // Tools lists up to limit tools that a context may call by name, those after a given one, without their schemas.
@@ -116,8 +116,8 @@ func noTool(fqn string) error {
 // unregistered is noTool, and says since when of one that was registered once (S1.7).
 func (s *Store) unregistered(ctx context.Context, contextID int32, fqn string) error {
 	var at *time.Time
-	if err := s.db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(System).ID, fqn).Scan(&at); err != nil {
-		return known(err)
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(System).ID, fqn).Scan(&at); err != nil {
+		return Known(err)
 	}
 	if at == nil {
 		return noTool(fqn)
@@ -166,13 +166,13 @@ func (s *Store) definition(ctx context.Context, v *Tool) (*leader.Definition, er
 		return d, nil
 	}
 	m := leader.Meta{FQN: v.FQN, URL: v.URL, Description: v.Description, Timeout: v.Timeout.String(), MaxAnswer: v.MaxAnswer, Sign: v.Sign}
-	err := s.db(ctx).QueryRow(ctx, `SELECT input_schema::text, output_schema::text FROM postern.tool WHERE tool_id = $1 AND version = $2`, v.ID, v.Version).
+	err := s.Db(ctx).QueryRow(ctx, `SELECT input_schema::text, output_schema::text FROM postern.tool WHERE tool_id = $1 AND version = $2`, v.ID, v.Version).
 		Scan((*[]byte)(&m.InputSchema), (*[]byte)(&m.OutputSchema))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	d, err := m.Definition()
 	if err != nil {
@@ -216,7 +216,7 @@ func with(d *leader.Definition, set ToolSettings) *Tool {
 }
 
 // lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one, too.
-func (t *txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Tool, before *registered, err error) {
+func (t *Txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Tool, before *registered, err error) {
 	var removed bool
 	var in, out []byte
 	b := &pgx.Batch{}
@@ -230,13 +230,13 @@ func (t *txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Too
 		}
 		return rows.Err()
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, nil, err
 	}
 	if v == nil || removed {
 		return nil, nil, nil
 	}
-	t.version = v.Version
+	t.Version = v.Version
 	return v, v.record(in, out), nil
 }
 
@@ -246,13 +246,13 @@ func (t *txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Too
 // Two that register one at a time both insert: the second waits in its upsert for the first, and then replaces what that
 // made. What a probe or a look at /meta brings that began before is compared with the version, and changes nothing.
 func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		v, before, err := t.lockTool(ctx, by.Context, d.FQN.String())
 		if err != nil {
 			return err
 		}
 		created = v == nil
-		if err := matchVersion(version, t.version, created); err != nil {
+		if err := matchVersion(version, t.Version, created); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -271,19 +271,19 @@ func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set To
 				failures = CASE WHEN t.url = excluded.url AND t.removed_at IS NULL THEN t.failures ELSE 0 END,
 				checked_at = CASE WHEN t.url = excluded.url AND t.removed_at IS NULL THEN t.checked_at END`,
 			by.Context, d.FQN.String(), d.URL, d.Description, d.Timeout, d.MaxAnswer, set.TTL, set.CheckEvery, set.Discovered,
-			string(d.Input.Raw()), string(d.Output.Raw()), s.now(), d.Sign)
-		s.auditChange(b, by, "put", "/tools/"+d.FQN.String(), before, with(d, set).record(d.Input.Raw(), d.Output.Raw()))
-		return t.commit(ctx, b)
+			string(d.Input.Raw()), string(d.Output.Raw()), s.Clock(), d.Sign)
+		s.AuditChange(b, by, "put", "/tools/"+d.FQN.String(), before, with(d, set).record(d.Input.Raw(), d.Output.Raw()))
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
 	}
-	return created, s.appeared(ctx, created)
+	return created, s.Appeared(ctx, created)
 }
 
 // RemoveTool takes a tool out of the registry: an event that names it is refused from then on (S1.7).
 func (s *Store) RemoveTool(ctx context.Context, by By, fqn string) error {
-	return s.run(ctx, func(t *txn) error {
+	return s.Run(ctx, func(t *Txn) error {
 		v, before, err := t.lockTool(ctx, by.Context, fqn)
 		switch {
 		case err != nil:
@@ -291,12 +291,12 @@ func (s *Store) RemoveTool(ctx context.Context, by By, fqn string) error {
 		case v == nil:
 			return noTool(fqn)
 		}
-		if err := by.seen(v.Version); err != nil {
+		if err := by.Seen(v.Version); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.tool SET removed_at = coalesce($2::timestamptz, clock_timestamp()), version = version + 1 WHERE tool_id = $1`, v.ID, s.now())
-		s.auditChange(b, by, "delete", "/tools/"+fqn, before, nil)
-		return t.commit(ctx, b)
+		b.Queue(`UPDATE postern.tool SET removed_at = coalesce($2::timestamptz, clock_timestamp()), version = version + 1 WHERE tool_id = $1`, v.ID, s.Clock())
+		s.AuditChange(b, by, "delete", "/tools/"+fqn, before, nil)
+		return t.Commit(ctx, b)
 	})
 }

@@ -23,24 +23,24 @@ const failedAgain = 30 * time.Second
 // one caller: who takes it moves its next time on in the same statement and skips what another holds, so a caller that
 // dies loses one probe.
 func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
-	quarantine := s.quarantine()
+	quarantine := s.QuarantineView()
 	if quarantine.whole() {
 		return nil, nil
 	}
-	rows, err := s.db(ctx).Query(ctx, `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
+	rows, err := s.Db(ctx).Query(ctx, `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 		due AS MATERIALIZED (SELECT t.tool_id, coalesce(t.check_at <= n.now, false) AS probe, coalesce(t.refresh_at <= n.now, false) AS again FROM postern.tool t, n
 			WHERE t.removed_at IS NULL AND t.context_id <> ALL ($4) AND (t.check_at <= n.now OR t.refresh_at <= n.now) ORDER BY t.tool_id LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED)
 		UPDATE postern.tool t SET check_at = CASE WHEN d.probe THEN n.now + t.check_every ELSE t.check_at END,
 			refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
-		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.now(), limit, failedAgain, quarantine.contexts())
+		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.Clock(), limit, failedAgain, quarantine.contexts())
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
 		v := &DueTool{Tool: &Tool{}}
 		return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)
 	})
-	return list, known(err)
+	return list, Known(err)
 }
 
 // ToolChecked stores what a probe brought: why the tool is not ready, "" if it is. One that began before the tool was
@@ -50,13 +50,13 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 	if why != "" {
 		health = "failing"
 	}
-	err = s.db(ctx).QueryRow(ctx, `WITH n AS (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now),
+	err = s.Db(ctx).QueryRow(ctx, `WITH n AS (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now),
 		old AS MATERIALIZED (SELECT t.tool_id, t.health FROM postern.tool t WHERE t.tool_id = $1 AND t.version = $2 AND t.removed_at IS NULL FOR NO KEY UPDATE),
 		made AS (UPDATE postern.tool t SET health = $3, health_error = $4, failures = CASE WHEN $3 = 'ready' THEN 0 ELSE t.failures + 1 END, checked_at = n.now,
 				health_since = CASE WHEN t.health = $3 THEN t.health_since ELSE n.now END
 			FROM old, n WHERE t.tool_id = old.tool_id)
-		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, v.ID, v.Version, health, why, s.now()).Scan(&changed)
-	return changed, known(err)
+		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, v.ID, v.Version, health, why, s.Clock()).Scan(&changed)
+	return changed, Known(err)
 }
 
 // ToolRefreshed stores what a look at /meta brought: its definition, or why there is none; then the one that is known
@@ -64,33 +64,33 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 // a look and a change, the row's version decides which counts: the later one finds another and changes nothing.
 func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
 	if d == nil {
-		_, err = s.exec(ctx, `UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`, v.ID, v.Version, why)
+		_, err = s.Exec(ctx, `UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`, v.ID, v.Version, why)
 		return false, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		now, before, err := t.lockTool(ctx, v.ContextID, v.FQN)
 		if err != nil {
 			return err
 		}
 		if now == nil || now.ID != v.ID || now.Version != v.Version {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
-		if err := by.seen(now.Version); err != nil {
+		if err := by.Seen(now.Version); err != nil {
 			return err
 		}
 		after := with(d, ToolSettings{now.TTL, now.CheckEvery, true}).record(d.Input.Raw(), d.Output.Raw())
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.tool t SET read_at = n.now, refresh_at = n.now + t.ttl, refresh_error = ''
-			FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n WHERE t.tool_id = $1`, v.ID, s.now())
+			FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n WHERE t.tool_id = $1`, v.ID, s.Clock())
 		if changed = *before != *after; changed {
 			b.Queue(`UPDATE postern.tool SET description = $2, timeout = $3, max_answer = $4, input_schema = $5::text::json, output_schema = $6::text::json, sign = $7,
 				discovered = true, version = version + 1 WHERE tool_id = $1`,
 				v.ID, d.Description, d.Timeout, d.MaxAnswer, string(d.Input.Raw()), string(d.Output.Raw()), d.Sign)
 		}
 		if changed || by.Actor != "" { // what a person asks for is kept, also where it changed nothing
-			s.auditChange(b, by, "refresh", "/tools/"+v.FQN, before, after)
+			s.AuditChange(b, by, "refresh", "/tools/"+v.FQN, before, after)
 		}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return changed, err
 }
@@ -98,7 +98,7 @@ func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Def
 // SuspectTool has a tool probed, and its /meta read again, as soon as somebody can: it answered a call as if it had
 // moved (HTTP 404, S1.7).
 func (s *Store) SuspectTool(ctx context.Context, v *Tool) error {
-	_, err := s.exec(ctx, `UPDATE postern.tool t SET check_at = CASE WHEN t.check_every > '0' THEN n.now END, refresh_at = CASE WHEN t.discovered THEN n.now END
-		FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n WHERE t.tool_id = $1 AND t.version = $2 AND t.removed_at IS NULL`, v.ID, v.Version, s.now())
+	_, err := s.Exec(ctx, `UPDATE postern.tool t SET check_at = CASE WHEN t.check_every > '0' THEN n.now END, refresh_at = CASE WHEN t.discovered THEN n.now END
+		FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n WHERE t.tool_id = $1 AND t.version = $2 AND t.removed_at IS NULL`, v.ID, v.Version, s.Clock())
 	return err
 }

@@ -90,7 +90,7 @@ var TransactionsSQL = transactionSelect + `, v.data, v.result
 // Transactions reads several transactions of a context by id, with their bodies, mostly in one statement (ofDays). What
 // does not exist is missing from the map; what was moved to another queue is there under both its ids.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
-	return s.transactions(ctx, s.db(ctx), contextID, ids)
+	return s.transactions(ctx, s.Db(ctx), contextID, ids)
 }
 
 func (s *Store) transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
@@ -101,7 +101,7 @@ func (s *Store) transactions(ctx context.Context, db querier, contextID int32, i
 		return len(rest) == 0, err
 	})
 	if err != nil || len(rest) == 0 {
-		return out, known(err)
+		return out, Known(err)
 	}
 	return out, follow(ctx, db, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 		return s.transactions(ctx, db, contextID, ids)
@@ -144,7 +144,7 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 
 // ByUID returns the id of the transaction that a client named uid, or NotFound.
 func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outbox.ID, err error) {
-	err = s.db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i
+	err = s.Db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i
 		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if id, err := outbox.ParseID(uid); err == nil { // without a uid of its own, its id is its uid
@@ -152,7 +152,7 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 		}
 		return id, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
-	return id, known(err)
+	return id, Known(err)
 }
 
 func txPath(id outbox.ID) string { return "/transactions/" + id.String() }

@@ -97,7 +97,7 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 			return rows.Err()
 		})
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	for i := range p.recorded {
 		before(p.recorded[i].StartedAt, p.recorded[i].AnsweredAt)

@@ -47,7 +47,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	sql, args := q.page(f)
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, nil, known(err)
+		return nil, nil, Known(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 		list = append(list, t)
 	}
 	if rows.Err() != nil {
-		return nil, nil, known(rows.Err())
+		return nil, nil, Known(rows.Err())
 	}
 	if len(list) > f.Limit {
 		list = list[:f.Limit]
@@ -71,7 +71,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	if errors.Is(err, pgx.ErrNoRows) { // fewer than it may look at: that was all
 		return list, nil, nil
 	}
-	return list, next, known(err)
+	return list, next, Known(err)
 }
 
 // listQuery is how a list is read: keys brings candidates in order from one index, thin says which stay.
@@ -109,7 +109,7 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 			return nil, nil
 		}
 		if err != nil {
-			return nil, known(err)
+			return nil, Known(err)
 		}
 		q.ofQueue(id, f)
 	case bad:
@@ -194,7 +194,7 @@ func (s *Store) fewEndedBadly(ctx context.Context, contextID int32, f ListFilter
 	var n int
 	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
 		contextID, endedSince(f), f.Examined).Scan(&n)
-	return n < f.Examined, known(err)
+	return n < f.Examined, Known(err)
 }
 
 func (q *listQuery) endedBadly(contextID int32, f ListFilter) {

@@ -21,7 +21,7 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 		`+txOf("n"), queues, seqs, days)
 	if err != nil {
-		return nil, known(err)
+		return nil, Known(err)
 	}
 	defer rows.Close()
 	out := make(map[outbox.ID]*Transaction, len(ids))
@@ -33,7 +33,7 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 		out[t.ID] = t
 	}
 	if err := rows.Err(); err != nil || len(out) == len(ids) {
-		return out, known(err)
+		return out, Known(err)
 	}
 	return out, follow(ctx, s.pool, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
 }
@@ -50,15 +50,15 @@ const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id,
 // may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
 	err = s.ofDays(unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
-		return true, s.db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)
+		return true, s.Db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)
 	})
-	return open, known(err)
+	return open, Known(err)
 }
 
 // Ended says which transactions have ended, by a read of an index for each, where Watch puts the whole of it
 // together: for a caller that waits for very many ends. Those that were moved are elsewhere.
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
-	c := columns{n: len(ids)}
+	c := Columns{N: len(ids)}
 	for _, id := range ids {
 		c.add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
 	}
@@ -80,5 +80,5 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 		})
 		return true, err
 	})
-	return ended, elsewhere, known(err)
+	return ended, elsewhere, Known(err)
 }

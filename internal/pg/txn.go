@@ -14,15 +14,15 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
+// Txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
 // last one: two round trips fewer, while locks are held. A single batch needs neither.
-type txn struct {
+type Txn struct {
 	conn  *pgxpool.Conn
-	s     *Store
+	Store *Store
 	began bool
 	done  bool
 
-	version int64  // what lockVersion found
+	Version int64  // what LockVersion found
 	joint   *joint // its own beginner commits it
 	newest  acked  // a row by which its commit can be found again, if it has one
 }
@@ -30,13 +30,13 @@ type txn struct {
 // attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
 const attempts = 8
 
-// run opens a transaction for fn, which must end it with commit, and rolls back what fn leaves open. It
+// Run opens a transaction for fn, which must end it with commit, and rolls back what fn leaves open. It
 // runs fn again after a deadlock or serialization failure, and after something it needs
 // was missing and has been made.
-func (s *Store) run(ctx context.Context, fn func(t *txn) error) error {
+func (s *Store) Run(ctx context.Context, fn func(t *Txn) error) error {
 	for try := 1; ; try++ {
 		err := s.runOnce(ctx, fn)
-		if err == nil || jointOf(ctx).lack(err) {
+		if err == nil || JointOf(ctx).lack(err) {
 			return err
 		}
 		if broken := s.mend(ctx, err); broken != nil {
@@ -57,7 +57,7 @@ var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_re
 
 // mend does what a transaction needs before it can run again, or returns why it cannot.
 func (s *Store) mend(ctx context.Context, err error) error {
-	if unprepared(err) && jointOf(ctx) == nil { // its connection is closed
+	if unprepared(err) && JointOf(ctx) == nil { // its connection is closed
 		return nil
 	}
 	if day, missing := dayMissing(err); missing {
@@ -78,15 +78,15 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	return err
 }
 
-func (s *Store) runOnce(ctx context.Context, fn func(t *txn) error) (err error) {
-	if j := jointOf(ctx); j != nil {
+func (s *Store) runOnce(ctx context.Context, fn func(t *Txn) error) (err error) {
+	if j := JointOf(ctx); j != nil {
 		return j.run(ctx, fn)
 	}
 	conn, release, err := s.writer(ctx)
 	if err != nil {
 		return err
 	}
-	t := &txn{conn: conn, s: s}
+	t := &Txn{conn: conn, Store: s}
 	defer func() {
 		err = broken(conn, err)
 		if unprepared(err) {
@@ -124,8 +124,8 @@ func panicked(p *safe.Panic) error {
 		After(time.Second).Because(p)
 }
 
-// send runs the batch inside the transaction. The callbacks of its queries have run when it returns.
-func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
+// Send runs the batch inside the transaction. The callbacks of its queries have run when it returns.
+func (t *Txn) Send(ctx context.Context, b *pgx.Batch) error {
 	if t.began {
 		return t.conn.SendBatch(ctx, b).Close()
 	}
@@ -136,22 +136,22 @@ func (t *txn) send(ctx context.Context, b *pgx.Batch) error {
 	return t.conn.SendBatch(ctx, first).Close()
 }
 
-// commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it may
+// Commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it may
 // wait for a standby. Its end closes the connection and cancels nothing (see the package watch): a cancelled wait for a standby
 // reports success although no standby has the commit. Only an error that leaves the session alive refuses the commit: such a
 // warning, a connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
 // "commit_unknown".
-func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
+func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	if t.joint != nil {
 		if t.newest.kind != 0 {
 			t.joint.newest = t.newest
 		}
-		return t.send(ctx, b)
+		return t.Send(ctx, b)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	if hold := t.s.beforeCommit; hold != nil {
-		if err := t.send(ctx, b); err != nil {
+	if hold := t.Store.beforeCommit; hold != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if err := hold(ctx, t.conn.Conn().PgConn().PID()); err != nil {
@@ -166,7 +166,7 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	var err error
 	if t.began || sent == 0 {
 		b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
-		err = t.send(ctx, b)
+		err = t.Send(ctx, b)
 	} else { // PostgreSQL makes one transaction of a batch by itself, and saves us two statements
 		tag = pgconn.NewCommandTag("COMMIT")
 		err = t.conn.SendBatch(ctx, b).Close()
@@ -175,7 +175,7 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	switch {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
-		t.s.witness.saw(t.newest)
+		t.Store.witness.saw(t.newest)
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true
@@ -190,11 +190,11 @@ func (t *txn) commit(ctx context.Context, b *pgx.Batch) error {
 	return commitUnknown(err)
 }
 
-// exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
+// Exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
 // decisions in it, it can simply be repeated. Where its answer is lost it is "commit_unknown".
-func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if j := jointOf(ctx); j != nil {
-		err = j.run(ctx, func(t *txn) error {
+func (s *Store) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if j := JointOf(ctx); j != nil {
+		err = j.run(ctx, func(t *Txn) error {
 			tag, err = t.conn.Exec(ctx, sql, args...)
 			return err
 		})
@@ -207,7 +207,7 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 	hold := s.beforeCommit
 	if hold == nil {
 		tag, err = s.pool.Exec(ctx, sql, args...)
-		return tag, known(written(err))
+		return tag, Known(written(err))
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if tag, err = tx.Exec(ctx, sql, args...); err != nil {
@@ -215,11 +215,11 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 		}
 		return hold(ctx, tx.Conn().PgConn().PID())
 	})
-	return tag, known(err)
+	return tag, Known(err)
 }
 
-// rollback gives up what the transaction holds; fn may then return nil.
-func (t *txn) rollback(ctx context.Context) error {
+// Rollback gives up what the transaction holds; fn may then return nil.
+func (t *Txn) Rollback(ctx context.Context) error {
 	if t.joint != nil {
 		return nil // nothing was written
 	}

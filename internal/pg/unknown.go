@@ -45,7 +45,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		h, err := s.holdAll(ctx, t, by, "was-done", id, deps)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		var passed int32
 		b := &pgx.Batch{}
 		nextUnsettled(b, q, []int64{id.Seq}, func(t *Task) { next = t }, func(n int32) { passed = n })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if err := deps.apply(e, h.rows, outbox.DONE); err != nil {
@@ -97,7 +97,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		}
 		r = LeverResult{Changed: true}
 		b = &pgx.Batch{}
-		s.audit(b, by, "was-done", txPath(id))
+		s.AuditIn(b, by, "was-done", txPath(id))
 		return e.commit(ctx, t, b)
 	})
 	return r, err
@@ -110,7 +110,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 	if err := by.says("was-not-done"); err != nil {
 		return r, err
 	}
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		h, err := s.hold(ctx, t, by, "was-not-done", id)
 		if err != nil {
 			return err
@@ -131,7 +131,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 		e.save(q)
 		r = LeverResult{Changed: true}
 		b := &pgx.Batch{}
-		s.audit(b, by, "was-not-done", txPath(id))
+		s.AuditIn(b, by, "was-not-done", txPath(id))
 		return e.commit(ctx, t, b)
 	})
 	return r, err

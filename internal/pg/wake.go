@@ -38,11 +38,11 @@ const noRoom = 100 * time.Millisecond
 //
 // What is in quarantine is put off; while everything is, nothing is looked at.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
-	if s.quarantine().whole() {
+	if s.QuarantineView().whole() {
 		return Woken{}, nil
 	}
 	var leased []*queueRow
-	err = s.run(ctx, func(t *txn) error {
+	err = s.Run(ctx, func(t *Txn) error {
 		w, leased = Woken{}, nil
 		e := newEffects(s)
 		due, err := s.dueTimers(ctx, t, node, limit, e, &w)
@@ -51,7 +51,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		}
 		w.Now = e.now
 		if w.Due = len(due.ids); w.Due == 0 {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		var polls []*queueRow
 		polls, leased = e.sortDue(due, node, room)
@@ -64,7 +64,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		if len(load.rows) > 0 {
 			load.queue(b)
 		}
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		leases, err := load.done(e.now)
@@ -81,11 +81,11 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 			}
 		}
 		t.newest = e.newest()
-		if err := t.commit(ctx, &pgx.Batch{}); err != nil {
+		if err := t.Commit(ctx, &pgx.Batch{}); err != nil {
 			return err
 		}
 		if e.woke() {
-			s.ring()
+			s.RingHere()
 		}
 		return nil
 	})
@@ -100,16 +100,16 @@ type dueQueues struct {
 	held  map[int64]bool
 }
 
-func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
-	quarantine := s.quarantine()
+func (s *Store) dueTimers(ctx context.Context, t *Txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
+	quarantine := s.QuarantineView()
 	b := &pgx.Batch{}
-	s.readNow(b, &e.now)
-	b.Queue(`SELECT queue_id FROM postern.timer WHERE due_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`, s.now(), limit).
+	s.ReadNow(b, &e.now)
+	b.Queue(`SELECT queue_id FROM postern.timer WHERE due_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`, s.Clock(), limit).
 		Query(func(r pgx.Rows) (err error) {
 			d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 			return err
 		})
-	b.Queue(`SELECT coalesce(min(due_at), '0001-01-01 00:00:00+00') FROM postern.timer WHERE due_at > coalesce($1::timestamptz, clock_timestamp())`, s.now()).
+	b.Queue(`SELECT coalesce(min(due_at), '0001-01-01 00:00:00+00') FROM postern.timer WHERE due_at > coalesce($1::timestamptz, clock_timestamp())`, s.Clock()).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&w.Next) })
 	b.Queue(liveNodeSQL, node.ID, node.Epoch, quarantine.number).
 		Query(func(r pgx.Rows) error {
@@ -117,7 +117,7 @@ func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *
 			r.Close()
 			return r.Err()
 		})
-	if err := t.send(ctx, b); err != nil || len(d.ids) == 0 {
+	if err := t.Send(ctx, b); err != nil || len(d.ids) == 0 {
 		return dueQueues{}, err
 	}
 	d.rows, d.held = map[int64]*queueRow{}, map[int64]bool{}
@@ -132,7 +132,7 @@ func (s *Store) dueTimers(ctx context.Context, t *txn, node Node, limit int, e *
 		var id int64
 		each(b, quarantinedQueueSQL+` WHERE q.queue_id = ANY ($1)`, []any{&id}, func() { d.held[id] = true }, d.ids)
 	}
-	return d, t.send(ctx, b)
+	return d, t.Send(ctx, b)
 }
 
 // sortDue decides what each due queue wants.
@@ -180,9 +180,9 @@ func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Durati
 	if len(queues) == 0 {
 		return nil
 	}
-	_, err := s.exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
+	_, err := s.Exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::interval[])) n(queue_id, delay)
 		WHERE t.queue_id = n.queue_id AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = n.queue_id AND q.phase = 'WAITING_INCLUSION')`,
-		queues, delays, s.now())
+		queues, delays, s.Clock())
 	return err
 }

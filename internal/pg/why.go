@@ -132,13 +132,13 @@ func (x *explain) load(queue int64) (err error) {
 	}
 	rows, err := db.Query(x.ctx, "SELECT "+queueSelect+" FROM postern.queue q WHERE q.queue_id = $1", queue)
 	if err != nil {
-		return known(err)
+		return Known(err)
 	}
 	found := map[int64]*queueRow{}
 	err = scanQueues(rows, found)
 	rows.Close()
 	if x.q = found[queue]; err != nil || x.q == nil {
-		return known(err)
+		return Known(err)
 	}
 	from := x.q.first()
 	if x.q.Cur != 0 {
@@ -152,15 +152,15 @@ func (x *explain) load(queue int64) (err error) {
 	if x.flying && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
 		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
 			Scan(&x.since); err != nil {
-			return known(err)
+			return Known(err)
 		}
 	}
-	if list, err := x.s.dispatchers(x.ctx, db, x.context, x.head.Type); err != nil {
+	if list, err := x.s.ReadDispatchers(x.ctx, db, x.context, x.head.Type); err != nil {
 		return err
 	} else if len(list) > 0 {
 		x.d = list[0]
 	}
-	return known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
+	return Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
 			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
 			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.leaseNow()).
 		Scan(&x.name, &x.due, &x.live))
@@ -232,9 +232,9 @@ func (x *explain) before(t *Transaction) error {
 	if x.q.Marks > 0 { // something may have been placed
 		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + openSQL + ` LIMIT 10000) o
 			JOIN (SELECT coalesce((SELECT rank FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $4, 'placed')), $4) AS rank) me ON o.rank < me.rank) n`
-		return known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
+		return Known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
 	}
-	return known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
+	return Known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
 }
 
 // overtaken adds that somebody placed later ones ahead of a transaction, with who did it last.
@@ -250,7 +250,7 @@ func (x *explain) overtaken(t *Transaction) error {
 		SELECT o.seq, o.day - '1970-01-01', o.salt, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
 		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
 		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
-	if isNoRows(err) {
+	if IsNoRows(err) {
 		return nil
 	}
 	id.Queue = t.ID.Queue
@@ -259,7 +259,7 @@ func (x *explain) overtaken(t *Transaction) error {
 		b.Detail = because("placed ahead of it by "+actor, reason)
 	}
 	x.add(b)
-	return known(err)
+	return Known(err)
 }
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.
@@ -268,12 +268,12 @@ func (x *explain) suspended(id outbox.ID) (bool, error) {
 	var actor, reason string
 	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
 		Scan(&actor, &reason, &b.Since)
-	if isNoRows(err) {
+	if IsNoRows(err) {
 		return false, nil
 	}
 	b.Detail = because("suspended by "+actor, reason)
 	x.add(b)
-	return true, known(err)
+	return true, Known(err)
 }
 
 // parked says whether the head, in flight, is held before it would go out again, and by whom.
@@ -283,7 +283,7 @@ func (x *explain) parked() (bool, error) {
 	}
 	var parked bool
 	if err := x.s.pool.QueryRow(x.ctx, parkedSQL, x.q.ID, x.s.conf.resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
-		return false, known(err)
+		return false, Known(err)
 	}
 	return x.suspended(x.head.ID)
 }
@@ -295,7 +295,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 		CROSS JOIN LATERAL (SELECT y.* FROM postern.tx y WHERE (y.queue_id, y.seq, y.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) v
 		WHERE (d.queue_id, d.seq) = ($1, $2) AND v.state <> 'DONE' ORDER BY v.queue_id, v.seq`, id.Queue, id.Seq)
 	if err != nil {
-		return known(err)
+		return Known(err)
 	}
 	var on outbox.ID
 	var uid, state string
@@ -305,7 +305,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 			Levers: []Lever{{"GET", txPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
 		return nil
 	})
-	return known(err)
+	return Known(err)
 }
 
 // summary is one sentence for people.
@@ -355,8 +355,8 @@ func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z
 
 // noRows makes "not found" a nil result.
 func noRows(err error) error {
-	if fault.KindOf(err) == fault.Internal && isNoRows(err) {
+	if fault.KindOf(err) == fault.Internal && IsNoRows(err) {
 		return nil
 	}
-	return known(err)
+	return Known(err)
 }

@@ -41,7 +41,7 @@ func (x *explain) punctual(first int) error {
 	var what, node *string
 	if err := x.s.pool.QueryRow(x.ctx, `SELECT min(due), min(what), min(node) FROM postern.overdue WHERE queue_id = $1`, x.q.ID).
 		Scan(&due, &what, &node); err != nil {
-		return known(err)
+		return Known(err)
 	}
 	for i := first; i < len(x.blockers); i++ {
 		b := &x.blockers[i]
@@ -186,8 +186,8 @@ func (x *explain) pausedBy(b Blocker) error {
 			what = before + " is paused"
 		}
 		b.Detail = because(what+" by "+actor, reason)
-	case !isNoRows(err):
-		return known(err)
+	case !IsNoRows(err):
+		return Known(err)
 	}
 	x.add(b)
 	return nil
@@ -280,8 +280,8 @@ func (x *explain) exclusive(holder int64) error {
 	case err == nil:
 		b.Object, b.Since = txPath(t.ID), t.CreatedAt
 		b.Detail = fmt.Sprintf("transaction %s is in flight, and %s lets one go at a time (%s)", t.ID, x.head.Type, x.d.Exclusive)
-	case !isNoRows(err):
-		return known(err)
+	case !IsNoRows(err):
+		return Known(err)
 	}
 	x.add(b)
 	return nil
@@ -296,8 +296,8 @@ func (x *explain) dispatching() error {
 		var alive bool
 		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
 			x.q.Node, x.q.NodeEpoch, x.s.leaseNow()).Scan(&name, &alive)
-		if err != nil && !isNoRows(err) {
-			return known(err)
+		if err != nil && !IsNoRows(err) {
+			return Known(err)
 		}
 		if alive {
 			x.moving = true
@@ -339,12 +339,12 @@ func (x *explain) unknown() (bool, error) {
 	var reason string
 	err := x.s.pool.QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
 		Scan(&reason, &b.Since)
-	if isNoRows(err) {
+	if IsNoRows(err) {
 		return false, nil
 	}
 	b.Detail = because("held until somebody says what came of it", reason)
 	x.add(b)
-	return true, known(err)
+	return true, Known(err)
 }
 
 func (x *explain) resuming(why string, levers []Lever) {
@@ -397,8 +397,8 @@ func (x *explain) delay() error {
 		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
 	case err == nil:
 		b.Detail = because(b.Detail, message)
-	case !isNoRows(err):
-		return known(err)
+	case !IsNoRows(err):
+		return Known(err)
 	}
 	var cancelling bool
 	var account, firstFee string
@@ -406,7 +406,7 @@ func (x *explain) delay() error {
 			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
 			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
 				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
-		return known(err)
+		return Known(err)
 	}
 	at := x.q.NotBefore
 	if at.IsZero() && x.due != nil {

@@ -352,7 +352,7 @@ func (s *Store) Inspect(ctx context.Context) error {
 		all := s.witness.remembered()
 		here, missing, err := inspect(ctx, c.Conn().PgConn(), all)
 		if err != nil || len(missing) == 0 {
-			return known(err)
+			return Known(err)
 		}
 		return s.witness.lose(ctx, c.Conn().PgConn(), here, all, missing).Err()
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -48,7 +49,7 @@ func hears(s *story, c *command, say say) error {
 		if err := json.Unmarshal(e.Body, &v); err != nil || v.Result == nil {
 			return fmt.Errorf("%s: %s: %v", e.Event.Name(), e.Body, err)
 		}
-		say("%s %s", e.Event.Name(), s.batch(&pg.Batch{Batch: v}))
+		say("%s %s", e.Event.Name(), s.batch(&pgbatches.Batch{Batch: v}))
 	}
 	if len(list) > 0 {
 		_, err = s.store.Ack(s.ctx, s.by.Context, sub.Name, pg.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
@@ -63,7 +64,7 @@ func record(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.store.Batch(s.ctx, s.by.Context, name, id)
+	v, err := s.store.Batches.Batch(s.ctx, s.by.Context, name, id)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func shuffle(s *story, c *command, say say) error {
 		return fmt.Errorf("want shuffle FUNCTION PROCESSOR... [steps=N] [seed=N]")
 	}
 	part := func(l *line, r processor.Range) ([]int64, error) {
-		list, length, err := s.store.BatchesInLine(s.ctx, s.by.Context, l.name, l.prio, r)
+		list, length, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, l.name, l.prio, r)
 		var ids []int64
 		for _, v := range list {
 			ids = append(ids, v.ID)
@@ -121,13 +122,13 @@ func shuffle(s *story, c *command, say say) error {
 			if err != nil {
 				return err
 			}
-			v, err := s.store.Insert(s.ctx, s.by, l.name, pg.NewBatch{Actions: a, Messages: messagesOf([]string{function}), Priority: l.prio}, processor.Spot{Position: int64(at)})
+			v, err := s.store.Batches.Insert(s.ctx, s.by, l.name, pgbatches.NewBatch{Actions: a, Messages: messagesOf([]string{function}), Priority: l.prio}, processor.Spot{Position: int64(at)})
 			if err != nil {
 				return err
 			}
 			l.plain = slices.Insert(l.plain, at, v.ID)
 		case at < n:
-			v, err := s.store.Evict(s.ctx, s.by, l.name, pg.Eviction{Priority: l.prio, Position: int64(at)})
+			v, err := s.store.Batches.Evict(s.ctx, s.by, l.name, pgbatches.Eviction{Priority: l.prio, Position: int64(at)})
 			if err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ func paused(on bool) func(*story, *command, say) error {
 		case "pool":
 			r, err = s.store.PausePool(s.ctx, s.by, c.word(), on)
 		case "processor":
-			r, err = s.store.PauseProcessor(s.ctx, s.by, c.word(), on)
+			r, err = s.store.Batches.PauseProcessor(s.ctx, s.by, c.word(), on)
 		case "source":
 			r, err = s.store.PauseSource(s.ctx, s.by, c.word(), on)
 		case "dispatcher":

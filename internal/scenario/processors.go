@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -25,7 +26,7 @@ func aProcessor(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.PutProcessor(s.ctx, s.by, pg.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within, DeliverAs: c.option("as", "")}, 0)
+	_, err = s.store.Batches.PutProcessor(s.ctx, s.by, pgbatches.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within, DeliverAs: c.option("as", "")}, 0)
 	return err
 }
 
@@ -36,7 +37,7 @@ func height(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	return s.store.SetHeight(s.ctx, s.by, name, n)
+	return s.store.Batches.SetHeight(s.ctx, s.by, name, n)
 }
 
 func priority(c *command) processor.Priority {
@@ -125,7 +126,7 @@ func enqueue(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	n := pg.NewBatch{Actions: a, Messages: messagesOf(words), Priority: priority(c), Label: c.option("label", "")}
+	n := pgbatches.NewBatch{Actions: a, Messages: messagesOf(words), Priority: priority(c), Label: c.option("label", "")}
 	if text := c.option("expires", ""); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil {
@@ -134,15 +135,15 @@ func enqueue(s *story, c *command, say say) error {
 		at := s.now.Add(d)
 		n.Expiration = &at
 	}
-	var v *pg.Batch
+	var v *pgbatches.Batch
 	if at := c.option("at", ""); at != "" {
 		position, bad := strconv.ParseInt(at, 10, 64)
 		if bad != nil {
 			return bad
 		}
-		v, err = s.store.Insert(s.ctx, s.as(c), name, n, processor.Spot{Position: position})
+		v, err = s.store.Batches.Insert(s.ctx, s.as(c), name, n, processor.Spot{Position: position})
 	} else {
-		v, err = s.store.Enqueue(s.ctx, s.as(c), name, n)
+		v, err = s.store.Batches.Enqueue(s.ctx, s.as(c), name, n)
 	}
 	if err == nil && v.Result != nil {
 		say("%s", s.batch(v))
@@ -152,7 +153,7 @@ func enqueue(s *story, c *command, say say) error {
 
 // evict: evict PROCESSOR [ID] [at=POSITION] [priority=Med] [by=]
 func evict(s *story, c *command, say say) (err error) {
-	e := pg.Eviction{Priority: priority(c)}
+	e := pgbatches.Eviction{Priority: priority(c)}
 	name := c.word()
 	if id := c.word(); id != "" {
 		e.ID, err = strconv.ParseInt(id, 10, 64)
@@ -162,7 +163,7 @@ func evict(s *story, c *command, say say) (err error) {
 	if err != nil {
 		return err
 	}
-	v, err := s.store.Evict(s.ctx, s.as(c), name, e)
+	v, err := s.store.Batches.Evict(s.ctx, s.as(c), name, e)
 	if err == nil {
 		say("%s", s.batch(v))
 	}
@@ -195,7 +196,7 @@ func authorize(s *story, c *command, _ say) (err error) {
 	if v.MaxConcurrent, err = strconv.Atoi(c.option("most", "1")); err != nil {
 		return err
 	}
-	_, err = s.store.PutAuthorization(s.ctx, s.by, v, 0)
+	_, err = s.store.Batches.PutAuthorization(s.ctx, s.by, v, 0)
 	return err
 }
 
@@ -206,7 +207,7 @@ func sendsBatch(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), ttl, pg.Once{})
+	_, err = s.store.Batches.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), ttl, pg.Once{})
 	return err
 }
 
@@ -217,7 +218,7 @@ func resend(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.store.Resend(s.ctx, s.as(c), label, id)
+	v, err := s.store.Batches.Resend(s.ctx, s.as(c), label, id)
 	if err == nil {
 		say("%s", s.batch(v))
 	}
@@ -228,19 +229,19 @@ func resend(s *story, c *command, say say) error {
 // tick did, and what the batch is then.
 func tick(s *story, c *command, say say) error {
 	name, alone := c.word(), c.option("alone", "") == "true"
-	out, err := s.store.Tick(s.ctx, s.as(c), name)
+	out, err := s.store.Batches.Tick(s.ctx, s.as(c), name)
 	if err != nil {
 		return err
 	}
-	if out.Outcome == pg.TickExecuting && !alone {
+	if out.Outcome == pgbatches.TickExecuting && !alone {
 		if err := s.round("n1"); err != nil {
 			return err
 		}
-		if err := s.store.Advance(s.ctx, s.by.Context, name); err != nil {
+		if err := s.store.Batches.Advance(s.ctx, s.by.Context, name); err != nil {
 			return err
 		}
 	}
-	v, err := s.store.Batch(s.ctx, s.by.Context, name, out.Batch.ID)
+	v, err := s.store.Batches.Batch(s.ctx, s.by.Context, name, out.Batch.ID)
 	if err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func tick(s *story, c *command, say say) error {
 
 // advance: advance PROCESSOR. Brings on what needs no tick.
 func advance(s *story, c *command, _ say) error {
-	return s.store.Advance(s.ctx, s.by.Context, c.word())
+	return s.store.Batches.Advance(s.ctx, s.by.Context, c.word())
 }
 
 // confirm: confirm PROCESSOR ID [by=] [payload={"ok":true}]
@@ -267,7 +268,7 @@ func confirm(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.store.Confirm(s.ctx, s.as(c), name, id, json.RawMessage(c.option("payload", `{"ok":true}`)))
+	out, err := s.store.Batches.Confirm(s.ctx, s.as(c), name, id, json.RawMessage(c.option("payload", `{"ok":true}`)))
 	if err == nil {
 		say("%s: %s", out.Outcome, s.batch(out.Batch))
 	}
@@ -275,7 +276,7 @@ func confirm(s *story, c *command, say say) error {
 }
 
 // batch shows one.
-func (s *story) batch(v *pg.Batch) string {
+func (s *story) batch(v *pgbatches.Batch) string {
 	cools := s.moment(v.CooldownUntil)
 	if v.CooldownHeight != nil {
 		cools = fmt.Sprintf("height_%d", *v.CooldownHeight)
@@ -297,7 +298,7 @@ func (s *story) batch(v *pg.Batch) string {
 func lines(s *story, c *command, say say) error {
 	name := c.word()
 	for _, prio := range processor.Priorities {
-		list, _, err := s.store.BatchesInLine(s.ctx, s.by.Context, name, prio, processor.Range{To: -1})
+		list, _, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, name, prio, processor.Range{To: -1})
 		if err != nil {
 			return err
 		}
@@ -318,7 +319,7 @@ func inRange(s *story, c *command, say say) error {
 	if err1 != nil || err2 != nil {
 		return fmt.Errorf("want range PROCESSOR FROM TO")
 	}
-	list, _, err := s.store.BatchesInLine(s.ctx, s.by.Context, name, priority(c), processor.Range{From: from, To: to, Desc: c.option("order", "asc") == "desc"})
+	list, _, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, name, priority(c), processor.Range{From: from, To: to, Desc: c.option("order", "asc") == "desc"})
 	for _, v := range list {
 		say("%d", v.ID)
 	}
@@ -327,7 +328,7 @@ func inRange(s *story, c *command, say say) error {
 
 // batches: batches PROCESSOR. One line each.
 func batches(s *story, c *command, say say) error {
-	list, err := s.store.Batches(s.ctx, s.by.Context, c.word(), pg.BatchFilter{Limit: 100})
+	list, err := s.store.Batches.Batches(s.ctx, s.by.Context, c.word(), pgbatches.BatchFilter{Limit: 100})
 	for _, v := range list {
 		say("%s", s.batch(v))
 	}
@@ -336,7 +337,7 @@ func batches(s *story, c *command, say say) error {
 
 // authorizations: authorizations [of=ACTOR]. How many batches of each run, and how many calls of the actor are spent.
 func authorizations(s *story, c *command, say say) error {
-	list, err := s.store.Authorizations(s.ctx, s.by.Context, c.option("of", ""), "", 100)
+	list, err := s.store.Batches.Authorizations(s.ctx, s.by.Context, c.option("of", ""), "", 100)
 	for _, a := range list {
 		say("%s%s", a.Label, fields("running", a.Running, "spent", a.Spent))
 	}
@@ -350,7 +351,7 @@ func whyBatch(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	w, err := s.store.WhyBatch(s.ctx, s.by.Context, name, id)
+	w, err := s.store.Batches.WhyBatch(s.ctx, s.by.Context, name, id)
 	if err != nil {
 		return err
 	}

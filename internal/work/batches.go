@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -47,7 +48,7 @@ func (e *Batches) loop() Loop {
 	return Loop{
 		Name:      "processors",
 		Does:      "tick processors",
-		Await:     func(ctx context.Context) bool { return e.Store.Await(ctx, pg.Processors) },
+		Await:     func(ctx context.Context) bool { return e.Store.Await(ctx, batches.Processors) },
 		Every:     tickEveryIdle,
 		Retry:     50 * time.Millisecond,
 		RetryMost: 2 * time.Second,
@@ -76,7 +77,7 @@ func (e *Batches) tickOnce(ctx context.Context) (busy int, took time.Duration, e
 	}
 	defer e.ticking.Unlock()
 	begin := time.Now()
-	list, busy, err := e.Store.ProcessorsDue(ctx)
+	list, busy, err := e.Store.Batches.ProcessorsDue(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -99,14 +100,14 @@ func (e *Batches) tickOnce(ctx context.Context) (busy int, took time.Duration, e
 	return busy, took, err
 }
 
-func (e *Batches) tick(ctx context.Context, p pg.DueProcessor) error {
+func (e *Batches) tick(ctx context.Context, p batches.DueProcessor) error {
 	if p.Advance {
-		if err := e.Store.Advance(ctx, p.Context, p.Name); err != nil {
+		if err := e.Store.Batches.Advance(ctx, p.Context, p.Name); err != nil {
 			return err
 		}
 	}
 	// Also where an execution has just ended: its processor may tick again, which is compared behind the lock.
-	out, err := e.Store.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
+	out, err := e.Store.Batches.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
 	if err == nil && out.Outcome != "" {
 		e.Log.Debug("ticked", "processor", p.Name, "outcome", out.Outcome, "batch", out.Batch.ID)
 	}

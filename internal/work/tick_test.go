@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -22,7 +23,7 @@ func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
 	const processors, each = 3, 4
 	for i := range processors {
 		name := fmt.Sprint("p", i)
-		_, err := h.s.PutProcessor(h.ctx, h.by, pg.Processor{Name: name, TickInterval: 10 * time.Millisecond}, 0)
+		_, err := h.s.Batches.PutProcessor(h.ctx, h.by, batches.Processor{Name: name, TickInterval: 10 * time.Millisecond}, 0)
 		h.must(err)
 		f := processor.Function{Domain: name, ContractAddress: "ADD", MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}}
 		for j := range each {
@@ -31,7 +32,7 @@ func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
 				a = processor.Actions{Atomic: a.NonAtomic}
 			}
 			m := processor.Message{Msg: json.RawMessage(`{"add":{}}`)}
-			_, err := h.s.Enqueue(h.ctx, h.by, name, pg.NewBatch{Actions: a, Messages: []processor.Message{m, m}, Priority: processor.Med})
+			_, err := h.s.Batches.Enqueue(h.ctx, h.by, name, batches.NewBatch{Actions: a, Messages: []processor.Message{m, m}, Priority: processor.Med})
 			h.must(err)
 		}
 	}

@@ -9,18 +9,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	Batches *batches.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
 	s := &Store{Store: pg.New(pool, log)}
 	pg.StartDeliveries(s.Store)
-	pg.StartBatches(s.Store)
+	s.Batches = batches.New(s.Store)
 	pg.StartEvents(s.Store)
 	return s, s.Start(ctx)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -25,7 +26,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 	d.Type, d.WorkerURL, d.Capabilities = "ADD", "http://127.0.0.1:1/", []string{"atomic"}
 	_, err := s.PutDispatcher(ctx, by, d, 0)
 	ok(t, err)
-	_, err = s.PutProcessor(ctx, by, pg.Processor{Name: "main"}, 0)
+	_, err = s.Batches.PutProcessor(ctx, by, batches.Processor{Name: "main"}, 0)
 	ok(t, err)
 	n, err := s.Register(ctx, "n", "test", time.Hour)
 	ok(t, err)
@@ -36,37 +37,37 @@ func processing(t *testing.T) *pgxpool.Pool {
 	two := processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f, f}}}
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Limits, a.MaxConcurrent, a.Actions = "pay", map[string]int64{"ann": 5}, 5, two
-	_, err = s.PutAuthorization(ctx, by, a, 0)
+	_, err = s.Batches.PutAuthorization(ctx, by, a, 0)
 	ok(t, err)
 	enqueue := func(a processor.Actions, prio processor.Priority) {
 		t.Helper()
-		_, err := s.Enqueue(ctx, by, "main", pg.NewBatch{Actions: a, Messages: m[:len(a.Functions())], Priority: prio})
+		_, err := s.Batches.Enqueue(ctx, by, "main", batches.NewBatch{Actions: a, Messages: m[:len(a.Functions())], Priority: prio})
 		ok(t, err)
 	}
 	tick := func(answer outbox.Answer) {
 		t.Helper()
-		_, err := s.Tick(ctx, by, "main")
+		_, err := s.Batches.Tick(ctx, by, "main")
 		ok(t, err)
 		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
 		ok(t, err)
 		_, err = s.Settle(ctx, []*pg.Answer{{Lease: leases[0], Result: answer.Result, StartedAt: time.Now(),
 			Reachable: true, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
 		ok(t, err)
-		ok(t, s.Advance(ctx, by.Context, "main"))
+		ok(t, s.Batches.Advance(ctx, by.Context, "main"))
 	}
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	tick(done)
-	_, err = s.Send(ctx, by, "pay", m, 0, pg.Once{})
+	_, err = s.Batches.Send(ctx, by, "pay", m, 0, pg.Once{})
 	ok(t, err)
 	tick(done)
 	tick(outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: "no"})
 	enqueue(processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{confirmed}}}, processor.High)
 	tick(done)
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
-	_, err = s.Tick(ctx, by, "main")
+	_, err = s.Batches.Tick(ctx, by, "main")
 	ok(t, err)
-	_, err = s.Send(ctx, by, "pay", m, 0, pg.Once{})
+	_, err = s.Batches.Send(ctx, by, "pay", m, 0, pg.Once{})
 	ok(t, err)
 	return s.Pool()
 }

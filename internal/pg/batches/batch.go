@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -23,7 +24,7 @@ type Batch struct {
 	UpdatedAt time.Time
 	Replay    bool // the same request had made it before
 
-	once            Once
+	once            pg.Once
 	origin          string // the transaction of another installation that brought it
 	processorID     int32
 	authorizationID int32
@@ -56,12 +57,12 @@ func (v *Batch) scan(row pgx.CollectableRow, first ...any) error {
 }
 
 func (s *Store) batches(ctx context.Context, sql string, args ...any) ([]*Batch, error) {
-	rows, err := s.db(ctx).Query(ctx, batchSelect+sql, args...)
+	rows, err := s.Db(ctx).Query(ctx, batchSelect+sql, args...)
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanBatch)
-	return list, known(err)
+	return list, pg.Known(err)
 }
 
 // Batch returns one batch of a processor, or NotFound.
@@ -110,18 +111,18 @@ func (s *Store) BatchesInLine(ctx context.Context, contextID int32, name string,
 }
 
 // load reads batches behind the lock of their processor.
-func (h *heldProcessor) load(ctx context.Context, t *txn, where string, args ...any) (list []*Batch, err error) {
+func (h *heldProcessor) load(ctx context.Context, t *pg.Txn, where string, args ...any) (list []*Batch, err error) {
 	b := &pgx.Batch{}
 	b.Queue(batchSelect+` WHERE b.processor_id = $1 AND `+where, append([]any{h.ID}, args...)...).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, scanBatch)
 		return err
 	})
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return list, err
 }
 
 // one reads the batch of an id behind the lock of its processor, or refuses.
-func (h *heldProcessor) one(ctx context.Context, t *txn, id int64) (*Batch, error) {
+func (h *heldProcessor) one(ctx context.Context, t *pg.Txn, id int64) (*Batch, error) {
 	list, err := h.load(ctx, t, `b.batch_id = $2`, id)
 	if err == nil && len(list) == 0 {
 		err = noBatch(id, h.Name)
@@ -145,7 +146,7 @@ type change struct {
 // store queues in b what a decision makes of a batch: its row, its place, its history, and with its end what was held
 // for it. The processor is locked, and a batch is written under that lock only. If it were not, the number of
 // the step would be taken, and nothing of this is committed.
-func (h *heldProcessor) store(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, c change) error {
+func (h *heldProcessor) store(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, c change) error {
 	st := c.step
 	if st.From == processor.Queued {
 		if v.place == nil {
@@ -209,7 +210,7 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19, $20, $21, $22
 		FROM postern.processor p WHERE p.processor_id = $2`,
 		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
-		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, nullable(v.once.Key), v.once.Hash, v.TTL, v.DeliverAs, nullable(v.origin))
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, pg.Nullable(v.once.Key), v.once.Hash, v.TTL, v.DeliverAs, pg.Nullable(v.origin))
 }
 
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {
@@ -231,12 +232,12 @@ func (v *Batch) result() processor.Result {
 // notify queues in b that subscribers will be told of the end of a batch, once: the rows here commit with the end or
 // not at all, and no event leaves Done (S4.7). Of a timeout that is no end they are told each time, under a number of
 // its own, which it returns.
-func (h *heldProcessor) notify(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
+func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
 	event, number := outbox.EventResult, v.ID
 	switch v.State {
 	case processor.TimedOut:
 		event = outbox.EventTimeout
-		if number, err = t.next(ctx, "postern.batch_notice"); err != nil {
+		if number, err = next(t, ctx, "postern.batch_notice"); err != nil {
 			return nil, err
 		}
 		notice = &number
@@ -244,23 +245,23 @@ func (h *heldProcessor) notify(ctx context.Context, t *txn, b *pgx.Batch, v *Bat
 	default:
 		return nil, nil
 	}
-	l, err := t.s.subscribers.of(ctx, t.send, h.now)
+	l, err := t.Store.Subscribers.Of(ctx, t.Send, h.now)
 	if err != nil {
 		return nil, err
 	}
-	c := columns{}
-	if l.tell(&c, h.now, h.contextID, outbox.OfProcessor(h.ID, number, outbox.DayOf(h.now)), event); c.n > 0 {
+	c := pg.Columns{}
+	if l.Tell(&c, h.now, h.contextID, outbox.OfProcessor(h.ID, number, outbox.DayOf(h.now)), event); c.N > 0 {
 		h.told = true
-		fanoutInsert.queue(b, c)
+		pg.FanoutInsert.Queue(b, c)
 	}
 	return notice, nil
 }
 
 // next draws a number.
-func (t *txn) next(ctx context.Context, sequence string) (n int64, err error) {
+func next(t *pg.Txn, ctx context.Context, sequence string) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT nextval($1::text::regclass)`, sequence).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return n, err
 }
 
@@ -289,10 +290,10 @@ func (s *Store) BatchHistory(ctx context.Context, contextID int32, name string, 
 	if _, err := s.Batch(ctx, contextID, name, id); err != nil {
 		return nil, err
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT at, event, from_state, to_state, actor, reason FROM postern.batch_step WHERE batch_id = $1 ORDER BY step`, id)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT at, event, from_state, to_state, actor, reason FROM postern.batch_step WHERE batch_id = $1 ORDER BY step`, id)
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[BatchStep])
-	return list, known(err)
+	return list, pg.Known(err)
 }

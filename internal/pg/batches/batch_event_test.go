@@ -1,4 +1,4 @@
-package pg_test
+package batches_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -51,17 +52,17 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 	p.Later(time.Minute)
 	a, m := adding(1, true, nil)
 	over := p.Now.Add(-time.Second)
-	_, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Expiration: &over}) // 1: Expired at once
+	_, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Expiration: &over}) // 1: Expired at once
 	p.Must(err)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.enqueue(processor.Med, 2, false, nil)
 	p.enqueue(processor.Med, 2, false, nil)
 	p.ticks(pgworld.Done(), `executed 2 [{"add":{"i":0}}]`, `executed 3 {"add":{"i":0}}`)
-	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 4})
+	_, err = p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: 4})
 	p.Must(err)
 	p.Later(time.Second)
 	p.ticks(refusing("no"), `executed 3 {"add":{"i":1}}`)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
 	for _, name := range []string{"results", "here"} {
 		p.Same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
 	}
@@ -89,20 +90,20 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", DeliverWithin: time.Second}, 0)
+	_, err := p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "main", Owner: "owner", DeliverWithin: time.Second}, 0)
 	p.Must(err)
 	p.authorize("pay", nil)
 	pull := p.Subscribe(outbox.Subscription{Name: "pull", Kind: "pull", Events: []outbox.Event{outbox.EventTimeout}})
 	hook := p.Subscribe(outbox.Subscription{Name: "hook", Kind: "webhook", Events: []outbox.Event{outbox.EventTimeout}})
 	_, m := adding(1, false, nil)
-	v, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
+	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
 	p.Must(err)
 	for range 2 {
-		_, err = p.S.Tick(p.Ctx, p.By, "main")
+		_, err = p.S.Batches.Tick(p.Ctx, p.By, "main")
 		p.Must(err)
 		p.Later(time.Second)
-		p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
-		_, err = p.S.Resend(p.Ctx, p.as("eve"), "pay", v.ID)
+		p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+		_, err = p.S.Batches.Resend(p.Ctx, p.as("eve"), "pay", v.ID)
 		p.Must(err)
 	}
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)

@@ -1,9 +1,11 @@
-package pg
+package batches
 
 import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // DueProcessor is one that has something to do.
@@ -34,9 +36,9 @@ const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(
 
 // ProcessorsDue lists the processors that have something to do now and are not in quarantine, and says how many have batches that have not ended.
 func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int, err error) {
-	rows, err := s.looks.Query(ctx, dueSQL, s.now())
+	rows, err := s.Looks.Query(ctx, dueSQL, s.Clock())
 	if err != nil {
-		return nil, 0, known(err)
+		return nil, 0, pg.Known(err)
 	}
 	var p DueProcessor
 	var now bool
@@ -47,5 +49,5 @@ func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int
 		}
 		return nil
 	})
-	return due, busy, known(err)
+	return due, busy, pg.Known(err)
 }

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Grant is how many calls an actor may still make of an authorization, and how many it has spent (S4.13).
@@ -15,8 +16,8 @@ type Grant struct{ Left, Spent int64 }
 // PutGrant gives an actor so many calls from now on, whatever it has spent. Conflict "wrong_state" for an
 // authorization that counts no calls. The authorization's row is locked: each change of a call (hold, burn, give
 // back) takes that lock too, and so the spent calls do not change meanwhile.
-func (s *Store) PutGrant(ctx context.Context, by By, label, actor string, left int64) (g Grant, err error) {
-	err = s.run(ctx, func(t *txn) error {
+func (s *Store) PutGrant(ctx context.Context, by pg.By, label, actor string, left int64) (g Grant, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(authorizationLock, by.Context, label)
 		var found *Authorization
@@ -27,7 +28,7 @@ func (s *Store) PutGrant(ctx context.Context, by By, label, actor string, left i
 			}
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		switch {
@@ -36,7 +37,7 @@ func (s *Store) PutGrant(ctx context.Context, by By, label, actor string, left i
 		case !found.Limited():
 			return fault.New(fault.Conflict, "wrong_state", "authorization %q counts no calls: its mode is not with_call_limit", fault.Clip(label))
 		}
-		if err := by.seen(found.Version); err != nil {
+		if err := by.Seen(found.Version); err != nil {
 			return err
 		}
 		was := found.Mode.Limits[actor] - found.Spent
@@ -50,9 +51,9 @@ func (s *Store) PutGrant(ctx context.Context, by By, label, actor string, left i
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.batch_authorization SET settings = $2, version = version + 1 WHERE authorization_id = $1`, found.id, string(settings))
-		s.auditChange(b, by, "grant", "/authorizations/"+label+"/grants/"+actor, map[string]any{"actor": actor, "calls": max(0, was)}, map[string]any{"actor": actor, "calls": left})
+		s.AuditChange(b, by, "grant", "/authorizations/"+label+"/grants/"+actor, map[string]any{"actor": actor, "calls": max(0, was)}, map[string]any{"actor": actor, "calls": left})
 		g = Grant{left, found.Spent}
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return g, err
 }

@@ -1,4 +1,4 @@
-package pg_test
+package batches_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -23,7 +24,7 @@ type plant struct {
 func newPlant(t *testing.T) *plant {
 	w := newWorld(t)
 	w.By.Actor = "owner"
-	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
+	_, err := w.S.Batches.PutProcessor(w.Ctx, w.By, batches.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
 	w.Must(err)
 	w.Dispatcher("ADD", func(d *outbox.Dispatcher) { d.Capabilities = []string{"atomic"} })
 	return &plant{w, w.Node("n")}
@@ -55,17 +56,17 @@ func retries(n int64, every time.Duration) *processor.RetryLogic {
 	return &processor.RetryLogic{Times: processor.Times{Amount: &n}, Interval: processor.Interval{Seconds: amount(int64(every.Seconds()))}}
 }
 
-func (p *plant) enqueue(prio processor.Priority, n int, atomic bool, logic *processor.RetryLogic) *pg.Batch {
+func (p *plant) enqueue(prio processor.Priority, n int, atomic bool, logic *processor.RetryLogic) *batches.Batch {
 	p.T.Helper()
 	a, m := adding(n, atomic, logic)
-	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: prio})
+	v, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: prio})
 	p.Must(err)
 	return v
 }
 
-func (p *plant) batch(id int64) *pg.Batch {
+func (p *plant) batch(id int64) *batches.Batch {
 	p.T.Helper()
-	v, err := p.S.Batch(p.Ctx, p.ID, "main", id)
+	v, err := p.S.Batches.Batch(p.Ctx, p.ID, "main", id)
 	p.Must(err)
 	return v
 }
@@ -73,7 +74,7 @@ func (p *plant) batch(id int64) *pg.Batch {
 // line is the ids in one of the lines, from the head.
 func (p *plant) line(prio processor.Priority) string {
 	p.T.Helper()
-	list, length, err := p.S.BatchesInLine(p.Ctx, p.ID, "main", prio, processor.Range{To: -1})
+	list, length, err := p.S.Batches.BatchesInLine(p.Ctx, p.ID, "main", prio, processor.Range{To: -1})
 	p.Must(err)
 	ids := []int64{}
 	for _, v := range list {
@@ -88,7 +89,7 @@ func (p *plant) line(prio processor.Priority) string {
 	return fmt.Sprint(ids)
 }
 
-func (p *plant) ended(v *pg.Batch, want processor.Result) {
+func (p *plant) ended(v *batches.Batch, want processor.Result) {
 	p.T.Helper()
 	got := p.batch(v.ID)
 	if got.Result == nil || *got.Result != want || got.State != processor.Done {
@@ -115,12 +116,12 @@ func TestABatchStandsInTheLineOfItsPriority(t *testing.T) {
 	if high, med := p.line(processor.High), p.line(processor.Med); high != "[1 3 5 7]" || med != "[2 4 6 8]" {
 		t.Errorf("High %s, Med %s", high, med)
 	}
-	list, _, err := p.S.BatchesInLine(p.Ctx, p.ID, "main", processor.Med, processor.Range{From: 2, To: 4})
+	list, _, err := p.S.Batches.BatchesInLine(p.Ctx, p.ID, "main", processor.Med, processor.Range{From: 2, To: 4})
 	p.Must(err)
 	if len(list) != 2 || list[0].ID != 6 || list[1].ID != 8 {
 		t.Errorf("[2, 4) is %v", list)
 	}
-	open, err := p.S.Batches(p.Ctx, p.ID, "main", pg.BatchFilter{Result: processor.InProcess, After: 3, Limit: 3})
+	open, err := p.S.Batches.Batches(p.Ctx, p.ID, "main", batches.BatchFilter{Result: processor.InProcess, After: 3, Limit: 3})
 	p.Must(err)
 	if len(open) != 3 || open[0].ID != 4 {
 		t.Errorf("%v", open)
@@ -133,9 +134,9 @@ func TestAnOwnerInsertsAndEvictsAnywhere(t *testing.T) {
 	p := newPlant(t)
 	a, m := adding(1, false, nil)
 	p.enqueue(processor.High, 1, false, nil)
-	p.Must(func() error { _, err := p.S.PauseProcessor(p.Ctx, p.By, "main", true); return err }())
+	p.Must(func() error { _, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", true); return err }())
 	insert := func(spot processor.Spot) error {
-		_, err := p.S.Insert(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, spot)
+		_, err := p.S.Batches.Insert(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, spot)
 		return err
 	}
 	for _, at := range []int64{0, 0, 1, 3} { // ids 2 3 4 5
@@ -149,28 +150,28 @@ func TestAnOwnerInsertsAndEvictsAnywhere(t *testing.T) {
 		t.Error(err)
 	}
 	for i, position := range []int64{2, 0, 2, 1, 0} {
-		v, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{Priority: processor.Med, Position: position})
+		v, err := p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{Priority: processor.Med, Position: position})
 		p.Must(err)
 		if want := []int64{6, 3, 5, 2, 4}[i]; v.ID != want {
 			t.Errorf("evicted %d, want %d", v.ID, want)
 		}
 		p.ended(v, processor.Result{Kind: processor.RemovedByOwner})
 	}
-	for _, e := range []pg.Eviction{{Priority: processor.Med}, {Priority: processor.High, Position: 1}} {
-		if _, err := p.S.Evict(p.Ctx, p.By, "main", e); fault.KindOf(err) != fault.Invalid {
+	for _, e := range []batches.Eviction{{Priority: processor.Med}, {Priority: processor.High, Position: 1}} {
+		if _, err := p.S.Batches.Evict(p.Ctx, p.By, "main", e); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	if got := p.line(processor.High); got != "[1]" {
 		t.Errorf("High is %s", got)
 	}
-	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 6}); fault.CodeOf(err) != "wrong_state" {
+	if _, err := p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: 6}); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("evicted twice: %v", err)
 	}
-	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: 999}); fault.KindOf(err) != fault.NotFound {
+	if _, err := p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: 999}); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
-	history, err := p.S.BatchHistory(p.Ctx, p.ID, "main", 6)
+	history, err := p.S.Batches.BatchHistory(p.Ctx, p.ID, "main", 6)
 	p.Must(err)
 	if len(history) != 2 || history[0].Event != processor.Inserted || history[1].To != processor.Done || history[1].Actor != "owner" {
 		t.Errorf("%+v", history)
@@ -183,11 +184,11 @@ func TestOnlyTheOwnerAndAuthorizationsReachTheLines(t *testing.T) {
 	p := newPlant(t)
 	a, m := adding(1, false, nil)
 	p.enqueue(processor.Med, 1, false, nil)
-	n := pg.NewBatch{Actions: a, Messages: m}
-	_, enqueued := p.S.Enqueue(p.Ctx, p.as("eve"), "main", n)
-	_, inserted := p.S.Insert(p.Ctx, p.as("eve"), "main", n, processor.Spot{})
-	_, evicted := p.S.Evict(p.Ctx, p.as("eve"), "main", pg.Eviction{Priority: processor.Med})
-	_, paused := p.S.PauseProcessor(p.Ctx, p.as("eve"), "main", true)
+	n := batches.NewBatch{Actions: a, Messages: m}
+	_, enqueued := p.S.Batches.Enqueue(p.Ctx, p.as("eve"), "main", n)
+	_, inserted := p.S.Batches.Insert(p.Ctx, p.as("eve"), "main", n, processor.Spot{})
+	_, evicted := p.S.Batches.Evict(p.Ctx, p.as("eve"), "main", batches.Eviction{Priority: processor.Med})
+	_, paused := p.S.Batches.PauseProcessor(p.Ctx, p.as("eve"), "main", true)
 	for _, err := range []error{enqueued, inserted, evicted, paused} {
 		if fault.KindOf(err) != fault.Forbidden || fault.As(err).Detail != "Only authorization module can execute this action" {
 			t.Error(err)
@@ -203,14 +204,14 @@ func TestWhatHasExpiredAlreadyIsNotQueued(t *testing.T) {
 	p := newPlant(t)
 	a, m := adding(2, true, nil)
 	over := p.Now.Add(-time.Second)
-	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &over})
+	v, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &over})
 	p.Must(err)
 	p.ended(v, processor.Result{Kind: processor.Expired})
 	if got := p.line(processor.Med); got != "[]" {
 		t.Errorf("Med is %s", got)
 	}
 	a.Atomic.ExpirationTime = amount(60) // what its actions say counts where nothing else is said, also for an owner
-	if v, err = p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}); err != nil || v.Expiration == nil || !v.Expiration.Equal(p.Now.Add(time.Minute)) {
+	if v, err = p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med}); err != nil || v.Expiration == nil || !v.Expiration.Equal(p.Now.Add(time.Minute)) {
 		t.Errorf("%v %+v", err, v)
 	}
 }
@@ -223,18 +224,18 @@ func (p *plant) authorize(label string, change func(*processor.Authorization)) {
 	if change != nil {
 		change(&a)
 	}
-	_, err := p.S.PutAuthorization(p.Ctx, p.By, a, 0)
+	_, err := p.S.Batches.PutAuthorization(p.Ctx, p.By, a, 0)
 	p.Must(err)
 }
 
-func (p *plant) send(actor, label string) (*pg.Batch, error) {
+func (p *plant) send(actor, label string) (*batches.Batch, error) {
 	_, m := adding(1, false, nil)
-	return p.S.Send(p.Ctx, p.as(actor), label, m, 0, pg.Once{})
+	return p.S.Batches.Send(p.Ctx, p.as(actor), label, m, 0, pg.Once{})
 }
 
 func (p *plant) count(label, actor string) (running int, spent int64) {
 	p.T.Helper()
-	a, err := p.S.Authorization(p.Ctx, p.ID, label, actor)
+	a, err := p.S.Batches.Authorization(p.Ctx, p.ID, label, actor)
 	p.Must(err)
 	return a.Running, a.Spent
 }
@@ -259,13 +260,13 @@ func TestACallIsHeldAndBurnedOrGivenBack(t *testing.T) {
 		t.Errorf("a second one at once: %v", err)
 	}
 	a, m := adding(1, false, nil)
-	mine, err := p.S.Insert(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Label: "pay"}, processor.Spot{})
+	mine, err := p.S.Batches.Insert(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Label: "pay"}, processor.Spot{})
 	p.Must(err) // the owner is not held back, and counts
 	if running, spent := p.count("pay", "ann"); running != 2 || spent != 1 {
 		t.Errorf("%d run, %d spent", running, spent)
 	}
-	for _, v := range []*pg.Batch{mine, v} {
-		_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID})
+	for _, v := range []*batches.Batch{mine, v} {
+		_, err = p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: v.ID})
 		p.Must(err)
 	}
 	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
@@ -274,14 +275,14 @@ func TestACallIsHeldAndBurnedOrGivenBack(t *testing.T) {
 	_, err = p.send("ann", "pay")
 	p.Must(err)
 	p.Later(time.Hour)
-	_, err = p.S.Tick(p.Ctx, p.By, "main")
+	_, err = p.S.Batches.Tick(p.Ctx, p.By, "main")
 	p.Must(err)
 	if running, spent := p.count("pay", "ann"); running != 0 || spent != 1 {
 		t.Errorf("after Expired %d run, %d spent: want the call given back", running, spent)
 	}
 	_, err = p.send("ann", "pay")
 	p.Must(err)
-	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{Priority: processor.Med})
+	_, err = p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{Priority: processor.Med})
 	p.Must(err)
 	if _, err = p.send("ann", "pay"); fault.CodeOf(err) != "call_limit" {
 		t.Errorf("a third call of two: %v", err)
@@ -295,11 +296,11 @@ func TestAnAuthorizationIsPutOnceAndReplacedWithItsVersion(t *testing.T) {
 	a := processor.DefaultAuthorization()
 	a.Label, a.Mode.Permissionless = "pay", true
 	a.Actions, _ = adding(2, true, nil)
-	_, err := p.S.PutAuthorization(p.Ctx, p.By, a, 0)
+	_, err := p.S.Batches.PutAuthorization(p.Ctx, p.By, a, 0)
 	if fault.KindOf(err) != fault.Conflict || fault.As(err).Detail != "Authorization with label pay already exists" {
 		t.Error(err)
 	}
-	_, err = p.S.PutAuthorization(p.Ctx, p.By, a, 1)
+	_, err = p.S.Batches.PutAuthorization(p.Ctx, p.By, a, 1)
 	p.Must(err)
 	for _, c := range []struct{ domain, contract, want string }{
 		{"other", "ADD", `domain "other" is no processor: PUT /processors/other first`},
@@ -308,20 +309,20 @@ func TestAnAuthorizationIsPutOnceAndReplacedWithItsVersion(t *testing.T) {
 		for i := range a.Actions.Atomic.Functions {
 			a.Actions.Atomic.Functions[i].Domain, a.Actions.Atomic.Functions[i].ContractAddress = c.domain, c.contract
 		}
-		if _, err := p.S.PutAuthorization(p.Ctx, p.By, a, 2); fault.KindOf(err) != fault.Invalid || len(fault.As(err).Detail) < len(c.want) || fault.As(err).Detail[:len(c.want)] != c.want {
+		if _, err := p.S.Batches.PutAuthorization(p.Ctx, p.By, a, 2); fault.KindOf(err) != fault.Invalid || len(fault.As(err).Detail) < len(c.want) || fault.As(err).Detail[:len(c.want)] != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
-	_, err = p.S.EnableAuthorization(p.Ctx, p.By, "pay", false)
+	_, err = p.S.Batches.EnableAuthorization(p.Ctx, p.By, "pay", false)
 	p.Must(err)
 	if _, err := p.send("ann", "pay"); fault.KindOf(err) != fault.Forbidden {
 		t.Error(err)
 	}
-	p.Must(p.S.RemoveAuthorization(p.Ctx, p.By, "pay"))
+	p.Must(p.S.Batches.RemoveAuthorization(p.Ctx, p.By, "pay"))
 	p.authorize("pay", nil)
 	_, err = p.send("ann", "pay")
 	p.Must(err)
-	if err := p.S.RemoveAuthorization(p.Ctx, p.By, "pay"); fault.CodeOf(err) != "in_use" {
+	if err := p.S.Batches.RemoveAuthorization(p.Ctx, p.By, "pay"); fault.CodeOf(err) != "in_use" {
 		t.Error(err)
 	}
 }
@@ -340,8 +341,11 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	a.Label, a.Mode.Permissionless = "fresh", true
 	a.Actions, _ = adding(1, false, nil)
 	for want, do := range map[string]func(s *stores.Store) error{
-		"call_limit": func(s *stores.Store) error { _, err := s.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); return err },
-		"in_use":     func(s *stores.Store) error { _, err := s.PutAuthorization(p.Ctx, p.By, a, 0); return err },
+		"call_limit": func(s *stores.Store) error {
+			_, err := s.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
+			return err
+		},
+		"in_use": func(s *stores.Store) error { _, err := s.Batches.PutAuthorization(p.Ctx, p.By, a, 0); return err },
 	} {
 		held, finish := pgworld.Hold(p.S, 1)
 		first, second := make(chan error, 1), make(chan error, 1)
@@ -366,14 +370,14 @@ func TestADryRunCountsNoBatch(t *testing.T) {
 	p := newPlant(t)
 	v := p.enqueue(processor.Med, 1, true, nil)
 	left := 0
-	p.S.BatchLeft = func(processor.State, time.Duration) { left++ }
+	p.S.Batches.BatchLeft = func(processor.State, time.Duration) { left++ }
 	dry, end := p.S.DryRun(p.Ctx)
-	_, err := p.S.Evict(dry, p.By, "main", pg.Eviction{ID: v.ID})
+	_, err := p.S.Batches.Evict(dry, p.By, "main", batches.Eviction{ID: v.ID})
 	end()
 	if err != nil || left != 0 {
 		t.Errorf("a dry run: %d batches were counted, %v", left, err)
 	}
-	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID}); err != nil || left != 1 {
+	if _, err := p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: v.ID}); err != nil || left != 1 {
 		t.Errorf("%d batches were counted, %v", left, err)
 	}
 }

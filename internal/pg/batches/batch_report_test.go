@@ -1,9 +1,9 @@
-package pg_test
+package batches_test
 
 import (
 	"testing"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -16,7 +16,7 @@ func TestReportsTellOfProcessorsAndBatches(t *testing.T) {
 	p.enqueue(processor.High, 1, false, nil)
 	p.confirmed(nil)
 	a, m := adding(1, false, nil)
-	_, err := p.S.Insert(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, processor.Spot{})
+	_, err := p.S.Batches.Insert(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med}, processor.Spot{})
 	p.Must(err)
 	p.ticks(refusing("no"), `executed 3 {"add":{"i":0}}`)
 	p.ticks(pgworld.Done(), `executed 5 {"add":{"i":0}}`, `executed 1 {"add":{"i":0}}`, `executed 2 [{"add":{"i":0}}]`, `executed 4 {"add":{"execution_id":4,"i":0}}`)

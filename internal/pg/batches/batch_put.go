@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -17,7 +18,7 @@ type NewBatch struct {
 	Priority   processor.Priority
 	Expiration *time.Time // nil: what its actions say
 	Label      string     // the authorization that it counts for, "" for none
-	Once       Once
+	Once       pg.Once
 
 	Peer   string // the installation that sends it, which may what the owner may; "" for none
 	Origin string // its transaction there
@@ -25,7 +26,7 @@ type NewBatch struct {
 
 // owned refuses an actor that is not the owner of a processor. Without an owner, each actor that the API admits may
 // act.
-func (h *heldProcessor) owned(by By) error {
+func (h *heldProcessor) owned(by pg.By) error {
 	if h.Owner != "" && h.Owner != by.Actor {
 		return processor.NotOwner()
 	}
@@ -34,16 +35,16 @@ func (h *heldProcessor) owned(by By) error {
 
 // Enqueue puts an owner's batch at the back of its line. Outcomes: the batch, Queued; the batch, Done, when it has
 // expired already; Invalid for a batch that cannot be executed; Forbidden for others than the owner.
-func (s *Store) Enqueue(ctx context.Context, by By, name string, n NewBatch) (*Batch, error) {
+func (s *Store) Enqueue(ctx context.Context, by pg.By, name string, n NewBatch) (*Batch, error) {
 	return s.putBatch(ctx, by, name, n, processor.Enqueued, processor.Spot{})
 }
 
 // Insert puts an owner's batch at a spot of its line; else like Enqueue. Invalid "Index out of bounds".
-func (s *Store) Insert(ctx context.Context, by By, name string, n NewBatch, spot processor.Spot) (*Batch, error) {
+func (s *Store) Insert(ctx context.Context, by pg.By, name string, n NewBatch, spot processor.Spot) (*Batch, error) {
 	return s.putBatch(ctx, by, name, n, processor.Inserted, spot)
 }
 
-func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on processor.Event, spot processor.Spot) (v *Batch, err error) {
+func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch, on processor.Event, spot processor.Spot) (v *Batch, err error) {
 	if err := n.Actions.Validate(); err != nil {
 		return nil, err
 	}
@@ -56,14 +57,14 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 	if err := s.executesAtomically(ctx, by.Context, n.Actions); err != nil {
 		return nil, err
 	}
-	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
 		if err := h.mayPut(ctx, t, by, n.Peer); err != nil {
 			return err
 		}
-		if v, err = t.batchOf(ctx, by.Context, n.Once); err != nil || v != nil {
+		if v, err = requested(t, ctx, by.Context, n.Once); err != nil || v != nil {
 			return err
 		}
-		if err := by.seen(h.Version); err != nil {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		v = &Batch{once: n.Once, origin: n.Origin, ByOwner: true, Initiator: by.Actor, Label: n.Label,
@@ -83,8 +84,8 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 			return err
 		}
 		h.saveLines(b)
-		s.audit(b, by, "post", "/processors/"+name+"/batches")
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "post", "/processors/"+name+"/batches")
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return nil, err
@@ -92,10 +93,10 @@ func (s *Store) putBatch(ctx context.Context, by By, name string, n NewBatch, on
 	return v, nil
 }
 
-// batchOf returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
+// requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
 // at once to two processors, the index refuses one, which is run again and finds the other's.
-func (t *txn) batchOf(ctx context.Context, contextID int32, once Once) (v *Batch, err error) {
-	first, err := t.replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
+func requested(t *pg.Txn, ctx context.Context, contextID int32, once pg.Once) (v *Batch, err error) {
+	first, err := t.Replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
 	if err != nil || first == "" {
 		return nil, err
 	}
@@ -108,15 +109,15 @@ func (t *txn) batchOf(ctx context.Context, contextID int32, once Once) (v *Batch
 		}
 		return err
 	})
-	if err := t.send(ctx, b); err != nil {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
-	return v, t.rollback(ctx)
+	return v, t.Rollback(ctx)
 }
 
 // begin gives a batch its id and queues in b how its life begins.
-func (h *heldProcessor) begin(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by By) (err error) {
-	if v.ID, err = t.next(ctx, "postern.batch_id"); err != nil {
+func (h *heldProcessor) begin(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by pg.By) (err error) {
+	if v.ID, err = next(t, ctx, "postern.batch_id"); err != nil {
 		return err
 	}
 	v.Processor, v.processorID, v.CreatedAt, v.DeliverAs = h.Name, h.ID, h.now, h.DeliverAs
@@ -148,12 +149,12 @@ type Eviction struct {
 
 // Evict ends a batch that stands in a line or waits for a callback: RemovedByOwner. Outcomes besides: Invalid
 // "Index out of bounds"; NotFound for an id; Conflict "wrong_state" for one that is being executed or has ended.
-func (s *Store) Evict(ctx context.Context, by By, name string, e Eviction) (v *Batch, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+func (s *Store) Evict(ctx context.Context, by pg.By, name string, e Eviction) (v *Batch, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
 		if err := h.owned(by); err != nil {
 			return err
 		}
-		if err := by.seen(h.Version); err != nil {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		id := e.ID
@@ -179,8 +180,8 @@ func (s *Store) Evict(ctx context.Context, by By, name string, e Eviction) (v *B
 			return err
 		}
 		h.saveLines(b)
-		s.audit(b, by, "evict", "/processors/"+name+"/batches")
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "evict", "/processors/"+name+"/batches")
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return nil, err

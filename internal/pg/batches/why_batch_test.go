@@ -1,4 +1,4 @@
-package pg_test
+package batches_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -15,7 +16,7 @@ import (
 // why is what a batch waits for: the kinds of its blockers.
 func (p *plant) why(id int64, want string) *pg.Why {
 	p.T.Helper()
-	w, err := p.S.WhyBatch(p.Ctx, p.ID, "main", id)
+	w, err := p.S.Batches.WhyBatch(p.Ctx, p.ID, "main", id)
 	p.Must(err)
 	var kinds []string
 	for _, b := range w.Blockers {
@@ -40,10 +41,10 @@ func TestABatchSaysWhatItWaitsFor(t *testing.T) {
 	p.why(1, "")
 	p.why(2, "high_first")
 	p.why(3, "high_first line")
-	_, err := p.S.PauseProcessor(p.Ctx, p.By, "main", true)
+	_, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", true)
 	p.Must(err)
 	p.why(1, "processor_paused")
-	_, err = p.S.PauseProcessor(p.Ctx, p.By, "main", false)
+	_, err = p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", false)
 	p.Must(err)
 	p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
 	p.why(1, "cooldown")
@@ -55,32 +56,32 @@ func TestABatchSaysWhatItWaitsFor(t *testing.T) {
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	p.why(1, "terminal")
 	p.why(2, "")
-	_, err = p.S.Tick(p.Ctx, p.By, "main")
+	_, err = p.S.Batches.Tick(p.Ctx, p.By, "main")
 	p.Must(err)
-	w, err = p.S.WhyBatch(p.Ctx, p.ID, "main", 2)
+	w, err = p.S.Batches.WhyBatch(p.Ctx, p.ID, "main", 2)
 	p.Must(err)
 	if len(w.Blockers) < 2 || w.Blockers[0].Kind != "batch_executing" || !strings.HasPrefix(w.Blockers[1].Object, "/") {
 		t.Errorf("%+v", w)
 	}
-	w, err = p.S.WhyBatch(p.Ctx, p.ID, "main", 3)
+	w, err = p.S.Batches.WhyBatch(p.Ctx, p.ID, "main", 3)
 	p.Must(err)
 	if w.Blockers[0].Object != "/processors/main/batches/2" || w.State != "Queued" {
 		t.Errorf("%+v", w)
 	}
 	p.work(pgworld.Done())
-	_, err = p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner"}, 0)
+	_, err = p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "main", Owner: "owner"}, 0)
 	p.Must(err)
 	p.why(3, "no_tick")
 	p.ticks(pgworld.Done(), `executed 3 [{"add":{"i":0}}]`)
 	a, m := adding(1, false, nil)
 	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "bob", CallbackMessage: []byte(`1`)}
-	_, err = p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	_, err = p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 4 {"add":{"execution_id":4,"i":0}}`)
 	if w = p.why(4, "callback_pending"); w.Blockers[0].Levers[0].Path != "/processors/main/callbacks/4" || !strings.Contains(w.Blockers[0].Detail, "bob") {
 		t.Errorf("%+v", w)
 	}
-	if _, err = p.S.WhyBatch(p.Ctx, p.ID, "main", 99); fault.KindOf(err) != fault.NotFound {
+	if _, err = p.S.Batches.WhyBatch(p.Ctx, p.ID, "main", 99); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 }
@@ -94,7 +95,7 @@ func results(name string) outbox.Subscription {
 func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner"}, 0)
+	_, err := p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "main", Owner: "owner"}, 0)
 	p.Must(err)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.ticks(pgworld.Done(), `executed 1 [{"add":{"i":0}}]`)
@@ -136,14 +137,14 @@ func TestAnExecutionOutlivesItsDay(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	v := p.enqueue(processor.Med, 1, false, nil)
-	_, err := p.S.Tick(p.Ctx, p.By, "main")
+	_, err := p.S.Batches.Tick(p.Ctx, p.By, "main")
 	p.Must(err)
 	p.execute(pgworld.Done())
 	p.Ahead(32 * 24 * time.Hour)
 	if left := p.Retain(); left != 0 {
 		t.Errorf("%d days are left, held by %q", left, p.HeldBy())
 	}
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	p.ended(v, processor.Result{Kind: processor.Executed})
 	p.Retain()
 	p.Same(p.Lines(`SELECT key FROM postern.idempotency`))
@@ -155,10 +156,10 @@ func TestAnExecutionWhoseOutcomeWasDroppedEndsUnexpectedly(t *testing.T) {
 	p := newPlant(t)
 	v := p.enqueue(processor.Med, 2, false, retries(5, time.Second))
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
-	_, err := p.S.Tick(p.Ctx, p.By, "main")
+	_, err := p.S.Batches.Tick(p.Ctx, p.By, "main")
 	p.Must(err)
 	p.Exec(`DELETE FROM postern.idempotency WHERE key = ':processor:1:2'`)
 	p.Exec(`UPDATE postern.retained SET since = (now() AT TIME ZONE 'UTC')::date + 2`)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	p.ended(v, processor.Result{Kind: processor.UnexpectedError, N: 1, Reason: "its transaction was dropped by retention before anybody asked how it ended"})
 }

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -59,9 +60,9 @@ const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
 	WHERE p.context_id = $1 AND p.removed_at IS NULL AND ($2 = '' OR p.name = $2) AND p.name > $3 ORDER BY p.name LIMIT $4`
 
 func (s *Store) processors(ctx context.Context, contextID int32, name, after string, limit int) ([]*Processor, error) {
-	rows, err := s.db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit, s.now())
+	rows, err := s.Db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit, s.Clock())
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
 		p, by, since := &Processor{}, int64(0), (*time.Time)(nil)
@@ -71,7 +72,7 @@ func (s *Store) processors(ctx context.Context, contextID int32, name, after str
 		}
 		return p, err
 	})
-	return list, known(err)
+	return list, pg.Known(err)
 }
 
 // Processors lists up to limit processors of a context by name, those after a given one.
@@ -100,12 +101,12 @@ const processorLock = `SELECT version, removed_at IS NOT NULL FROM postern.proce
 // PutProcessor creates a processor or replaces its settings; version as in matchVersion. Its height, and
 // whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
 // second waits in its upsert for the first, and then replaces what it made.
-func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version int64) (created bool, err error) {
+func (s *Store) PutProcessor(ctx context.Context, by pg.By, p Processor, version int64) (created bool, err error) {
 	if err := s.knowsType(ctx, by.Context, p.DeliverAs); err != nil {
 		return false, err
 	}
-	err = s.run(ctx, func(t *txn) error {
-		created, err = t.lockVersion(ctx, version, processorLock, by.Context, p.Name)
+	err = s.Run(ctx, func(t *pg.Txn) error {
+		created, err = t.LockVersion(ctx, version, processorLock, by.Context, p.Name)
 		if err != nil {
 			return err
 		}
@@ -113,26 +114,26 @@ func (s *Store) PutProcessor(ctx context.Context, by By, p Processor, version in
 		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at, deliver_within, deliver_as)
 			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7, $8)
 			ON CONFLICT (context_id, name) DO UPDATE SET owner = excluded.owner, fair = excluded.fair, tick_interval = excluded.tick_interval,
-				deliver_within = excluded.deliver_within, deliver_as = excluded.deliver_as, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.now(), p.DeliverWithin, p.DeliverAs)
+				deliver_within = excluded.deliver_within, deliver_as = excluded.deliver_as, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.Clock(), p.DeliverWithin, p.DeliverAs)
 		b.Queue(`INSERT INTO postern.batch_line (processor_id, priority) SELECT p.processor_id, q FROM postern.processor p, unnest(ARRAY[0, 1]) q
 			WHERE p.context_id = $1 AND p.name = $2 ON CONFLICT DO NOTHING`, by.Context, p.Name)
-		s.audit(b, by, "put", "/processors/"+p.Name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/processors/"+p.Name)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return false, err
 	}
-	return created, s.appeared(ctx, created)
+	return created, s.Appeared(ctx, created)
 }
 
 // PauseProcessor refuses ticks of a processor, or allows them again. All but ticks work on (S4.9), and what is
 // being executed ends. Its owner's call, and idempotent.
-func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused bool) (r LeverResult, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+func (s *Store) PauseProcessor(ctx context.Context, by pg.By, name string, paused bool) (r pg.LeverResult, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
 		if err := h.owned(by); err != nil {
 			return err
 		}
-		if err := by.seen(h.Version); err != nil {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		r.Changed = h.Paused != paused
@@ -140,17 +141,17 @@ func (s *Store) PauseProcessor(ctx context.Context, by By, name string, paused b
 		if r.Changed {
 			b.Queue(`UPDATE postern.processor SET paused = $2, version = version + 1 WHERE processor_id = $1`, h.ID, paused)
 		}
-		s.audit(b, by, verb(paused), "/processors/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, pg.Verb(paused), "/processors/"+name)
+		return t.Commit(ctx, b)
 	})
 	return r, err
 }
 
 // SetHeight raises the height of the domain that a processor serves. It never falls (S0.3): a lower one is
 // refused, the same one changes nothing.
-func (s *Store) SetHeight(ctx context.Context, by By, name string, height int64) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
-		if err := by.seen(h.Version); err != nil {
+func (s *Store) SetHeight(ctx context.Context, by pg.By, name string, height int64) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		if height < h.Height {
@@ -158,15 +159,15 @@ func (s *Store) SetHeight(ctx context.Context, by By, name string, height int64)
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.processor SET height = $2 WHERE processor_id = $1`, h.ID, height)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }
 
 // RemoveProcessor removes a processor that has nothing to do; Conflict "in_use" while a batch of it has not ended. A
 // post of a batch holds the same lock: it comes before this and is seen, or after it and finds no processor.
-func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
-		if err := by.seen(h.Version); err != nil {
+func (s *Store) RemoveProcessor(ctx context.Context, by pg.By, name string) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		var n int64
@@ -175,7 +176,7 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Waiting_Callback')
 			+ (SELECT count(*) FROM postern.batch WHERE processor_id = $1 AND state = 'Timed_Out')`, h.ID).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if n += h.lines[processor.High].Length + h.lines[processor.Med].Length; n > 0 {
@@ -184,8 +185,8 @@ func (s *Store) RemoveProcessor(ctx context.Context, by By, name string) error {
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)
 		b.Queue(`DELETE FROM postern.processor_peer WHERE processor_id = $1`, h.ID)
-		s.audit(b, by, "delete", "/processors/"+name)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "delete", "/processors/"+name)
+		return t.Commit(ctx, b)
 	})
 }
 
@@ -208,9 +209,9 @@ type stay struct {
 }
 
 // onProcessor runs fn with a processor locked; fn ends the transaction.
-func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*txn, *heldProcessor) error) error {
+func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*pg.Txn, *heldProcessor) error) error {
 	var h *heldProcessor
-	err := s.run(ctx, func(t *txn) (err error) {
+	err := s.Run(ctx, func(t *pg.Txn) (err error) {
 		if h, err = s.lockProcessor(ctx, t, contextID, name); err != nil {
 			return err
 		}
@@ -220,9 +221,9 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 		return err
 	}
 	if h.told {
-		s.ring()
+		s.RingHere()
 	}
-	if j := jointOf(ctx); s.BatchLeft != nil && (j == nil || !j.dry) {
+	if j := pg.JointOf(ctx); s.BatchLeft != nil && (j == nil || !j.Dry) {
 		for _, v := range h.left {
 			s.BatchLeft(v.in, v.took)
 		}
@@ -232,7 +233,7 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 
 // lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last
 // holder of the lock committed. NotFound if there is none.
-func (s *Store) lockProcessor(ctx context.Context, t *txn, contextID int32, name string) (*heldProcessor, error) {
+func (s *Store) lockProcessor(ctx context.Context, t *pg.Txn, contextID int32, name string) (*heldProcessor, error) {
 	h := &heldProcessor{contextID: contextID}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+processorColumns+` FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL FOR UPDATE`,
@@ -251,8 +252,8 @@ func (s *Store) lockProcessor(ctx context.Context, t *txn, contextID int32, name
 			})
 			return err
 		})
-	s.readNow(b, &h.now)
-	if err := t.send(ctx, b); err != nil {
+	s.ReadNow(b, &h.now)
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	if h.ID == 0 {

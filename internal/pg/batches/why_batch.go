@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // WhyBatch says what a batch waits for: the chain from itself to the root, which may lie in the core (S4.10). It locks
 // nothing: what it says was true a moment ago.
-func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*Why, error) {
+func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*pg.Why, error) {
 	v, err := s.Batch(ctx, contextID, name, id)
 	if err != nil {
 		return nil, err
@@ -25,7 +26,7 @@ func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id i
 		return nil, err
 	}
 	x := &whyBatch{s: s, ctx: ctx, context: contextID, p: p, v: v, facts: processor.Facts{Now: now, Height: p.Height},
-		w: &Why{State: string(v.State), Blockers: []Blocker{}}}
+		w: &pg.Why{State: string(v.State), Blockers: []pg.Blocker{}}}
 	switch v.State {
 	case processor.Done:
 		x.ended()
@@ -54,14 +55,14 @@ type whyBatch struct {
 	p       *Processor
 	v       *Batch
 	facts   processor.Facts
-	w       *Why
+	w       *pg.Why
 }
 
 func (x *whyBatch) path() string          { return "/processors/" + x.p.Name }
 func (x *whyBatch) batch(id int64) string { return fmt.Sprintf("%s/batches/%d", x.path(), id) }
 
-func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *NextStep, levers ...Lever) {
-	x.w.Blockers = append(x.w.Blockers, Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
+func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *pg.NextStep, levers ...pg.Lever) {
+	x.w.Blockers = append(x.w.Blockers, pg.Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
 }
 
 func (x *whyBatch) ended() {
@@ -101,32 +102,32 @@ func (x *whyBatch) executing(v *Batch) error {
 
 // undelivered says who may send it again, and until when.
 func (x *whyBatch) undelivered() {
-	levers := []Lever{{"POST", x.path() + "/evict", "admin"}}
+	levers := []pg.Lever{{Method: "POST", Path: x.path() + "/evict", Role: "admin"}}
 	if x.v.Label != "" {
-		levers = append([]Lever{{"POST", fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), "reader"}}, levers...)
+		levers = append([]pg.Lever{{Method: "POST", Path: fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), Role: "reader"}}, levers...)
 	}
 	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; whoever asks sends it again", x.p.DeliverWithin),
-		&NextStep{*x.v.TTL, "its ttl is over: it ends as a timeout"}, levers...)
+		&pg.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
 }
 
 func (x *whyBatch) awaiting() error {
 	var address string
 	var deadline time.Time
-	err := x.s.db(x.ctx).QueryRow(x.ctx, `SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`, x.v.ID).Scan(&address, &deadline)
-	if isNoRows(err) { // it has come meanwhile
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`, x.v.ID).Scan(&address, &deadline)
+	if pg.IsNoRows(err) { // it has come meanwhile
 		x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d has just been confirmed", x.v.ID)
 		return nil
 	}
 	if err != nil {
-		return known(err)
+		return pg.Known(err)
 	}
-	next := &NextStep{deadline, "it counts as failed: callback timed out"}
+	next := &pg.NextStep{At: deadline, What: "it counts as failed: callback timed out"}
 	if e := x.v.Expiration; e != nil && e.Before(deadline) {
-		next = &NextStep{*e, "it expires"}
+		next = &pg.NextStep{At: *e, What: "it expires"}
 	}
 	confirm := fmt.Sprintf("%s/callbacks/%d", x.path(), x.v.ID)
 	x.add("callback_pending", confirm, x.v.UpdatedAt, fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
-		Lever{"POST", confirm, "executor"}, Lever{"POST", x.path() + "/evict", "admin"})
+		pg.Lever{Method: "POST", Path: confirm, Role: "executor"}, pg.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (x *whyBatch) awaiting() error {
 // who stands before it, its own cooldown, and then the next tick.
 func (x *whyBatch) queued() error {
 	if x.p.Paused {
-		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, Lever{"POST", x.path() + "/resume", "admin"})
+		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, pg.Lever{Method: "POST", Path: x.path() + "/resume", Role: "admin"})
 	}
 	if x.p.Executing != 0 {
 		other, err := x.s.Batch(x.ctx, x.context, x.p.Name, x.p.Executing)
@@ -160,7 +161,7 @@ func (x *whyBatch) queued() error {
 		return nil
 	}
 	if x.p.TickInterval == 0 {
-		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, Lever{"POST", x.path() + "/tick", "reader"})
+		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, pg.Lever{Method: "POST", Path: x.path() + "/tick", Role: "reader"})
 		return nil
 	}
 	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
@@ -176,7 +177,7 @@ func (x *whyBatch) high() error {
 	if b := x.p.Starving; b != nil {
 		next := x.cooldown(head[0])
 		x.add("starving", x.batch(b.By), b.Since, fmt.Sprintf("batch %d at the head of High cools, and keeps Med waiting as long as the processor is not fair", b.By), next,
-			Lever{"PATCH", x.path(), "admin"}, Lever{"POST", x.path() + "/evict", "admin"})
+			pg.Lever{Method: "PATCH", Path: x.path(), Role: "admin"}, pg.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
 		return nil
 	}
 	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, fmt.Sprintf("%d batches of High come before Med", x.p.Length[processor.High]), nil)
@@ -187,12 +188,12 @@ func (x *whyBatch) high() error {
 func (x *whyBatch) before() error {
 	var ahead int
 	var head int64
-	err := x.s.db(x.ctx).QueryRow(x.ctx, `SELECT count(*), coalesce((array_agg(l.batch_id ORDER BY l.place))[1], 0) FROM postern.batch_place me
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT count(*), coalesce((array_agg(l.batch_id ORDER BY l.place))[1], 0) FROM postern.batch_place me
 		CROSS JOIN LATERAL (SELECT l.place, l.batch_id FROM postern.batch_place l WHERE (l.processor_id, l.priority) = (me.processor_id, me.priority)
 			AND l.place < me.place ORDER BY l.place LIMIT 1000) l
 		WHERE me.batch_id = $1`, x.v.ID).Scan(&ahead, &head)
 	if err != nil || ahead == 0 {
-		return known(err)
+		return pg.Known(err)
 	}
 	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("%d batches stand before it in %s", ahead, x.v.Priority), nil)
 	return nil
@@ -207,9 +208,9 @@ func (x *whyBatch) cools(v *Batch) {
 }
 
 // cooldown is when one ends, nil where that is a matter of height.
-func (x *whyBatch) cooldown(v *Batch) *NextStep {
+func (x *whyBatch) cooldown(v *Batch) *pg.NextStep {
 	if v.CooldownUntil == nil {
 		return nil
 	}
-	return &NextStep{*v.CooldownUntil, fmt.Sprintf("batch %d may be executed again", v.ID)}
+	return &pg.NextStep{At: *v.CooldownUntil, What: fmt.Sprintf("batch %d may be executed again", v.ID)}
 }

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -19,7 +20,7 @@ type pendingCallback struct {
 }
 
 // callback reads what a batch waits for, behind the lock of its processor; nil if it waits for nothing.
-func (h *heldProcessor) callback(ctx context.Context, t *txn, id int64) (c *pendingCallback, err error) {
+func (h *heldProcessor) callback(ctx context.Context, t *pg.Txn, id int64) (c *pendingCallback, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT c.address, c.payload, c.received, c.deadline FROM postern.batch_callback c JOIN postern.batch b USING (batch_id)
 		WHERE c.batch_id = $1 AND b.processor_id = $2`, id, h.ID).Query(func(rows pgx.Rows) error {
@@ -34,15 +35,15 @@ func (h *heldProcessor) callback(ctx context.Context, t *txn, id int64) (c *pend
 		})
 		return err
 	})
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return c, err
 }
 
 // Confirm gives a batch the callback that it waits for (S4.8). Outcomes: requeued or finished; waiting, if the
 // execution is not known to have ended, and the callback is kept until then; NotFound "Pending callback not found";
 // Forbidden "Invalid callback sender". A payload that differs counts as a failure of the action.
-func (s *Store) Confirm(ctx context.Context, by By, name string, id int64, payload json.RawMessage) (out Ticked, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+func (s *Store) Confirm(ctx context.Context, by pg.By, name string, id int64, payload json.RawMessage) (out Ticked, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
 		c, err := h.callback(ctx, t, id)
 		if err != nil {
 			return err
@@ -61,7 +62,7 @@ func (s *Store) Confirm(ctx context.Context, by By, name string, id int64, paylo
 		if v.State == processor.Executing {
 			out = Ticked{TickWaiting, v}
 			b.Queue(`UPDATE postern.batch_callback SET received = coalesce(received, $2) WHERE batch_id = $1`, id, string(payload))
-			return t.commit(ctx, b)
+			return t.Commit(ctx, b)
 		}
 		st, err := h.received(ctx, t, b, v, c, payload, by.Actor)
 		if err != nil {
@@ -69,13 +70,13 @@ func (s *Store) Confirm(ctx context.Context, by By, name string, id int64, paylo
 		}
 		out = Ticked{outcomeOf(st), v}
 		h.saveLines(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	return out, err
 }
 
 // received queues in b what a callback makes of the batch that waits for it.
-func (h *heldProcessor) received(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, c *pendingCallback, payload json.RawMessage, actor string) (processor.Step, error) {
+func (h *heldProcessor) received(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, c *pendingCallback, payload json.RawMessage, actor string) (processor.Step, error) {
 	facts, text := h.facts(), ""
 	if facts.Wrong = !processor.Same(payload, c.payload); facts.Wrong {
 		text = "Invalid callback message received"
@@ -89,7 +90,7 @@ func (h *heldProcessor) received(ctx context.Context, t *txn, b *pgx.Batch, v *B
 }
 
 // early looks for a callback that came before the execution was known to have ended.
-func (h *heldProcessor) early(ctx context.Context, t *txn, b *pgx.Batch, v *Batch) error {
+func (h *heldProcessor) early(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch) error {
 	c, err := h.callback(ctx, t, v.ID)
 	if err != nil || c == nil || c.received == nil {
 		return err

@@ -1,4 +1,4 @@
-package pg_test
+package batches_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -24,7 +25,7 @@ func refusing(text string) outbox.Answer {
 func (p *plant) work(answer outbox.Answer) (data []string) {
 	p.T.Helper()
 	data = p.execute(answer)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	return data
 }
 
@@ -47,11 +48,11 @@ func (p *plant) execute(answer outbox.Answer) (data []string) {
 // tick ticks, lets the core answer, and says what the tick did.
 func (p *plant) tick(answer outbox.Answer) string {
 	p.T.Helper()
-	out, err := p.S.Tick(p.Ctx, p.By, "main")
+	out, err := p.S.Batches.Tick(p.Ctx, p.By, "main")
 	if err != nil {
 		return fault.As(err).Detail
 	}
-	if out.Outcome != pg.TickExecuting {
+	if out.Outcome != batches.TickExecuting {
 		return fmt.Sprint(out.Outcome, " ", out.Batch.ID)
 	}
 	data := p.work(answer)
@@ -77,7 +78,7 @@ func TestATickLooksAtHighBeforeMed(t *testing.T) {
 	n := p.enqueue(processor.Med, 2, true, nil)
 	p.ticks(pgworld.Done(), `executed 2 {"add":{"i":0}}`, `executed 3 {"add":{"i":0}}`, `executed 2 {"add":{"i":1}}`,
 		`executed 1 [{"add":{"i":0}}]`, `executed 4 [{"add":{"i":0}},{"add":{"i":1}}]`, "There is currently nothing to process")
-	for _, v := range []*pg.Batch{m, h, k, n} {
+	for _, v := range []*batches.Batch{m, h, k, n} {
 		p.ended(v, processor.Result{Kind: processor.Executed})
 	}
 	list, _, err := p.S.List(p.Ctx, p.ID, pg.ListFilter{Limit: 10})
@@ -109,7 +110,7 @@ func TestAnActionIsRetriedByItself(t *testing.T) {
 		a.Actions, _ = adding(2, false, retries(5, time.Second))
 	})
 	_, m := adding(2, false, nil)
-	v, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
+	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	for range 6 {
@@ -131,7 +132,7 @@ func TestWhatCoolsIsRotated(t *testing.T) {
 	p.enqueue(processor.High, 1, true, nil)
 	p.enqueue(processor.Med, 1, true, nil)
 	p.ticks(pgworld.Done(), "rotated 1", `executed 2 [{"add":{"i":0}}]`, "rotated 1", "rotated 1")
-	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", Fair: true}, 0)
+	_, err := p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "main", Owner: "owner", Fair: true}, 0)
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 3 [{"add":{"i":0}}]`, "rotated 1")
 	p.Later(time.Minute)
@@ -145,15 +146,15 @@ func TestACooldownOfBlocksEndsWithTheHeight(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	p.enqueue(processor.Med, 1, true, &processor.RetryLogic{Interval: processor.Interval{Blocks: amount(3)}})
-	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 10))
+	p.Must(p.S.Batches.SetHeight(p.Ctx, p.By, "main", 10))
 	p.ticks(refusing("no"), `executed 1 [{"add":{"i":0}}]`)
 	p.Later(time.Hour)
-	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 12))
+	p.Must(p.S.Batches.SetHeight(p.Ctx, p.By, "main", 12))
 	p.ticks(pgworld.Done(), "rotated 1")
-	if err := p.S.SetHeight(p.Ctx, p.By, "main", 11); fault.KindOf(err) != fault.Invalid {
+	if err := p.S.Batches.SetHeight(p.Ctx, p.By, "main", 11); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a height fell: %v", err)
 	}
-	p.Must(p.S.SetHeight(p.Ctx, p.By, "main", 13))
+	p.Must(p.S.Batches.SetHeight(p.Ctx, p.By, "main", 13))
 	p.ticks(pgworld.Done(), `executed 1 [{"add":{"i":0}}]`)
 }
 
@@ -162,10 +163,10 @@ func TestWhatExpiresIsRemovedByATick(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	until := p.Now.Add(time.Minute)
-	var list []*pg.Batch
+	var list []*batches.Batch
 	for _, atomic := range []bool{false, true} {
 		a, m := adding(2, atomic, nil)
-		v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &until})
+		v, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Expiration: &until})
 		p.Must(err)
 		list = append(list, v)
 	}
@@ -181,7 +182,7 @@ func TestAPausedProcessorIsNotTicked(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	for _, paused := range []bool{true, true, false, false} {
-		_, err := p.S.PauseProcessor(p.Ctx, p.By, "main", paused)
+		_, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", paused)
 		p.Must(err)
 		p.ticks(pgworld.Done(), map[bool]string{true: "Processor is currently paused", false: "There is currently nothing to process"}[paused])
 	}
@@ -199,17 +200,17 @@ func TestATypeThatIsGoneIsARejection(t *testing.T) {
 }
 
 // confirmed is a batch of two actions of which the first is confirmed by the oracle.
-func (p *plant) confirmed(logic *processor.RetryLogic) *pg.Batch {
+func (p *plant) confirmed(logic *processor.RetryLogic) *batches.Batch {
 	p.T.Helper()
 	a, m := adding(2, false, logic)
 	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`{"ok":true}`)}
-	v, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	v, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
 	p.Must(err)
 	return v
 }
 
 func (p *plant) confirm(actor string, id int64, payload string) string {
-	out, err := p.S.Confirm(p.Ctx, p.as(actor), "main", id, json.RawMessage(payload))
+	out, err := p.S.Batches.Confirm(p.Ctx, p.as(actor), "main", id, json.RawMessage(payload))
 	if err != nil {
 		return fault.As(err).Detail
 	}
@@ -227,7 +228,7 @@ func TestAnActionWaitsForItsCallback(t *testing.T) {
 	}
 	for _, c := range []struct{ actor, payload, want string }{
 		{"eve", `{"ok":true}`, "Invalid callback sender"},
-		{"oracle", `{"ok":false}`, pg.TickRequeued},
+		{"oracle", `{"ok":false}`, batches.TickRequeued},
 		{"oracle", `{"ok":true}`, "Pending callback not found"},
 	} {
 		if got := p.confirm(c.actor, v.ID, c.payload); got != c.want {
@@ -235,7 +236,7 @@ func TestAnActionWaitsForItsCallback(t *testing.T) {
 		}
 	}
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"execution_id":1,"i":0}}`)
-	if got := p.confirm("oracle", 1, `{ "ok": true }`); got != pg.TickRequeued {
+	if got := p.confirm("oracle", 1, `{ "ok": true }`); got != batches.TickRequeued {
 		t.Error(got)
 	}
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":1}}`)
@@ -247,9 +248,9 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	v := p.confirmed(nil)
-	_, err := p.S.Tick(p.Ctx, p.By, "main")
+	_, err := p.S.Batches.Tick(p.Ctx, p.By, "main")
 	p.Must(err)
-	if got := p.confirm("oracle", v.ID, `{"ok":true}`); got != pg.TickWaiting {
+	if got := p.confirm("oracle", v.ID, `{"ok":true}`); got != batches.TickWaiting {
 		t.Error(got)
 	}
 	p.work(pgworld.Done())
@@ -262,12 +263,12 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	never := p.confirmed(nil)
 	p.ticks(pgworld.Done(), `executed 2 {"add":{"execution_id":2,"i":0}}`)
 	p.Later(24 * time.Hour)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	if got := p.batch(never.ID); got.State != processor.WaitingCallback {
 		t.Errorf("it is %s before its time", got.State)
 	}
 	p.Later(time.Microsecond)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	p.ended(never, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 	if got := p.confirm("oracle", never.ID, `{"ok":true}`); got != "Pending callback not found" {
 		t.Error(got)
@@ -275,16 +276,16 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 
 	a, m := adding(1, false, nil) // S4.5: how long, is said per action
 	a.NonAtomic.Functions[0].Callback = &processor.Confirmation{ContractAddress: "oracle", CallbackMessage: json.RawMessage(`1`), CallbackTimeout: amount(60)}
-	short, err := p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
+	short, err := p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med})
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
 	p.Later(time.Minute + time.Microsecond)
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	p.ended(short, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 
 	gone := p.confirmed(nil)
 	p.ticks(pgworld.Done(), `executed 4 {"add":{"execution_id":4,"i":0}}`)
-	_, err = p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: gone.ID})
+	_, err = p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: gone.ID})
 	p.Must(err)
 	p.ended(gone, processor.Result{Kind: processor.RemovedByOwner})
 	if got := p.confirm("oracle", gone.ID, `{"ok":true}`); got != "Pending callback not found" {
@@ -300,22 +301,22 @@ func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
 	dead := fmt.Errorf("the process is gone")
 	held, finish := pgworld.Hold(p.S, 2) // the first commit is the tick's, the second the core's
 	said := make(chan error, 1)
-	go func() { _, err := p.S.Tick(p.Ctx, p.By, "main"); said <- err }()
+	go func() { _, err := p.S.Batches.Tick(p.Ctx, p.By, "main"); said <- err }()
 	<-held
 	finish(dead)
 	pgworld.OK(t, <-said)
 	if got := p.batch(v.ID); got.State != processor.Executing || got.Runs != 1 {
 		t.Fatalf("it is %s after %d runs", got.State, got.Runs)
 	}
-	if _, err := p.S.Evict(p.Ctx, p.By, "main", pg.Eviction{ID: v.ID}); fault.CodeOf(err) != "wrong_state" {
+	if _, err := p.S.Batches.Evict(p.Ctx, p.By, "main", batches.Eviction{ID: v.ID}); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("evicted while it is executed: %v", err)
 	}
-	if err := p.S.RemoveProcessor(p.Ctx, p.By, "main"); fault.CodeOf(err) != "in_use" {
+	if err := p.S.Batches.RemoveProcessor(p.Ctx, p.By, "main"); fault.CodeOf(err) != "in_use" {
 		t.Errorf("removed while it executes: %v", err)
 	}
 	o := p.Other()
-	p.Must(o.S.Advance(p.Ctx, p.ID, "main"))
-	p.Must(p.S.Advance(p.Ctx, p.ID, "main"))
+	p.Must(o.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
 	if got := p.tick(pgworld.Done()); got != "batch 1 is being executed" {
 		t.Error(got)
 	}
@@ -342,9 +343,9 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 		finish(nil)
 		return <-first, <-second
 	}
-	tick := func(s *stores.Store) error { _, err := s.TickDue(p.Ctx, p.By, "main"); return err }
-	byHand := func(s *stores.Store) error { _, err := s.Tick(p.Ctx, p.By, "main"); return err }
-	advance := func(s *stores.Store) error { return s.Advance(p.Ctx, p.ID, "main") }
+	tick := func(s *stores.Store) error { _, err := s.Batches.TickDue(p.Ctx, p.By, "main"); return err }
+	byHand := func(s *stores.Store) error { _, err := s.Batches.Tick(p.Ctx, p.By, "main"); return err }
+	advance := func(s *stores.Store) error { return s.Batches.Advance(p.Ctx, p.ID, "main") }
 	a, b := both(tick, byHand)
 	pgworld.OK(t, a)
 	if fault.CodeOf(b) != "busy" {
@@ -357,7 +358,7 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	pgworld.OK(t, a)
 	pgworld.OK(t, b)
 	p.ended(p.batch(1), processor.Result{Kind: processor.Executed})
-	history, err := p.S.BatchHistory(p.Ctx, p.ID, "main", 1)
+	history, err := p.S.Batches.BatchHistory(p.Ctx, p.ID, "main", 1)
 	p.Must(err)
 	if len(history) != 3 {
 		t.Errorf("%d steps, want Enqueued, Tick, Succeeded: %+v", len(history), history)
@@ -381,7 +382,7 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	if got := p.batch(3); got.State != processor.Executing || got.Runs != 1 {
 		t.Errorf("it is %s after %d runs", got.State, got.Runs)
 	}
-	if history, err = p.S.BatchHistory(p.Ctx, p.ID, "main", 2); err != nil || len(history) != 3 {
+	if history, err = p.S.Batches.BatchHistory(p.Ctx, p.ID, "main", 2); err != nil || len(history) != 3 {
 		t.Errorf("%+v %v", history, err)
 	}
 }
@@ -392,7 +393,7 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, fair := range []bool{false, true} {
 		p := newPlant(t)
-		_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "main", Owner: "owner", TickInterval: time.Second, Fair: fair}, 0)
+		_, err := p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "main", Owner: "owner", TickInterval: time.Second, Fair: fair}, 0)
 		p.Must(err)
 		two := p.enqueue(processor.Med, 2, false, nil)
 		whole := p.enqueue(processor.Med, 2, true, nil)
@@ -405,10 +406,10 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			{pgworld.Done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {pgworld.Done(), `executing 1 {"add":{"i":1}}`}, {pgworld.Done(), "finished 1 "},
 		} {
 			if p.Later(time.Second); i == 5 {
-				_, err := p.S.PauseProcessor(p.Ctx, p.By, "main", fair) // what was begun ends in spite of it
+				_, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", fair) // what was begun ends in spite of it
 				p.Must(err)
 			}
-			out, err := p.S.TickDue(p.Ctx, p.By, "main")
+			out, err := p.S.Batches.TickDue(p.Ctx, p.By, "main")
 			p.Must(err)
 			var id int64
 			if out.Batch != nil {
@@ -419,7 +420,7 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			}
 			pgworld.HoldsTrue(t, p.Ctx, p.S.Pool())
 		}
-		for _, v := range []*pg.Batch{two, whole, high} {
+		for _, v := range []*batches.Batch{two, whole, high} {
 			p.ended(v, processor.Result{Kind: processor.Executed})
 		}
 	}
@@ -436,11 +437,11 @@ func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
 	p.Later(3 * time.Second)
 	soon := p.Now.Add(time.Second)
 	actions, messages := adding(1, true, nil)
-	_, err = p.S.Enqueue(p.Ctx, p.By, "main", pg.NewBatch{Actions: actions, Messages: messages, Priority: processor.Med, Expiration: &soon})
+	_, err = p.S.Batches.Enqueue(p.Ctx, p.By, "main", batches.NewBatch{Actions: actions, Messages: messages, Priority: processor.Med, Expiration: &soon})
 	p.Must(err)
 	p.enqueue(processor.High, 1, true, nil)
 	for range 2 {
-		_, err := p.S.TickDue(p.Ctx, p.By, "main")
+		_, err := p.S.Batches.TickDue(p.Ctx, p.By, "main")
 		p.Must(err)
 		p.execute(pgworld.Done())
 		p.Later(2 * time.Second)

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"encoding/json"

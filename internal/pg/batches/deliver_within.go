@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -30,7 +31,7 @@ const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq
 func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	id, err := s.ByUID(ctx, contextID, v.runUID())
 	if err == nil {
-		_, err = s.Cancel(ctx, By{Context: contextID, Via: "tick", Reason: undelivered}, id)
+		_, err = s.Cancel(ctx, pg.By{Context: contextID, Via: "tick", Reason: undelivered}, id)
 	}
 	if fault.KindOf(err) == fault.Conflict {
 		return nil
@@ -43,22 +44,22 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 
 // endTTL ends a batch that was not delivered, and not sent again while its ttl lasted.
 func (s *Store) endTTL(ctx context.Context, contextID int32, name string, id int64) error {
-	return s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, name, func(t *pg.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, id)
 		if err != nil {
 			return err
 		}
 		if v.State != processor.TimedOut || v.TTL.After(h.now) { // it was sent again, or evicted, meanwhile
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
-		return h.bringOn(ctx, t, v, processor.TTLOver, By{})
+		return h.bringOn(ctx, t, v, processor.TTLOver, pg.By{})
 	})
 }
 
 // Resend sends a batch that was not delivered again, under its id (S4.14): it stands at the back of its line. Anyone
 // may. Outcomes: the batch, Queued, or, when its ttl is over, ended as Timeout(false); NotFound; Conflict
 // "Messages are not retriable" for any other.
-func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *Batch, err error) {
+func (s *Store) Resend(ctx context.Context, by pg.By, label string, id int64) (v *Batch, err error) {
 	found, err := s.batches(ctx, ` WHERE b.batch_id = $1 AND b.context_id = $2 AND b.label = $3`, id, by.Context, label)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *B
 	if len(found) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "authorization %q has no execution %d", fault.Clip(label), id)
 	}
-	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *pg.Txn, h *heldProcessor) error {
 		if v, err = h.one(ctx, t, id); err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (s *Store) Resend(ctx context.Context, by By, label string, id int64) (v *B
 }
 
 // bringOn decides what an event does to a batch, stores that, and commits.
-func (h *heldProcessor) bringOn(ctx context.Context, t *txn, v *Batch, on processor.Event, by By) error {
+func (h *heldProcessor) bringOn(ctx context.Context, t *pg.Txn, v *Batch, on processor.Event, by pg.By) error {
 	st, err := v.Decide(on, h.facts())
 	if err != nil {
 		return err
@@ -92,5 +93,5 @@ func (h *heldProcessor) bringOn(ctx context.Context, t *txn, v *Batch, on proces
 		return err
 	}
 	h.saveLines(b)
-	return t.commit(ctx, b)
+	return t.Commit(ctx, b)
 }

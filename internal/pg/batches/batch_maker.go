@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -7,24 +7,19 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // batchMaker is the Maker of the executions of batches.
 type batchMaker struct{ s *Store }
 
 // Processors is a kind that most installations have none of.
-const Processors Kind = "processors"
-
-// StartBatches registers the batches with a store that has not started.
-func StartBatches(s *Store) {
-	s.executions = NewIngester(s)
-	s.Make(batchesMade(s))
-	s.RegisterKind(Processors, `EXISTS (SELECT FROM postern.processor WHERE removed_at IS NULL)`)
-}
+const Processors pg.Kind = "processors"
 
 // batchesMade describes their maker.
-func batchesMade(s *Store) Made {
-	return Made{
+func batchesMade(s *Store) pg.Made {
+	return pg.Made{
 		Maker:  batchMaker{s},
 		Owns:   func(_, uid string) bool { return strings.HasPrefix(uid, runPrefix) },
 		Awaits: awaitedByBatches,
@@ -44,15 +39,15 @@ const awaitedByBatches = `SELECT i.queue_id, i.seq, i.day
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
 // May refuses nothing: what a lever does to an execution is an end for the batch like any other.
-func (m batchMaker) May(By, string, *Task) error { return nil }
+func (m batchMaker) May(pg.By, string, *pg.Task) error { return nil }
 
 // Redrive refuses: the processor tries again by itself, and what has ended is sent anew as a batch.
-func (m batchMaker) Redrive(ctx context.Context, by By, _ *Transaction, _ Redrive, post Repost) (Accepted, error) {
-	return post(ctx, func(ctx context.Context, t *Transaction) error { return m.s.redrivesNoBatch(ctx, by.Context, t) })
+func (m batchMaker) Redrive(ctx context.Context, by pg.By, _ *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
+	return post(ctx, func(ctx context.Context, t *pg.Transaction) error { return m.s.redrivesNoBatch(ctx, by.Context, t) })
 }
 
 // Moved changes nothing: a batch finds its execution by the uid, which moves along.
-func (m batchMaker) Moved(*pgx.Batch, *Task) {}
+func (m batchMaker) Moved(*pgx.Batch, *pg.Task) {}
 
 // Forget removes batches that ended.
 func (m batchMaker) Forget(ctx context.Context, before time.Time) error {
@@ -60,6 +55,6 @@ func (m batchMaker) Forget(ctx context.Context, before time.Time) error {
 }
 
 // Ended names the batch.
-func (m batchMaker) Ended(t *Transaction) string {
+func (m batchMaker) Ended(t *pg.Transaction) string {
 	return fmt.Sprintf("it executed batch %d", batchOf(t))
 }

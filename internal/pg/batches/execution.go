@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -10,34 +10,35 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // submission is the core transaction of a batch's execution (S4.6): of the type that its function names, in a queue of
 // its own, and never retried, since that is the processor's, or, where the whole batch is a message to one (S4.14), again and
 // again, since that knows it by its name. Its uid names the run, and begins as no client's may.
-func (v *Batch) submission(contextID int32) *Submission {
+func (v *Batch) submission(contextID int32) *pg.Submission {
 	typ, retries := v.Actions.Functions()[v.Index].ContractAddress, 0
 	if v.DeliverAs != "" {
 		typ, retries = v.DeliverAs, alwaysAgain
 	}
 	data := v.Payload()
 	hash := sha256.Sum256(append([]byte("processor\x00"+typ+"\x00"), data...))
-	return &Submission{held: true, ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
+	return &pg.Submission{Held: true, ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
 		Hash: hash[:], Actor: v.Initiator, Type: typ, Data: data, MaxRetries: &retries}
 }
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
 
-// batchOf returns the batch whose execution a transaction is, 0 if it is none.
-func batchOf(t *Transaction) (id int64) {
+// requested returns the batch whose execution a transaction is, 0 if it is none.
+func batchOf(t *pg.Transaction) (id int64) {
 	_, _ = fmt.Sscanf(t.UID, ":processor:%d:", &id)
 	return id
 }
 
 // redrivesNoBatch refuses to redrive an execution of a batch, beside which what it sends would go out once more: it is
 // tried again by its processor, and what has ended is sent anew as a batch.
-func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *Transaction) error {
+func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *pg.Transaction) error {
 	id := batchOf(t)
 	if id == 0 {
 		return nil
@@ -78,16 +79,16 @@ func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 	}
 	switch fault.KindOf(err) {
 	case "":
-		s.ring()
+		s.RingHere()
 		return nil
 	case fault.Retry, fault.Internal:
-		s.log.Warn("post the execution of a batch", "processor", v.Processor, "batch", v.ID, "error", err)
+		s.Log.Warn("post the execution of a batch", "processor", v.Processor, "batch", v.ID, "error", err)
 		return nil
 	}
 	return s.finish(ctx, contextID, v, v.refused(fault.As(err).Detail))
 }
 
-func (s *Store) post(ctx context.Context, sub *Submission) error {
+func (s *Store) post(ctx context.Context, sub *pg.Submission) error {
 	_, err := s.executions.Submit(ctx, sub)
 	return err
 }
@@ -99,7 +100,7 @@ func (s *Store) executesAtomically(ctx context.Context, contextID int32, a proce
 		return nil
 	}
 	typ := a.Functions()[0].ContractAddress
-	if d, err := s.freshDispatcher(ctx, contextID, typ, func(d *Dispatcher) bool { return d.Atomic() }); err != nil || d {
+	if d, err := s.freshDispatcher(ctx, contextID, typ, func(d *pg.Dispatcher) bool { return d.Atomic() }); err != nil || d {
 		return err
 	}
 	if p, err := s.Processor(ctx, contextID, a.Domain()); err == nil && p.DeliverAs != "" {
@@ -114,7 +115,7 @@ func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) erro
 	if typ == "" {
 		return nil
 	}
-	known, err := s.freshDispatcher(ctx, contextID, typ, func(*Dispatcher) bool { return true })
+	known, err := s.freshDispatcher(ctx, contextID, typ, func(*pg.Dispatcher) bool { return true })
 	if err == nil && !known {
 		err = fault.At("/deliver_as", "type %q has no dispatcher: PUT /dispatchers/%[1]s first, with the worker_url of the other installation", fault.Clip(typ))
 	}
@@ -123,7 +124,7 @@ func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) erro
 
 // freshDispatcher says whether a type has a dispatcher for which is holds; before it says no, it reads the
 // configuration again.
-func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string, is func(*Dispatcher) bool) (bool, error) {
+func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string, is func(*pg.Dispatcher) bool) (bool, error) {
 	seen := func() bool {
 		d := s.DispatcherOf(contextID, typ)
 		return d != nil && !d.Removed && is(d)
@@ -151,20 +152,20 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 			return err
 		}
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT w.batch_id, w.sent FROM postern.processor p CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT w.batch_id, w.sent FROM postern.processor p CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp())) n(now)
 		CROSS JOIN LATERAL (SELECT b.batch_id, true AS sent FROM postern.batch b JOIN postern.batch_callback c USING (batch_id)
 				WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback' AND (c.deadline < n.now OR b.expiration_time < n.now)
 			UNION ALL SELECT b.batch_id, false FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out' AND b.ttl <= n.now) w
-		WHERE p.context_id = $1 AND p.name = $2 ORDER BY w.batch_id LIMIT 100`, contextID, name, s.now())
+		WHERE p.context_id = $1 AND p.name = $2 ORDER BY w.batch_id LIMIT 100`, contextID, name, s.Clock())
 	if err != nil {
-		return known(err)
+		return pg.Known(err)
 	}
 	overdue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
 		ID   int64
 		Sent bool
 	}])
 	if err != nil {
-		return known(err)
+		return pg.Known(err)
 	}
 	for _, v := range overdue {
 		end := s.endTTL
@@ -184,16 +185,16 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 	sub := v.submission(contextID)
 	var o outcome
 	var late bool
-	err := s.db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+undeliveredSQL+`
+	err := s.Db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+undeliveredSQL+`
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
 		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id JOIN postern.batch b ON b.batch_id = x.batch_id
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
-		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.now()).Scan(append(o.fields(), &late)...)
+		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.Clock()).Scan(append(o.fields(), &late)...)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return s.repost(ctx, contextID, v)
 	case err != nil:
-		return known(err)
+		return pg.Known(err)
 	case late:
 		return s.takeBack(ctx, contextID, v)
 	case o.state == "":
@@ -206,8 +207,8 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 // which it began, it may have been posted and have ended: then its end is unknown, and it is not executed again.
 func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 	var since time.Time
-	if err := s.db(ctx).QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
-		return known(err)
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
+		return pg.Known(err)
 	}
 	if v.UpdatedAt.Before(since) {
 		return s.finish(ctx, contextID, v, ending{on: processor.ResultLost, text: "its transaction was dropped by retention before anybody asked how it ended"})
@@ -218,25 +219,25 @@ func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 // finish ends the execution of a run, unless that has been done: it compares state and run behind the lock, so that two
 // that know of the same outcome count it once.
 func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e ending) error {
-	return s.onProcessor(ctx, contextID, seen.Processor, func(t *txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, seen.Processor, func(t *pg.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, seen.ID)
 		if err != nil {
 			return err
 		}
 		if v.State != processor.Executing || v.Runs != seen.Runs {
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
 		if err := h.conclude(ctx, t, b, v, e); err != nil {
 			return err
 		}
 		h.saveLines(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }
 
 // conclude queues in b the end of the execution of a batch, which was read Executing behind the lock.
-func (h *heldProcessor) conclude(ctx context.Context, t *txn, b *pgx.Batch, v *Batch, e ending) error {
+func (h *heldProcessor) conclude(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, e ending) error {
 	facts := h.facts()
 	facts.Error, facts.Result = e.text, e.result
 	st, err := v.Decide(e.on, facts)
@@ -256,7 +257,7 @@ func (h *heldProcessor) conclude(ctx context.Context, t *txn, b *pgx.Batch, v *B
 
 // overdue ends the wait of a batch for a callback that did not come, or that came too late for its expiration.
 func (s *Store) overdue(ctx context.Context, contextID int32, name string, id int64) error {
-	return s.onProcessor(ctx, contextID, name, func(t *txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, name, func(t *pg.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, id)
 		if err != nil {
 			return err
@@ -268,11 +269,11 @@ func (s *Store) overdue(ctx context.Context, contextID int32, name string, id in
 		on := processor.CallbackDeadline
 		switch {
 		case v.State != processor.WaitingCallback || c == nil: // it has come meanwhile
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		case v.Expiration != nil && v.Expiration.Before(h.now):
 			on = processor.Expiry
 		case !c.deadline.Before(h.now):
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		}
 		st, err := v.Decide(on, h.facts())
 		if err != nil {
@@ -286,6 +287,6 @@ func (s *Store) overdue(ctx context.Context, contextID int32, name string, id in
 			return err
 		}
 		h.saveLines(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 }

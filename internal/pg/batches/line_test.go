@@ -1,4 +1,4 @@
-package pg_test
+package batches_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -26,14 +26,14 @@ type row struct {
 
 func (w *world) processor(name string) *row {
 	w.T.Helper()
-	_, err := w.S.PutProcessor(w.Ctx, w.By, pg.Processor{Name: name}, 0)
+	_, err := w.S.Batches.PutProcessor(w.Ctx, w.By, batches.Processor{Name: name}, 0)
 	w.Must(err)
 	return &row{world: w, name: name, prio: processor.Med, values: map[int64]string{}}
 }
 
 func (r *row) insert(position int) {
 	r.T.Helper()
-	id, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(position)})
+	id, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(position)})
 	r.Must(err)
 	r.plain = slices.Insert(r.plain, position, id)
 }
@@ -45,14 +45,14 @@ func (r *row) beside(position int, after bool) {
 	if after {
 		spot, position = processor.Spot{After: spot.Before}, position+1
 	}
-	id, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, spot)
+	id, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, spot)
 	r.Must(err)
 	r.plain = slices.Insert(r.plain, position, id)
 }
 
 func (r *row) remove(position int) int64 {
 	r.T.Helper()
-	id, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(position))
+	id, err := r.S.Batches.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(position))
 	r.Must(err)
 	if want := r.plain[position]; id != want {
 		r.T.Fatalf("removed %d at %d, want %d", id, position, want)
@@ -63,7 +63,7 @@ func (r *row) remove(position int) int64 {
 
 // part is a part of the line as the database tells it.
 func (r *row) part(from, to int, desc bool, limit int) ([]int64, error) {
-	ids, length, err := r.S.Standing(r.Ctx, r.ID, r.name, r.prio, processor.Range{From: int64(from), To: int64(to), Desc: desc, Limit: int64(limit)})
+	ids, length, err := r.S.Batches.Standing(r.Ctx, r.ID, r.name, r.prio, processor.Range{From: int64(from), To: int64(to), Desc: desc, Limit: int64(limit)})
 	if err == nil && length != int64(len(r.plain)) {
 		r.T.Fatalf("it says that %d stand in line, and there are %d", length, len(r.plain))
 	}
@@ -162,7 +162,7 @@ func (r *row) vector(t *testing.T, name string, op []any) {
 	case "remove":
 		got, want = list([]int64{r.remove(number(1))})[0], op[2]
 	case "len":
-		p, err := r.S.Processor(r.Ctx, r.ID, r.name)
+		p, err := r.S.Batches.Processor(r.Ctx, r.ID, r.name)
 		pgworld.OK(t, err)
 		got, want = float64(p.Length[r.prio]), op[1]
 	case "empty":
@@ -183,10 +183,10 @@ func (r *row) vector(t *testing.T, name string, op []any) {
 		_, err := r.part(number(1), number(2), false, 0)
 		r.refused("Invalid range", err)
 	case "insert_err":
-		_, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(number(1))})
+		_, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: int64(number(1))})
 		r.refused("Index out of bounds", err)
 	case "remove_err":
-		_, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(number(1)))
+		_, err := r.S.Batches.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, int64(number(1)))
 		r.refused("Index out of bounds", err)
 	default:
 		t.Fatalf("%s: operation %v is not known here", name, op)
@@ -203,11 +203,11 @@ func TestWhatIsOutOfBoundsIsRefusedAndChangesNothing(t *testing.T) {
 	r := newWorld(t).processor("p")
 	for n := range 3 {
 		for _, at := range []int64{-1, int64(n)} {
-			_, err := r.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, at)
+			_, err := r.S.Batches.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, at)
 			r.refused("Index out of bounds", err)
 		}
 		for _, at := range []int64{-1, int64(n + 1), 1 << 62} {
-			_, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: at})
+			_, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: at})
 			r.refused("Index out of bounds", err)
 		}
 		for _, x := range [][2]int{{-1, 0}, {1, 0}, {0, n + 1}, {n + 1, -1}} {
@@ -216,13 +216,13 @@ func TestWhatIsOutOfBoundsIsRefusedAndChangesNothing(t *testing.T) {
 		}
 		r.insert(n)
 	}
-	if _, err := r.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{After: 99999}); fault.KindOf(err) != fault.NotFound {
+	if _, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{After: 99999}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("beside a batch that is nowhere: %v", err)
 	}
-	if _, err := r.S.PutInLine(r.Ctx, r.ID, r.name, processor.High, processor.Spot{Before: r.plain[0]}); fault.KindOf(err) != fault.NotFound {
+	if _, err := r.S.Batches.PutInLine(r.Ctx, r.ID, r.name, processor.High, processor.Spot{Before: r.plain[0]}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("beside a batch of the other line: %v", err)
 	}
-	if _, _, err := r.S.Standing(r.Ctx, r.ID, "nobody", r.prio, processor.Range{}); fault.KindOf(err) != fault.NotFound {
+	if _, _, err := r.S.Batches.Standing(r.Ctx, r.ID, "nobody", r.prio, processor.Range{}); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 	r.same()
@@ -335,9 +335,9 @@ func TestTwoChangesOfALineComeOneAfterTheOther(t *testing.T) {
 	o := w.Other()
 	for i, second := range []func(r *row) (int64, error){
 		func(r *row) (int64, error) {
-			return o.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: 3})
+			return o.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{Position: 3})
 		},
-		func(r *row) (int64, error) { return o.S.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, 0) },
+		func(r *row) (int64, error) { return o.S.Batches.TakeFromLine(r.Ctx, r.ID, r.name, r.prio, 0) },
 	} {
 		r := w.processor(fmt.Sprintf("p%d", i))
 		r.insert(0)
@@ -345,7 +345,7 @@ func TestTwoChangesOfALineComeOneAfterTheOther(t *testing.T) {
 		held, finish := pgworld.Hold(w.S, 1)
 		first, next := make(chan int64, 1), make(chan int64, 1)
 		go func() {
-			id, err := w.S.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
+			id, err := w.S.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -379,10 +379,10 @@ func TestAProcessorIsNotRemovedUnderItsBatches(t *testing.T) {
 	for _, putFirst := range []bool{true, false} {
 		r := w.processor(fmt.Sprintf("p-%v", putFirst))
 		put := func(s *stores.Store) error {
-			_, err := s.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
+			_, err := s.Batches.PutInLine(r.Ctx, r.ID, r.name, r.prio, processor.Spot{})
 			return err
 		}
-		remove := func(s *stores.Store) error { return s.RemoveProcessor(w.Ctx, w.By, r.name) }
+		remove := func(s *stores.Store) error { return s.Batches.RemoveProcessor(w.Ctx, w.By, r.name) }
 		first, second := remove, put
 		want := fault.NotFound
 		if putFirst {

@@ -1,10 +1,11 @@
-package pg_test
+package batches_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -14,20 +15,20 @@ import (
 func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.S.PutProcessor(p.Ctx, p.By, pg.Processor{Name: "side", Owner: "owner"}, 0)
+	_, err := p.S.Batches.PutProcessor(p.Ctx, p.By, batches.Processor{Name: "side", Owner: "owner"}, 0)
 	p.Must(err)
 	o := p.Other()
-	put := func(s *stores.Store, name string, into chan<- *pg.Batch) {
+	put := func(s *stores.Store, name string, into chan<- *batches.Batch) {
 		a, m := adding(1, false, nil)
 		a.NonAtomic.Functions[0].Domain = name
-		v, err := s.Enqueue(p.Ctx, p.By, name, pg.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
+		v, err := s.Batches.Enqueue(p.Ctx, p.By, name, batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
 		if err != nil {
 			t.Error(err)
 		}
 		into <- v
 	}
 	held, finish := pgworld.Hold(p.S, 1)
-	first, second := make(chan *pg.Batch, 1), make(chan *pg.Batch, 1)
+	first, second := make(chan *batches.Batch, 1), make(chan *batches.Batch, 1)
 	go put(p.S, "main", first)
 	<-held
 	go put(o.S, "side", second)
@@ -51,11 +52,11 @@ func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
 	o := p.Other()
 	_, m := adding(1, false, nil)
 	held, finish := pgworld.Hold(p.S, 1)
-	sent, granted := make(chan error, 1), make(chan pg.Grant, 1)
-	go func() { _, err := p.S.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
+	sent, granted := make(chan error, 1), make(chan batches.Grant, 1)
+	go func() { _, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
 	<-held
 	go func() {
-		g, err := o.S.PutGrant(p.Ctx, p.By, "pay", "ann", 2)
+		g, err := o.S.Batches.PutGrant(p.Ctx, p.By, "pay", "ann", 2)
 		if err != nil {
 			t.Error(err)
 		}
@@ -64,10 +65,10 @@ func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
 	p.AwaitBlocked(o.PID)
 	finish(nil)
 	p.Must(<-sent)
-	if g := <-granted; g != (pg.Grant{Left: 2, Spent: 1}) {
+	if g := <-granted; g != (batches.Grant{Left: 2, Spent: 1}) {
 		t.Errorf("%+v", g)
 	}
-	a, err := p.S.Authorization(p.Ctx, p.ID, "pay", "ann")
+	a, err := p.S.Batches.Authorization(p.Ctx, p.ID, "pay", "ann")
 	p.Must(err)
 	if a.Mode.Limits["ann"] != 3 || a.Spent != 1 {
 		t.Errorf("%+v", a)

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -10,29 +10,30 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // PutPeer lets another installation send batches to a processor, in messages signed with secret; one of that name is
 // replaced, and what it sent stays its own.
-func (s *Store) PutPeer(ctx context.Context, by By, name, peer string, secret []byte) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
-		if err := by.seen(h.Version); err != nil {
+func (s *Store) PutPeer(ctx context.Context, by pg.By, name, peer string, secret []byte) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.processor_peer (processor_id, name, secret) VALUES ($1, $2, $3)
 			ON CONFLICT (processor_id, name) DO UPDATE SET secret = excluded.secret`, h.ID, peer, secret)
 		h.repeer(b)
-		s.audit(b, by, "put", "/processors/"+name+"/peers/"+peer)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/processors/"+name+"/peers/"+peer)
+		return t.Commit(ctx, b)
 	})
 }
 
 // RemovePeer takes nothing more from an installation, and answers it no more. What it has sent is executed. NotFound.
-func (s *Store) RemovePeer(ctx context.Context, by By, name, peer string) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
-		if err := by.seen(h.Version); err != nil {
+func (s *Store) RemovePeer(ctx context.Context, by pg.By, name, peer string) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
 		found := false
@@ -42,14 +43,14 @@ func (s *Store) RemovePeer(ctx context.Context, by By, name, peer string) error 
 			return err
 		})
 		h.repeer(b)
-		s.audit(b, by, "delete", "/processors/"+name+"/peers/"+peer)
-		if err := t.send(ctx, b); err != nil {
+		s.AuditIn(b, by, "delete", "/processors/"+name+"/peers/"+peer)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if !found {
 			return noPeer(name, peer)
 		}
-		return t.commit(ctx, &pgx.Batch{})
+		return t.Commit(ctx, &pgx.Batch{})
 	})
 }
 
@@ -67,10 +68,10 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 	if _, err := s.Processor(ctx, contextID, name); err != nil {
 		return nil, false, err
 	}
-	rows, err := s.db(ctx).Query(ctx, `SELECT r.secret, p.name = $2 FROM postern.processor_peer r JOIN postern.processor p ON p.processor_id = r.processor_id
+	rows, err := s.Db(ctx).Query(ctx, `SELECT r.secret, p.name = $2 FROM postern.processor_peer r JOIN postern.processor p ON p.processor_id = r.processor_id
 		WHERE p.context_id = $1 AND p.removed_at IS NULL AND r.name = $3 ORDER BY p.name = $2 DESC`, contextID, name, peer)
 	if err != nil {
-		return nil, false, known(err)
+		return nil, false, pg.Known(err)
 	}
 	var secret []byte
 	var here bool
@@ -80,7 +81,7 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 		}
 		return nil
 	}); err != nil {
-		return nil, false, known(err)
+		return nil, false, pg.Known(err)
 	}
 	if len(secrets) == 0 {
 		return nil, false, noPeer(name, peer)
@@ -90,7 +91,7 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 
 // mayPut refuses an actor that may not put a batch into a line as its owner does. The row that admits a peer is read
 // behind the processor's lock, which the statement that removes it holds too.
-func (h *heldProcessor) mayPut(ctx context.Context, t *txn, by By, peer string) (err error) {
+func (h *heldProcessor) mayPut(ctx context.Context, t *pg.Txn, by pg.By, peer string) (err error) {
 	if peer == "" {
 		return h.owned(by)
 	}
@@ -98,7 +99,7 @@ func (h *heldProcessor) mayPut(ctx context.Context, t *txn, by By, peer string) 
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.processor_peer WHERE processor_id = $1 AND name = $2)`, h.ID, peer).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&there) })
-	if err = t.send(ctx, b); err == nil && !there {
+	if err = t.Send(ctx, b); err == nil && !there {
 		err = noPeer(h.Name, peer)
 	}
 	return err
@@ -119,7 +120,7 @@ type Arrival struct {
 // there, it is the batch that the first message made (Replay). With the peer's right, which is the owner's; everything is
 // the one SQL transaction of any other batch. Conflict "idempotency_conflict" for the same name with another content; what Enqueue refuses.
 // Of two at once to one processor the second waits for its lock, and finds what the first has made.
-func (s *Store) Receive(ctx context.Context, by By, name string, a Arrival) (*Batch, error) {
+func (s *Store) Receive(ctx context.Context, by pg.By, name string, a Arrival) (*Batch, error) {
 	p, err := s.Processor(ctx, by.Context, name)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (s *Store) Receive(ctx context.Context, by By, name string, a Arrival) (*Ba
 		return nil, fault.At("/txData/data", "the batch is not understood: %s", err)
 	}
 	sum := sha256.Sum256(text)
-	once := Once{Key: fmt.Sprintf(":peer:%d:%s:%s", p.ID, a.Peer, a.Name()), Hash: sum[:]}
+	once := pg.Once{Key: fmt.Sprintf(":peer:%d:%s:%s", p.ID, a.Peer, a.Name()), Hash: sum[:]}
 	by.Actor = actorOf(a.Peer)
 	v, err := s.received(ctx, by.Context, once)
 	if err != nil || v != nil {
@@ -142,12 +143,12 @@ func (s *Store) Receive(ctx context.Context, by By, name string, a Arrival) (*Ba
 	return s.Enqueue(ctx, by, name, NewBatch{Actions: a.Actions, Messages: a.Messages, Priority: a.Priority, Expiration: a.Expiration, Once: once, Peer: a.Peer, Origin: a.Origin})
 }
 
-func (s *Store) received(ctx context.Context, contextID int32, once Once) (v *Batch, err error) {
-	err = s.run(ctx, func(t *txn) error {
-		if v, err = t.batchOf(ctx, contextID, once); err != nil || v != nil {
+func (s *Store) received(ctx context.Context, contextID int32, once pg.Once) (v *Batch, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
+		if v, err = requested(t, ctx, contextID, once); err != nil || v != nil {
 			return err
 		}
-		return t.rollback(ctx)
+		return t.Rollback(ctx)
 	})
 	return v, err
 }
@@ -155,8 +156,8 @@ func (s *Store) received(ctx context.Context, contextID int32, once Once) (v *Ba
 // neverForgotten refuses a batch that may have been executed here, and forgotten by retention, before it is sent again.
 func (s *Store) neverForgotten(ctx context.Context, since time.Time) error {
 	var kept time.Time
-	if err := s.db(ctx).QueryRow(ctx, `SELECT greatest(r.since, r.before + 1) FROM postern.retained r`).Scan(&kept); err != nil {
-		return known(err)
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT greatest(r.since, r.before + 1) FROM postern.retained r`).Scan(&kept); err != nil {
+		return pg.Known(err)
 	}
 	if since.Before(kept) {
 		return fault.New(fault.Conflict, "wrong_state", "the message is of %s, and what was received before %s is forgotten here: it may have been executed",

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -34,23 +35,23 @@ func scanAuthorization(row pgx.CollectableRow) (*Authorization, error) {
 // Authorizations lists up to limit authorizations of a context by label, those after a given one, with the calls
 // that an actor has spent.
 func (s *Store) Authorizations(ctx context.Context, contextID int32, actor, after string, limit int) ([]*Authorization, error) {
-	rows, err := s.db(ctx).Query(ctx, authorizationSelect+` AND a.label > $3 ORDER BY a.label LIMIT $4`, contextID, actor, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label > $3 ORDER BY a.label LIMIT $4`, contextID, actor, after, limit)
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanAuthorization)
-	return list, known(err)
+	return list, pg.Known(err)
 }
 
 // Authorization returns one authorization with the calls that an actor has spent, or NotFound.
 func (s *Store) Authorization(ctx context.Context, contextID int32, label, actor string) (*Authorization, error) {
-	rows, err := s.db(ctx).Query(ctx, authorizationSelect+` AND a.label = $3`, contextID, actor, label)
+	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label = $3`, contextID, actor, label)
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanAuthorization)
 	if err != nil {
-		return nil, known(err)
+		return nil, pg.Known(err)
 	}
 	if len(list) == 0 {
 		return nil, noAuthorization(label)
@@ -71,17 +72,17 @@ const authorizationLock = `SELECT version, removed_at IS NOT NULL FROM postern.b
 // PutAuthorization creates an authorization or, with its version, replaces it: without one a label that is taken is
 // refused (Conflict "in_use"). What has been counted stays; its duration begins anew. The height is that of
 // its processor, read before: a height only rises, so that it ends no later than it says.
-func (s *Store) PutAuthorization(ctx context.Context, by By, a processor.Authorization, version int64) (created bool, err error) {
+func (s *Store) PutAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64) (created bool, err error) {
 	return s.writeAuthorization(ctx, by, a, version, true)
 }
 
 // ReviseAuthorization is PutAuthorization for a change that leaves alone how long it holds.
-func (s *Store) ReviseAuthorization(ctx context.Context, by By, a processor.Authorization, version int64) error {
+func (s *Store) ReviseAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64) error {
 	_, err := s.writeAuthorization(ctx, by, a, version, false)
 	return err
 }
 
-func (s *Store) writeAuthorization(ctx context.Context, by By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
+func (s *Store) writeAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
 	if err := a.Validate(); err != nil {
 		return false, err
 	}
@@ -92,8 +93,8 @@ func (s *Store) writeAuthorization(ctx context.Context, by By, a processor.Autho
 	if err := s.executesAtomically(ctx, by.Context, a.Actions); err != nil {
 		return false, err
 	}
-	err = s.run(ctx, func(t *txn) error {
-		created, err = t.lockVersion(ctx, version, authorizationLock, by.Context, a.Label)
+	err = s.Run(ctx, func(t *pg.Txn) error {
+		created, err = t.LockVersion(ctx, version, authorizationLock, by.Context, a.Label)
 		if err != nil {
 			return err
 		}
@@ -103,8 +104,8 @@ func (s *Store) writeAuthorization(ctx context.Context, by By, a processor.Autho
 		var now time.Time
 		taken := false
 		b := &pgx.Batch{}
-		s.readNow(b, &now)
-		if err := t.send(ctx, b); err != nil {
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		at, height := a.Ends(now, p.Height)
@@ -122,63 +123,63 @@ func (s *Store) writeAuthorization(ctx context.Context, by By, a processor.Autho
 			taken = len(ids) == 0
 			return err
 		})
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if taken { // somebody else made it between our look and our insert, which waited for it
 			return labelTaken(a.Label)
 		}
 		b = &pgx.Batch{}
-		s.audit(b, by, "put", "/authorizations/"+a.Label)
-		return t.commit(ctx, b)
+		s.AuditIn(b, by, "put", "/authorizations/"+a.Label)
+		return t.Commit(ctx, b)
 	})
 	return created, err
 }
 
 // EnableAuthorization lets batches of an authorization be sent, or refuses them; those that were sent go on.
-func (s *Store) EnableAuthorization(ctx context.Context, by By, label string, enabled bool) (LeverResult, error) {
+func (s *Store) EnableAuthorization(ctx context.Context, by pg.By, label string, enabled bool) (pg.LeverResult, error) {
 	action := "disable"
 	if enabled {
 		action = "enable"
 	}
-	return s.setFlag(ctx, by, action, "/authorizations/"+label, `UPDATE postern.batch_authorization SET enabled = $3, version = version + 1
+	return s.SetFlag(ctx, by, action, "/authorizations/"+label, `UPDATE postern.batch_authorization SET enabled = $3, version = version + 1
 		WHERE context_id = $1 AND label = $2 AND removed_at IS NULL AND enabled <> $3`, authorizationLock, label, enabled)
 }
 
 // RemoveAuthorization removes an authorization of which nothing runs; Conflict "in_use" while something does.
-func (s *Store) RemoveAuthorization(ctx context.Context, by By, label string) error {
-	return s.run(ctx, func(t *txn) error {
-		missing, err := t.lockVersion(ctx, 0, authorizationLock, by.Context, label)
+func (s *Store) RemoveAuthorization(ctx context.Context, by pg.By, label string) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
+		missing, err := t.LockVersion(ctx, 0, authorizationLock, by.Context, label)
 		if err != nil {
 			return err
 		}
 		if missing {
 			return noAuthorization(label)
 		}
-		if err := by.seen(t.version); err != nil {
+		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		var running int
 		b.Queue(`UPDATE postern.batch_authorization SET removed_at = coalesce($3::timestamptz, clock_timestamp()), version = version + 1
-			WHERE context_id = $1 AND label = $2 RETURNING running`, by.Context, label, s.now()).
+			WHERE context_id = $1 AND label = $2 RETURNING running`, by.Context, label, s.Clock()).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
 		b.Queue(`DELETE FROM postern.batch_call c USING postern.batch_authorization a
 			WHERE a.context_id = $1 AND a.label = $2 AND c.authorization_id = a.authorization_id`, by.Context, label) // one of that name begins anew
-		s.audit(b, by, "delete", "/authorizations/"+label)
-		if err := t.send(ctx, b); err != nil {
+		s.AuditIn(b, by, "delete", "/authorizations/"+label)
+		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if running > 0 {
 			return fault.New(fault.Conflict, "in_use", "authorization %q has %d batches that have not ended", fault.Clip(label), running)
 		}
-		return t.commit(ctx, &pgx.Batch{})
+		return t.Commit(ctx, &pgx.Batch{})
 	})
 }
 
 // authorization reads one behind its processor's lock and locks it: what is counted of it is changed under both. The
 // processor comes first in the order of locks, and calls of configuration lock the authorization alone.
-func (h *heldProcessor) authorization(ctx context.Context, t *txn, contextID int32, label, actor string) (a *Authorization, err error) {
+func (h *heldProcessor) authorization(ctx context.Context, t *pg.Txn, contextID int32, label, actor string) (a *Authorization, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.batch_authorization WHERE context_id = $1 AND label = $2 FOR UPDATE`, contextID, label)
 	b.Queue(authorizationSelect+` AND a.label = $3 AND a.domain = $4`, contextID, actor, label, h.Name).Query(func(rows pgx.Rows) error {
@@ -188,7 +189,7 @@ func (h *heldProcessor) authorization(ctx context.Context, t *txn, contextID int
 		}
 		return err
 	})
-	if err = t.send(ctx, b); err == nil && a == nil {
+	if err = t.Send(ctx, b); err == nil && a == nil {
 		err = noAuthorization(label)
 	}
 	return a, err
@@ -198,20 +199,20 @@ func (h *heldProcessor) authorization(ctx context.Context, t *txn, contextID int
 // one commit: the batch, the count of what runs, and the call that is held for it. Two that send at once come one
 // after the other by the processor's lock, and so the last place below a limit is given once. The same request again is
 // answered with the batch that it made, and counts nothing. Of a remote domain it may be sent again until ttl is over.
-func (s *Store) Send(ctx context.Context, by By, label string, messages []processor.Message, ttl time.Duration, once Once) (v *Batch, err error) {
+func (s *Store) Send(ctx context.Context, by pg.By, label string, messages []processor.Message, ttl time.Duration, once pg.Once) (v *Batch, err error) {
 	seen, err := s.Authorization(ctx, by.Context, label, by.Actor)
 	if err != nil {
 		return nil, err
 	}
-	err = s.onProcessor(ctx, by.Context, seen.domain, func(t *txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, seen.domain, func(t *pg.Txn, h *heldProcessor) error {
 		a, err := h.authorization(ctx, t, by.Context, label, by.Actor)
 		if err != nil {
 			return err
 		}
-		if v, err = t.batchOf(ctx, by.Context, once); err != nil || v != nil {
+		if v, err = requested(t, ctx, by.Context, once); err != nil || v != nil {
 			return err
 		}
-		if err := by.seen(a.Version); err != nil {
+		if err := by.Seen(a.Version); err != nil {
 			return err
 		}
 		if err := a.MaySend(by.Actor, messages, a.Use, h.facts()); err != nil {
@@ -229,7 +230,7 @@ func (s *Store) Send(ctx context.Context, by By, label string, messages []proces
 			return err
 		}
 		h.saveLines(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package pg
+package batches
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -49,7 +50,7 @@ func outcomeOf(st processor.Step) string {
 // first Executing (one_execution_per_processor says so too). That commit is the intent. The transaction that is then
 // posted has a uid made of batch and run: a tick that dies after the commit, or two processes that bring it on, post
 // one transaction.
-func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
+func (s *Store) Tick(ctx context.Context, by pg.By, name string) (Ticked, error) {
 	if err := s.Advance(ctx, by.Context, name); err != nil {
 		return Ticked{}, err
 	}
@@ -59,7 +60,7 @@ func (s *Store) Tick(ctx context.Context, by By, name string) (Ticked, error) {
 // TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
 // be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
 // has ended, and is what is returned where nothing else is begun; if not, Advance knows more.
-func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error) {
+func (s *Store) TickDue(ctx context.Context, by pg.By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {
 	case "processor_paused", "nothing_to_process", "busy", "not_found":
@@ -68,8 +69,8 @@ func (s *Store) TickDue(ctx context.Context, by By, name string) (Ticked, error)
 	return out, err
 }
 
-func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Ticked, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *txn, h *heldProcessor) error {
+func (s *Store) tick(ctx context.Context, by pg.By, name string, due bool) (out Ticked, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
 		out = Ticked{}
 		a, err := h.see(ctx, t)
 		if err != nil {
@@ -90,7 +91,7 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 		}
 		switch {
 		case v == nil && ended == nil:
-			return t.rollback(ctx)
+			return t.Rollback(ctx)
 		case v == nil:
 			out = Ticked{outcomeOf(processor.Step{Batch: ended.Batch, From: processor.Executing}), ended}
 		default:
@@ -108,7 +109,7 @@ func (s *Store) tick(ctx context.Context, by By, name string, due bool) (out Tic
 			out = Ticked{outcomeOf(st), v}
 		}
 		h.saveLines(b)
-		return t.commit(ctx, b)
+		return t.Commit(ctx, b)
 	})
 	if err == nil && out.Outcome == TickExecuting {
 		err = s.submit(ctx, by.Context, out.Batch)
@@ -125,7 +126,7 @@ type sight struct {
 }
 
 // see reads what is executed and who stands at the heads, in one round trip; of Med only if a tick may look there.
-func (h *heldProcessor) see(ctx context.Context, t *txn) (a sight, err error) {
+func (h *heldProcessor) see(ctx context.Context, t *pg.Txn) (a sight, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT i.body_hash, `+outcomeColumns+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
 		LEFT JOIN postern.idempotency i ON i.context_id = b.context_id AND i.key = ':processor:' || b.batch_id || ':' || b.run
@@ -141,7 +142,7 @@ func (h *heldProcessor) see(ctx context.Context, t *txn) (a sight, err error) {
 		return err
 	})
 	h.lookAtHeads(b, &a)
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return a, err
 }
 
@@ -170,7 +171,7 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 // concluded queues in b the end of the batch that is being executed, if its transaction has ended, and returns that
 // batch, else nil. The heads of the lines are then read as if that end had been written. This commit tells of it
 // before it tells of anything else.
-func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *sight) (*Batch, error) {
+func (h *heldProcessor) concluded(ctx context.Context, t *pg.Txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	v := a.running
 	if v == nil || a.outcome.state == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
 		return nil, nil
@@ -181,13 +182,13 @@ func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *
 	a.running = nil
 	h.now = h.now.Add(time.Microsecond)
 	if h.Fair || h.dealt { // what would be read has changed
-		if err := t.send(ctx, b); err != nil {
+		if err := t.Send(ctx, b); err != nil {
 			return nil, err
 		}
 		b.QueuedQueries = nil
 		again := &pgx.Batch{}
 		h.lookAtHeads(again, a)
-		return v, t.send(ctx, again)
+		return v, t.Send(ctx, again)
 	}
 	if v.State == processor.Queued && h.lines[v.Priority].Length == 1 {
 		a.heads[v.Priority] = v
@@ -196,7 +197,7 @@ func (h *heldProcessor) concluded(ctx context.Context, t *txn, b *pgx.Batch, a *
 }
 
 // next is the batch that a tick looks at.
-func (h *heldProcessor) next(ctx context.Context, t *txn, a *sight) (*Batch, error) {
+func (h *heldProcessor) next(ctx context.Context, t *pg.Txn, a *sight) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
 	}
@@ -225,13 +226,13 @@ func (h *heldProcessor) next(ctx context.Context, t *txn, a *sight) (*Batch, err
 
 // allCool says whether every batch of a line is in its cooldown: then a fair processor looks at the other (S4.10).
 // Its cost is the length of the line, while its head cools.
-func (h *heldProcessor) allCool(ctx context.Context, t *txn, prio processor.Priority) (all bool, err error) {
+func (h *heldProcessor) allCool(ctx context.Context, t *pg.Txn, prio processor.Priority) (all bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT NOT EXISTS (SELECT FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
 		WHERE l.processor_id = $1 AND l.priority = $2 AND (coalesce(b.expiration_time < $3, false)
 			OR NOT coalesce(b.cooldown_until > $3, b.cooldown_height > $4, false)))`, h.ID, prio, h.now, h.Height).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&all) })
-	err = t.send(ctx, b)
+	err = t.Send(ctx, b)
 	return all, err
 }
 
