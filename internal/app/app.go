@@ -111,7 +111,7 @@ func (a *App) openStore(ctx context.Context, role Role) (err error) {
 	if a.store, err = open(ctx, a.database, a.log, parts...); err != nil {
 		return err
 	}
-	a.store.SourceSchemas = a.cfg.SourceSchemas
+	a.store.Events.SourceSchemas = a.cfg.SourceSchemas
 	return compare(ctx, a.store, a.cfg, a.log)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgevents "github.com/postern-dev/postern/internal/pg/events"
 )
 
 // Events are those of the scenario leader: one tool that does nothing, and eight channels.
@@ -49,7 +50,7 @@ func events(ctx context.Context, b *Bench) ([]*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.store.PutTool(ctx, by, def, pg.ToolSettings{TTL: time.Hour}, 0); err != nil {
+	if _, err := b.store.Events.PutTool(ctx, by, def, pgevents.ToolSettings{TTL: time.Hour}, 0); err != nil {
 		return nil, err
 	}
 	var trials []*trial
@@ -71,7 +72,7 @@ func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
 		return nil, err
 	}
 	v := leader.Source{Name: b.name(), Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 1000, MaxRetries: leader.DefaultMaxRetries}
-	if _, err := b.store.PutSource(ctx, by, v.WithDefaults(), 0); err != nil {
+	if _, err := b.store.Events.PutSource(ctx, by, v.WithDefaults(), 0); err != nil {
 		return nil, err
 	}
 	for done := 0; done < b.Events; {
@@ -80,7 +81,7 @@ func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
 			list = append(list, leader.Item{Identity: fmt.Sprint(done), JSON: json.RawMessage(fmt.Sprintf(`{"tool":%q,"n":%d}`, leaderTool, done)), FQN: leaderTool})
 			done++
 		}
-		if _, err := b.store.PushEvents(ctx, by, v.Name, list, nil); err != nil {
+		if _, err := b.store.Events.PushEvents(ctx, by, v.Name, list, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -97,7 +98,7 @@ func TestKillTheLeader(t *testing.T) {
 	def, err := leader.Meta{FQN: "xyz.labs.add@1", URL: tool.URL, InputSchema: json.RawMessage(`{"type": "object", "required": ["n"]}`),
 		OutputSchema: json.RawMessage(`{"oneOf": [{"type": "object", "required": ["ok"]}]}`)}.Definition()
 	must(t, err)
-	_, err = s.PutTool(t.Context(), by, def, pg.ToolSettings{TTL: time.Minute}, 0)
+	_, err = s.Events.PutTool(t.Context(), by, def, events.ToolSettings{TTL: time.Minute}, 0)
 	must(t, err)
 	var n atomic.Int64
 	log := eventLog(t, &n)
@@ -111,7 +112,7 @@ func TestKillTheLeader(t *testing.T) {
 			v.Map = leader.SourceMap{FQN: "/parsedJson/tool", Input: "/parsedJson"}
 		}
 		v.PageSize, v.PollEvery, v.MaxRetries = 5, 100*time.Millisecond, 100
-		_, err := s.PutSource(t.Context(), by, v.WithDefaults(), 0)
+		_, err := s.Events.PutSource(t.Context(), by, v.WithDefaults(), 0)
 		must(t, err)
 	}
 	for i := range kills {

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -67,7 +67,7 @@ func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
 	d = outbox.DefaultDispatcher()
 	switch typ { // those of the leader are built in (S1.5, S1.12)
 	case leader.TypeTool:
-		d = pg.ToolDispatcher()
+		d = events.ToolDispatcher()
 	case leader.TypeResult:
 		d.Pool, d.Unknown = leader.PoolOfResults, outbox.UnknownUnresolved
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 func eventID(text string) (uuid.UUID, error) {
@@ -44,7 +45,7 @@ func (a *API) getEventHistory(ctx context.Context, in *eventInput) (*eventHistor
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.Store.EventMoves(ctx, contextID(ctx), id)
+	list, err := a.Store.Events.EventMoves(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (a *API) whyEvent(ctx context.Context, in *eventInput) (*whyOutput, error) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := a.Store.WhyEvent(ctx, contextID(ctx), id)
+	w, err := a.Store.Events.WhyEvent(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +88,11 @@ func (a *API) redriveEvent(ctx context.Context, in *redriveEventInput) (*redrive
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := a.Store.RedriveEvent(ctx, by(ctx, in.Body.reason()), id)
+	fresh, err := a.Store.Events.RedriveEvent(ctx, by(ctx, in.Body.reason()), id)
 	if err != nil {
 		return nil, err
 	}
-	e, err := a.Store.Event(ctx, contextID(ctx), fresh)
+	e, err := a.Store.Events.Event(ctx, contextID(ctx), fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +130,14 @@ func (a *API) redriveEvents(ctx context.Context, in *redriveEventsInput) (*bulkO
 	case b.Filter != nil && b.Max == 0:
 		return nil, fault.At("/max", "max is required with filter: 1 to %d", bulkIDs)
 	case b.Filter != nil:
-		f := pg.EventFilter{Source: b.Filter.Source, Tool: b.Filter.Tool, Digest: b.Filter.Digest, Status: []string{"Dead"}, NotRedriven: true, Ascending: true, Limit: b.Max}
+		f := events.EventFilter{Source: b.Filter.Source, Tool: b.Filter.Tool, Digest: b.Filter.Digest, Status: []string{"Dead"}, NotRedriven: true, Ascending: true, Limit: b.Max}
 		if b.Filter.CreatedAfter != nil {
 			f.After = *b.Filter.CreatedAfter
 		}
 		if b.Filter.CreatedBefore != nil {
 			f.Before = *b.Filter.CreatedBefore
 		}
-		found, err := a.Store.Events(ctx, contextID(ctx), f)
+		found, err := a.Store.Events.Events(ctx, contextID(ctx), f)
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +168,6 @@ func (a *API) oneRedrive(ctx context.Context, who pg.By, id uuid.UUID, dry bool)
 		defer end()
 		ctx = joint
 	}
-	_, err := a.Store.RedriveEvent(ctx, who, id)
+	_, err := a.Store.Events.RedriveEvent(ctx, who, id)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 func (a *API) eventRoutes() {
@@ -55,7 +55,7 @@ type eventError struct {
 	Message string `json:"message"`
 }
 
-func viewEvent(e *pg.Event, whole bool) sourceEventView {
+func viewEvent(e *events.Event, whole bool) sourceEventView {
 	v := sourceEventView{ID: e.ID.String(), Source: e.Source, Identity: e.Identity, Checkpoint: ptr(e.Checkpoint), Digest: ptr(e.Digest), Tool: ptr(e.FQN),
 		Status: e.Status, Retried: e.Retried, Outcome: ptr(e.Outcome), Transaction: ptr(e.Tool), Result: ptr(e.Result), RedriveOf: idText(e.RedriveOf), RedrivenBy: idText(e.RedrivenBy), NotBefore: utc(e.NotBefore), CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC()}
 	if e.Error != "" || e.Code != "" {
@@ -103,7 +103,7 @@ func (a *API) listEvents(ctx context.Context, in *listEventsInput) (*eventsOutpu
 	if err != nil {
 		return nil, err
 	}
-	f := pg.EventFilter{Source: texts(in.Source), Status: in.Status, Tool: in.Tool, Digest: in.Digest, After: in.CreatedAfter, Before: in.CreatedBefore,
+	f := events.EventFilter{Source: texts(in.Source), Status: in.Status, Tool: in.Tool, Digest: in.Digest, After: in.CreatedAfter, Before: in.CreatedBefore,
 		Ascending: in.Order == "asc", Limit: limit + 1}
 	filters := []any{"events", f.Source, f.Status, f.Tool, f.Digest, f.After, f.Before, f.Ascending}
 	var c eventCursor
@@ -111,14 +111,14 @@ func (a *API) listEvents(ctx context.Context, in *listEventsInput) (*eventsOutpu
 		return nil, err
 	}
 	f.FromAt, f.FromID = c.At, c.ID
-	found, err := a.Store.Events(ctx, contextID(ctx), f)
+	found, err := a.Store.Events.Events(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
 	out := &eventsOutput{}
 	out.Body, out.Link, err = cutTo(ctx, &in.Paging, limit, filters, found,
-		func(e *pg.Event) eventCursor { return eventCursor{e.CreatedAt, e.ID} },
-		plainly(func(e *pg.Event) sourceEventView { return viewEvent(e, false) }))
+		func(e *events.Event) eventCursor { return eventCursor{e.CreatedAt, e.ID} },
+		plainly(func(e *events.Event) sourceEventView { return viewEvent(e, false) }))
 	return out, err
 }
 
@@ -135,7 +135,7 @@ func (a *API) getEvent(ctx context.Context, in *eventInput) (*eventOutput, error
 	if err != nil {
 		return nil, err
 	}
-	e, err := a.Store.Event(ctx, contextID(ctx), id)
+	e, err := a.Store.Events.Event(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ type pushedView struct {
 // pushEvents stores events and the cursor of who brings them in one SQL transaction: 201, or 200 if all were
 // stored before; 409 if one was, with another content; 422 if one cannot be read, and then none is stored.
 func (a *API) pushEvents(ctx context.Context, in *pushInput) (*pushOutput, error) {
-	src, err := a.Store.Source(ctx, contextID(ctx), string(in.Body.Source))
+	src, err := a.Store.Events.Source(ctx, contextID(ctx), string(in.Body.Source))
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (a *API) pushEvents(ctx context.Context, in *pushInput) (*pushOutput, error
 	if string(cursor) == "null" {
 		cursor = nil
 	}
-	stored, err := a.Store.PushEvents(ctx, by(ctx, ""), src.Name, items, cursor)
+	stored, err := a.Store.Events.PushEvents(ctx, by(ctx, ""), src.Name, items, cursor)
 	if err != nil {
 		return nil, err
 	}

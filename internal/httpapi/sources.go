@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 func (a *API) sourceRoutes() {
@@ -20,9 +20,9 @@ func (a *API) sourceRoutes() {
 	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", sources.patch)
 	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", sources.delete)
 	post(a, tag, "/sources/{name}/pause", "pause-source",
-		"Stop reading a source", turned(a.Store.PauseSource, true), 200)
+		"Stop reading a source", turned(a.Store.Events.PauseSource, true), 200)
 	post(a, tag, "/sources/{name}/resume", "resume-source",
-		"Go on reading, also after a failure", turned(a.Store.PauseSource, false), 200)
+		"Go on reading, also after a failure", turned(a.Store.Events.PauseSource, false), 200)
 	post(a, tag, "/sources/{name}/rewind", "rewind-source",
 		"Read again from a cursor; nothing is stored twice", a.rewindSource, 200)
 }
@@ -70,7 +70,7 @@ type sourceView struct {
 	CreatedAt     time.Time           `json:"created_at"`
 }
 
-func viewSource(s *pg.Source) sourceView {
+func viewSource(s *events.Source) sourceView {
 	v := sourceView{Name: s.Name, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PollEvery: outbox.Duration(s.PollEvery).String(),
 		PageSize: s.PageSize, Buffer: s.Buffer, MaxRetries: s.MaxRetries, StaleAfter: outbox.Duration(s.StaleAfter).String(), OnUndecodable: s.OnUndecodable, State: s.State, Cursor: s.Cursor, LagSeconds: s.Lag.Seconds(), PolledAt: utc(s.PolledAt),
 		Failures: s.Failures, LastError: ptr(s.LastError), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
@@ -82,15 +82,15 @@ func viewSource(s *pg.Source) sourceView {
 
 // sources says what is a source's own among named things. To put one leaves its cursor as it is, to remove it its
 // events.
-func (a *API) sources() resource[sourceSettings, *pg.Source, sourceView] {
-	return resource[sourceSettings, *pg.Source, sourceView]{
+func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
+	return resource[sourceSettings, *events.Source, sourceView]{
 		a:    a,
 		path: "/sources",
-		page: pageInContext(a.Store.Sources),
-		find: inContext(a.Store.Source),
+		page: pageInContext(a.Store.Events.Sources),
+		find: inContext(a.Store.Events.Source),
 		view: simply(viewSource),
-		head: func(s *pg.Source) (string, int64) { return s.Name, s.Version },
-		settings: func(s *pg.Source) sourceSettings {
+		head: func(s *events.Source) (string, int64) { return s.Name, s.Version },
+		settings: func(s *events.Source) sourceSettings {
 			return sourceSettings{
 				Kind:          s.Kind,
 				URL:           s.URL,
@@ -107,7 +107,7 @@ func (a *API) sources() resource[sourceSettings, *pg.Source, sourceView] {
 			}
 		},
 		write:  a.writeSource,
-		remove: a.Store.RemoveSource,
+		remove: a.Store.Events.RemoveSource,
 	}
 }
 
@@ -143,7 +143,7 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 		}
 		v.StaleAfter = d
 	}
-	return a.Store.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
+	return a.Store.Events.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
 }
 
 type rewindInput struct {
@@ -161,5 +161,5 @@ func (a *API) rewindSource(ctx context.Context, in *rewindInput) (*leverOutput, 
 	if string(cursor) == "null" {
 		cursor = nil
 	}
-	return lever(a.Store.RewindSource(ctx, by(ctx, in.Body.Reason), string(in.Name), cursor))
+	return lever(a.Store.Events.RewindSource(ctx, by(ctx, in.Body.Reason), string(in.Name), cursor))
 }

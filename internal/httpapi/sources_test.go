@@ -48,7 +48,7 @@ func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 		!strings.Contains(a.raw, "--source-schemas shop (POSTERN_SOURCE_SCHEMAS)") {
 		t.Errorf("%s", a.raw)
 	}
-	d.store.SourceSchemas = []string{"shop"}
+	d.store.Events.SourceSchemas = []string{"shop"}
 	for name, status := range map[string]int{"orders": 422, "public.orders": 422, "Shop.orders": 422, "postern.task": 422, "pg_catalog.pg_authid": 422,
 		"river.river_job": 422, "information_schema.tables": 422, `shop\".orders`: 422, "shop.orders": 201} {
 		d.want(status, "PUT", "/sources/"+strings.Trim(strings.ReplaceAll(name, ".", "-"), `\"`)+"-1", strings.Replace(rows, "shop.orders", name, 1))

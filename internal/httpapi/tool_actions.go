@@ -31,12 +31,12 @@ func (a *API) refreshTool(ctx context.Context, in *toolActionInput) (*one[toolVi
 	who := by(ctx, in.Body.reason())
 	d, err := remote.Discover(ctx, a.Tools, v.Definition)
 	if err != nil {
-		if _, err := a.Store.ToolRefreshed(ctx, who, v, nil, err.Error()); err != nil {
+		if _, err := a.Store.Events.ToolRefreshed(ctx, who, v, nil, err.Error()); err != nil {
 			return nil, err
 		}
 		return nil, err
 	}
-	if _, err := a.Store.ToolRefreshed(ctx, who, v, d, ""); err != nil {
+	if _, err := a.Store.Events.ToolRefreshed(ctx, who, v, d, ""); err != nil {
 		return nil, err
 	}
 	return a.getTool(ctx, &toolInput{in.FQN})
@@ -59,7 +59,7 @@ func (a *API) checkTool(ctx context.Context, in *toolInput) (*one[toolView], err
 	if err := a.mayAsk(v.ContextID); err != nil {
 		return nil, err
 	}
-	if _, err := a.Store.ToolChecked(ctx, v, a.Tools.Healthy(ctx, v.URL)); err != nil {
+	if _, err := a.Store.Events.ToolChecked(ctx, v, a.Tools.Healthy(ctx, v.URL)); err != nil {
 		return nil, err
 	}
 	return a.getTool(ctx, in)

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 func (a *API) toolRoutes() {
@@ -73,7 +74,7 @@ type toolHealth struct {
 	LastError *string    `json:"last_error"`
 }
 
-func (a *API) viewTool(v *pg.Tool) toolView {
+func (a *API) viewTool(v *events.Tool) toolView {
 	t := toolView{FQN: v.FQN, Type: leader.Offchain, URL: v.URL, Description: v.Description, Timeout: outbox.Duration(v.Timeout).String(), MaxAnswer: v.MaxAnswer, Sign: ptr(v.Sign),
 		TTL: outbox.Duration(v.TTL).String(), CheckEvery: outbox.Duration(v.CheckEvery).String(), Shared: v.ContextID == a.Store.Context(pg.System).ID, Discovered: v.Discovered,
 		Health: toolHealth{v.Health, utc(v.HealthSince), utc(v.CheckedAt), utc(v.CheckAt), v.Failures, ptr(v.HealthWhy)},
@@ -88,20 +89,20 @@ func (a *API) viewTool(v *pg.Tool) toolView {
 }
 
 // tools says what is a tool's own among named things; those of system are listed and read in every context.
-func (a *API) tools() resource[toolSettings, *pg.Tool, toolView] {
-	return resource[toolSettings, *pg.Tool, toolView]{
+func (a *API) tools() resource[toolSettings, *events.Tool, toolView] {
+	return resource[toolSettings, *events.Tool, toolView]{
 		a:        a,
 		path:     "/tools",
-		page:     pageInContext(a.Store.Tools),
+		page:     pageInContext(a.Store.Events.Tools),
 		find:     a.tool,
 		view:     simply(a.viewTool),
-		head:     func(v *pg.Tool) (string, int64) { return v.FQN, v.Version },
+		head:     func(v *events.Tool) (string, int64) { return v.FQN, v.Version },
 		settings: settingsOfTool,
 		write:    a.writeTool,
 	}
 }
 
-func settingsOfTool(v *pg.Tool) toolSettings {
+func settingsOfTool(v *events.Tool) toolSettings {
 	s := toolSettings{
 		URL:         v.URL,
 		Description: v.Description,
@@ -126,12 +127,12 @@ func (a *API) getTool(ctx context.Context, in *toolInput) (*one[toolView], error
 }
 
 // tool finds what a path names, in whatever spelling of its version.
-func (a *API) tool(ctx context.Context, called string) (*pg.Tool, error) {
+func (a *API) tool(ctx context.Context, called string) (*events.Tool, error) {
 	fqn, err := leader.ParseFQN(called)
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "not_found", "no tool %q: %s", fault.Clip(called), err)
 	}
-	return a.Store.Tool(ctx, contextID(ctx), fqn.String())
+	return a.Store.Events.Tool(ctx, contextID(ctx), fqn.String())
 }
 
 type putToolInput struct {
@@ -154,7 +155,7 @@ func (a *API) writeTool(ctx context.Context, called string, s toolSettings, vers
 	if err := ofPath("fqn", string(s.FQN), called); err != nil {
 		return false, err
 	}
-	set := pg.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
+	set := events.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
 	if set.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
 		return false, err
 	}
@@ -165,7 +166,7 @@ func (a *API) writeTool(ctx context.Context, called string, s toolSettings, vers
 	if err != nil {
 		return false, err
 	}
-	return a.Store.PutTool(ctx, by(ctx, ""), d, set, version)
+	return a.Store.Events.PutTool(ctx, by(ctx, ""), d, set, version)
 }
 
 // define makes a definition of what was written, or of what the tool says of itself.
@@ -224,7 +225,7 @@ func (a *API) patchTool(ctx context.Context, in *patchToolInput) (*one[toolView]
 }
 
 // own is a tool that is registered in the context itself: a shared one is changed in system.
-func (a *API) own(ctx context.Context, called string) (*pg.Tool, error) {
+func (a *API) own(ctx context.Context, called string) (*events.Tool, error) {
 	v, err := a.tool(ctx, called)
 	if err == nil && v.ContextID != contextID(ctx) {
 		return nil, fault.New(fault.NotFound, "not_found", "tool %q is shared: it is changed in the context %s", fault.Clip(v.FQN), pg.System)
@@ -243,5 +244,5 @@ func (a *API) deleteTool(ctx context.Context, in *deleteToolInput) (*struct{}, e
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.Store.RemoveTool(ctx, by(ctx, ""), v.FQN)
+	return nil, a.Store.Events.RemoveTool(ctx, by(ctx, ""), v.FQN)
 }

@@ -122,7 +122,7 @@ func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, onc
 	if err != nil || own == "" {
 		return id, replay, err
 	}
-	return id, replay, s.reconfigured(ctx)
+	return id, replay, s.Reconfigured(ctx)
 }
 
 // DefaultMaxDepth is how many transactions a queue of a new context may hold.
@@ -143,7 +143,7 @@ func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) err
 		if err != nil {
 			return err
 		}
-		if err := matchVersion(version, before.Version, false); err != nil {
+		if err := MatchVersion(version, before.Version, false); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}

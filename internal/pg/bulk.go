@@ -35,7 +35,7 @@ func (s *Store) Bulk(ctx context.Context, by By, ids []outbox.ID, dry bool, pull
 			part, err = pullEach(tried, by, ids[:n], pull)
 			end()
 		} else {
-			err = s.together(ctx, ids[:n], func(ctx context.Context) (err error) {
+			err = s.Together(ctx, ids[:n], func(ctx context.Context) (err error) {
 				part, err = pullEach(ctx, by, ids[:n], pull)
 				return err
 			})

@@ -51,10 +51,10 @@ func callBack(b *pgx.Batch, news News) {
 	}
 	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
-			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(outbox.EventOf(o.State)), o.Callback.URL)
+			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(outbox.EventOf(o.State)), o.Callback.URL)
 		}
 	}
-	b.Queue(callbackInsert, c.args(news.Now)...)
+	b.Queue(callbackInsert, c.Args(news.Now)...)
 }
 
 // nextCallbacks lets go what stood behind deliveries that have ended.

@@ -266,7 +266,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			return err
 		}
 		e.leave(q)
-		q.Fence = s.fence(q.Fence, e.now)
+		q.Fence = s.Fence(q.Fence, e.now)
 		q.Marks -= passed
 		if q.PauseOnFailure {
 			q.Paused = true

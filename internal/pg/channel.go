@@ -100,7 +100,7 @@ func noChannel(name string) error {
 
 const channelVersion = `SELECT version, false FROM postern.channel WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// PutChannel creates a channel or replaces its settings; version as in matchVersion. What is offered beyond a
+// PutChannel creates a channel or replaces its settings; version as in MatchVersion. What is offered beyond a
 // smaller capacity stays offered. Two that create one at a time both insert: the second waits in its upsert
 // for the first, and then replaces what it made.
 func (s *Store) PutChannel(ctx context.Context, by By, c ChannelSettings, version int64) (created bool, err error) {
@@ -172,12 +172,12 @@ type Conduit[P any] struct {
 	Owner func(b *pgx.Batch, dropped Held[P]) error
 }
 
-// conduitOf returns the conduit of a channel whose id is known.
-func conduitOf[P any](s *Store, id int32) *Conduit[P] { return &Conduit[P]{s: s, id: id} }
+// ConduitOf returns the conduit of a channel whose id is known.
+func ConduitOf[P any](s *Store, id int32) *Conduit[P] { return &Conduit[P]{s: s, id: id} }
 
 // OpenConduit finds the channel of that name, or NotFound.
 func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
-	c := conduitOf[P](s, 0)
+	c := ConduitOf[P](s, 0)
 	err := s.Db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
@@ -202,16 +202,16 @@ type Held[P any] struct {
 }
 
 // heldOf reads the payload of a row.
-func heldOf[P any](m *channelMessageRow) (h Held[P], err error) {
-	h = Held[P]{ID: m.id, Fence: m.fence, Retries: m.retries, Error: m.err, SentAt: m.createdAt}
+func heldOf[P any](m *ChannelMessageRow) (h Held[P], err error) {
+	h = Held[P]{ID: m.ID, Fence: m.fence, Retries: m.retries, Error: m.err, SentAt: m.createdAt}
 	err = json.Unmarshal(m.payload, &h.Payload)
-	fault.Wrap(&err, "read the payload of message %q", m.id)
+	fault.Wrap(&err, "read the payload of message %q", m.ID)
 	return h, err
 }
 
 // Two kinds of high-integrity channels belong to the leader (S1.15): one per source, to the engine, and one per
 // context, from the engine to the channels of kind cap. A message is named by its event.
 const (
-	channelOfSource  = "source:"
-	channelOfResults = "leader:results"
+	ChannelOfSource  = "source:"
+	ChannelOfResults = "leader:results"
 )

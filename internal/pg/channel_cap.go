@@ -26,7 +26,7 @@ func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit i
 // OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
 // over it or removes it.
 func OwnedChannel(name string) bool {
-	return name == channelOfResults || strings.HasPrefix(name, channelOfSource)
+	return name == ChannelOfResults || strings.HasPrefix(name, ChannelOfSource)
 }
 
 // ChannelMessageInfo is a message of a channel, as people look at it.

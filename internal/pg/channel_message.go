@@ -13,11 +13,11 @@ import (
 	"github.com/postern-dev/postern/internal/machine"
 )
 
-// channelMessageRow is a row of channel_message, locked.
-type channelMessageRow struct {
-	id        string
+// ChannelMessageRow is a row of channel_message, locked.
+type ChannelMessageRow struct {
+	ID        string
 	payload   json.RawMessage
-	state     string
+	State     string
 	retries   int
 	fence     int64
 	draw      int64
@@ -27,15 +27,15 @@ type channelMessageRow struct {
 	createdAt time.Time
 }
 
-const channelMessageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
+const ChannelMessageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
 
-// collectChannelMessages reads rows of channelMessageSelect.
-func collectChannelMessages(into *[]*channelMessageRow) func(pgx.Rows) error {
+// CollectChannelMessages reads rows of ChannelMessageSelect.
+func CollectChannelMessages(into *[]*ChannelMessageRow) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*into = nil
 		for rows.Next() {
-			m := &channelMessageRow{}
-			if err := rows.Scan(&m.id, &m.payload, &m.state, &m.retries, &m.fence, &m.draw, &m.node, &m.epoch, &m.err, &m.createdAt); err != nil {
+			m := &ChannelMessageRow{}
+			if err := rows.Scan(&m.ID, &m.payload, &m.State, &m.retries, &m.fence, &m.draw, &m.node, &m.epoch, &m.err, &m.createdAt); err != nil {
 				return err
 			}
 			*into = append(*into, m)
@@ -63,15 +63,15 @@ func (s *Store) lockChannel(b *pgx.Batch, id int32) *channelRow {
 	return c
 }
 
-func (c *channelRow) facts(m *channelMessageRow) leader.ChannelMessageFacts {
+func (c *channelRow) facts(m *ChannelMessageRow) leader.ChannelMessageFacts {
 	return leader.ChannelMessageFacts{Retries: m.retries, MaxRetries: c.maxRetries, Room: c.offered < c.capacity}
 }
 
-// channelMessageChange is what one transaction writes about messages.
-type channelMessageChange struct {
-	s       *Store
-	channel int32
-	now     time.Time
+// ChannelMessageChange is what one transaction writes about messages.
+type ChannelMessageChange struct {
+	S       *Store
+	Channel int32
+	Now     time.Time
 	fresh   Columns
 	changed Columns
 	ended   Columns
@@ -79,11 +79,11 @@ type channelMessageChange struct {
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
-func (w *channelMessageChange) apply(m *channelMessageRow, step leader.ChannelMessageStep, reason string) {
-	was := m.state
-	m.state = step.To
+func (w *ChannelMessageChange) apply(m *ChannelMessageRow, step leader.ChannelMessageStep, reason string) {
+	was := m.State
+	m.State = step.To
 	if step.RaiseFence {
-		m.fence = w.s.fence(m.fence, w.now)
+		m.fence = w.S.Fence(m.fence, w.Now)
 	}
 	if step.CountRetry {
 		m.retries++
@@ -91,41 +91,41 @@ func (w *channelMessageChange) apply(m *channelMessageRow, step leader.ChannelMe
 	if step.DrawAnew {
 		m.draw = rand.Int64()
 	}
-	if m.state != leader.ChannelMessageActive {
+	if m.State != leader.ChannelMessageActive {
 		m.node, m.epoch = nil, nil
 	}
 	switch {
 	case step.Store:
-		w.fresh.add(w.channel, m.id, string(m.payload), m.state, m.fence, m.draw, w.now, w.now)
+		w.fresh.Add(w.Channel, m.ID, string(m.payload), m.State, m.fence, m.draw, w.Now, w.Now)
 	case step.Record:
 		var payload any
-		if m.state == leader.ChannelMessageDropped {
+		if m.State == leader.ChannelMessageDropped {
 			payload = string(m.payload)
 		}
-		w.gone.add(w.channel, m.id)
-		w.ended.add(w.channel, m.id, m.fence, m.state, m.retries, reason, payload, m.createdAt, w.now)
-	case m.state != was || step.RaiseFence:
-		w.changed.add(w.channel, m.id, m.state, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
+		w.gone.Add(w.Channel, m.ID)
+		w.ended.Add(w.Channel, m.ID, m.fence, m.State, m.retries, reason, payload, m.createdAt, w.Now)
+	case m.State != was || step.RaiseFence:
+		w.changed.Add(w.Channel, m.ID, m.State, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
 	}
 }
 
 var (
-	channelMessageInsert = insertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
+	channelMessageInsert = InsertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
 		"created_at timestamptz", "updated_at timestamptz")
-	channelMessageEndInsert = insertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
+	channelMessageEndInsert = InsertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
 		"payload jsonb", "created_at timestamptz", "ended_at timestamptz")
 )
 
-// queue adds the writes to b. Their rows are locked, or new under the channel's lock.
-func (w *channelMessageChange) queue(b *pgx.Batch) {
-	if len(w.fresh.cols) > 0 {
+// Queue adds the writes to b. Their rows are locked, or new under the channel's lock.
+func (w *ChannelMessageChange) Queue(b *pgx.Batch) {
+	if len(w.fresh.Cols) > 0 {
 		channelMessageInsert.Queue(b, w.fresh)
 	}
-	if len(w.changed.cols) > 0 {
-		b.Queue(channelMessageUpdate, w.changed.args(w.now)...)
+	if len(w.changed.Cols) > 0 {
+		b.Queue(channelMessageUpdate, w.changed.Args(w.Now)...)
 	}
-	if len(w.gone.cols) > 0 {
-		b.Queue(channelMessageDelete, w.gone.args()...)
+	if len(w.gone.Cols) > 0 {
+		b.Queue(channelMessageDelete, w.gone.Args()...)
 		channelMessageEndInsert.Queue(b, w.ended)
 	}
 }
@@ -155,7 +155,7 @@ const (
 func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent, err error) {
 	err = c.s.Run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
-		if out, err = c.sendIn(ctx, t, b, list); err != nil {
+		if out, err = c.SendIn(ctx, t, b, list); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -163,8 +163,8 @@ func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent,
 	return out, err
 }
 
-// sendIn sends as a part of t, whose last batch is b.
-func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
+// SendIn sends as a part of t, whose last batch is b.
+func (c *Conduit[P]) SendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
 	ids := make([]string, len(list))
 	payloads := make([]json.RawMessage, len(list))
 	for i, m := range list {
@@ -174,12 +174,12 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 		}
 		ids[i] = m.ID
 	}
-	there, fences := map[string]*channelMessageRow{}, map[string]int64{}
+	there, fences := map[string]*ChannelMessageRow{}, map[string]int64{}
 	load := &pgx.Batch{}
 	row := c.s.lockChannel(load, c.id)
 	load.Queue(`SELECT m.message_id, m.state FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2)`, c.id, ids).Query(func(rows pgx.Rows) error {
-		var m channelMessageRow
-		_, err := pgx.ForEachRow(rows, []any{&m.id, &m.state}, func() error { one := m; there[m.id] = &one; return nil })
+		var m ChannelMessageRow
+		_, err := pgx.ForEachRow(rows, []any{&m.ID, &m.State}, func() error { one := m; there[m.ID] = &one; return nil })
 		return err
 	})
 	load.Queue(`SELECT e.message_id, max(e.fence) FROM postern.channel_message_end e WHERE e.channel_id = $1 AND e.message_id = ANY ($2) GROUP BY e.message_id`, c.id, ids).
@@ -195,14 +195,14 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 	if row.capacity == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "the channel was removed")
 	}
-	w := &channelMessageChange{s: c.s, channel: c.id, now: row.now}
+	w := &ChannelMessageChange{S: c.s, Channel: c.id, Now: row.now}
 	out := make([]Sent, len(list))
 	for i, id := range ids {
 		m, exists := there[id]
 		if !exists {
-			m = &channelMessageRow{id: id, payload: payloads[i], state: machine.Start, fence: fences[id], draw: rand.Int64(), createdAt: row.now}
+			m = &ChannelMessageRow{ID: id, payload: payloads[i], State: machine.Start, fence: fences[id], draw: rand.Int64(), createdAt: row.now}
 		}
-		step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageSent, row.facts(m))
+		step, err := leader.NextChannelMessage(m.State, leader.ChannelMessageSent, row.facts(m))
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +211,7 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 		case exists:
 			out[i] = SentExists
 			continue
-		case m.state == leader.ChannelMessageOffered:
+		case m.State == leader.ChannelMessageOffered:
 			out[i] = SentOffered
 			row.offered++
 		default:
@@ -219,7 +219,7 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 		}
 		there[id] = m
 	}
-	w.queue(b)
+	w.Queue(b)
 	return out, nil
 }
 
@@ -230,44 +230,44 @@ func (c *Conduit[P]) sendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
 	err = c.s.Run(ctx, func(t *Txn) error {
 		list = nil
-		var rows []*channelMessageRow
-		w := &channelMessageChange{s: c.s, channel: c.id}
+		var rows []*ChannelMessageRow
+		w := &ChannelMessageChange{S: c.s, Channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Offered'
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(collectChannelMessages(&rows))
-		c.s.ReadNow(b, &w.now)
+		b.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Offered'
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE SKIP LOCKED`, c.id, max).Query(CollectChannelMessages(&rows))
+		c.s.ReadNow(b, &w.Now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if len(rows) == 0 {
 			return t.Rollback(ctx)
 		}
-		if list, err = hold[P](w, rows, by); err != nil {
+		if list, err = Hold[P](w, rows, by); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		w.queue(b)
+		w.Queue(b)
 		return t.Commit(ctx, b)
 	})
 	return list, err
 }
 
-// hold makes messages active that are locked and offered.
-func hold[P any](w *channelMessageChange, rows []*channelMessageRow, by Node) (list []Held[P], err error) {
+// Hold makes messages active that are locked and offered.
+func Hold[P any](w *ChannelMessageChange, rows []*ChannelMessageRow, by Node) (list []Held[P], err error) {
 	for _, m := range rows {
-		step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageReceived, leader.ChannelMessageFacts{})
+		step, err := leader.NextChannelMessage(m.State, leader.ChannelMessageReceived, leader.ChannelMessageFacts{})
 		if err != nil {
 			return nil, err
 		}
 		h, bad := heldOf[P](m)
-		h.Fence = w.s.fence(m.fence, w.now) // as apply raises it
+		h.Fence = w.S.Fence(m.fence, w.Now) // as apply raises it
 		if bad == nil {
 			if list = append(list, h); by.ID != 0 {
 				m.node, m.epoch = &by.ID, &by.Epoch
 			}
 		} else {
-			m.state, m.err, m.fence = step.To, bad.Error(), h.Fence
-			if step, err = leader.NextChannelMessage(m.state, leader.ChannelMessageErr, leader.ChannelMessageFacts{}); err != nil {
+			m.State, m.err, m.fence = step.To, bad.Error(), h.Fence
+			if step, err = leader.NextChannelMessage(m.State, leader.ChannelMessageErr, leader.ChannelMessageFacts{}); err != nil {
 				return nil, err
 			}
 		}
@@ -292,25 +292,25 @@ func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason st
 // this and its commit no other process can take the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
 	return c.s.Run(ctx, func(t *Txn) error {
-		var rows []*channelMessageRow
+		var rows []*ChannelMessageRow
 		acked := false
-		w := &channelMessageChange{s: c.s, channel: c.id}
+		w := &ChannelMessageChange{S: c.s, Channel: c.id}
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(collectChannelMessages(&rows))
+		b.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(CollectChannelMessages(&rows))
 		b.Queue(`SELECT EXISTS (SELECT FROM postern.channel_message_end e WHERE (e.channel_id, e.message_id, e.fence) = ($1, $2, $3) AND e.state = 'Acked')`,
 			c.id, id, fence).QueryRow(func(row pgx.Row) error { return row.Scan(&acked) })
-		c.s.ReadNow(b, &w.now)
+		c.s.ReadNow(b, &w.Now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		if acked && event == leader.ChannelMessageOk {
 			return t.Rollback(ctx)
 		}
-		if len(rows) == 0 || rows[0].fence != fence || rows[0].state != leader.ChannelMessageActive {
+		if len(rows) == 0 || rows[0].fence != fence || rows[0].State != leader.ChannelMessageActive {
 			return fault.New(fault.Conflict, "stale_fence", "message %q is not held under fence %d: it was taken back, or has ended", fault.Clip(id), fence)
 		}
 		m := rows[0]
-		step, err := leader.NextChannelMessage(m.state, event, leader.ChannelMessageFacts{})
+		step, err := leader.NextChannelMessage(m.State, event, leader.ChannelMessageFacts{})
 		if err != nil {
 			return err
 		}
@@ -319,19 +319,19 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 		}
 		b = &pgx.Batch{}
 		w.apply(m, step, reason)
-		w.queue(b)
+		w.Queue(b)
 		return t.Commit(ctx, b)
 	})
 }
 
-// ackIn acknowledges messages as a part of t, whose last batch is b.
-func (c *Conduit[P]) ackIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P]) error {
-	return c.moveIn(ctx, t, b, held, leader.ChannelMessageOk)
+// AckIn acknowledges messages as a part of t, whose last batch is b.
+func (c *Conduit[P]) AckIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P]) error {
+	return c.MoveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
-// moveIn lets something happen to messages that are held. A message that is not held any more under its fence is
+// MoveIn lets something happen to messages that are held. A message that is not held any more under its fence is
 // passed over: another receiver has it.
-func (c *Conduit[P]) moveIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P], event string) error {
+func (c *Conduit[P]) MoveIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil
 	}
@@ -339,25 +339,25 @@ func (c *Conduit[P]) moveIn(ctx context.Context, t *Txn, b *pgx.Batch, held []He
 	for i, h := range held {
 		ids[i], fences[h.ID] = h.ID, h.Fence
 	}
-	var rows []*channelMessageRow
-	w := &channelMessageChange{s: c.s, channel: c.id}
+	var rows []*ChannelMessageRow
+	w := &ChannelMessageChange{S: c.s, Channel: c.id}
 	load := &pgx.Batch{}
-	load.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
-		Query(collectChannelMessages(&rows))
-	c.s.ReadNow(load, &w.now)
+	load.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.message_id = ANY ($2) ORDER BY m.message_id FOR UPDATE`, c.id, ids).
+		Query(CollectChannelMessages(&rows))
+	c.s.ReadNow(load, &w.Now)
 	if err := t.Send(ctx, load); err != nil {
 		return err
 	}
 	for _, m := range rows {
-		if m.state != leader.ChannelMessageActive || m.fence != fences[m.id] {
+		if m.State != leader.ChannelMessageActive || m.fence != fences[m.ID] {
 			continue
 		}
-		step, err := leader.NextChannelMessage(m.state, event, leader.ChannelMessageFacts{})
+		step, err := leader.NextChannelMessage(m.State, event, leader.ChannelMessageFacts{})
 		if err != nil {
 			return err
 		}
 		w.apply(m, step, "")
 	}
-	w.queue(b)
+	w.Queue(b)
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 // stand in the way of the others, and the messages need not be sorted. The message is offered again, or dropped if it
 // was refused as often as the channel allows. start is to be drawn anew for each call.
 func (c *Conduit[P]) Retry(ctx context.Context, start int64) (Retried, error) {
-	did, err := c.offer(ctx, start, 1, false)
+	did, err := c.Offer(ctx, start, 1, false)
 	switch {
 	case did.met == 0:
 		return RetriedNone, err
@@ -38,29 +38,29 @@ func (c *Conduit[P]) Retry(ctx context.Context, start int64) (Retried, error) {
 // offered is what offer did.
 type offered struct{ met, Offered, Dropped int }
 
-// offer is Retry of many messages in one go, from a random start on; fresh: only of messages that were never refused.
+// Offer is Retry of many messages in one go, from a random start on; fresh: only of messages that were never refused.
 // It ends where the channel is full.
 //
 // Two calls of offer are serial by the channel's lock; the second sees what the first left. Only offer moves a queued
 // message, so none is skipped. Served by channel_message_to_draw.
-func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
+func (c *Conduit[P]) Offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
 	err = c.s.Run(ctx, func(t *Txn) error {
 		did = offered{}
-		var after, before []*channelMessageRow
+		var after, before []*ChannelMessageRow
 		b := &pgx.Batch{}
 		row := c.s.lockChannel(b, c.id)
-		for cond, into := range map[string]*[]*channelMessageRow{">=": &after, "<": &before} {
-			b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
-				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(collectChannelMessages(into))
+		for cond, into := range map[string]*[]*ChannelMessageRow{">=": &after, "<": &before} {
+			b.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND m.state = 'Queued' AND m.draw `+cond+` $2 AND (m.retries = 0 OR NOT $4)
+				ORDER BY m.draw LIMIT $3 FOR UPDATE SKIP LOCKED`, c.id, start, most, fresh).Query(CollectChannelMessages(into))
 		}
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
 		met := append(after, before...)
 		b = &pgx.Batch{}
-		w := &channelMessageChange{s: c.s, channel: c.id, now: row.now}
+		w := &ChannelMessageChange{S: c.s, Channel: c.id, Now: row.now}
 		for _, m := range met[:min(len(met), most)] {
-			step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageDrawn, row.facts(m))
+			step, err := leader.NextChannelMessage(m.State, leader.ChannelMessageDrawn, row.facts(m))
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 				if err := c.told(b, m, reason); err != nil {
 					return err
 				}
-			case m.state == leader.ChannelMessageOffered:
+			case m.State == leader.ChannelMessageOffered:
 				did.Offered++
 				row.offered++
 			}
@@ -81,7 +81,7 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 		if did.Dropped+did.Offered == 0 {
 			return t.Rollback(ctx)
 		}
-		w.queue(b)
+		w.Queue(b)
 		return t.Commit(ctx, b)
 	})
 	return did, err
@@ -89,10 +89,10 @@ func (c *Conduit[P]) offer(ctx context.Context, start int64, most int, fresh boo
 
 // told tells the owner of a message that is dropped. The owner of a message about an event is the event, in whichever
 // process the retrier runs.
-func (c *Conduit[P]) told(b *pgx.Batch, m *channelMessageRow, reason string) error {
+func (c *Conduit[P]) told(b *pgx.Batch, m *ChannelMessageRow, reason string) error {
 	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
 			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
-		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.id, reason, channelOfResults, channelOfSource+"%")
+		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.ID, reason, ChannelOfResults, ChannelOfSource+"%")
 	if c.Owner == nil {
 		return nil
 	}
@@ -107,15 +107,15 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	const chunk = 500
 	for n := chunk; n == chunk; total += n {
 		err := c.s.Run(ctx, func(t *Txn) error {
-			var rows []*channelMessageRow
-			w := &channelMessageChange{s: c.s, channel: c.id}
+			var rows []*ChannelMessageRow
+			w := &ChannelMessageChange{S: c.s, Channel: c.id}
 			b := &pgx.Batch{}
-			b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m JOIN postern.channel c ON c.channel_id = m.channel_id
+			b.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m JOIN postern.channel c ON c.channel_id = m.channel_id
 				LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (m.node_id, m.node_epoch) AND n.dead_at IS NULL
 				WHERE m.channel_id = $1 AND m.state = 'Active'
 					AND (m.updated_at + c.stale_after < coalesce($2::timestamptz, clock_timestamp()) OR m.node_id IS NOT NULL AND n.node_id IS NULL)
-				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.Clock(), chunk).Query(collectChannelMessages(&rows))
-			c.s.ReadNow(b, &w.now)
+				LIMIT $3 FOR UPDATE OF m SKIP LOCKED`, c.id, c.s.Clock(), chunk).Query(CollectChannelMessages(&rows))
+			c.s.ReadNow(b, &w.Now)
 			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
@@ -123,14 +123,14 @@ func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 				return t.Rollback(ctx)
 			}
 			for _, m := range rows {
-				step, err := leader.NextChannelMessage(m.state, leader.ChannelMessageStale, leader.ChannelMessageFacts{})
+				step, err := leader.NextChannelMessage(m.State, leader.ChannelMessageStale, leader.ChannelMessageFacts{})
 				if err != nil {
 					return err
 				}
 				w.apply(m, step, "")
 			}
 			b = &pgx.Batch{}
-			w.queue(b)
+			w.Queue(b)
 			return t.Commit(ctx, b)
 		})
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 // Tended is what the retriers and sweepers of channels did.
 type Tended struct{ Offered, Dropped, TakenBack int }
 
-// tendMost is how many messages of a channel one look offers or drops, so that every channel gets its turn.
-const tendMost = 1000
+// TendMost is how many messages of a channel one look offers or drops, so that every channel gets its turn.
+const TendMost = 1000
 
 // TendChannels runs the retrier and the sweeper of every channel whose time has come. Processes may do so at
 // once: one that is writing down a channel's times is skipped, and who comes after it sees that it has been done.
@@ -24,14 +24,14 @@ func (s *Store) TendChannels(ctx context.Context) (done Tended, err error) {
 		return done, err
 	}
 	for _, d := range due {
-		c := conduitOf[json.RawMessage](s, d.id)
+		c := ConduitOf[json.RawMessage](s, d.id)
 		if d.sweep {
 			n, e := c.Sweep(ctx)
 			done.TakenBack += n
 			err = errors.Join(err, e)
 		}
 		if d.retry {
-			did, e := c.offer(ctx, rand.Int64(), tendMost, false)
+			did, e := c.Offer(ctx, rand.Int64(), TendMost, false)
 			err = errors.Join(err, e)
 			done.Offered += did.Offered
 			done.Dropped += did.Dropped
@@ -69,11 +69,11 @@ func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
 		b = &pgx.Batch{}
 		var c Columns
 		for _, d := range due {
-			c.add(d.id, d.retry, d.sweep)
+			c.Add(d.id, d.retry, d.sweep)
 		}
 		b.Queue(`UPDATE postern.channel c SET retried_at = CASE WHEN n.retry THEN $4 ELSE c.retried_at END, swept_at = CASE WHEN n.sweep THEN $4 ELSE c.swept_at END
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::boolean[]), unnest($3::boolean[])) n(channel_id, retry, sweep)
-			WHERE c.channel_id = n.channel_id`, c.args(now)...)
+			WHERE c.channel_id = n.channel_id`, c.Args(now)...)
 		return t.Commit(ctx, b)
 	})
 	return due, err

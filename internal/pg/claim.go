@@ -48,7 +48,7 @@ type pick struct {
 // that a bury that has committed is seen, and one that has not waits for this commit and releases what
 // was claimed here. Why nothing is taken that is in quarantine: see EnterQuarantine.
 func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Lease, more bool, err error) {
-	if s.QuarantineView().whole() {
+	if s.QuarantineView().Whole() {
 		return nil, false, nil
 	}
 	for range 3 {

@@ -94,7 +94,7 @@ func (s *Store) leaseNow() *time.Time {
 	return nil
 }
 
-// fence returns the fence after before: a hybrid clock, the greater of one more and the milliseconds of a reading of
+// Fence returns the fence after before: a hybrid clock, the greater of one more and the milliseconds of a reading of
 // now. So it rises with each owner, and never falls, not even where the store goes back to an earlier time by a
 // restore, a failover or a rollback to a point in time: a fence that is given afterwards is of a later moment than
 // all those that were lost, unless owners changed more than a thousand times a second for as long as was lost. A
@@ -103,7 +103,7 @@ func (s *Store) leaseNow() *time.Time {
 //
 // A clock that was moved for this process alone does not count, as it does not for leases: other processes, and this
 // database when the process has ended, go by a time that is behind it.
-func (s *Store) fence(before int64, now time.Time) int64 {
+func (s *Store) Fence(before int64, now time.Time) int64 {
 	return max(before+1, s.unmoved(now).UnixMilli())
 }
 

@@ -27,9 +27,9 @@ const (
 	oneRow  = 1 << 62
 )
 
-// insertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
+// InsertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
 // in all rows; suffix comes behind its rows.
-func insertMany(table, suffix string, cols ...string) *insertion {
+func InsertMany(table, suffix string, cols ...string) *insertion {
 	in := &insertion{table: table, suffix: suffix}
 	for i, c := range cols {
 		name, typ, _ := strings.Cut(c, " ")
@@ -44,10 +44,10 @@ func insertMany(table, suffix string, cols ...string) *insertion {
 // Queue adds the INSERT of rows to b.
 func (in *insertion) Queue(b *pgx.Batch, rows Columns) {
 	there := uint64(allSame)
-	if len(rows.cols[0]) == 1 {
+	if len(rows.Cols[0]) == 1 {
 		there = oneRow
 	}
-	for i, col := range rows.cols {
+	for i, col := range rows.Cols {
 		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
 			there |= 1 << i
 		}
@@ -55,8 +55,8 @@ func (in *insertion) Queue(b *pgx.Batch, rows Columns) {
 			there &^= allSame
 		}
 	}
-	args := make([]any, 0, len(rows.cols))
-	for i, col := range rows.cols {
+	args := make([]any, 0, len(rows.Cols))
+	for i, col := range rows.Cols {
 		switch {
 		case there&(1<<i) == 0:
 		case in.value(there, i):
@@ -107,26 +107,26 @@ func (in *insertion) text(there uint64) string {
 // Columns turns rows into one array per column.
 type Columns struct {
 	N    int
-	cols [][]any
+	Cols [][]any
 }
 
-func (c *Columns) add(values ...any) {
-	if c.cols == nil {
-		c.cols = make([][]any, len(values))
+func (c *Columns) Add(values ...any) {
+	if c.Cols == nil {
+		c.Cols = make([][]any, len(values))
 		all := make([]any, len(values)*c.N)
-		for i := range c.cols {
-			c.cols[i] = all[i*c.N : i*c.N : (i+1)*c.N]
+		for i := range c.Cols {
+			c.Cols[i] = all[i*c.N : i*c.N : (i+1)*c.N]
 		}
 	}
 	for i, v := range values {
-		c.cols[i] = append(c.cols[i], v)
+		c.Cols[i] = append(c.Cols[i], v)
 	}
 }
 
-// args are the arrays as arguments of a statement, followed by more.
-func (c *Columns) args(more ...any) []any {
-	list := make([]any, 0, len(c.cols)+len(more))
-	for _, col := range c.cols {
+// Args are the arrays as arguments of a statement, followed by more.
+func (c *Columns) Args(more ...any) []any {
+	list := make([]any, 0, len(c.Cols)+len(more))
+	for _, col := range c.Cols {
 		list = append(list, col)
 	}
 	return append(list, more...)

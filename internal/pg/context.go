@@ -136,7 +136,7 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 			return err
 		}
 		created = before == nil
-		if err := matchVersion(version, have, created); err != nil {
+		if err := MatchVersion(version, have, created); err != nil {
 			return err
 		}
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
@@ -154,7 +154,7 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 	if err != nil {
 		return false, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // writeTenant writes a context and its members, and returns by for its own audit rows.
@@ -217,7 +217,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }
 
 // PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are closed, those

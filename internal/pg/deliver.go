@@ -186,19 +186,19 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 	rows, gone := Columns{}, Columns{}
 	for _, n := range p.news {
-		gone.add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
+		gone.Add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
 			continue
 		}
 		sub.Newest = p.s.position(sub.Newest, p.now)
-		rows.add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.track, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
+		rows.Add(n.id.Queue, n.id.Seq, n.id.Day.Time(), p.track, string(n.event), sub.Context, sub.Newest, n.at, state, p.now)
 		touched[n.id.Queue] = true
 	}
 	if len(p.news) > 0 {
 		p.h.More = len(p.news) == numberAtOnce
-		b.Queue(fanoutDelete, gone.args()...)
+		b.Queue(fanoutDelete, gone.Args()...)
 	}
-	if len(rows.cols) > 0 {
+	if len(rows.Cols) > 0 {
 		eventInsert.Queue(b, rows)
 	}
 	if state == "queued" && len(touched) > 0 {
@@ -206,7 +206,7 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 }
 
-var eventInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
+var eventInsert = InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
 	"cursor bigint", "at timestamptz", "state text", "created_at timestamptz")
 
 const fanoutDelete = `DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]))
@@ -264,7 +264,7 @@ func (p *pass) judge(b *pgx.Batch) {
 // take hands out what is due, but what is in quarantine.
 func (p *pass) take(b *pgx.Batch) {
 	quarantine := p.s.QuarantineView()
-	if p.room <= 0 || quarantine.whole() {
+	if p.room <= 0 || quarantine.Whole() {
 		return
 	}
 	take := quarantine.taking()

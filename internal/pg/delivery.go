@@ -165,9 +165,9 @@ const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.stat
 func writeReceipts(b *pgx.Batch, track int32, list []Receipt, now time.Time) {
 	c := Columns{N: len(list)}
 	for _, r := range list {
-		c.add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, Nullable(r.Message), raw(r.Try))
+		c.Add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, Nullable(r.Message), raw(r.Try))
 	}
 	if len(list) > 0 {
-		b.Queue(receiptsSQL, c.args(now)...)
+		b.Queue(receiptsSQL, c.Args(now)...)
 	}
 }

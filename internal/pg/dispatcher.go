@@ -90,7 +90,7 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 		}
 		b := &pgx.Batch{}
 		if d.Pool != "" {
-			s.makePool(b, by.Context, d.Pool)
+			s.MakePool(b, by.Context, d.Pool)
 		}
 		b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings, pool_id)
 			VALUES ($1, $2, $3::text::jsonb, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $4))
@@ -111,7 +111,7 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 	if err != nil {
 		return false, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // LockVersion locks the row that is to be replaced, if there is one, and compares its version with what
@@ -128,15 +128,15 @@ func (t *Txn) LockVersion(ctx context.Context, want int64, sql string, args ...a
 		return false, err
 	}
 	created, t.Version = have == 0 || removed, have
-	return created, matchVersion(want, have, created)
+	return created, MatchVersion(want, have, created)
 }
 
 // AnyVersion stands for If-Match: *.
 const AnyVersion = -3
 
-// matchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist, -2 = some
+// MatchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist, -2 = some
 // other version, AnyVersion = it must exist) with what there is.
-func matchVersion(want, have int64, created bool) error {
+func MatchVersion(want, have int64, created bool) error {
 	switch {
 	case want == 0, want == have && !created, want == -1 && created, want == AnyVersion && !created:
 		return nil
@@ -192,7 +192,7 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force b
 	if err != nil {
 		return err
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }
 
 func Verb(paused bool) string {
@@ -228,11 +228,11 @@ func (s *Store) SetFlag(ctx context.Context, by By, action, object, update, exis
 	if err != nil {
 		return r, err
 	}
-	return r, s.reconfigured(ctx)
+	return r, s.Reconfigured(ctx)
 }
 
-// reconfigured makes a change of the configuration known here at once; others read it within a second.
-func (s *Store) reconfigured(ctx context.Context) error {
+// Reconfigured makes a change of the configuration known here at once; others read it within a second.
+func (s *Store) Reconfigured(ctx context.Context) error {
 	err := s.Refresh(ctx)
 	s.RingHere()
 	return err

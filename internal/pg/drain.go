@@ -139,7 +139,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 	for i, n := range names {
 		subs[i] = &Submission{ContextID: n.context, Queue: n.name}
 	}
-	if err := s.ensureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
 	reread := false
@@ -186,11 +186,11 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 				continue
 			}
 			done.Rows++
-			gone.add(r.sub.ContextID, r.sub.UID, r.number)
+			gone.Add(r.sub.ContextID, r.sub.UID, r.number)
 		}
 		b := &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.outbox o USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
-			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.args()...)
+			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.Args()...)
 		if len(in.tasks) > 0 {
 			in.write(b)
 		}
@@ -213,7 +213,7 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 		if n.name == "" {
 			unordered = true
 		} else {
-			asked[n] = s.queueID(n.context, n.name)
+			asked[n] = s.QueueID(n.context, n.name)
 			ids = append(ids, asked[n])
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 		switch {
 		case n.name == "":
 		case locked[asked[n]] != nil:
-			got.add(n.context, n.name)
+			got.Add(n.context, n.name)
 		case skip:
 			*left = append(*left, n)
 		default: // reaped meanwhile
@@ -260,13 +260,13 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 			return nil, &queueMissing{s, []*Submission{{ContextID: n.context, Queue: n.name}}}
 		}
 	}
-	if got.cols == nil {
+	if got.Cols == nil {
 		return rows, nil
 	}
 	b = &pgx.Batch{}
 	b.Queue(`SELECT o.* FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, queue)
 		CROSS JOIN LATERAL (`+stagedSelect+`WHERE (o.queue, o.context_id) = (n.queue, n.context_id) ORDER BY o.stage_id LIMIT $3) o`,
-		got.args(drainRows/len(names))...).Query(read)
+		got.Args(drainRows/len(names))...).Query(read)
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}

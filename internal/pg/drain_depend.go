@@ -63,7 +63,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		return done, Known(err)
 	}
 	subs := []*Submission{r.sub}
-	if err := s.ensureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return done, err
 	}
 	deps, err := s.dependencies(ctx, subs)

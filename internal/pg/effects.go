@@ -236,14 +236,14 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 	if len(e.senderFree) > 0 {
 		c := Columns{N: len(e.senderFree)}
 		for _, f := range e.senderFree {
-			c.add(f.Sender, Nullable(f.Nonce), f.Block, Nullable(f.Until), f.Why)
+			c.Add(f.Sender, Nullable(f.Nonce), f.Block, Nullable(f.Until), f.Why)
 		}
 		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $6,
 				last_nonce = coalesce(f.nonce, s.last_nonce),
 				blocked_until = CASE WHEN f.block THEN 'infinity' ELSE greatest(s.blocked_until, f.until) END,
 				block_reason = CASE WHEN f.block THEN 'abandoned' WHEN f.until > coalesce(s.blocked_until, '-infinity') THEN f.why ELSE s.block_reason END
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::boolean[]), unnest($4::timestamptz[]), unnest($5::text[])) f(sender_id, nonce, block, until, why)
-			WHERE s.sender_id = f.sender_id`, c.args(e.now)...)
+			WHERE s.sender_id = f.sender_id`, c.Args(e.now)...)
 	}
 	if len(e.senderBind) > 0 {
 		ids, queues := make([]int32, 0), make([]int64, 0)

@@ -89,9 +89,6 @@ func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 
 var Unhurried, Fitting = unhurried, fitting
 
-// Awaited is what retention keeps beyond its day.
-func (s *Store) Awaited() string { return s.awaited() }
-
 // JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run alone.
 func JudgeFor(d time.Duration) (back func()) {
 	was := judgeFor
@@ -122,4 +119,4 @@ func NewestSQL(id int64) map[string][]any {
 }
 
 // ForgetName drops a queue's name from what this process remembers, as an ingest does that finds the row reaped.
-func (s *Store) ForgetName(contextID int32, name string) { s.forgetQueue(s.queueID(contextID, name)) }
+func (s *Store) ForgetName(contextID int32, name string) { s.forgetQueue(s.QueueID(contextID, name)) }

@@ -113,7 +113,7 @@ func (l *listeners) Tell(c *Columns, now time.Time, of int32, id outbox.ID, even
 	for _, s := range l.of[of] {
 		if s.Wants(event) {
 			c.N++
-			c.add(s.id, now, id.Queue, id.Seq, string(event), id.Day.Time())
+			c.Add(s.id, now, id.Queue, id.Seq, string(event), id.Day.Time())
 		}
 	}
 }
@@ -138,4 +138,4 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	return c.N > 0, nil
 }
 
-var FanoutInsert = insertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")
+var FanoutInsert = InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -8,7 +8,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
 		c := Columns{N: n}
 		for _, o := range e.outcomes {
-			c.add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), Nullable(o.Class),
+			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), Nullable(o.Class),
 				Nullable(o.Code), Nullable(o.Error), Nullable(o.Attempt), o.Retries, Nullable(o.Fence), Nullable(o.Sender), Nullable(o.Node),
 				Nullable(o.Fee), Nullable(o.Nonce), Nullable(o.Hash), Nullable(o.Height), Nullable(o.StartedAt), Nullable(o.SubmittedAt),
 				Nullable(o.RetriedAt), e.now)
@@ -22,7 +22,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			if at.IsZero() {
 				at = e.now
 			}
-			c.add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, Nullable(a.Sender), Nullable(a.Node), Nullable(a.Fee),
+			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, Nullable(a.Sender), Nullable(a.Node), Nullable(a.Fee),
 				Nullable(a.Nonce), Nullable(a.Hash), raw(a.Data), Nullable(a.Class), Nullable(a.Code), Nullable(a.Error),
 				Nullable(a.NothingDone), Nullable(a.StartedAt), at)
 		}
@@ -31,44 +31,44 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.lost); n > 0 {
 		c := Columns{N: n}
 		for _, l := range e.lost {
-			c.add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, Nullable(l.Sender), Nullable(l.Node), Nullable(l.Fee),
+			c.Add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, Nullable(l.Sender), Nullable(l.Node), Nullable(l.Fee),
 				l.Code, l.Text, Nullable(l.StartedAt))
 		}
-		b.Queue(lostInsert, c.args(e.now)...)
+		b.Queue(lostInsert, c.Args(e.now)...)
 	}
 	if n := len(e.deliveries); n > 0 {
 		c := Columns{N: n}
 		for _, d := range e.deliveries {
-			c.add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
+			c.Add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
 		}
 		deliveryInsert.Queue(b, c)
 	}
 	if n := len(e.marks); n > 0 {
 		c := Columns{N: n}
 		for _, m := range e.marks {
-			c.add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
+			c.Add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
 		}
 		markInsert.Queue(b, c)
 	}
 	if n := len(e.unmarks); n > 0 {
 		c := Columns{N: n}
 		for _, m := range e.unmarks {
-			c.add(m.Queue, m.Seq, m.Kind)
+			c.Add(m.Queue, m.Seq, m.Kind)
 		}
 		b.Queue(`DELETE FROM postern.mark m USING ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[])) n(queue_id, seq, kind)
-			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.args()...)
+			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.Args()...)
 	}
 	if n := len(e.depends); n > 0 {
 		c := Columns{N: n}
 		for _, d := range e.depends {
-			c.add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Salt)
+			c.Add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Salt)
 		}
 		dependencyInsert.Queue(b, c)
 	}
 	if n := len(e.ripples); n > 0 {
 		c := Columns{N: n}
 		for _, id := range e.ripples {
-			c.add(id.Queue, id.Seq, id.Day.Time(), e.now)
+			c.Add(id.Queue, id.Seq, id.Day.Time(), e.now)
 		}
 		rippleInsert.Queue(b, c)
 	}
@@ -78,12 +78,12 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 }
 
 var (
-	outcomeInsert = insertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
+	outcomeInsert = InsertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
 		"result jsonb", "error_class text", "error_code text", "error text", "attempt int =", "retries int =", "fence bigint",
 		"sender_id int", "node_id bigint =", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
 		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz =")
 	// the same answer recorded twice (a resend after a lost commit) is one attempt
-	attemptInsert = insertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
+	attemptInsert = InsertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
 		"code text", "error text", "nothing_done boolean", "started_at timestamptz", "answered_at timestamptz")
 	lostInsert = `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, node_id, fee, class, code, error, started_at, answered_at)
@@ -93,13 +93,13 @@ var (
 			n(queue_id, seq, first_day, last_day, attempt, fence, sender_id, node_id, fee, code, error, started_at)
 		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
 		ON CONFLICT DO NOTHING`
-	deliveryInsert = insertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
+	deliveryInsert = InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
 		"at timestamptz", "next_at timestamptz")
-	markInsert       = insertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
-	dependencyInsert = insertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
-	rippleInsert     = insertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
-	taskInsert       = insertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
+	markInsert       = InsertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
+	dependencyInsert = InsertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
+	rippleInsert     = InsertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
+	taskInsert       = InsertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
-	keyInsert = insertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
+	keyInsert = InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )

@@ -58,7 +58,7 @@ type Accepted struct {
 // it under the same lock. Why a key never names two transactions: its row is inserted in the same
 // commit, and a violation of its key runs the whole decision again, which then sees the winner.
 func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
-	if err := s.ensureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
 	deps, err := s.dependencies(ctx, subs)
@@ -252,7 +252,7 @@ func (in *ingest) id(sub *Submission) int64 {
 	k := nameKey{sub.ContextID, sub.Queue}
 	id, asked := in.names[k]
 	if !asked {
-		id = in.s.queueID(k.context, k.name)
+		id = in.s.QueueID(k.context, k.name)
 		in.names[k] = id
 	}
 	return id
@@ -404,7 +404,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 		}
 		return q, nil
 	}
-	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.s.fence(0, in.e.now), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
+	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.s.Fence(0, in.e.now), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
 		Attempt: 1, Prio: 1, EnteredAt: in.e.now}
 	in.ids = in.ids[1:]
 	in.e.inserted = append(in.e.inserted, q)
@@ -451,7 +451,7 @@ func (in *ingest) write(b *pgx.Batch) {
 		k := Columns{N: len(in.hashes)}
 		for _, key := range sortedKeys(in.hashes) {
 			v := in.hashes[key]
-			k.add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
+			k.Add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
 		}
 		keyInsert.Queue(b, k)
 	}
@@ -460,7 +460,7 @@ func (in *ingest) write(b *pgx.Batch) {
 func insertTasks(b *pgx.Batch, tasks []*Task) {
 	c := Columns{N: len(tasks)}
 	for _, t := range tasks {
-		c.add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, Nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
+		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, Nullable(t.UID), t.Actor, t.Type, string(t.Data), optional(t.MaxRetries),
 			Nullable(t.NotBefore), Nullable(t.SenderID), raw(t.Tags), Nullable(t.Traceparent), Nullable(t.RedriveOf), Nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
 	}
 	taskInsert.Queue(b, c)

@@ -73,15 +73,15 @@ func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted,
 		}
 		return nil
 	}
-	if err := s.ensureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		err = s.together(ctx, nil, all)
+		err = s.Together(ctx, nil, all)
 		if errors.Is(err, errNotPlaced) {
 			return out, nil
 		}
-		if fault.CodeOf(err) != "broken" || try == attempts {
+		if fault.CodeOf(err) != "broken" || try == Attempts {
 			return out, err
 		}
 	}

@@ -41,10 +41,10 @@ func (s *Store) DryRun(ctx context.Context) (_ context.Context, end func()) {
 	return context.WithValue(ctx, jointKey{}, j), j.end
 }
 
-// together runs fn under a context in which all that the store does is one commit. The queues of ids are
+// Together runs fn under a context in which all that the store does is one commit. The queues of ids are
 // locked first, in the order of their ids, as every transaction locks them; what fn touches besides may
 // make it a victim of a deadlock. A Retry fault "broken": nothing was done.
-func (s *Store) together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
+func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
 	j := &joint{s: s}
 	defer j.end()
 	queues := make([]int64, len(ids))

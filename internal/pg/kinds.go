@@ -101,5 +101,5 @@ func (s *Store) Appeared(ctx context.Context, created bool) error {
 	if !created {
 		return nil
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }

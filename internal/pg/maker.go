@@ -67,8 +67,8 @@ func (s *Store) may(by By, lever string, t *Task) error {
 	return nil
 }
 
-// awaited is a query of the places of transactions for which makers wait.
-func (s *Store) awaited() string {
+// Awaited is a query of the places of transactions for which makers wait.
+func (s *Store) Awaited() string {
 	queries := []string{`SELECT NULL::bigint AS queue_id, NULL::bigint AS seq, NULL::date AS day WHERE false`}
 	for _, m := range s.makers {
 		if m.Awaits != "" {

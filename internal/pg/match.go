@@ -16,7 +16,7 @@ func (by By) Seen(version int64) error {
 	if by.Match == nil || by.Match(strconv.FormatInt(version, 10)) {
 		return nil
 	}
-	return matchVersion(-2, version, false)
+	return MatchVersion(-2, version, false)
 }
 
 // seenTransaction is seen for a transaction whose queue t has locked.

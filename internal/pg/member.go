@@ -141,7 +141,7 @@ func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles 
 	if err != nil {
 		return r, err
 	}
-	return r, s.reconfigured(ctx)
+	return r, s.Reconfigured(ctx)
 }
 
 // memberMissing says that the actor of the path does not exist, where writeMembers names a field of a body.

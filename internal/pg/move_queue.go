@@ -26,15 +26,15 @@ func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 	if JointOf(ctx) != nil { // a dry run
 		return s.moveTo(ctx, by, id, queue, to)
 	}
-	if err := s.ensureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
+	if err := s.EnsureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
 		return r, err
 	}
 	for try := 1; ; try++ {
-		err = s.together(ctx, nil, func(ctx context.Context) (err error) {
+		err = s.Together(ctx, nil, func(ctx context.Context) (err error) {
 			r, err = s.moveTo(ctx, by, id, queue, to)
 			return err
 		})
-		if fault.CodeOf(err) != "broken" || try == attempts {
+		if fault.CodeOf(err) != "broken" || try == Attempts {
 			return r, err
 		}
 	}
@@ -42,12 +42,12 @@ func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 
 func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
 	subs := []*Submission{{ContextID: by.Context, Queue: queue}}
-	if err := s.ensureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return r, err
 	}
 	var m *transfer
 	err = s.Run(ctx, func(t *Txn) error {
-		target := s.queueID(by.Context, queue)
+		target := s.QueueID(by.Context, queue)
 		h, err := s.holdAll(ctx, t, by, "move", id, nil, target)
 		if err != nil {
 			return err

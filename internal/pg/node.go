@@ -32,7 +32,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 			FROM postern.store s
 			FOR SHARE OF s
 			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.leaseNow())
-		if sqlState(err) != "23505" || try == attempts { // another node has drawn the same id in this millisecond
+		if sqlState(err) != "23505" || try == Attempts { // another node has drawn the same id in this millisecond
 			return n, err
 		}
 	}
@@ -303,7 +303,7 @@ func (e *effects) orphan(q *queueRow, code, text string) {
 			Sender: q.Sender, Node: q.Node, Fee: q.Fee, Code: code, Text: text, StartedAt: q.EnteredAt})
 	}
 	q.Node, q.NodeEpoch = 0, 0
-	q.Fence = e.s.fence(q.Fence, e.now)
+	q.Fence = e.s.Fence(q.Fence, e.now)
 	e.saved = append(e.saved, q)
 	if q.Phase == outbox.PhaseDispatching {
 		q.EnteredAt = later(e.now, q.EnteredAt)

@@ -155,7 +155,7 @@ func foundByTheirKeys(t *testing.T, rows int) {
 	w.Must(err)
 	_, _, err = w.S.Batches.ProcessorsDue(w.Ctx)
 	w.Must(err)
-	_, err = w.S.LeaderWork(w.Ctx)
+	_, err = w.S.Events.LeaderWork(w.Ctx)
 	w.Must(err)
 	var seen int
 	scan := regexp.MustCompile(`\bon (queue|queue_name|ready|task_\d+|outcome_\d+|idempotency|timer)\b`)

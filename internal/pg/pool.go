@@ -71,7 +71,7 @@ func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*
 	return list[0], nil
 }
 
-// PutPool creates a pool or replaces its settings; version as in matchVersion.
+// PutPool creates a pool or replaces its settings; version as in MatchVersion.
 func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
 		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, v.Name)
@@ -88,7 +88,7 @@ func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (crea
 	if err != nil {
 		return false, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed.
@@ -135,15 +135,15 @@ func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }
 
 // PoolBlocks registers, before anything runs, the name of a pool that blocks a sender after a failure from the moment at
 // which it is made (S1.13).
 func (s *Store) PoolBlocks(name string) { s.blocking = append(s.blocking, name) }
 
-// makePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.
-func (s *Store) makePool(b *pgx.Batch, contextID int32, name string) {
+// MakePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.
+func (s *Store) MakePool(b *pgx.Batch, contextID int32, name string) {
 	after := "keep"
 	if slices.Contains(s.blocking, name) {
 		after = "block"

@@ -91,7 +91,7 @@ func (s *Store) EnterQuarantine(ctx context.Context, by By, q Quarantine) error 
 	if err := s.Run(ctx, func(t *Txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
 		return err
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }
 
 func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine) error {
@@ -257,14 +257,14 @@ func (q *quarantined) holds(contextID int32, typ string) bool {
 	})
 }
 
-// whole says whether everything is in quarantine.
-func (q *quarantined) whole() bool { return slices.Contains(q.scopes, scope{}) }
+// Whole says whether everything is in quarantine.
+func (q *quarantined) Whole() bool { return slices.Contains(q.scopes, scope{}) }
 
 // any says whether anything is.
 func (q *quarantined) any() bool { return len(q.scopes) > 0 }
 
-// contexts lists the contexts of which all types are, where not everything is.
-func (q *quarantined) contexts() []int32 {
+// Contexts lists the contexts of which all types are, where not everything is.
+func (q *quarantined) Contexts() []int32 {
 	list := []int32{}
 	for _, s := range q.scopes {
 		if s.typ == "" && s.context != 0 {
@@ -289,7 +289,7 @@ const quarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
 func (s *Store) QuarantineView() *quarantined { return &s.conf.view.Load().quarantine }
 
 // QuarantinedWhole says whether everything must stay here, as far as this process knows.
-func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().whole() }
+func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().Whole() }
 
 // QuarantinedAny says whether anything is in quarantine, as far as this process knows.
 func (s *Store) QuarantinedAny() bool { return s.QuarantineView().any() }

@@ -188,7 +188,7 @@ func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyw
 	if err != nil {
 		return nil, err
 	}
-	return v, s.reconfigured(ctx)
+	return v, s.Reconfigured(ctx)
 }
 
 func (s *Store) releaseQuarantine(ctx context.Context, t *Txn, by By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {

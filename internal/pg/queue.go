@@ -150,7 +150,7 @@ func (s *Store) Declared(ctx context.Context, contextID int32, name string) (yes
 func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (created bool, err error) {
 	if version > 0 || version == AnyVersion { // what is not there has no version: it is not made for the comparison
 		if _, err := s.Queue(ctx, by.Context, v.Name); fault.KindOf(err) == fault.NotFound {
-			return false, matchVersion(version, 0, true)
+			return false, MatchVersion(version, 0, true)
 		} else if err != nil {
 			return false, err
 		}
@@ -163,7 +163,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		prio = 0
 	}
 	err = s.Run(ctx, func(t *Txn) error {
-		id := s.queueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
+		id := s.QueueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
 		var old int64
 		var configured bool
 		var pool int32
@@ -181,7 +181,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			return fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
 		}
 		created = !configured
-		if err := matchVersion(version, old, created && version == -1); err != nil {
+		if err := MatchVersion(version, old, created && version == -1); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)
@@ -276,7 +276,7 @@ func (s *Store) onQueue(ctx context.Context, by By, action, name string, change 
 		return r, err
 	}
 	err = s.Run(ctx, func(t *Txn) error {
-		id := s.queueID(by.Context, name) // anew in each run: it may have been forgotten, or made anew
+		id := s.QueueID(by.Context, name) // anew in each run: it may have been forgotten, or made anew
 		if _, err := t.LockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ type queueMissing struct {
 func (e *queueMissing) Error() string { return "a queue row is missing" }
 
 // Mend makes the rows of the queues.
-func (e *queueMissing) Mend(ctx context.Context) error { return e.s.ensureQueues(ctx, e.subs) }
+func (e *queueMissing) Mend(ctx context.Context) error { return e.s.EnsureQueues(ctx, e.subs) }
 
 // Elsewhere is false: in a commit that several calls share, rows of queues are made inside it.
 func (e *queueMissing) Elsewhere() bool { return false }
@@ -123,20 +123,20 @@ func (n *names) forget(id int64) {
 	}
 }
 
-// queueID returns the id of a queue's name, or 0 if this process has not met it yet.
-func (s *Store) queueID(context int32, name string) int64 { return s.names.id(nameKey{context, name}) }
+// QueueID returns the id of a queue's name, or 0 if this process has not met it yet.
+func (s *Store) QueueID(context int32, name string) int64 { return s.names.id(nameKey{context, name}) }
 
-// forgetQueue drops an id from the cache, so that ensureQueues looks at its rows again.
+// forgetQueue drops an id from the cache, so that EnsureQueues looks at its rows again.
 func (s *Store) forgetQueue(id int64) { s.names.forget(id) }
 
-// ensureQueues makes the name and the row of every queue that this process has not met yet, in a
+// EnsureQueues makes the name and the row of every queue that this process has not met yet, in a
 // transaction of its own, so that the transaction that hands out positions locks nothing but queue rows.
 // A queue that was reaped goes on where it ended: its name is locked first, as reap locks it, and read
 // again after the lock (else positions and fences would begin anew).
-func (s *Store) ensureQueues(ctx context.Context, subs []*Submission) error {
+func (s *Store) EnsureQueues(ctx context.Context, subs []*Submission) error {
 	missing := map[nameKey]bool{}
 	for _, sub := range subs {
-		if k := (nameKey{sub.ContextID, sub.Queue}); sub.Queue != "" && s.queueID(k.context, k.name) == 0 {
+		if k := (nameKey{sub.ContextID, sub.Queue}); sub.Queue != "" && s.QueueID(k.context, k.name) == 0 {
 			missing[k] = true
 		}
 	}
@@ -190,7 +190,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		return err
 	}
 	for k, id := range found {
-		if j := JointOf(ctx); j != nil && s.queueID(k.context, k.name) == 0 {
+		if j := JointOf(ctx); j != nil && s.QueueID(k.context, k.name) == 0 {
 			j.made = append(j.made, id)
 		}
 		s.names.add(k, id)

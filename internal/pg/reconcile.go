@@ -186,7 +186,7 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 		return nil, err
 	}
 	row := *u.row
-	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, s.fence(u.row.Fence, now)
+	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, s.Fence(u.row.Fence, now)
 	load := newLoader(s, []*queueRow{&row})
 	b := &pgx.Batch{}
 	load.queue(b)
@@ -304,7 +304,7 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 	}
 	c := Columns{N: len(r.Open)}
 	for _, u := range r.Open {
-		c.add(u.ID.Queue, u.ID.Seq, u.ID.Day.Time(), u.Type, u.Why, u.Detail)
+		c.Add(u.ID.Queue, u.ID.Seq, u.ID.Day.Time(), u.Type, u.Why, u.Detail)
 	}
 	const step = `UPDATE postern.quarantine
 			SET after_queue = $4, after_seq = $5, asked = asked + $6, moved = moved + $7, unknown = unknown + $8,
@@ -326,7 +326,7 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 				unnest($15::text[]), unnest($16::text[])) n(queue_id, seq, day, type, why, detail)
 			JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (n.queue_id, n.seq, n.day)
 			ON CONFLICT (queue_id, seq, day) DO UPDATE
-			SET why = excluded.why, detail = excluded.detail, at = clock_timestamp()`, append(args, c.args()...)...)
+			SET why = excluded.why, detail = excluded.detail, at = clock_timestamp()`, append(args, c.Args()...)...)
 		return t.Commit(ctx, b)
 	})
 }

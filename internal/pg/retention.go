@@ -146,7 +146,7 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 // retainMost of them. There will be no others, since a post is now of a later day.
 func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
-		SELECT a.queue_id, a.seq FROM (`+s.awaited()+`) a
+		SELECT a.queue_id, a.seq FROM (`+s.Awaited()+`) a
 		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
 		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
 	return queues, seqs, Known(err)
@@ -159,7 +159,7 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
 		return Known(err)
 	}
-	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
+	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
 		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
 				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))

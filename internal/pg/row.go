@@ -122,7 +122,7 @@ var queueInsert = func() *insertion {
 	for _, c := range stored {
 		cols = append(cols, c.name+" "+c.typ)
 	}
-	return insertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
+	return InsertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
 }()
 
 func insertQueues(b *pgx.Batch, rows []*queueRow) {
@@ -132,7 +132,7 @@ func insertQueues(b *pgx.Batch, rows []*queueRow) {
 		for _, col := range stored {
 			values = append(values, col.value(q))
 		}
-		c.add(append(values, q.Context, q.Named)...)
+		c.Add(append(values, q.Context, q.Named)...)
 	}
 	queueInsert.Queue(b, c)
 }

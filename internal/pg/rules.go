@@ -46,7 +46,7 @@ func (e *effects) leave(q *queueRow) {
 // own makes a node the owner of a queue that has none, and fences the owner before it.
 func (e *effects) own(q *queueRow, n Node) {
 	q.Node, q.NodeEpoch = n.ID, n.Epoch
-	q.Fence = e.s.fence(q.Fence, e.now)
+	q.Fence = e.s.Fence(q.Fence, e.now)
 }
 
 // dispatch lets the transaction go out that is to go out next.

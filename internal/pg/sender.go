@@ -88,7 +88,7 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 			return err
 		}
 		b := &pgx.Batch{}
-		s.makePool(b, by.Context, v.Pool)
+		s.MakePool(b, by.Context, v.Pool)
 		b.Queue(`INSERT INTO postern.sender (context_id, account, pool_id, worker_url, attributes)
 			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
 			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
@@ -100,7 +100,7 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 	if err != nil {
 		return false, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).

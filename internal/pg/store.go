@@ -37,9 +37,6 @@ type Store struct {
 	// Count is told, after the commit, of each transaction that was accepted or has ended; nil: it is not told.
 	Count func(typ string, entered outbox.State)
 
-	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
-	SourceSchemas []string
-
 	ended atomic.Pointer[func(outbox.ID)] // nil: no request waits here
 	taker atomic.Pointer[Taker]           // nil: each post waits for a claim
 	takes atomic.Bool                     // an ingest is taking
@@ -60,7 +57,6 @@ type Store struct {
 	forgetful atomic.Int32 // for so many settlements what leases remember is not relied on
 	broken    sync.Map     // ids of queues whose head has no body
 	names     names
-	compiled  compiled // definitions of tools
 
 	failAtOnce int // dependents that an end takes along
 

@@ -133,7 +133,7 @@ func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscriptio
 	if err := s.begin(ctx, by.Context, v.Name); err != nil {
 		return created, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // begin says from when on a subscription that has been committed is complete: see fanout.go. Where it is
@@ -156,7 +156,7 @@ func (s *Store) RemoveSubscription(ctx context.Context, by By, name string) erro
 	if err != nil {
 		return err
 	}
-	return s.reconfigured(ctx)
+	return s.Reconfigured(ctx)
 }
 
 // onSubscription runs statements behind the lock of a subscription's row.

@@ -60,11 +60,11 @@ func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open b
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
 	c := Columns{N: len(ids)}
 	for _, id := range ids {
-		c.add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
+		c.Add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
 	}
 	ended = map[outbox.ID]bool{}
 	err = s.ofDays(endedSQL, ids, func(sql string) (bool, error) {
-		rows, err := s.pool.Query(ctx, sql, c.args()...)
+		rows, err := s.pool.Query(ctx, sql, c.Args()...)
 		if err != nil {
 			return false, err
 		}

@@ -27,8 +27,8 @@ type Txn struct {
 	newest  acked  // a row by which its commit can be found again, if it has one
 }
 
-// attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
-const attempts = 8
+// Attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
+const Attempts = 8
 
 // Run opens a transaction for fn, which must end it with commit, and rolls back what fn leaves open. It
 // runs fn again after a deadlock or serialization failure, and after something it needs
@@ -42,11 +42,11 @@ func (s *Store) Run(ctx context.Context, fn func(t *Txn) error) error {
 		if broken := s.mend(ctx, err); broken != nil {
 			return broken
 		}
-		if try == attempts {
+		if try == Attempts {
 			if fault.KindOf(err) == fault.Retry {
 				return err
 			}
-			return fault.New(fault.Retry, "overloaded", "others were in the way of this %d times in a row", attempts).
+			return fault.New(fault.Retry, "overloaded", "others were in the way of this %d times in a row", Attempts).
 				After(time.Second).Because(err)
 		}
 	}

@@ -30,7 +30,7 @@ func (st *settlement) hold(q *queueRow, a *Answer) {
 		st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender})
 	}
 	q.Sender, q.Node, q.NodeEpoch, q.NotBefore = 0, 0, 0, zeroTime
-	q.Fence = st.s.fence(q.Fence, st.e.now)
+	q.Fence = st.s.Fence(q.Fence, st.e.now)
 	st.e.marks = append(st.e.marks, markRow{q.ID, l.ID().Seq, "unknown", step.Message, ""})
 	q.Marks++
 }
@@ -84,7 +84,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			e.deliveries = append(e.deliveries, deliveryRow{ID: id, Context: q.Context, Event: string(step.Hook)})
 		}
 		e.leave(q)
-		q.Fence = s.fence(q.Fence, e.now)
+		q.Fence = s.Fence(q.Fence, e.now)
 		q.Marks -= passed
 		e.free(q, "", false)
 		if err := e.rest(q, next, true); err != nil {
@@ -120,7 +120,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 		}
 		e, q := h.e, h.q
 		e.leave(q)
-		q.Fence = s.fence(q.Fence, e.now)
+		q.Fence = s.Fence(q.Fence, e.now)
 		e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "unknown"})
 		q.Marks--
 		e.free(q, "", false)

@@ -38,7 +38,7 @@ const noRoom = 100 * time.Millisecond
 //
 // What is in quarantine is put off; while everything is, nothing is looked at.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
-	if s.QuarantineView().whole() {
+	if s.QuarantineView().Whole() {
 		return Woken{}, nil
 	}
 	var leased []*queueRow

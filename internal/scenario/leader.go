@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgevents "github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -150,7 +151,7 @@ func source(s *story, c *command, _ say) (err error) {
 			return err
 		}
 	}
-	_, err = s.store.PutSource(s.ctx, s.by, v.WithDefaults(), 0)
+	_, err = s.store.Events.PutSource(s.ctx, s.by, v.WithDefaults(), 0)
 	return err
 }
 
@@ -184,7 +185,7 @@ func tool(s *story, c *command, _ say) error {
 	o, fqn := s.outside(), c.word()
 	list := c.rest()
 	if list[0] == "removed" {
-		return s.store.RemoveTool(s.ctx, s.by, fqn)
+		return s.store.Events.RemoveTool(s.ctx, s.by, fqn)
 	}
 	for _, a := range list {
 		if name, _, _ := strings.Cut(a, ":"); toolAnswers[name] == nil && name != "lost" && name != "signed" {
@@ -209,7 +210,7 @@ func tool(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.PutTool(s.ctx, s.by, d, pg.ToolSettings{TTL: time.Hour}, 0)
+	_, err = s.store.Events.PutTool(s.ctx, s.by, d, pgevents.ToolSettings{TTL: time.Hour}, 0)
 	return err
 }
 
@@ -276,7 +277,7 @@ func history(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.store.EventMoves(s.ctx, s.by.Context, id)
+	list, err := s.store.Events.EventMoves(s.ctx, s.by.Context, id)
 	for _, m := range list {
 		if m.Machine == "event" {
 			say("%s: %s -> %s%s%s", m.Event, m.From, m.To, fields("fence", m.Fence, "by", m.By), because(m.Detail))
@@ -306,7 +307,7 @@ func told(s *story, _ *command, say say) error {
 	return s.each(`SELECT t.data, x.state FROM postern.event e JOIN postern.transactions x ON x.id::text = e.result_id
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (e.result_queue, e.result_seq, e.result_day) ORDER BY e.created_at, e.identity`, nil,
 		[]any{&data, &state}, func() error {
-			var b pg.ResultBody
+			var b pgevents.ResultBody
 			if err := json.Unmarshal(data, &b); err != nil {
 				return err
 			}
@@ -341,7 +342,7 @@ func whyEvent(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	w, err := s.store.WhyEvent(s.ctx, s.by.Context, id)
+	w, err := s.store.Events.WhyEvent(s.ctx, s.by.Context, id)
 	if err != nil {
 		return err
 	}
@@ -359,26 +360,26 @@ func redriveEvent(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.RedriveEvent(s.ctx, s.by, id)
+	_, err = s.store.Events.RedriveEvent(s.ctx, s.by, id)
 	return err
 }
 
 // redriveResult: redrive-result EVENT [data=]. The transaction that was to tell its workflow goes out again.
 func redriveResult(s *story, c *command, _ say) error {
-	return s.redriveOf(c, func(e *pg.Event) string { return e.Result })
+	return s.redriveOf(c, func(e *pgevents.Event) string { return e.Result })
 }
 
 // redriveTool: redrive-tool EVENT. The transaction that called its tool, likewise.
 func redriveTool(s *story, c *command, _ say) error {
-	return s.redriveOf(c, func(e *pg.Event) string { return e.Tool })
+	return s.redriveOf(c, func(e *pgevents.Event) string { return e.Tool })
 }
 
-func (s *story) redriveOf(c *command, which func(*pg.Event) string) error {
+func (s *story) redriveOf(c *command, which func(*pgevents.Event) string) error {
 	id, err := s.event(c.word())
 	if err != nil {
 		return err
 	}
-	e, err := s.store.Event(s.ctx, s.by.Context, id)
+	e, err := s.store.Events.Event(s.ctx, s.by.Context, id)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func paused(on bool) func(*story, *command, say) error {
 		case "processor":
 			r, err = s.store.Batches.PauseProcessor(s.ctx, s.by, c.word(), on)
 		case "source":
-			r, err = s.store.PauseSource(s.ctx, s.by, c.word(), on)
+			r, err = s.store.Events.PauseSource(s.ctx, s.by, c.word(), on)
 		case "dispatcher":
 			r, err = s.store.PauseDispatcher(s.ctx, s.by, c.word(), on)
 		default:

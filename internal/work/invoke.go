@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -22,7 +23,7 @@ func (e *Events) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outb
 	a := outbox.Answer{Code: v.Code, Message: clipped(v.Message), StartedAt: started, Elapsed: time.Since(started)}
 	switch v.Class {
 	case leader.Successful:
-		a.Result.Done, _ = json.Marshal(pg.ToolOutput{Variant: v.Variant, Output: v.Output})
+		a.Result.Done, _ = json.Marshal(events.ToolOutput{Variant: v.Variant, Output: v.Output})
 		a.Code, a.Message = "", ""
 	case leader.Fatal:
 		a.Class = outbox.ClassRejected
@@ -35,11 +36,11 @@ func (e *Events) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outb
 
 // leaveAlone keeps how long a tool wants to be left alone, before the call that said so has ended for others.
 func (e *Events) leaveAlone(ctx context.Context, l *pg.Lease, call remote.Call, wait time.Duration) {
-	var ask pg.ToolCall
+	var ask events.ToolCall
 	if wait <= 0 || json.Unmarshal(call.Data, &ask) != nil {
 		return
 	}
-	if err := e.Store.LeaveToolAlone(ctx, l.Dispatcher.ContextID, ask, wait); err != nil {
+	if err := e.Store.Events.LeaveToolAlone(ctx, l.Dispatcher.ContextID, ask, wait); err != nil {
 		e.Log.Warn("keep how long a tool wants to be left alone", "tool", ask.Tool, "event", ask.Event, "error", err)
 	}
 }
@@ -48,18 +49,18 @@ func (e *Events) verdict(ctx context.Context, l *pg.Lease, call remote.Call) lea
 	retry := func(code string, err error) leader.Verdict {
 		return leader.Verdict{Class: leader.Retriable, Code: code, Message: err.Error()}
 	}
-	var ask pg.ToolCall
+	var ask events.ToolCall
 	if err := json.Unmarshal(call.Data, &ask); err != nil {
 		return leader.Uncalled(fault.New(fault.Invalid, "no_event", "the data names no event: %s", err))
 	}
-	ev, err := e.Store.CalledEvent(ctx, l.Dispatcher.ContextID, ask)
+	ev, err := e.Store.Events.CalledEvent(ctx, l.Dispatcher.ContextID, ask)
 	switch {
 	case fault.KindOf(err) == fault.NotFound, fault.KindOf(err) == fault.Conflict:
 		return leader.Uncalled(err)
 	case err != nil:
 		return retry("registry_unreachable", err)
 	}
-	tool, err := e.Store.Tool(ctx, l.Dispatcher.ContextID, ask.Tool)
+	tool, err := e.Store.Events.Tool(ctx, l.Dispatcher.ContextID, ask.Tool)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return leader.Uncalled(fault.New(fault.Invalid, "unknown_tool", "no tool %q is registered", ask.Tool))
@@ -83,7 +84,7 @@ func (e *Events) verdict(ctx context.Context, l *pg.Lease, call remote.Call) lea
 	call.BaseURL, call.Timeout, call.Sign = tool.Definition.URL, tool.Definition.Timeout, tool.Definition.Sign != ""
 	reply := e.Tools.Invoke(ctx, call, call.Token(), input, tool.Definition.MaxAnswer)
 	if reply.Status == http.StatusNotFound {
-		if err := e.Store.SuspectTool(ctx, tool); err != nil {
+		if err := e.Store.Events.SuspectTool(ctx, tool); err != nil {
 			e.Log.Warn("have a tool looked at", "tool", ask.Tool, "error", err)
 		}
 	}

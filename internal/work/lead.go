@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 // How often a node looks after events: at once when it knows of something, else so often, and so often for what
@@ -69,7 +70,7 @@ func (e *Events) lead() Loop {
 	return Loop{
 		Name:      "events",
 		Does:      "bring events on",
-		Await:     e.any(pg.Sources),
+		Await:     e.any(events.Sources),
 		Leased:    true,
 		Every:     leadEvery,
 		Bell:      e.ledger.bell,
@@ -94,7 +95,7 @@ func (e *Events) LeadOnce(ctx context.Context) (n int, err error) {
 		return 0, nil
 	}
 	list := e.ledger.take()
-	work, err := e.Store.LeaderWork(ctx)
+	work, err := e.Store.Events.LeaderWork(ctx)
 	if err != nil || !work.Any && len(list) == 0 {
 		return 0, err
 	}
@@ -104,16 +105,16 @@ func (e *Events) LeadOnce(ctx context.Context) (n int, err error) {
 		if n += len(out.Moved); err != nil {
 			return n, err
 		}
-		work, err = e.Store.LeaderWork(ctx)
+		work, err = e.Store.Events.LeaderWork(ctx)
 		if err != nil {
 			return n, err
 		}
 	}
-	told, err := e.Store.SendResults(ctx, work, node)
+	told, err := e.Store.Events.SendResults(ctx, work, node)
 	if n += told; err != nil {
 		return n, err
 	}
-	taken, err := e.Store.TakeEvents(ctx, work, node)
+	taken, err := e.Store.Events.TakeEvents(ctx, work, node)
 	e.moved(taken.Steps)
 	if n += taken.Messages; err != nil {
 		return n, err
@@ -124,8 +125,8 @@ func (e *Events) LeadOnce(ctx context.Context) (n int, err error) {
 
 // advance brings on events whose transactions have ended. Those that have not moved are looked at again for a while:
 // the transaction may have been faster than the row that is to name it.
-func (e *Events) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (pg.Advanced, error) {
-	out, err := e.Store.AdvanceEvents(ctx, node.Name, slices.Collect(maps.Keys(list)))
+func (e *Events) advance(ctx context.Context, node pg.Node, list map[uuid.UUID]int) (events.Advanced, error) {
+	out, err := e.Store.Events.AdvanceEvents(ctx, node.Name, slices.Collect(maps.Keys(list)))
 	for id, looks := range list {
 		if looks++; !out.Moved[id] && looks < lastLooks {
 			e.ledger.note(id, looks)
@@ -147,22 +148,22 @@ func (e *Events) findLost(ctx context.Context, node pg.Node) (int, error) {
 
 // LostOnce is one such look.
 func (e *Events) LostOnce(ctx context.Context, node pg.Node) (int, error) {
-	due, err := e.Store.OfferDueEvents(ctx)
+	due, err := e.Store.Events.OfferDueEvents(ctx)
 	if err != nil {
 		return due, err
 	}
-	list, next, err := e.Store.LostEvents(ctx, e.ledger.from)
+	list, next, err := e.Store.Events.LostEvents(ctx, e.ledger.from)
 	if err != nil {
 		return due, err
 	}
 	e.ledger.from = next
-	out, err := e.Store.AdvanceEvents(ctx, node.Name, list)
+	out, err := e.Store.Events.AdvanceEvents(ctx, node.Name, list)
 	e.hear(out)
 	return due + len(out.Moved), err
 }
 
 // hear counts and tells what became of events.
-func (e *Events) hear(out pg.Advanced) {
+func (e *Events) hear(out events.Advanced) {
 	e.moved(out.Steps)
 	for status, n := range out.Ended {
 		e.Metrics.EventsEnded(status, n)
@@ -178,7 +179,7 @@ func (e *Events) hear(out pg.Advanced) {
 }
 
 // moved counts and tells the transitions of events, as those of transactions are (S0.5).
-func (e *Events) moved(steps []pg.EventStep) {
+func (e *Events) moved(steps []events.EventStep) {
 	debug := e.Log.Enabled(context.Background(), slog.LevelDebug)
 	for _, s := range steps {
 		if s.From != s.To {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -53,7 +53,7 @@ func (h *house) tool(fqn string, answer func(input string, n int) (int, string))
 	h.t.Cleanup(l.Close)
 	d, err := leader.Meta{FQN: fqn, URL: l.URL, InputSchema: json.RawMessage(anything), OutputSchema: json.RawMessage(okOrErr)}.Definition()
 	h.must(err)
-	_, err = h.s.PutTool(h.ctx, h.by, d, pg.ToolSettings{TTL: time.Minute}, 0)
+	_, err = h.s.Events.PutTool(h.ctx, h.by, d, events.ToolSettings{TTL: time.Minute}, 0)
 	h.must(err)
 	return l
 }
@@ -79,12 +79,12 @@ func withTools(h *house) func(*parts) {
 }
 
 // ends waits until every event has ended, and returns them by their identity.
-func (h *house) ends(n int) map[string]*pg.Event {
+func (h *house) ends(n int) map[string]*events.Event {
 	h.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		list, err := h.s.Events(h.ctx, h.by.Context, pg.EventFilter{Limit: 100_000})
+		list, err := h.s.Events.Events(h.ctx, h.by.Context, events.EventFilter{Limit: 100_000})
 		h.must(err)
-		byID, open := map[string]*pg.Event{}, n-len(list)
+		byID, open := map[string]*events.Event{}, n-len(list)
 		for _, e := range list {
 			byID[e.Identity] = e
 			if e.Status == leader.EventQueued || e.Status == leader.EventActive {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -35,7 +35,7 @@ func (e *Events) listen() Loop {
 	return Loop{
 		Name:   "sources",
 		Does:   "listen",
-		Await:  e.any(pg.Sources),
+		Await:  e.any(events.Sources),
 		Leased: true,
 		Every:  sourcesEvery,
 		Bell:   looked,
@@ -44,7 +44,7 @@ func (e *Events) listen() Loop {
 			if free <= 0 {
 				return Turn{}, nil
 			}
-			looks, at, err := e.Store.LeaseSources(ctx, *e.node.Load(), free, sourceLease)
+			looks, at, err := e.Store.Events.LeaseSources(ctx, *e.node.Load(), free, sourceLease)
 			for _, l := range looks {
 				looking.Add(1)
 				all.Go(safe.Func("look", func() {
@@ -76,7 +76,7 @@ func (e *Events) until(ctx context.Context, at time.Time) time.Duration {
 
 // ListenOnce asks each source that is due for one page, and returns how many those were.
 func (e *Events) ListenOnce(ctx context.Context) (int, error) {
-	looks, _, err := e.Store.LeaseSources(ctx, *e.node.Load(), sourcesAtOnce, sourceLease)
+	looks, _, err := e.Store.Events.LeaseSources(ctx, *e.node.Load(), sourcesAtOnce, sourceLease)
 	var all sync.WaitGroup
 	for _, l := range looks {
 		all.Go(safe.Func("look", func() { e.readSource(ctx, l) }))
@@ -87,15 +87,15 @@ func (e *Events) ListenOnce(ctx context.Context) (int, error) {
 
 // readSource asks for a page and stores it. Whatever happens before the commit has not happened: the lease ends, and
 // somebody asks for the same page again.
-func (e *Events) readSource(ctx context.Context, l *pg.SourceLease) {
+func (e *Events) readSource(ctx context.Context, l *events.SourceLease) {
 	if e.Store.Quarantined(l.ContextID, "") { // its lease ends, and then somebody looks who may
 		return
 	}
-	var out pg.Stored
+	var out events.Stored
 	var err error
 	page, trouble := e.page(ctx, l)
 	if trouble == nil {
-		if out, err = e.Store.StorePage(ctx, l, page); err != nil && fault.KindOf(err) != fault.Retry {
+		if out, err = e.Store.Events.StorePage(ctx, l, page); err != nil && fault.KindOf(err) != fault.Retry {
 			e.Log.Error("a page cannot be stored", "source", l.Name, "error", err)
 			trouble = &leader.Trouble{Retryable: true, Text: "its page could not be stored: the log of " + e.NodeName + " says why"}
 		}
@@ -108,7 +108,7 @@ func (e *Events) readSource(ctx context.Context, l *pg.SourceLease) {
 		if trouble.Large {
 			wait = 0
 		}
-		out, err = e.Store.FailPage(ctx, l, trouble, wait)
+		out, err = e.Store.Events.FailPage(ctx, l, trouble, wait)
 	}
 	switch {
 	case err != nil:
@@ -127,9 +127,9 @@ func (e *Events) readSource(ctx context.Context, l *pg.SourceLease) {
 // a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How many that are
 // is this node's to remember, so that no reading takes longer than its lease. An event that is too large to be stored is none
 // of those bytes.
-func (e *Events) page(ctx context.Context, l *pg.SourceLease) (leader.Page, *leader.Trouble) {
+func (e *Events) page(ctx context.Context, l *events.SourceLease) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
-		return e.Store.TablePage(ctx, l, e.Dial)
+		return e.Store.Events.TablePage(ctx, l, e.Dial)
 	}
 	src := l.Source.Source
 	if n, ok := e.fewer.Load(l.ID); ok {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -39,9 +39,9 @@ func (h *house) listenAll(e byHand) {
 	}
 }
 
-func (h *house) state(source string) *pg.Source {
+func (h *house) state(source string) *events.Source {
 	h.t.Helper()
-	v, err := h.s.Source(h.ctx, h.by.Context, source)
+	v, err := h.s.Events.Source(h.ctx, h.by.Context, source)
 	h.must(err)
 	return v
 }
@@ -113,7 +113,7 @@ func TestATableIsReadInOrderOnceItHasSettled(t *testing.T) {
 		t.Errorf("%s %s", json, checkpoint)
 	}
 	h.exec(`DELETE FROM postern.event`)
-	_, err = h.s.RewindSource(h.ctx, h.by, "number", []byte(`{"at": "4"}`))
+	_, err = h.s.Events.RewindSource(h.ctx, h.by, "number", []byte(`{"at": "4"}`))
 	h.must(err)
 	h.listenAll(e)
 	now = now.Add(5 * time.Second)
@@ -142,10 +142,10 @@ func TestATableInTrouble(t *testing.T) {
 	column.Cursor = "gone"
 	put("column", "", column)
 	put("cursor", "", odd)
-	_, err := h.s.RewindSource(h.ctx, h.by, "cursor", json.RawMessage(`{"at": "four"}`))
+	_, err := h.s.Events.RewindSource(h.ctx, h.by, "cursor", json.RawMessage(`{"at": "four"}`))
 	h.must(err)
 	put("shape", "", odd)
-	_, err = h.s.RewindSource(h.ctx, h.by, "shape", json.RawMessage(`17`))
+	_, err = h.s.Events.RewindSource(h.ctx, h.by, "shape", json.RawMessage(`17`))
 	h.must(err)
 	h.source(leader.Source{Name: "nowhere", Kind: "postgres_table", URL: "postgres://u@127.0.0.1:1/d", Map: leader.SourceMap{FQN: "/tool"}, Table: &odd})
 	h.source(leader.Source{Name: "private", Kind: "postgres_table", URL: "postgres://u@10.0.0.1/d", Map: leader.SourceMap{FQN: "/tool"}, Table: &odd})
@@ -201,8 +201,8 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 	}
 
 	// Another database of Postern's is as ours is, whose URL it may be: the list holds. In one of others the role of the URL counts.
-	h.s.SourceSchemas = nil
-	again := func() *pg.Source {
+	h.s.Events.SourceSchemas = nil
+	again := func() *events.Source {
 		h.exec(`UPDATE postern.source SET next_at = clock_timestamp()`)
 		h.listenAll(e)
 		return h.state("far")
@@ -211,7 +211,7 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 		t.Errorf("%s %s", v.State, v.LastError)
 	}
 	other.exec(`DROP SCHEMA postern CASCADE`)
-	_, err = h.s.PauseSource(h.ctx, h.by, "far", false)
+	_, err = h.s.Events.PauseSource(h.ctx, h.by, "far", false)
 	h.must(err)
 	if v := again(); v.State != "running" || v.LastError != "" {
 		t.Errorf("%s %s", v.State, v.LastError)
@@ -228,18 +228,18 @@ func TestASourceWhoseSchemaIsNoLongerAllowedStops(t *testing.T) {
 	v := leader.Source{Name: "rows", Kind: "postgres_table", Map: leader.SourceMap{FQN: "/tool"},
 		Table: &leader.SourceTable{Name: "shop.Orders", Key: "id", Cursor: "id", Payload: "data", Settle: "0s"}}
 	h.source(v)
-	h.s.SourceSchemas = []string{"Shop", "public"}
+	h.s.Events.SourceSchemas = []string{"Shop", "public"}
 	e := h.manual(nil)
 	h.listenAll(e)
 	if got := h.state("rows"); got.State != "failed" || len(h.stored("rows")) != 0 ||
 		!strings.Contains(got.LastError, "sources may not read the schema shop of this database") || !strings.Contains(got.LastError, "--source-schemas Shop,public,shop") {
 		t.Errorf("%s %s", got.State, got.LastError)
 	}
-	if _, err := h.s.PutSource(h.ctx, h.by, v.WithDefaults(), 0); fault.KindOf(err) != fault.Invalid {
+	if _, err := h.s.Events.PutSource(h.ctx, h.by, v.WithDefaults(), 0); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
-	h.s.SourceSchemas = []string{"shop"}
-	_, err := h.s.PauseSource(h.ctx, h.by, "rows", false)
+	h.s.Events.SourceSchemas = []string{"shop"}
+	_, err := h.s.Events.PauseSource(h.ctx, h.by, "rows", false)
 	h.must(err)
 	h.listenAll(e)
 	if got := h.state("rows"); got.State != "running" || strings.Join(h.stored("rows"), " ") != numbers(1, 3) {

@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
 	"github.com/postern-dev/postern/internal/work"
@@ -91,7 +91,7 @@ func (l *eventLog) serve(w http.ResponseWriter, r *http.Request) {
 
 func (h *house) source(v leader.Source) {
 	h.t.Helper()
-	_, err := h.s.PutSource(h.ctx, h.by, v.WithDefaults(), 0)
+	_, err := h.s.Events.PutSource(h.ctx, h.by, v.WithDefaults(), 0)
 	h.must(err)
 }
 
@@ -243,7 +243,7 @@ func TestLargeEventsComeInSmallPages(t *testing.T) {
 			t.Errorf("%+v %v, asked for %v", v, h.stored("log"), limits)
 		}
 	}
-	dead, err := h.s.Events(h.ctx, h.by.Context, pg.EventFilter{Status: []string{leader.EventDead}, Limit: 9})
+	dead, err := h.s.Events.Events(h.ctx, h.by.Context, events.EventFilter{Status: []string{leader.EventDead}, Limit: 9})
 	if h.must(err); len(dead) != 4 || dead[0].Identity != "55" || !strings.Contains(dead[0].Error, `event "55" cannot be read: it has 41943`) {
 		t.Errorf("%d are Dead, %+v", len(dead), dead)
 	}
@@ -387,12 +387,12 @@ func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 	now, err := h.s.Now(h.ctx)
 	h.must(err)
 	h.s.SetNow(&now)
-	listen := func() *pg.Source {
+	listen := func() *events.Source {
 		t.Helper()
 		now = now.Add(time.Minute)
 		_, err := e.ListenOnce(h.ctx)
 		h.must(err)
-		v, err := h.s.Source(h.ctx, h.by.Context, "paged")
+		v, err := h.s.Events.Source(h.ctx, h.by.Context, "paged")
 		h.must(err)
 		return v
 	}
@@ -409,7 +409,7 @@ func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 	if v := listen(); v.State != "failed" || len(h.stored("paged")) != 0 {
 		t.Errorf("%+v", v)
 	}
-	_, err = h.s.PauseSource(h.ctx, h.by, "paged", false)
+	_, err = h.s.Events.PauseSource(h.ctx, h.by, "paged", false)
 	h.must(err)
 	if v := listen(); v.State != "running" || v.Failures != 0 || v.LastError != "" || len(h.stored("paged")) != 3 {
 		t.Errorf("%+v", v)

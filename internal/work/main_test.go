@@ -45,7 +45,7 @@ func (h *house) store() *stores.Store {
 	h.t.Cleanup(pool.Close)
 	s, err := stores.Open(h.ctx, pool, slog.New(slog.DiscardHandler))
 	h.must(err)
-	s.SourceSchemas = []string{"shop"}
+	s.Events.SourceSchemas = []string{"shop"}
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -22,7 +23,7 @@ func (e *Events) probes() Loop {
 	return Loop{
 		Name:  "tools",
 		Does:  "ask after tools",
-		Await: e.any(pg.Tools),
+		Await: e.any(events.Tools),
 		Every: probeEvery,
 		Once: func(ctx context.Context) (Turn, error) {
 			n, err := e.ProbeOnce(ctx)
@@ -37,7 +38,7 @@ func (e *Events) probes() Loop {
 
 // ProbeOnce asks the tools that are due, several at a time, and returns how many those were.
 func (e *Events) ProbeOnce(ctx context.Context) (int, error) {
-	due, err := e.Store.ToolsDue(ctx, probesAtOnce)
+	due, err := e.Store.Events.ToolsDue(ctx, probesAtOnce)
 	if err != nil {
 		return 0, err
 	}
@@ -56,7 +57,7 @@ func (e *Events) ProbeOnce(ctx context.Context) (int, error) {
 }
 
 // probe asks one tool. A /meta that is broken, or names another version, leaves the definition as it is, and shows why.
-func (e *Events) probe(ctx context.Context, v *pg.DueTool) error {
+func (e *Events) probe(ctx context.Context, v *events.DueTool) error {
 	if e.Store.Quarantined(v.ContextID, "") {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (e *Events) probe(ctx context.Context, v *pg.DueTool) error {
 		if ctx.Err() != nil { // we were stopped; that says nothing about the tool
 			return nil
 		}
-		changed, err := e.Store.ToolChecked(ctx, v.Tool, why)
+		changed, err := e.Store.Events.ToolChecked(ctx, v.Tool, why)
 		if err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func (e *Events) probe(ctx context.Context, v *pg.DueTool) error {
 	if !v.Refresh {
 		return nil
 	}
-	full, err := e.Store.Tool(ctx, v.ContextID, v.FQN)
+	full, err := e.Store.Events.Tool(ctx, v.ContextID, v.FQN)
 	if fault.KindOf(err) == fault.NotFound {
 		return nil
 	}
@@ -93,10 +94,10 @@ func (e *Events) probe(ctx context.Context, v *pg.DueTool) error {
 		if v.RefreshWhy == "" {
 			e.Log.Warn("the definition of a tool cannot be read again", "tool", v.FQN, "error", trouble)
 		}
-		_, err = e.Store.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh"}, full, nil, trouble.Error())
+		_, err = e.Store.Events.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh"}, full, nil, trouble.Error())
 		return err
 	}
-	changed, err := e.Store.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh", Reason: "its /meta has changed"}, full, d, "")
+	changed, err := e.Store.Events.ToolRefreshed(ctx, pg.By{Context: v.ContextID, Via: "refresh", Reason: "its /meta has changed"}, full, d, "")
 	if changed {
 		e.Log.Info("the definition of a tool has changed", "tool", v.FQN)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -41,14 +41,14 @@ func TestToolsAreProbedAndReadAgain(t *testing.T) {
 	e := h.manual(func(c *parts) { c.Tools = c.Worker.(*remote.Client) })
 	d, err := leader.Meta{FQN: "xyz.labs.add@1", URL: tool.URL, InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(variants)}.Definition()
 	h.must(err)
-	_, err = h.s.PutTool(h.ctx, h.by, d, pg.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true}, 0)
+	_, err = h.s.Events.PutTool(h.ctx, h.by, d, events.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true}, 0)
 	h.must(err)
-	probe := func(want int) *pg.Tool {
+	probe := func(want int) *events.Tool {
 		t.Helper()
 		if n, err := e.ProbeOnce(h.ctx); err != nil || n != want {
 			t.Errorf("%d tools were due, %v, want %d", n, err, want)
 		}
-		v, err := h.s.Tool(h.ctx, h.by.Context, "xyz.labs.add@1")
+		v, err := h.s.Events.Tool(h.ctx, h.by.Context, "xyz.labs.add@1")
 		h.must(err)
 		return v
 	}

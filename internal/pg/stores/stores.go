@@ -10,11 +10,13 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	Events  *events.Store
 	Batches *batches.Store
 }
 
@@ -23,6 +25,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s := &Store{Store: pg.New(pool, log)}
 	pg.StartDeliveries(s.Store)
 	s.Batches = batches.New(s.Store)
-	pg.StartEvents(s.Store)
+	s.Events = events.New(s.Store)
 	return s, s.Start(ctx)
 }

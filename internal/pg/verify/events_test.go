@@ -23,7 +23,7 @@ func leading(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	ctx := t.Context()
 	s, by := opened(t)
-	_, err := s.PutSource(ctx, by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
+	_, err := s.Events.PutSource(ctx, by, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
 	ok(t, err)
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Pool = leader.TypeResult, "http://127.0.0.1:1/", leader.PoolOfResults
@@ -39,7 +39,7 @@ func leading(t *testing.T) *pgxpool.Pool {
 	push := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			out, err := s.PushEvents(ctx, by, "app", []leader.Item{{Identity: name, JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
+			out, err := s.Events.PushEvents(ctx, by, "app", []leader.Item{{Identity: name, JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
 			ok(t, err)
 			ids[out[0].ID.String()] = name
 		}
@@ -48,11 +48,11 @@ func leading(t *testing.T) *pgxpool.Pool {
 	// round calls or tells what is on its way, and settles what has an answer.
 	round := func(answers map[string]outbox.Answer) {
 		t.Helper()
-		w, err := s.LeaderWork(ctx)
+		w, err := s.Events.LeaderWork(ctx)
 		ok(t, err)
-		_, err = s.TakeEvents(ctx, w, n)
+		_, err = s.Events.TakeEvents(ctx, w, n)
 		ok(t, err)
-		_, err = s.SendResults(ctx, w, n)
+		_, err = s.Events.SendResults(ctx, w, n)
 		ok(t, err)
 		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 9, Slots: func(*pg.Dispatcher) int { return 9 }, Takes: func(string) bool { return true }})
 		ok(t, err)
@@ -65,9 +65,9 @@ func leading(t *testing.T) *pgxpool.Pool {
 				Step: sequencer.Dispatched(l.Flight(0), a, l.Dispatcher.Dispatcher, 0.5)}})
 			ok(t, err)
 		}
-		list, _, err := s.LostEvents(ctx, uuid.UUID{})
+		list, _, err := s.Events.LostEvents(ctx, uuid.UUID{})
 		ok(t, err)
-		_, err = s.AdvanceEvents(ctx, "n", list)
+		_, err = s.Events.AdvanceEvents(ctx, "n", list)
 		ok(t, err)
 	}
 	push("a")

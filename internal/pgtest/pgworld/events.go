@@ -8,6 +8,6 @@ func (w *World) Source(change func(*leader.Source)) {
 	if change != nil {
 		change(&v)
 	}
-	_, err := w.S.PutSource(w.Ctx, w.By, v, 0)
+	_, err := w.S.Events.PutSource(w.Ctx, w.By, v, 0)
 	w.Must(err)
 }

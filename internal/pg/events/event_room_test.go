@@ -1,4 +1,4 @@
-package pg_test
+package events_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgevents "github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -20,9 +21,9 @@ import (
 // calling makes a leader with room for so many calls, and so many events of each tool.
 func (w *world) calling(slots, events int, tools ...string) {
 	w.T.Helper()
-	_, err := w.S.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
+	_, err := w.S.Events.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, MaxRetries: 3}.WithDefaults(), 0)
 	w.Must(err)
-	d := pg.ToolDispatcher()
+	d := pgevents.ToolDispatcher()
 	d.Slots = slots
 	_, err = w.S.PutDispatcher(w.Ctx, w.By, d, 0)
 	w.Must(err)
@@ -32,15 +33,15 @@ func (w *world) calling(slots, events int, tools ...string) {
 			items = append(items, leader.Item{Identity: fmt.Sprint(fqn, i), JSON: json.RawMessage(fmt.Sprintf(`{"tool": %q}`, fqn)), FQN: fqn})
 		}
 	}
-	_, err = w.S.PushEvents(w.Ctx, w.By, "app", items, nil)
+	_, err = w.S.Events.PushEvents(w.Ctx, w.By, "app", items, nil)
 	w.Must(err)
 }
 
 func (w *world) takes(s *stores.Store, n pg.Node) int {
 	w.T.Helper()
-	work, err := s.LeaderWork(w.Ctx)
+	work, err := s.Events.LeaderWork(w.Ctx)
 	w.Must(err)
-	taken, err := s.TakeEvents(w.Ctx, work, n)
+	taken, err := s.Events.TakeEvents(w.Ctx, work, n)
 	w.Must(err)
 	return taken.Messages
 }
@@ -68,9 +69,9 @@ func TestTwoWhoTakeFillTheRoomOnce(t *testing.T) {
 	done := make(chan error, 2)
 	for o, n := range map[*pgworld.Other]pg.Node{one: a, two: b} {
 		go func() {
-			work, err := o.S.LeaderWork(w.Ctx)
+			work, err := o.S.Events.LeaderWork(w.Ctx)
 			if err == nil {
-				_, err = o.S.TakeEvents(w.Ctx, work, n)
+				_, err = o.S.Events.TakeEvents(w.Ctx, work, n)
 			}
 			done <- err
 		}()
@@ -133,24 +134,24 @@ func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	w.Must(err)
 	w.takes(w.S, a)
 	leases := w.Claim(a, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
-	var call pg.ToolCall
+	var call pgevents.ToolCall
 	w.Must(json.Unmarshal(leases[0].Task.Data, &call))
-	w.Must(w.S.LeaveToolAlone(w.Ctx, w.By.Context, call, 10*time.Minute))
+	w.Must(w.S.Events.LeaveToolAlone(w.Ctx, w.By.Context, call, 10*time.Minute))
 	call.Try++
-	w.Must(w.S.LeaveToolAlone(w.Ctx, w.By.Context, call, time.Hour))
+	w.Must(w.S.Events.LeaveToolAlone(w.Ctx, w.By.Context, call, time.Hour))
 	busy := outbox.Answer{Class: outbox.ClassRetry, Code: "http_429", Message: "not so fast"}
 	w.Settle(&pg.Answer{Lease: leases[0], Reachable: true, StartedAt: w.Now, Step: sequencer.Dispatched(leases[0].Flight(0), busy, leases[0].Dispatcher.Dispatcher, 0.5)})
 
 	other := w.Another(2)
-	list, _, err := other.LostEvents(w.Ctx, uuid.UUID{})
+	list, _, err := other.Events.LostEvents(w.Ctx, uuid.UUID{})
 	w.Must(err)
-	_, err = other.AdvanceEvents(w.Ctx, "b", list)
+	_, err = other.Events.AdvanceEvents(w.Ctx, "b", list)
 	w.Must(err)
 	now, err := w.S.Now(w.Ctx)
 	w.Must(err)
 	id, err := uuid.Parse(call.Event)
 	w.Must(err)
-	e, err := w.S.Event(w.Ctx, w.By.Context, id)
+	e, err := w.S.Events.Event(w.Ctx, w.By.Context, id)
 	w.Must(err)
 	if e.Status != leader.EventQueued || e.NotBefore == nil || e.NotBefore.Sub(now) < 9*time.Minute || e.NotBefore.Sub(now) > 11*time.Minute {
 		t.Errorf("%s, next %v, at %s", e.Status, e.NotBefore, now)

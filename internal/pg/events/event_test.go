@@ -1,4 +1,4 @@
-package pg_test
+package events_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -21,10 +22,10 @@ import (
 
 func (w *world) pushed(n int) (ids []uuid.UUID) {
 	w.T.Helper()
-	_, err := w.S.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults(), 0)
+	_, err := w.S.Events.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults(), 0)
 	w.Must(err)
 	for i := range n {
-		out, err := w.S.PushEvents(w.Ctx, w.By, "app", []leader.Item{{Identity: string(rune('a' + i)), JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
+		out, err := w.S.Events.PushEvents(w.Ctx, w.By, "app", []leader.Item{{Identity: string(rune('a' + i)), JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
 		w.Must(err)
 		ids = append(ids, out[0].ID)
 	}
@@ -66,25 +67,25 @@ func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
 	now, err := w.S.Now(w.Ctx)
 	w.Must(err)
 	for range 6 {
-		work, err := w.S.LeaderWork(w.Ctx)
+		work, err := w.S.Events.LeaderWork(w.Ctx)
 		w.Must(err)
-		_, err = w.S.TakeEvents(w.Ctx, work, node)
+		_, err = w.S.Events.TakeEvents(w.Ctx, work, node)
 		w.Must(err)
 		now = now.Add(2 * time.Second)
 		w.S.SetNow(&now)
 		_, err = w.S.TendChannels(w.Ctx)
 		w.Must(err)
 	}
-	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	list, _, err := w.S.Events.LostEvents(w.Ctx, uuid.UUID{})
 	w.Must(err)
-	out, err := w.S.AdvanceEvents(w.Ctx, "n", list)
+	out, err := w.S.Events.AdvanceEvents(w.Ctx, "n", list)
 	w.Must(err)
-	e, err := w.S.Event(w.Ctx, w.By.Context, id)
+	e, err := w.S.Events.Event(w.Ctx, w.By.Context, id)
 	w.Must(err)
 	if len(out.Moved) != 1 || e.Status != leader.EventActive || e.Outcome != leader.OutcomeFailed || e.Code != "dropped" {
 		t.Errorf("%+v %+v", out, e)
 	}
-	if moves, err := w.S.EventMoves(w.Ctx, w.By.Context, id); err != nil || len(moves) != 3 || moves[1].Event != leader.EventTaken || moves[2].Event != leader.EventDropped {
+	if moves, err := w.S.Events.EventMoves(w.Ctx, w.By.Context, id); err != nil || len(moves) != 3 || moves[1].Event != leader.EventTaken || moves[2].Event != leader.EventDropped {
 		t.Errorf("%v %+v", err, moves)
 	}
 }
@@ -102,9 +103,9 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	done := make(chan error, 2)
 	for s, n := range map[*stores.Store]pg.Node{w.S: a, other: b} {
 		go func() {
-			work, err := s.LeaderWork(w.Ctx)
+			work, err := s.Events.LeaderWork(w.Ctx)
 			if err == nil {
-				_, err = s.TakeEvents(w.Ctx, work, n)
+				_, err = s.Events.TakeEvents(w.Ctx, work, n)
 			}
 			done <- err
 		}()
@@ -119,12 +120,12 @@ func TestTwoWhoTakeAndTwoWhoHearMoveAnEventOnce(t *testing.T) {
 	}
 	_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.event SET updated_at = updated_at - interval '1 h'`)
 	w.Must(err)
-	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	list, _, err := w.S.Events.LostEvents(w.Ctx, uuid.UUID{})
 	w.Must(err)
 	stale := make(chan int, 2)
 	for _, s := range []*stores.Store{w.S, other} {
 		go func() {
-			out, err := s.AdvanceEvents(w.Ctx, "n", list)
+			out, err := s.Events.AdvanceEvents(w.Ctx, "n", list)
 			stale <- out.Stale
 			done <- err
 		}()
@@ -149,7 +150,7 @@ func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
 	id := w.pushed(1)[0]
 	w.Exec(`UPDATE postern.source SET max_retries = 1`)
 	var got []string
-	tell := func(steps []pg.EventStep, err error) {
+	tell := func(steps []events.EventStep, err error) {
 		t.Helper()
 		w.Must(err)
 		for _, s := range steps {
@@ -158,18 +159,18 @@ func TestTheStepsOfAnEventSayHowLongItStayed(t *testing.T) {
 	}
 	lead := func() {
 		t.Helper()
-		out, err := w.S.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
+		out, err := w.S.Events.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
 		tell(out.Steps, err)
-		work, err := w.S.LeaderWork(w.Ctx)
+		work, err := w.S.Events.LeaderWork(w.Ctx)
 		w.Must(err)
-		_, err = w.S.SendResults(w.Ctx, work, n)
+		_, err = w.S.Events.SendResults(w.Ctx, work, n)
 		w.Must(err)
-		taken, err := w.S.TakeEvents(w.Ctx, work, n)
+		taken, err := w.S.Events.TakeEvents(w.Ctx, work, n)
 		tell(taken.Steps, err)
 	}
 	for _, a := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "http_503", Message: "warming up"}, toolSays, pgworld.Done()} {
 		w.Later(3 * time.Second)
-		_, err := w.S.OfferDueEvents(w.Ctx)
+		_, err := w.S.Events.OfferDueEvents(w.Ctx)
 		w.Must(err)
 		lead()
 		l := w.Claim(n, pgworld.Everything())[0]
@@ -192,7 +193,7 @@ func TestTheStepsOfEventsThatCouldNotBeCalledAreTold(t *testing.T) {
 	w := newWorld(t)
 	n := w.Node("n")
 	id := w.pushed(1)[0]
-	work, err := w.S.LeaderWork(w.Ctx)
+	work, err := w.S.Events.LeaderWork(w.Ctx)
 	w.Must(err)
 	commits := 0
 	w.S.HoldCommits(func(context.Context, uint32) error {
@@ -201,7 +202,7 @@ func TestTheStepsOfEventsThatCouldNotBeCalledAreTold(t *testing.T) {
 		}
 		return nil
 	})
-	taken, err := w.S.TakeEvents(w.Ctx, work, n)
+	taken, err := w.S.Events.TakeEvents(w.Ctx, work, n)
 	w.S.HoldCommits(nil)
 	if err == nil || len(taken.Steps) != 1 || w.event(id).Status != leader.EventActive {
 		t.Errorf("%d steps, %v, and the event is %s", len(taken.Steps), err, w.event(id).Status)

@@ -1,4 +1,4 @@
-package pg_test
+package events_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -20,15 +21,15 @@ import (
 // leads does for events what can be done without calling anybody.
 func (w *world) leads(n pg.Node) {
 	w.T.Helper()
-	list, _, err := w.S.LostEvents(w.Ctx, uuid.UUID{})
+	list, _, err := w.S.Events.LostEvents(w.Ctx, uuid.UUID{})
 	w.Must(err)
-	_, err = w.S.AdvanceEvents(w.Ctx, "n", list)
+	_, err = w.S.Events.AdvanceEvents(w.Ctx, "n", list)
 	w.Must(err)
-	work, err := w.S.LeaderWork(w.Ctx)
+	work, err := w.S.Events.LeaderWork(w.Ctx)
 	w.Must(err)
-	_, err = w.S.SendResults(w.Ctx, work, n)
+	_, err = w.S.Events.SendResults(w.Ctx, work, n)
 	w.Must(err)
-	_, err = w.S.TakeEvents(w.Ctx, work, n)
+	_, err = w.S.Events.TakeEvents(w.Ctx, work, n)
 	w.Must(err)
 }
 
@@ -70,9 +71,9 @@ func (w *world) untold(n pg.Node) uuid.UUID {
 	return id
 }
 
-func (w *world) event(id uuid.UUID) *pg.Event {
+func (w *world) event(id uuid.UUID) *events.Event {
 	w.T.Helper()
-	e, err := w.S.Event(w.Ctx, w.ID, id)
+	e, err := w.S.Events.Event(w.Ctx, w.ID, id)
 	w.Must(err)
 	return e
 }
@@ -112,7 +113,7 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 		if string(is.Data) != string(was.Data) {
 			t.Errorf("%s, then %s", was.Data, is.Data)
 		}
-		if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" || fault.As(err).Extra["redriven_by"] != next.String() {
+		if _, err := w.S.Events.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" || fault.As(err).Extra["redriven_by"] != next.String() {
 			t.Errorf("beside its result: %v", err)
 		}
 		if _, err := w.redriveResult(w.S, first, ""); fault.CodeOf(err) != "already_redriven" {
@@ -124,7 +125,7 @@ func TestAResultIsRedrivenAsItIs(t *testing.T) {
 		}
 		tx = next
 	}
-	if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); err != nil {
+	if _, err := w.S.Events.RedriveEvent(w.Ctx, w.By, id); err != nil {
 		t.Errorf("nobody tells its result any more: %v", err)
 	}
 }
@@ -145,12 +146,12 @@ func TestAResultThatWasMovedIsRedrivenAgain(t *testing.T) {
 				t.Errorf("moved to %s: the result is %v, want %v", to, w.resultOf(id), next)
 			}
 		}
-		if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" {
+		if _, err := w.S.Events.RedriveEvent(w.Ctx, w.By, id); fault.CodeOf(err) != "already_redriven" {
 			t.Errorf("beside its result: %v", err)
 		}
 		w.answered(n, refused)
 	}
-	if _, err := w.S.RedriveEvent(w.Ctx, w.By, id); err != nil {
+	if _, err := w.S.Events.RedriveEvent(w.Ctx, w.By, id); err != nil {
 		t.Errorf("nobody tells its result any more: %v", err)
 	}
 }
@@ -185,7 +186,7 @@ func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 			}
 			w.Ahead(32*day - max(c.after, 0))
 			w.Retain()
-			_, err := w.S.RedriveEvent(w.Ctx, w.By, id)
+			_, err := w.S.Events.RedriveEvent(w.Ctx, w.By, id)
 			if fault.CodeOf(err) != c.code || err != nil && !strings.Contains(err.Error(), c.refuse) {
 				t.Errorf("redriven: %v", err)
 			}
@@ -197,7 +198,7 @@ func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	t.Parallel()
 	event := func(w *world, s *stores.Store, id uuid.UUID) error {
-		_, err := s.RedriveEvent(w.Ctx, w.By, id)
+		_, err := s.Events.RedriveEvent(w.Ctx, w.By, id)
 		return err
 	}
 	result := func(w *world, s *stores.Store, id uuid.UUID) error {
@@ -289,7 +290,7 @@ func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
 			other, was := w.Another(2), w.event(id).Tool
 			move := func(s *stores.Store) error { _, err := s.MoveTo(w.Ctx, w.By, w.UID(uid), "tools", nil); return err }
 			advance := func(s *stores.Store) error {
-				out, err := s.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
+				out, err := s.Events.AdvanceEvents(w.Ctx, "n", []uuid.UUID{id})
 				if err == nil && out.Stale != 1 {
 					err = fmt.Errorf("moved %d", len(out.Moved))
 				}

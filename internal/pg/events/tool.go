@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Tool is one of the registry, with what is known of its health (S1.7).
@@ -61,12 +62,12 @@ const toolsSQL = `SELECT DISTINCT ON (t.fqn) ` + toolColumns + ` FROM postern.to
 	WHERE t.context_id IN ($1, $2) AND t.removed_at IS NULL AND ($3 = '' OR t.fqn = $3) AND t.fqn > $4 ORDER BY t.fqn, t.context_id = $1 DESC LIMIT $5`
 
 func (s *Store) tools(ctx context.Context, contextID int32, fqn, after string, limit int) ([]*Tool, error) {
-	rows, err := s.Db(ctx).Query(ctx, toolsSQL, contextID, s.Context(System).ID, fqn, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, toolsSQL, contextID, s.Context(pg.System).ID, fqn, after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanTool)
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // Tools lists up to limit tools that a context may call by name, those after a given one, without their schemas.
@@ -116,8 +117,8 @@ func noTool(fqn string) error {
 // unregistered is noTool, and says since when of one that was registered once (S1.7).
 func (s *Store) unregistered(ctx context.Context, contextID int32, fqn string) error {
 	var at *time.Time
-	if err := s.Db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(System).ID, fqn).Scan(&at); err != nil {
-		return Known(err)
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(pg.System).ID, fqn).Scan(&at); err != nil {
+		return pg.Known(err)
 	}
 	if at == nil {
 		return noTool(fqn)
@@ -172,7 +173,7 @@ func (s *Store) definition(ctx context.Context, v *Tool) (*leader.Definition, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	d, err := m.Definition()
 	if err != nil {
@@ -216,7 +217,7 @@ func with(d *leader.Definition, set ToolSettings) *Tool {
 }
 
 // lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one, too.
-func (t *Txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Tool, before *registered, err error) {
+func lockTool(t *pg.Txn, ctx context.Context, contextID int32, fqn string) (v *Tool, before *registered, err error) {
 	var removed bool
 	var in, out []byte
 	b := &pgx.Batch{}
@@ -240,19 +241,19 @@ func (t *Txn) lockTool(ctx context.Context, contextID int32, fqn string) (v *Too
 	return v, v.record(in, out), nil
 }
 
-// PutTool registers a tool, or replaces what it is registered with; version as in matchVersion. It is probed at once,
+// PutTool registers a tool, or replaces what it is registered with; version as in MatchVersion. It is probed at once,
 // and what was known of its health is kept if it stays where it is.
 //
 // Two that register one at a time both insert: the second waits in its upsert for the first, and then replaces what that
 // made. What a probe or a look at /meta brings that began before is compared with the version, and changes nothing.
-func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
-		v, before, err := t.lockTool(ctx, by.Context, d.FQN.String())
+func (s *Store) PutTool(ctx context.Context, by pg.By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
+		v, before, err := lockTool(t, ctx, by.Context, d.FQN.String())
 		if err != nil {
 			return err
 		}
 		created = v == nil
-		if err := matchVersion(version, t.Version, created); err != nil {
+		if err := pg.MatchVersion(version, t.Version, created); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -282,9 +283,9 @@ func (s *Store) PutTool(ctx context.Context, by By, d *leader.Definition, set To
 }
 
 // RemoveTool takes a tool out of the registry: an event that names it is refused from then on (S1.7).
-func (s *Store) RemoveTool(ctx context.Context, by By, fqn string) error {
-	return s.Run(ctx, func(t *Txn) error {
-		v, before, err := t.lockTool(ctx, by.Context, fqn)
+func (s *Store) RemoveTool(ctx context.Context, by pg.By, fqn string) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
+		v, before, err := lockTool(t, ctx, by.Context, fqn)
 		switch {
 		case err != nil:
 			return err

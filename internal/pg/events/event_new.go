@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // EventRef is the payload of such a message.
@@ -19,8 +20,8 @@ type EventRef struct {
 	Tool string `json:"tool,omitempty"`
 }
 
-func leaderChannelSettings(name string) ChannelSettings {
-	c := DefaultChannel()
+func leaderChannelSettings(name string) pg.ChannelSettings {
+	c := pg.DefaultChannel()
 	c.Name, c.RetryEvery = name, time.Second
 	// The receiver of a message is about to post a transaction; if another receiver posts it too, there is still only
 	// one.
@@ -28,7 +29,7 @@ func leaderChannelSettings(name string) ChannelSettings {
 	return c
 }
 
-func putLeaderChannel(b *pgx.Batch, contextID int32, c ChannelSettings, now *time.Time) {
+func putLeaderChannel(b *pgx.Batch, contextID int32, c pg.ChannelSettings, now *time.Time) {
 	b.Queue(`INSERT INTO postern.channel AS c (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, version = c.version + 1 WHERE c.capacity <> excluded.capacity`,
@@ -42,8 +43,8 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	settings, _ := json.Marshal(d)
 	b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
 		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL WHERE postern.dispatcher.removed_at IS NOT NULL`, contextID, d.Type, string(settings))
-	s.makePool(b, contextID, leader.PoolOfResults)
-	c := leaderChannelSettings(channelOfResults)
+	s.MakePool(b, contextID, leader.PoolOfResults)
+	c := leaderChannelSettings(pg.ChannelOfResults)
 	c.Capacity = 1000
 	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp())) ON CONFLICT (context_id, name) DO NOTHING`,
@@ -72,18 +73,18 @@ type newEvent struct {
 	stored  bool       // it was not there
 }
 
-var newEventInsert = insertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
+var newEventInsert = pg.InsertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
 	"source_id int =", "identity text", "checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "redrive_of uuid",
 	"created_at timestamptz =", "updated_at timestamptz =", "entered_at timestamptz =")
 
 // storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
 // can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
 // event and the message about it, or neither.
-func (s *Store) storeEvents(ctx context.Context, t *Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
+func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var rows Columns
+	var rows pg.Columns
 	byID := map[string]*newEvent{}
 	steps := map[string]leader.EventStep{}
 	for _, e := range list {
@@ -103,7 +104,7 @@ func (s *Store) storeEvents(ctx context.Context, t *Txn, b *pgx.Batch, channel i
 		if e.of != nil {
 			of = e.of.String()
 		}
-		rows.add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now, now)
+		rows.Add(id.String(), e.Context, e.Source, e.Identity, e.Checkpoint, e.Digest, string(e.JSON), e.FQN, step.To, step.Error, of, now, now, now)
 	}
 	insert := &pgx.Batch{}
 	newEventInsert.Queue(insert, rows)
@@ -115,26 +116,26 @@ func (s *Store) storeEvents(ctx context.Context, t *Txn, b *pgx.Batch, channel i
 	if err := t.Send(ctx, insert); err != nil {
 		return err
 	}
-	var moves Columns
-	var out []Outgoing[EventRef]
+	var moves pg.Columns
+	var out []pg.Outgoing[EventRef]
 	for _, e := range list {
 		if !e.stored {
 			continue
 		}
 		step := steps[e.ID.String()]
-		moves.add(e.ID.String(), 1, now, machine.Start, leader.EventSaved, step.To, int64(0), e.by, step.Error+e.note)
+		moves.Add(e.ID.String(), 1, now, machine.Start, leader.EventSaved, step.To, int64(0), e.by, step.Error+e.note)
 		if step.Offer {
-			out = append(out, Outgoing[EventRef]{e.ID.String(), EventRef{e.FQN}})
+			out = append(out, pg.Outgoing[EventRef]{ID: e.ID.String(), Payload: EventRef{e.FQN}})
 		}
 	}
-	if len(moves.cols) > 0 {
+	if len(moves.Cols) > 0 {
 		moveInsert.Queue(b, moves)
 	}
 	if len(out) == 0 {
 		return nil
 	}
-	_, err := conduitOf[EventRef](s, channel).sendIn(ctx, t, b, out)
+	_, err := pg.ConduitOf[EventRef](s.Store, channel).SendIn(ctx, t, b, out)
 	return err
 }
 
-var moveInsert = insertMany("event_move", "", "event_id uuid", "n int", "at timestamptz =", "was text =", "event text =", "status text =", "fence bigint", "by text =", "detail text")
+var moveInsert = pg.InsertMany("event_move", "", "event_id uuid", "n int", "at timestamptz =", "was text =", "event text =", "status text =", "fence bigint", "by text =", "detail text")

@@ -1,8 +1,10 @@
-package pg
+package events
 
 import (
 	"context"
 	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that
@@ -14,7 +16,7 @@ import (
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	at, id := time.Time{}, ""
 	return s.InChunks(ctx, func(atOnce int) (n int, err error) {
-		err = s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
+		err = s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
 				SELECT e.created_at, e.event_id, e.source_id, e.updated_at, e.status FROM postern.event e
 				WHERE e.context_id = c.context_id AND e.created_at < $1 AND (e.created_at, e.event_id) > ($2, coalesce(nullif($3, '')::uuid, '00000000-0000-0000-0000-000000000000'))
 				ORDER BY e.created_at, e.event_id LIMIT $4) x ORDER BY x.created_at, x.event_id LIMIT $4),
@@ -25,7 +27,7 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)
 			SELECT count(*), coalesce(max(c.created_at), $2), coalesce((SELECT l.event_id::text FROM c l ORDER BY l.created_at DESC, l.event_id DESC LIMIT 1), $3) FROM c`,
 			before, at, id, atOnce).Scan(&n, &at, &id)
-		return n, Known(err)
+		return n, pg.Known(err)
 	})
 }
 

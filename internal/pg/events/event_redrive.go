@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // eventOf returns the event whose tool a transaction calls, or whose result it tells, false if it does neither. The
 // first one has a uid that the event makes up; one that was redriven has not, but its data names the event.
-func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
+func eventOf(t *pg.Transaction) (id uuid.UUID, ok bool) {
 	if t.Type != leader.TypeTool && t.Type != leader.TypeResult {
 		return id, false
 	}
@@ -35,7 +36,7 @@ func eventOf(t *Transaction) (id uuid.UUID, ok bool) {
 // and channels and new rows after them, so that there is no cycle.
 func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queue string, fn func(context.Context) error) error {
 	locked := func(ctx context.Context) error {
-		err := s.Run(ctx, func(t *Txn) error {
+		err := s.Run(ctx, func(t *pg.Txn) error {
 			b := &pgx.Batch{}
 			b.Queue(`SELECT FROM postern.event WHERE event_id = $1::text::uuid AND context_id = $2 FOR UPDATE`, id.String(), contextID)
 			return t.Commit(ctx, b)
@@ -45,18 +46,18 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 		}
 		return fn(ctx)
 	}
-	if JointOf(ctx) != nil { // a bulk or a dry run
+	if pg.JointOf(ctx) != nil { // a bulk or a dry run
 		return locked(ctx)
 	}
 	for try := 1; ; try++ {
 		var ids []outbox.ID
 		if queue != "" {
-			if err := s.ensureQueues(ctx, []*Submission{{ContextID: contextID, Queue: queue}}); err != nil {
+			if err := s.EnsureQueues(ctx, []*pg.Submission{{ContextID: contextID, Queue: queue}}); err != nil {
 				return err
 			}
-			ids = append(ids, outbox.ID{Queue: s.queueID(contextID, queue)})
+			ids = append(ids, outbox.ID{Queue: s.QueueID(contextID, queue)})
 		}
-		if err := s.together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == attempts {
+		if err := s.Together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == pg.Attempts {
 			return err
 		}
 	}
@@ -66,7 +67,7 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 // told, once more: the event goes on by itself, and is redriven as a whole. A result that could not be told may go out
 // again without its tool (S1.5, ResultFailed), as it is, since a workflow never sees two contents (S1.14): the last one
 // of those that were to tell it. It is asked behind the lock of the event (onEvent).
-func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transaction, change Redrive) error {
+func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *pg.Transaction, change pg.Redrive) error {
 	id, ok := eventOf(t)
 	if !ok {
 		return nil
@@ -104,7 +105,7 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *Transac
 // tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer than
 // retention keeps what links that to the first one.
 func (s *Store) tellAgain(ctx context.Context, event uuid.UUID, tx outbox.ID) error {
-	return s.Run(ctx, func(t *Txn) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.event SET result_queue = $2, result_seq = $3, result_day = $4, result_id = $5, result_redriven = true
 			WHERE event_id = $1::text::uuid`, event.String(), tx.Queue, tx.Seq, tx.Day.Time(), tx.String())
@@ -139,7 +140,7 @@ func (s *Store) resultRedriven(ctx context.Context, contextID int32, e *Event) e
 // now. Conflict "wrong_state" of one that is not Dead, "already_redriven" (names it, or the transaction that tells its
 // result once more, unless that has failed too); Invalid if it can still not be read. The old one's row is locked, so
 // that there is one new one, and none beside its result (onEvent).
-func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uuid.UUID, err error) {
+func (s *Store) RedriveEvent(ctx context.Context, by pg.By, id uuid.UUID) (fresh uuid.UUID, err error) {
 	err = s.onEvent(ctx, by.Context, id, "", func(ctx context.Context) error {
 		old, err := s.Event(ctx, by.Context, id)
 		if err == nil {
@@ -151,7 +152,7 @@ func (s *Store) RedriveEvent(ctx context.Context, by By, id uuid.UUID) (fresh uu
 }
 
 // redriveEvent is RedriveEvent of an event that was read behind its lock.
-func (s *Store) redriveEvent(ctx context.Context, by By, old *Event) (fresh uuid.UUID, err error) {
+func (s *Store) redriveEvent(ctx context.Context, by pg.By, old *Event) (fresh uuid.UUID, err error) {
 	id := old.ID
 	switch {
 	case old.Status != leader.EventDead:
@@ -167,13 +168,13 @@ func (s *Store) redriveEvent(ctx context.Context, by By, old *Event) (fresh uuid
 	err = s.Db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
 		Scan(&source, &channel, &src.Kind, &src.Map)
 	if err != nil {
-		return fresh, Known(err)
+		return fresh, pg.Known(err)
 	}
 	it := src.Item(leader.Item{Identity: "redrive:" + id.String(), Checkpoint: old.Checkpoint, Digest: old.Digest}, old.JSON)
 	if it.Undecoded != "" {
 		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		var now time.Time
 		b := &pgx.Batch{}
 		s.ReadNow(b, &now)

@@ -1,4 +1,4 @@
-package pg_test
+package events_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -26,9 +27,9 @@ func pageOf(cursor string, more bool, ids ...int) leader.Page {
 	return p
 }
 
-func (w *world) look(s *stores.Store, n pg.Node) *pg.SourceLease {
+func (w *world) look(s *stores.Store, n pg.Node) *events.SourceLease {
 	w.T.Helper()
-	list, _, err := s.LeaseSources(w.Ctx, n, 9, time.Minute)
+	list, _, err := s.Events.LeaseSources(w.Ctx, n, 9, time.Minute)
 	w.Must(err)
 	if len(list) == 0 {
 		return nil
@@ -56,8 +57,8 @@ func TestEventsAndCursorAreStoredTogether(t *testing.T) {
 	if w.look(w.S, n) != nil {
 		t.Error("two looks at once")
 	}
-	out, err := w.S.StorePage(w.Ctx, l, pageOf(`"2"`, true, 1, 2))
-	if w.Must(err); out != (pg.Stored{New: 2, More: true}) {
+	out, err := w.S.Events.StorePage(w.Ctx, l, pageOf(`"2"`, true, 1, 2))
+	if w.Must(err); out != (events.Stored{New: 2, More: true}) {
 		t.Errorf("%+v", out)
 	}
 	l = w.look(w.S, n) // more: at once
@@ -66,15 +67,15 @@ func TestEventsAndCursorAreStoredTogether(t *testing.T) {
 	}
 	broken := errors.New("the connection broke")
 	w.S.HoldCommits(func(context.Context, uint32) error { return broken })
-	if _, err := w.S.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)); !errors.Is(err, broken) {
+	if _, err := w.S.Events.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	w.S.HoldCommits(nil)
 	if w.events() != "1 Queued, 2 Queued" {
 		t.Error(w.events())
 	}
-	out, err = w.S.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)) // inclusive: 2 comes again
-	if w.Must(err); out != (pg.Stored{New: 1, Known: 1}) || w.events() != "1 Queued, 2 Queued, 3 Queued" {
+	out, err = w.S.Events.StorePage(w.Ctx, l, pageOf(`"3"`, false, 2, 3)) // inclusive: 2 comes again
+	if w.Must(err); out != (events.Stored{New: 1, Known: 1}) || w.events() != "1 Queued, 2 Queued, 3 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
 	if w.look(w.S, n) != nil {
@@ -82,11 +83,11 @@ func TestEventsAndCursorAreStoredTogether(t *testing.T) {
 	}
 	w.Later(time.Second)
 	l = w.look(w.S, n)
-	out, err = w.S.StorePage(w.Ctx, l, leader.Page{More: true}) // says more, and brings nothing: no spin
+	out, err = w.S.Events.StorePage(w.Ctx, l, leader.Page{More: true}) // says more, and brings nothing: no spin
 	if w.Must(err); out.More {
 		t.Errorf("%+v", out)
 	}
-	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || string(v.Cursor) != `"3"` || v.Lag != 0 || v.State != "running" {
+	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || string(v.Cursor) != `"3"` || v.Lag != 0 || v.State != "running" {
 		t.Errorf("%+v %v", v, err)
 	}
 }
@@ -98,19 +99,19 @@ func TestAnEventThatCannotBeReadStopsTheSourceOrIsStoredDead(t *testing.T) {
 	n := w.Node("n")
 	page := pageOf(`"3"`, false, 1, 2, 3)
 	page.Items[1].Undecoded, page.Items[1].FQN = "it names no tool at /tool", ""
-	out, err := w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+	out, err := w.S.Events.StorePage(w.Ctx, w.look(w.S, n), page)
 	if w.Must(err); out.New != 1 || !strings.Contains(out.Stopped, `event "2" cannot be read: it names no tool`) || w.events() != "1 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
 	w.Later(time.Hour)
-	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != out.Stopped || v.Cursor != nil || w.look(w.S, n) != nil {
+	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != out.Stopped || v.Cursor != nil || w.look(w.S, n) != nil {
 		t.Errorf("%+v %v", v, err)
 	}
 	w.Source(func(s *leader.Source) { s.OnUndecodable = "dead" })
-	if r, err := w.S.PauseSource(w.Ctx, w.By, "log", false); err != nil || !r.Changed {
+	if r, err := w.S.Events.PauseSource(w.Ctx, w.By, "log", false); err != nil || !r.Changed {
 		t.Error(r, err)
 	}
-	out, err = w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+	out, err = w.S.Events.StorePage(w.Ctx, w.look(w.S, n), page)
 	if w.Must(err); out.New != 2 || out.Known != 1 || out.Dead != 1 || w.events() != "1 Queued, 2 Dead, 3 Queued" {
 		t.Errorf("%+v %s", out, w.events())
 	}
@@ -127,17 +128,20 @@ func TestALookThatIsOverStoresNothing(t *testing.T) {
 		what string
 		act  func() error
 	}{
-		{"pause", func() error { _, err := w.S.PauseSource(w.Ctx, w.By, "log", true); return err }},
-		{"resume", func() error { _, err := w.S.PauseSource(w.Ctx, w.By, "log", false); return err }},
-		{"rewind", func() error { _, err := w.S.RewindSource(w.Ctx, w.By, "log", json.RawMessage(`"0"`)); return err }},
+		{"pause", func() error { _, err := w.S.Events.PauseSource(w.Ctx, w.By, "log", true); return err }},
+		{"resume", func() error { _, err := w.S.Events.PauseSource(w.Ctx, w.By, "log", false); return err }},
+		{"rewind", func() error {
+			_, err := w.S.Events.RewindSource(w.Ctx, w.By, "log", json.RawMessage(`"0"`))
+			return err
+		}},
 		{"put", func() error { w.Source(nil); return nil }},
 	} {
 		w.Must(c.act())
-		if out, err := w.S.StorePage(w.Ctx, first, pageOf(`"1"`, false, 1)); err != nil || !out.Fenced || w.events() != "" {
+		if out, err := w.S.Events.StorePage(w.Ctx, first, pageOf(`"1"`, false, 1)); err != nil || !out.Fenced || w.events() != "" {
 			t.Errorf("after %s: %+v %v %s", c.what, out, err, w.events())
 		}
 	}
-	_, err := w.S.PauseSource(w.Ctx, w.By, "log", false)
+	_, err := w.S.Events.PauseSource(w.Ctx, w.By, "log", false)
 	w.Must(err)
 	// its node dies: another takes the source, with a higher fence, as soon as that is known
 	l := w.look(w.S, n)
@@ -149,17 +153,17 @@ func TestALookThatIsOverStoresNothing(t *testing.T) {
 	_, err = w.S.Bury(w.Ctx)
 	w.Must(err)
 	second := w.look(w.S, other)
-	out, err := w.S.StorePage(w.Ctx, second, pageOf(`"1"`, false, 1))
+	out, err := w.S.Events.StorePage(w.Ctx, second, pageOf(`"1"`, false, 1))
 	w.Must(err)
-	late, err := w.S.StorePage(w.Ctx, l, pageOf(`"9"`, false, 9))
+	late, err := w.S.Events.StorePage(w.Ctx, l, pageOf(`"9"`, false, 9))
 	if w.Must(err); out.New != 1 || !late.Fenced || w.events() != "1 Queued" {
 		t.Errorf("%+v %+v %s", out, late, w.events())
 	}
 	// rewound: nothing is stored twice, and it is written down
-	_, err = w.S.RewindSource(w.Ctx, w.By, "log", nil)
+	_, err = w.S.Events.RewindSource(w.Ctx, w.By, "log", nil)
 	w.Must(err)
 	again := w.look(w.S, other)
-	if out, err = w.S.StorePage(w.Ctx, again, pageOf(`"1"`, false, 1)); err != nil || out.Known != 1 || again.Cursor != nil {
+	if out, err = w.S.Events.StorePage(w.Ctx, again, pageOf(`"1"`, false, 1)); err != nil || out.Known != 1 || again.Cursor != nil {
 		t.Errorf("%+v %v", out, err)
 	}
 	var rewinds int
@@ -167,8 +171,8 @@ func TestALookThatIsOverStoresNothing(t *testing.T) {
 	if rewinds != 2 {
 		t.Errorf("%d audit rows", rewinds)
 	}
-	w.Must(w.S.RemoveSource(w.Ctx, w.By, "log"))
-	if _, err := w.S.Source(w.Ctx, w.ID, "log"); fault.KindOf(err) != fault.NotFound || w.events() != "1 Queued" {
+	w.Must(w.S.Events.RemoveSource(w.Ctx, w.By, "log"))
+	if _, err := w.S.Events.Source(w.Ctx, w.ID, "log"); fault.KindOf(err) != fault.NotFound || w.events() != "1 Queued" {
 		t.Error(err, w.events())
 	}
 }
@@ -178,16 +182,16 @@ func TestTroubleWaitsOrStops(t *testing.T) {
 	w := newWorld(t)
 	w.Source(nil)
 	n := w.Node("n")
-	_, err := w.S.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away"), time.Minute)
+	_, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away"), time.Minute)
 	w.Must(err)
-	v, err := w.S.Source(w.Ctx, w.ID, "log")
+	v, err := w.S.Events.Source(w.Ctx, w.ID, "log")
 	if w.Must(err); v.State != "running" || v.Failures != 1 || v.LastError != "HTTP 503: away" || !v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
 		t.Errorf("%+v", v)
 	}
 	w.Later(time.Minute)
-	out, err := w.S.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(404, ""), time.Minute)
+	out, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(404, ""), time.Minute)
 	w.Must(err)
-	if v, err := w.S.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
+	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
 		t.Errorf("%+v %v", v, err)
 	}
 }
@@ -197,30 +201,30 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 	t.Parallel()
 	for _, p := range []struct {
 		name   string
-		first  func(w *world, l *pg.SourceLease) error
-		second func(w *world, s *stores.Store, l *pg.SourceLease) string
+		first  func(w *world, l *events.SourceLease) error
+		second func(w *world, s *stores.Store, l *events.SourceLease) string
 		waits  bool
 		said   string
 		events string
 	}{
-		{"two store under one look", store(1), func(w *world, s *stores.Store, l *pg.SourceLease) string {
-			out, err := s.StorePage(w.Ctx, l, pageOf(`"2"`, false, 1, 2))
+		{"two store under one look", store(1), func(w *world, s *stores.Store, l *events.SourceLease) string {
+			out, err := s.Events.StorePage(w.Ctx, l, pageOf(`"2"`, false, 1, 2))
 			return fmt.Sprintf("%+v %v", out, err)
 		}, true, "{New:1 Known:1 Dead:0 Fenced:false More:false Stopped:} <nil>", "1 Queued, 2 Queued"},
-		{"taken while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
-			list, _, err := s.LeaseSources(w.Ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
+		{"taken while it is stored", store(1), func(w *world, s *stores.Store, _ *events.SourceLease) string {
+			list, _, err := s.Events.LeaseSources(w.Ctx, pg.Node{ID: 99, Epoch: 1}, 1, time.Minute)
 			return fmt.Sprint(len(list), err)
 		}, false, "0 <nil>", "1 Queued"},
-		{"paused while it is stored", store(1), func(w *world, s *stores.Store, _ *pg.SourceLease) string {
-			r, err := s.PauseSource(w.Ctx, w.By, "log", true)
+		{"paused while it is stored", store(1), func(w *world, s *stores.Store, _ *events.SourceLease) string {
+			r, err := s.Events.PauseSource(w.Ctx, w.By, "log", true)
 			return fmt.Sprint(r.Changed, err)
 		}, true, "true <nil>", "1 Queued"},
-		{"stored while it is paused", func(w *world, _ *pg.SourceLease) error {
-			_, err := w.S.PauseSource(w.Ctx, w.By, "log", true)
+		{"stored while it is paused", func(w *world, _ *events.SourceLease) error {
+			_, err := w.S.Events.PauseSource(w.Ctx, w.By, "log", true)
 			return err
 		},
-			func(w *world, s *stores.Store, l *pg.SourceLease) string {
-				out, err := s.StorePage(w.Ctx, l, pageOf(`"2"`, false, 2))
+			func(w *world, s *stores.Store, l *events.SourceLease) string {
+				out, err := s.Events.StorePage(w.Ctx, l, pageOf(`"2"`, false, 2))
 				return fmt.Sprint(out.Fenced, err)
 			}, true, "true <nil>", ""},
 	} {
@@ -238,9 +242,9 @@ func TestTwoSessionsOnOneSource(t *testing.T) {
 	}
 }
 
-func store(id int) func(*world, *pg.SourceLease) error {
-	return func(w *world, l *pg.SourceLease) error {
-		_, err := w.S.StorePage(w.Ctx, l, pageOf(fmt.Sprintf("%q", fmt.Sprint(id)), false, id))
+func store(id int) func(*world, *events.SourceLease) error {
+	return func(w *world, l *events.SourceLease) error {
+		_, err := w.S.Events.StorePage(w.Ctx, l, pageOf(fmt.Sprintf("%q", fmt.Sprint(id)), false, id))
 		return err
 	}
 }
@@ -250,33 +254,33 @@ func TestEventsArePushedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.Source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
 	page := pageOf("", false, 1, 2)
-	out, err := w.S.PushEvents(w.Ctx, w.By, "log", page.Items, json.RawMessage(`{"at": 2}`))
+	out, err := w.S.Events.PushEvents(w.Ctx, w.By, "log", page.Items, json.RawMessage(`{"at": 2}`))
 	w.Must(err)
-	again, err := w.S.PushEvents(w.Ctx, w.By, "log", pageOf("", false, 2, 3).Items, nil)
+	again, err := w.S.Events.PushEvents(w.Ctx, w.By, "log", pageOf("", false, 2, 3).Items, nil)
 	w.Must(err)
 	if out[0].Known || out[1].Known || !again[0].Known || again[0].ID != out[1].ID || again[1].Known || w.events() != "1 Queued, 2 Queued, 3 Queued" {
 		t.Errorf("%v %v %s", out, again, w.events())
 	}
 	other := pageOf("", false, 4, 1).Items
 	other[1].JSON = json.RawMessage(`{"n": 7}`)
-	if _, err := w.S.PushEvents(w.Ctx, w.By, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
+	if _, err := w.S.Events.PushEvents(w.Ctx, w.By, "log", other, nil); fault.CodeOf(err) != "idempotency_conflict" || strings.Contains(w.events(), "4") {
 		t.Errorf("another content: %v %s", err, w.events())
 	}
-	v, err := w.S.Source(w.Ctx, w.ID, "log")
+	v, err := w.S.Events.Source(w.Ctx, w.ID, "log")
 	if w.Must(err); string(v.Cursor) != `{"at": 2}` {
 		t.Errorf("%s", v.Cursor)
 	}
-	list, err := w.S.Events(w.Ctx, w.ID, pg.EventFilter{Source: []string{"log"}, Limit: 2})
+	list, err := w.S.Events.Events(w.Ctx, w.ID, events.EventFilter{Source: []string{"log"}, Limit: 2})
 	w.Must(err)
-	rest, err := w.S.Events(w.Ctx, w.ID, pg.EventFilter{FromAt: list[1].CreatedAt, FromID: list[1].ID, Limit: 9})
+	rest, err := w.S.Events.Events(w.Ctx, w.ID, events.EventFilter{FromAt: list[1].CreatedAt, FromID: list[1].ID, Limit: 9})
 	w.Must(err)
-	one, err := w.S.Event(w.Ctx, w.ID, list[0].ID)
+	one, err := w.S.Events.Event(w.Ctx, w.ID, list[0].ID)
 	w.Must(err)
 	if len(list) != 2 || list[0].Identity != "3" || len(rest) != 1 || rest[0].Identity != "1" || string(one.JSON) != `{"n": 3}` || one.FQN != "xyz.labs.add@1" {
 		t.Errorf("%+v %+v %+v", list[0], rest, one)
 	}
 	w.Source(nil)
-	if _, err := w.S.PushEvents(w.Ctx, w.By, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
+	if _, err := w.S.Events.PushEvents(w.Ctx, w.By, "log", page.Items, nil); fault.CodeOf(err) != "wrong_state" {
 		t.Errorf("into what is fetched: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // DueTool is a tool of which something is to be learned.
@@ -24,7 +25,7 @@ const failedAgain = 30 * time.Second
 // dies loses one probe.
 func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 	quarantine := s.QuarantineView()
-	if quarantine.whole() {
+	if quarantine.Whole() {
 		return nil, nil
 	}
 	rows, err := s.Db(ctx).Query(ctx, `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
@@ -32,15 +33,15 @@ func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 			WHERE t.removed_at IS NULL AND t.context_id <> ALL ($4) AND (t.check_at <= n.now OR t.refresh_at <= n.now) ORDER BY t.tool_id LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED)
 		UPDATE postern.tool t SET check_at = CASE WHEN d.probe THEN n.now + t.check_every ELSE t.check_at END,
 			refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
-		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.Clock(), limit, failedAgain, quarantine.contexts())
+		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.Clock(), limit, failedAgain, quarantine.Contexts())
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
 		v := &DueTool{Tool: &Tool{}}
 		return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)
 	})
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // ToolChecked stores what a probe brought: why the tool is not ready, "" if it is. One that began before the tool was
@@ -56,19 +57,19 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 				health_since = CASE WHEN t.health = $3 THEN t.health_since ELSE n.now END
 			FROM old, n WHERE t.tool_id = old.tool_id)
 		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, v.ID, v.Version, health, why, s.Clock()).Scan(&changed)
-	return changed, Known(err)
+	return changed, pg.Known(err)
 }
 
 // ToolRefreshed stores what a look at /meta brought: its definition, or why there is none; then the one that is known
 // stays, and another look comes soon. A definition that has changed is a change of the configuration. Of two looks, or
 // a look and a change, the row's version decides which counts: the later one finds another and changes nothing.
-func (s *Store) ToolRefreshed(ctx context.Context, by By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
+func (s *Store) ToolRefreshed(ctx context.Context, by pg.By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
 	if d == nil {
 		_, err = s.Exec(ctx, `UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`, v.ID, v.Version, why)
 		return false, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
-		now, before, err := t.lockTool(ctx, v.ContextID, v.FQN)
+	err = s.Run(ctx, func(t *pg.Txn) error {
+		now, before, err := lockTool(t, ctx, v.ContextID, v.FQN)
 		if err != nil {
 			return err
 		}

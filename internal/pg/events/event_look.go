@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // EventMove is one transition of an event.
@@ -31,24 +32,24 @@ func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) (
 		UNION ALL SELECT at, 'lever', '', action, '', 0, actor, reason FROM postern.audit WHERE context_id = $2 AND object = $3
 		ORDER BY 1, 6`, id.String(), contextID, "/events/"+id.String())
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*EventMove, error) {
 		v := &EventMove{}
 		return v, row.Scan(&v.At, &v.Machine, &v.From, &v.Event, &v.To, &v.Fence, &v.By, &v.Detail)
 	})
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // WhyEvent says what an event waits for: first its own blockers, then those of its transaction.
-func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*Why, error) {
+func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*pg.Why, error) {
 	e, err := s.Event(ctx, contextID, id)
 	if err != nil {
 		return nil, err
 	}
-	w := &Why{State: e.Status, Blockers: []Blocker{}}
-	own := func(kind, object, detail string, levers ...Lever) {
-		w.Blockers = append(w.Blockers, Blocker{Kind: kind, Object: object, Since: e.UpdatedAt, Detail: detail, Levers: levers})
+	w := &pg.Why{State: e.Status, Blockers: []pg.Blocker{}}
+	own := func(kind, object, detail string, levers ...pg.Lever) {
+		w.Blockers = append(w.Blockers, pg.Blocker{Kind: kind, Object: object, Since: e.UpdatedAt, Detail: detail, Levers: levers})
 	}
 	tx := ""
 	switch {
@@ -59,7 +60,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 		if e.RedrivenBy != nil {
 			w.Summary += "; it was redriven as " + e.RedrivenBy.String()
 		} else {
-			own("ended", "/events/"+id.String(), e.Error, Lever{"POST", "/events/" + id.String() + "/redrive", "admin"})
+			own("ended", "/events/"+id.String(), e.Error, pg.Lever{Method: "POST", Path: "/events/" + id.String() + "/redrive", Role: "admin"})
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
 		ails, err := s.ailing(ctx, contextID, e.FQN)
@@ -67,22 +68,22 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*W
 			return nil, err
 		}
 		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error+ails)
-		w.Blockers[0].Next = &NextStep{*e.NotBefore, "its tool is called again"}
+		w.Blockers[0].Next = &pg.NextStep{At: *e.NotBefore, What: "its tool is called again"}
 		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
 	case e.Status == leader.EventQueued:
 		return w, s.whyQueued(ctx, contextID, e, w)
 	case e.Outcome == "" && e.Tool == "":
 		w.Moving, w.Summary = true, "its tool "+e.FQN+" is about to be called"
-		own("line_turn", "/channels/"+channelOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
+		own("line_turn", "/channels/"+pg.ChannelOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
 	case e.Outcome == "":
 		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
 		w.Summary = "what came of it is known, but nobody says where its workflow is"
-		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", Lever{"PUT", "/dispatchers/" + leader.TypeResult, "admin"})
+		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", pg.Lever{Method: "PUT", Path: "/dispatchers/" + leader.TypeResult, Role: "admin"})
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
-		own("result_offered", "/channels/"+channelOfResults, "the message about it is on its way to the channels")
+		own("result_offered", "/channels/"+pg.ChannelOfResults, "the message about it is on its way to the channels")
 	default:
 		tx, w.Summary = e.Result, "its workflow is told that it "+map[string]string{leader.OutcomeSuccessful: "succeeded", leader.OutcomeFailed: "failed", leader.OutcomeStale: "grew stale"}[e.Outcome]
 		own("result_waits", "/transactions/"+tx, "the transaction that tells its workflow has not ended")
@@ -109,7 +110,7 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 }
 
 // whyQueued says why an event is not taken.
-func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why) error {
+func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *pg.Why) error {
 	calling, err := s.calling(ctx, contextID)
 	if err != nil {
 		return err
@@ -121,18 +122,18 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *Why
 	for _, n := range calling {
 		all += n
 	}
-	b := Blocker{Kind: "line_turn", Object: "/channels/" + channelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
+	b := pg.Blocker{Kind: "line_turn", Object: "/channels/" + pg.ChannelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
 	w.Moving = true
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):
 		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
-		b.Levers, w.Moving = []Lever{{"PUT", b.Object, "admin"}}, false
+		b.Levers, w.Moving = []pg.Lever{{Method: "PUT", Path: b.Object, Role: "admin"}}, false
 	case n >= toolShare(slots):
 		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
-		b.Levers = []Lever{{"PATCH", "/dispatchers/" + leader.TypeTool, "admin"}}
+		b.Levers = []pg.Lever{{Method: "PATCH", Path: "/dispatchers/" + leader.TypeTool, Role: "admin"}}
 	case all >= slots:
 		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
-		b.Levers = []Lever{{"PATCH", b.Object, "admin"}}
+		b.Levers = []pg.Lever{{Method: "PATCH", Path: b.Object, Role: "admin"}}
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
 	return nil

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // SourceLease is the right to ask a source for one page, and to store it.
@@ -25,12 +26,12 @@ type SourceLease struct {
 // LeaseSources hands out sources that are to be read, and leases each for that long: for less, if its node dies. It
 // never waits: a source whose row is locked is being leased or stored, and skipped. next is when there will be
 // another, zero if that is unknown.
-func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Duration) (list []*SourceLease, next time.Time, err error) {
+func (s *Store) LeaseSources(ctx context.Context, n pg.Node, max int, lease time.Duration) (list []*SourceLease, next time.Time, err error) {
 	quarantine := s.QuarantineView()
-	if quarantine.whole() {
+	if quarantine.Whole() {
 		return nil, time.Time{}, nil
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		list, next = nil, time.Time{}
 		var now time.Time
 		b := &pgx.Batch{}
@@ -39,7 +40,7 @@ func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Du
 			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL AND x.context_id <> ALL ($3)
 			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
-			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.Clock(), max, quarantine.contexts()).Query(func(rows pgx.Rows) error {
+			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.Clock(), max, quarantine.Contexts()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				l := &SourceLease{by: n.Name}
 				if err := rows.Scan(append(l.fields(), &l.ContextID, &l.Fence)...); err != nil {
@@ -58,14 +59,14 @@ func (s *Store) LeaseSources(ctx context.Context, n Node, max int, lease time.Du
 		if len(list) == 0 {
 			return t.Rollback(ctx)
 		}
-		var c Columns
+		var c pg.Columns
 		for _, l := range list {
-			l.Fence = s.fence(l.Fence, now)
-			c.add(l.ID, l.Fence)
+			l.Fence = s.Fence(l.Fence, now)
+			c.Add(l.ID, l.Fence)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.source s SET fence = x.fence, node_id = $3, node_epoch = $4, lease_until = $5
-			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) x(source_id, fence) WHERE s.source_id = x.source_id`, c.args(n.ID, n.Epoch, now.Add(lease))...)
+			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) x(source_id, fence) WHERE s.source_id = x.source_id`, c.Args(n.ID, n.Epoch, now.Add(lease))...)
 		return t.Commit(ctx, b)
 	})
 	return list, next, err
@@ -88,7 +89,7 @@ type Stored struct {
 // The source's row is locked and its fence compared first, so that of two readers only the one that still has the
 // lease stores anything. A pause, a rewind and a new definition of the source raise the fence.
 func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(t *Txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(t *pg.Txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent
 		for _, it := range page.Items {
 			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
@@ -161,7 +162,7 @@ func sameJSON(a, b json.RawMessage) bool {
 // FailPage writes down that there was no page: the source is asked again after wait, or, where asking again cannot
 // help, is failed.
 func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(_ *Txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(_ *pg.Txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -174,8 +175,8 @@ func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Tr
 }
 
 // underLease runs write with the source locked, if the lease is still good.
-func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*Txn, *pgx.Batch, time.Time) error) error {
-	return s.Run(ctx, func(t *Txn) error {
+func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*pg.Txn, *pgx.Batch, time.Time) error) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64
 		var now time.Time

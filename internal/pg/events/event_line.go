@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // leaderChannel is a channel of the leader in which something lies.
@@ -33,9 +34,9 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
-		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channelOfResults, s.QuarantineView().contexts())
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, pg.ChannelOfResults, s.QuarantineView().Contexts())
 	if err != nil {
-		return w, Known(err)
+		return w, pg.Known(err)
 	}
 	var l leaderChannel
 	var results, offered bool
@@ -49,7 +50,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		}
 		return nil
 	})
-	return w, Known(err)
+	return w, pg.Known(err)
 }
 
 // refill offers messages that wait in a channel and were never refused, where a receiver made room. Messages that
@@ -58,21 +59,21 @@ func (s *Store) refill(ctx context.Context, l leaderChannel) error {
 	if !l.Waiting {
 		return nil
 	}
-	_, err := conduitOf[EventRef](s, l.Channel).offer(ctx, rand.Int64(), tendMost, true)
+	_, err := pg.ConduitOf[EventRef](s.Store, l.Channel).Offer(ctx, rand.Int64(), pg.TendMost, true)
 	return err
 }
 
 // giveBack lets others have messages that this process could not deal with; err is why. It counts as no retry.
-func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []Held[EventRef], err error) error {
+func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], err error) error {
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	c := conduitOf[EventRef](s, l.Channel)
-	back := s.Run(ctx, func(t *Txn) error {
+	c := pg.ConduitOf[EventRef](s.Store, l.Channel)
+	back := s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
-		if err := c.moveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {
+		if err := c.MoveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -151,8 +152,8 @@ type EventStep struct {
 // eventChange is what one transaction writes about events, which it has locked.
 type eventChange struct {
 	by    string
-	rows  Columns
-	moves Columns
+	rows  pg.Columns
+	moves pg.Columns
 	steps []EventStep
 }
 
@@ -167,18 +168,18 @@ func (w *eventChange) apply(v *eventRow, on string, step leader.EventStep, now a
 		v.Retried++
 	}
 	v.Moves++
-	w.rows.add(v.ID, was, v.Status, v.Fence, v.Moves, v.Retried, v.Outcome, v.Code, v.Error, step.Wait.Seconds())
+	w.rows.Add(v.ID, was, v.Status, v.Fence, v.Moves, v.Retried, v.Outcome, v.Code, v.Error, step.Wait.Seconds())
 	detail := step.Error
 	if detail == "" {
 		detail = step.Outcome
 	}
-	w.moves.add(v.ID, v.Moves, now, was, on, v.Status, v.Fence, w.by, detail)
+	w.moves.Add(v.ID, v.Moves, now, was, on, v.Status, v.Fence, w.by, detail)
 	w.steps = append(w.steps, EventStep{v.ID, v.FQN, was, on, v.Status, time.Duration(v.Stayed * float64(time.Second)), detail})
 }
 
 // queue adds the writes to b. A wait becomes the time of the next try.
 func (w *eventChange) queue(b *pgx.Batch, now any) {
-	if len(w.rows.cols) == 0 {
+	if len(w.rows.Cols) == 0 {
 		return
 	}
 	b.Queue(`UPDATE postern.event e SET was = n.was, status = n.status, fence = n.fence, moves = n.moves, retried = n.retried, outcome = n.outcome, code = n.code,
@@ -186,6 +187,6 @@ func (w *eventChange) queue(b *pgx.Batch, now any) {
 			entered_at = CASE WHEN n.was = n.status THEN e.entered_at ELSE $11 END
 		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::int[]), unnest($6::int[]), unnest($7::text[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::float8[])) n(event_id, was, status, fence, moves, retried, outcome, code, error, wait)
-		WHERE e.event_id = n.event_id`, w.rows.args(now)...)
+		WHERE e.event_id = n.event_id`, w.rows.Args(now)...)
 	moveInsert.Queue(b, w.moves)
 }

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // ResultBody is what the workflow is told of an event (S1.14).
@@ -38,13 +39,13 @@ type ToolOutput struct {
 // through a pool of senders, which are the channels, under a uid that the event makes up, so that there is one
 // (S1.14). It goes as TakeEvents does: held, posted, acknowledged. In a context without that dispatcher the results
 // wait, and none is lost.
-func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total int, err error) {
+func (s *Store) SendResults(ctx context.Context, w LeaderWork, n pg.Node) (total int, err error) {
 	for _, l := range w.results {
 		d := s.DispatcherOf(l.Context, leader.TypeResult)
 		if d == nil || d.Removed {
 			continue
 		}
-		held, err := conduitOf[EventRef](s, l.Channel).Receive(ctx, n, takeMost)
+		held, err := pg.ConduitOf[EventRef](s.Store, l.Channel).Receive(ctx, n, takeMost)
 		if err == nil {
 			err = s.refill(ctx, l)
 		}
@@ -62,7 +63,7 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n Node) (total in
 	return total, nil
 }
 
-func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRef]) error {
+func (s *Store) result(ctx context.Context, l leaderChannel, held []pg.Held[EventRef]) error {
 	subs, of, err := s.resultsOf(ctx, l, held)
 	if err != nil {
 		return err
@@ -71,20 +72,20 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 	if err != nil {
 		return err
 	}
-	var ids Columns
+	var ids pg.Columns
 	for i, a := range posted {
 		if a.Err == nil {
-			ids.add(of[i].ID, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
+			ids.Add(of[i].ID, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
 		}
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
-		if len(ids.cols) > 0 {
+		if len(ids.Cols) > 0 {
 			b.Queue(`UPDATE postern.event e SET result_queue = n.queue_id, result_seq = n.seq, result_day = n.day, result_id = n.id
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]), unnest($5::text[])) n(event_id, queue_id, seq, day, id)
-				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.result_id = ''`, ids.args()...)
+				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.result_id = ''`, ids.Args()...)
 		}
-		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := pg.ConduitOf[EventRef](s.Store, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -96,13 +97,13 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []Held[EventRe
 }
 
 // resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none.
-func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []Held[EventRef]) (subs []*Submission, of []*eventRow, err error) {
+func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []pg.Held[EventRef]) (subs []*pg.Submission, of []*eventRow, err error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
 		FROM postern.event e LEFT JOIN LATERAL (SELECT o.result FROM postern.outcome o
 			WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day) AND e.outcome = 'successful') o ON true
 		WHERE e.event_id = ANY ($1::text[]::uuid[]) AND e.status = 'Active' AND e.outcome <> ''`, idsOf(held))
 	if err != nil {
-		return nil, nil, Known(err)
+		return nil, nil, pg.Known(err)
 	}
 	var v eventRow
 	var at time.Time
@@ -127,10 +128,10 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []Held[Even
 			return err
 		}
 		hash := sha256.Sum256(append([]byte(leader.TypeResult+"\x00"), data...))
-		subs = append(subs, &Submission{ContextID: l.Context, UID: "event:" + v.ID + ":result", Hash: hash[:], Type: leader.TypeResult, Data: data})
+		subs = append(subs, &pg.Submission{ContextID: l.Context, UID: "event:" + v.ID + ":result", Hash: hash[:], Type: leader.TypeResult, Data: data})
 		one := v
 		of = append(of, &one)
 		return nil
 	})
-	return subs, of, Known(err)
+	return subs, of, pg.Known(err)
 }

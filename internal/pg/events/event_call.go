@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // CalledEvent is what a call of a tool must know of its event.
@@ -31,10 +32,10 @@ func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall)
 	err := s.Db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
 	switch {
-	case IsNoRows(err):
+	case pg.IsNoRows(err):
 		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
 	case err != nil:
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
 		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
 	}
@@ -55,7 +56,7 @@ func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCa
 // not know it yet (TakeEvents, SendResults), so that it never hears of the old place. The one that tells a result once
 // more has no such uid, but the event, which is Dead, knows it (tellAgain), and only what it knows is redriven again. The
 // queues are locked, the event comes after them (onEvent).
-func tellEvent(b *pgx.Batch, task *Task) {
+func tellEvent(b *pgx.Batch, task *pg.Task) {
 	which := map[string]string{leader.TypeTool: "tool", leader.TypeResult: "result"}[task.Type]
 	if which == "" {
 		return
@@ -65,7 +66,7 @@ func tellEvent(b *pgx.Batch, task *Task) {
 			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Active' AND %[1]s_id IN ('', $3)
 				AND $8 IN ('event:' || event_id || ':result', 'event:' || event_id || ':tool:' || (retried + 1))`, which),
 			id.String(), task.ContextID, task.MovedFrom, task.ID.Queue, task.ID.Seq, task.ID.Day.Time(), task.ID.String(), task.UID)
-	} else if id, ok := eventOf(&Transaction{Type: task.Type, UID: task.UID, RedriveOf: task.RedriveOf, Data: task.Data}); ok {
+	} else if id, ok := eventOf(&pg.Transaction{Type: task.Type, UID: task.UID, RedriveOf: task.RedriveOf, Data: task.Data}); ok {
 		b.Queue(`UPDATE postern.event SET result_queue = $4, result_seq = $5, result_day = $6, result_id = $7
 			WHERE event_id = $1::text::uuid AND context_id = $2 AND status = 'Dead' AND result_redriven AND result_id = $3`,
 			id.String(), task.ContextID, task.MovedFrom, task.ID.Queue, task.ID.Seq, task.ID.Day.Time(), task.ID.String())

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Advanced says what became of events.
@@ -41,7 +42,7 @@ func (s *Store) AdvanceEvents(ctx context.Context, by string, list []uuid.UUID) 
 
 func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advanced) error {
 	var out Advanced
-	err := s.Run(ctx, func(t *Txn) error {
+	err := s.Run(ctx, func(t *pg.Txn) error {
 		out = Advanced{Ended: map[string]int{}, Moved: map[uuid.UUID]bool{}}
 		var locked []*eventRow
 		var now time.Time
@@ -53,7 +54,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 			return err
 		}
 		w := &eventChange{by: by}
-		results := map[int32][]Outgoing[EventRef]{}
+		results := map[int32][]pg.Outgoing[EventRef]{}
 		var told []string
 		for _, v := range locked {
 			on, facts := v.news()
@@ -83,7 +84,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 				out.Ended[step.To]++
 			}
 			if step.SendResult {
-				results[v.Context] = append(results[v.Context], Outgoing[EventRef]{v.ID, EventRef{v.FQN}})
+				results[v.Context] = append(results[v.Context], pg.Outgoing[EventRef]{ID: v.ID, Payload: EventRef{v.FQN}})
 			}
 		}
 		if len(out.Moved) == 0 {
@@ -116,7 +117,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 }
 
 // sendResults queues messages for the channels to the workflows, context by context in their order.
-func (s *Store) sendResults(ctx context.Context, t *Txn, b *pgx.Batch, results map[int32][]Outgoing[EventRef]) error {
+func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, results map[int32][]pg.Outgoing[EventRef]) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -127,7 +128,7 @@ func (s *Store) sendResults(ctx context.Context, t *Txn, b *pgx.Batch, results m
 	slices.Sort(contexts)
 	channels := map[int32]int32{}
 	load := &pgx.Batch{}
-	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, channelOfResults).Query(func(rows pgx.Rows) error {
+	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, pg.ChannelOfResults).Query(func(rows pgx.Rows) error {
 		var context, channel int32
 		_, err := pgx.ForEachRow(rows, []any{&context, &channel}, func() error { channels[context] = channel; return nil })
 		return err
@@ -136,7 +137,7 @@ func (s *Store) sendResults(ctx context.Context, t *Txn, b *pgx.Batch, results m
 		return err
 	}
 	for _, id := range contexts {
-		if _, err := conduitOf[EventRef](s, channels[id]).sendIn(ctx, t, b, results[id]); err != nil {
+		if _, err := pg.ConduitOf[EventRef](s.Store, channels[id]).SendIn(ctx, t, b, results[id]); err != nil {
 			return err
 		}
 	}
@@ -194,7 +195,7 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 		UNION ALL (SELECT event_id::text, true FROM postern.event_drop LIMIT 1000)
 		UNION ALL (SELECT event_id::text, false FROM postern.event WHERE status = 'Active' AND outcome <> '' AND event_id > $1::text::uuid ORDER BY event_id LIMIT $2)`, from.String(), page)
 	if err != nil {
-		return nil, next, Known(err)
+		return nil, next, pg.Known(err)
 	}
 	n := 0
 	var text string
@@ -211,16 +212,16 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 	if n < page {
 		next = uuid.UUID{}
 	}
-	return list, next, Known(err)
+	return list, next, pg.Known(err)
 }
 
 // OfferDueEvents sends the messages of events again whose next try is due, and returns how many. An event that is
 // locked is in the hands of another process, and skipped. Served by event_due.
 func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		n = 0
 		var ids []string
-		lines := map[int32][]Outgoing[EventRef]{}
+		lines := map[int32][]pg.Outgoing[EventRef]{}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT e.event_id::text, e.fqn, s.channel_id FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 			WHERE e.status = 'Queued' AND e.not_before <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY e.not_before LIMIT $2 FOR UPDATE OF e SKIP LOCKED`,
@@ -229,7 +230,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 			var channel int32
 			_, err := pgx.ForEachRow(rows, []any{&id, &fqn, &channel}, func() error {
 				ids = append(ids, id)
-				lines[channel] = append(lines[channel], Outgoing[EventRef]{id, EventRef{fqn}})
+				lines[channel] = append(lines[channel], pg.Outgoing[EventRef]{ID: id, Payload: EventRef{fqn}})
 				return nil
 			})
 			return err
@@ -247,7 +248,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 		slices.Sort(channels)
 		b = &pgx.Batch{}
 		for _, c := range channels {
-			if _, err := conduitOf[EventRef](s, c).sendIn(ctx, t, b, lines[c]); err != nil {
+			if _, err := pg.ConduitOf[EventRef](s.Store, c).SendIn(ctx, t, b, lines[c]); err != nil {
 				return err
 			}
 		}

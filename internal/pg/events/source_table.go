@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // A page of a table takes at most so long, and has at most so many bytes: a row more, if one row is more.
@@ -36,7 +37,7 @@ func (s *Store) TablePage(ctx context.Context, l *SourceLease, dial pgconn.DialF
 	}
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
-	begin := s.pool.BeginTx
+	begin := s.Pool().BeginTx
 	if l.URL == "" {
 		if err := l.Table.AllowedBy(s.SourceSchemas); err != nil { // it was, when the source was made
 			return page, &leader.Trouble{Text: err.Error()}
@@ -261,7 +262,7 @@ func (r *tableRead) mark(ctx context.Context, page leader.Page, now time.Time) (
 	switch {
 	case err == nil:
 		r.at.Seen, r.at.Since = &seen, &now
-	case !IsNoRows(err):
+	case !pg.IsNoRows(err):
 		return page, err
 	}
 	if r.at.At != nil || r.at.Seen != nil {

@@ -1,11 +1,11 @@
-package pg_test
+package events_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -25,7 +25,7 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 				it.Undecoded, it.FQN = "it names no tool", ""
 			}
 		}
-		_, err := w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+		_, err := w.S.Events.StorePage(w.Ctx, w.look(w.S, n), page)
 		w.Must(err)
 	}
 	are := func(when, want string) {
@@ -53,7 +53,7 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	store(`"4"`, 3, 4) // the boundary comes again
 	store(`"5"`, 4, 5)
 	are("with something newer", "2 Queued, 4 Dead, 5 Dead")
-	_, err := w.S.RewindSource(w.Ctx, w.By, "log", nil)
+	_, err := w.S.Events.RewindSource(w.Ctx, w.By, "log", nil)
 	w.Must(err)
 	w.Ahead(31 * 24 * time.Hour)
 	are("rewound", "2 Queued, 4 Dead, 5 Dead")
@@ -63,32 +63,32 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 // anew what comes before it.
 func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 	t.Parallel()
-	for name, story := range map[string]func(store func(after time.Duration, cursor string, more bool, want pg.Stored, ids ...int), rewind func()){
-		"the last page has no cursor": func(store func(time.Duration, string, bool, pg.Stored, ...int), _ func()) {
-			store(0, "null", false, pg.Stored{New: 1}, 1)
-			store(20, "null", false, pg.Stored{New: 1, Known: 1}, 1, 2)
-			store(11, "null", false, pg.Stored{Known: 2}, 1, 2)
+	for name, story := range map[string]func(store func(after time.Duration, cursor string, more bool, want events.Stored, ids ...int), rewind func()){
+		"the last page has no cursor": func(store func(time.Duration, string, bool, events.Stored, ...int), _ func()) {
+			store(0, "null", false, events.Stored{New: 1}, 1)
+			store(20, "null", false, events.Stored{New: 1, Known: 1}, 1, 2)
+			store(11, "null", false, events.Stored{Known: 2}, 1, 2)
 		},
-		"the cursor stands": func(store func(time.Duration, string, bool, pg.Stored, ...int), _ func()) {
-			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
-			store(20, `"2"`, false, pg.Stored{New: 1, Known: 1}, 2, 3)
-			store(11, `"2"`, false, pg.Stored{Known: 2}, 2, 3)
+		"the cursor stands": func(store func(time.Duration, string, bool, events.Stored, ...int), _ func()) {
+			store(0, `"2"`, false, events.Stored{New: 2}, 1, 2)
+			store(20, `"2"`, false, events.Stored{New: 1, Known: 1}, 2, 3)
+			store(11, `"2"`, false, events.Stored{Known: 2}, 2, 3)
 		},
-		"rewound over what is known": func(store func(time.Duration, string, bool, pg.Stored, ...int), rewind func()) {
-			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
-			store(0, `"3"`, false, pg.Stored{New: 1}, 3)
-			store(31, `"3"`, false, pg.Stored{Known: 1}, 3)
+		"rewound over what is known": func(store func(time.Duration, string, bool, events.Stored, ...int), rewind func()) {
+			store(0, `"2"`, false, events.Stored{New: 2}, 1, 2)
+			store(0, `"3"`, false, events.Stored{New: 1}, 3)
+			store(31, `"3"`, false, events.Stored{Known: 1}, 3)
 			rewind()
-			store(0, `"3"`, false, pg.Stored{New: 2, Known: 1}, 1, 2, 3)
-			store(0, `"3"`, false, pg.Stored{Known: 1}, 3)
+			store(0, `"3"`, false, events.Stored{New: 2, Known: 1}, 1, 2, 3)
+			store(0, `"3"`, false, events.Stored{Known: 1}, 3)
 		},
-		"rewound, page by page": func(store func(time.Duration, string, bool, pg.Stored, ...int), rewind func()) {
-			store(0, `"2"`, false, pg.Stored{New: 2}, 1, 2)
-			store(0, `"3"`, false, pg.Stored{New: 1}, 3)
-			store(31, `"3"`, false, pg.Stored{Known: 1}, 3)
+		"rewound, page by page": func(store func(time.Duration, string, bool, events.Stored, ...int), rewind func()) {
+			store(0, `"2"`, false, events.Stored{New: 2}, 1, 2)
+			store(0, `"3"`, false, events.Stored{New: 1}, 3)
+			store(31, `"3"`, false, events.Stored{Known: 1}, 3)
 			rewind()
-			store(0, `"2"`, true, pg.Stored{New: 2, More: true}, 1, 2)
-			store(0, `"3"`, false, pg.Stored{Known: 1}, 3)
+			store(0, `"2"`, true, events.Stored{New: 2, More: true}, 1, 2)
+			store(0, `"3"`, false, events.Stored{Known: 1}, 3)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 			w := newWorld(t)
 			w.Source(func(s *leader.Source) { s.OnUndecodable = "dead" })
 			n := w.Node("n")
-			story(func(after time.Duration, cursor string, more bool, want pg.Stored, ids ...int) {
+			story(func(after time.Duration, cursor string, more bool, want events.Stored, ids ...int) {
 				t.Helper()
 				w.Later(time.Second)
 				w.Ahead(after * 24 * time.Hour)
@@ -108,13 +108,13 @@ func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 				if cursor == "null" {
 					page.Cursor = nil
 				}
-				got, err := w.S.StorePage(w.Ctx, w.look(w.S, n), page)
+				got, err := w.S.Events.StorePage(w.Ctx, w.look(w.S, n), page)
 				got.Dead = 0
 				if w.Must(err); got != want {
 					t.Errorf("page %v: %+v, want %+v", ids, got, want)
 				}
 			}, func() {
-				_, err := w.S.RewindSource(w.Ctx, w.By, "log", nil)
+				_, err := w.S.Events.RewindSource(w.Ctx, w.By, "log", nil)
 				w.Must(err)
 			})
 		})
@@ -127,7 +127,7 @@ func TestWhatWasPushedLastIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.Source(func(s *leader.Source) { s.Kind, s.URL = "push", "" })
 	for _, ids := range [][]int{{0}, {1}, {1, 2}} {
-		_, err := w.S.PushEvents(w.Ctx, w.By, "log", pageOf("", false, ids...).Items, nil)
+		_, err := w.S.Events.PushEvents(w.Ctx, w.By, "log", pageOf("", false, ids...).Items, nil)
 		w.Must(err)
 		_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.event SET was = 'Active', status = 'Dead' WHERE status = 'Queued'`)
 		w.Must(err)

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Source is one with how far it was read.
@@ -42,7 +43,7 @@ const sourcesSQL = `SELECT ` + sourceColumns + `, coalesce($5::timestamptz, cloc
 func (s *Store) sources(ctx context.Context, contextID int32, name, after string, limit int) ([]*Source, error) {
 	rows, err := s.Db(ctx).Query(ctx, sourcesSQL, contextID, name, after, limit, s.Clock())
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Source, error) {
 		v := &Source{}
@@ -57,7 +58,7 @@ func (s *Store) sources(ctx context.Context, contextID int32, name, after string
 		}
 		return v, err
 	})
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // Sources lists up to limit sources of a context by name, those after a given one.
@@ -83,10 +84,10 @@ func noSource(name string) error {
 
 const sourceVersion = `SELECT version, removed_at IS NOT NULL FROM postern.source WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// PutSource creates a source or replaces its settings; version as in matchVersion. Its cursor and state stay, and
+// PutSource creates a source or replaces its settings; version as in MatchVersion. Its cursor and state stay, and
 // so does what it has brought, also where one of that name was removed. A look that is under way stores nothing. A table of this
 // database has to lie in one of SourceSchemas.
-func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version int64) (created bool, err error) {
+func (s *Store) PutSource(ctx context.Context, by pg.By, v leader.Source, version int64) (created bool, err error) {
 	if err := v.Validate(); err != nil {
 		return false, err
 	}
@@ -95,13 +96,13 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 			return false, err
 		}
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		if created, err = t.LockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		s.equip(b, by.Context)
-		lane := leaderChannelSettings(channelOfSource + v.Name)
+		lane := leaderChannelSettings(pg.ChannelOfSource + v.Name)
 		lane.Capacity = v.Buffer
 		putLeaderChannel(b, by.Context, lane, s.Clock())
 		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, max_retries, stale_after, channel_id,
@@ -121,7 +122,7 @@ func (s *Store) PutSource(ctx context.Context, by By, v leader.Source, version i
 	if err != nil {
 		return created, err
 	}
-	return created, s.reconfigured(ctx)
+	return created, s.Reconfigured(ctx)
 }
 
 // jsonText is JSON as an argument that is cast, NULL for nothing.
@@ -133,8 +134,8 @@ func jsonText(raw json.RawMessage) any {
 }
 
 // changeSource changes what a look goes by: one that is under way finds another fence, and stores nothing.
-func (s *Store) changeSource(ctx context.Context, by By, name, action, set string, args ...any) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) changeSource(ctx context.Context, by pg.By, name, action, set string, args ...any) (r pg.LeverResult, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, sourceVersion, by.Context, name)
 		switch {
 		case err != nil:
@@ -168,7 +169,7 @@ func (s *Store) changeSource(ctx context.Context, by By, name, action, set strin
 var changed = map[string]string{"pause": ` AND state <> 'paused'`, "resume": ` AND state <> 'running'`}
 
 // PauseSource stops reading a source, or goes on where it stopped, also after a failure.
-func (s *Store) PauseSource(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+func (s *Store) PauseSource(ctx context.Context, by pg.By, name string, paused bool) (pg.LeverResult, error) {
 	if paused {
 		return s.changeSource(ctx, by, name, "pause", `state = 'paused'`)
 	}
@@ -177,12 +178,12 @@ func (s *Store) PauseSource(ctx context.Context, by By, name string, paused bool
 
 // RewindSource reads a source again from a cursor of its own, nil for its start. What is stored is not stored
 // twice.
-func (s *Store) RewindSource(ctx context.Context, by By, name string, cursor json.RawMessage) (LeverResult, error) {
+func (s *Store) RewindSource(ctx context.Context, by pg.By, name string, cursor json.RawMessage) (pg.LeverResult, error) {
 	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL, kept_from = NULL`, jsonText(cursor))
 }
 
 // RemoveSource ends a source. Its events stay.
-func (s *Store) RemoveSource(ctx context.Context, by By, name string) error {
+func (s *Store) RemoveSource(ctx context.Context, by pg.By, name string) error {
 	_, err := s.changeSource(ctx, by, name, "delete", `removed_at = coalesce($3::timestamptz, clock_timestamp())`)
 	return err
 }

@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // ToolCall is the data of a transaction that calls a tool.
@@ -33,7 +34,7 @@ const takeMost = 500
 // the call is written, so that never more tools are called than there is room. A process that dies on the way leaves
 // messages that are taken back: their events are Active already, and the next receiver finds the same transactions
 // again.
-func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n Node) (out Taken, err error) {
+func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n pg.Node) (out Taken, err error) {
 	for _, l := range w.events {
 		d := s.DispatcherOf(l.Context, leader.TypeTool)
 		if d == nil || d.Removed {
@@ -81,9 +82,9 @@ func collectCalling(into *map[string]int) func(pgx.Rows) error {
 func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]int, err error) {
 	rows, err := s.Db(ctx).Query(ctx, callingSQL, contextID)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
-	return out, Known(collectCalling(&out)(rows))
+	return out, pg.Known(collectCalling(&out)(rows))
 }
 
 // activate holds messages of a channel and makes their events Active, as many as there is room for. With them come
@@ -95,9 +96,9 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // the commit of the call before it, and no other call adds until its own commit. Calls of tools that end meanwhile
 // leave more room than was counted, never less. Messages and events that are locked by others are skipped, so that no
 // session waits while it holds the dispatcher's row, and there is no cycle.
-func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int) (held []Held[EventRef], open []*eventRow, steps []EventStep, err error) {
+func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots int) (held []pg.Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		held, open, steps = nil, nil, nil
 		var calling map[string]int
 		b := &pgx.Batch{}
@@ -116,14 +117,14 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 		if room <= 0 {
 			most = takeMost
 		}
-		w := &channelMessageChange{s: s, channel: l.Channel}
-		var rows, mine []*channelMessageRow
+		w := &pg.ChannelMessageChange{S: s.Store, Channel: l.Channel}
+		var rows, mine []*pg.ChannelMessageRow
 		b = &pgx.Batch{}
-		b.Queue(`SELECT `+channelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
+		b.Queue(`SELECT `+pg.ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
 				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
 					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(collectChannelMessages(&rows))
-		s.ReadNow(b, &w.now)
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(pg.CollectChannelMessages(&rows))
+		s.ReadNow(b, &w.Now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
@@ -133,7 +134,7 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 		byID := map[string]*eventRow{}
 		var ids []string
 		for _, m := range rows {
-			ids = append(ids, m.id)
+			ids = append(ids, m.ID)
 		}
 		b = &pgx.Batch{}
 		var locked []*eventRow
@@ -147,7 +148,7 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 		change := &eventChange{by: n.Name}
 		ids = nil
 		for _, m := range rows {
-			v := byID[m.id]
+			v := byID[m.ID]
 			if v == nil {
 				continue // somebody is at it
 			}
@@ -159,36 +160,36 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n Node, slots int
 				if err != nil {
 					return err
 				}
-				change.apply(v, leader.EventTaken, step, w.now)
+				change.apply(v, leader.EventTaken, step, w.Now)
 				room, calling[v.FQN], v.Tool = room-1, calling[v.FQN]+1, ""
 				ids = append(ids, v.ID)
 			}
-			if m.state == leader.ChannelMessageQueued {
-				m.state = leader.ChannelMessageOffered // beyond the capacity: see above
+			if m.State == leader.ChannelMessageQueued {
+				m.State = leader.ChannelMessageOffered // beyond the capacity: see above
 			}
 			if mine = append(mine, m); v.Status == leader.EventActive && v.Outcome == "" && v.Tool == "" {
 				open = append(open, v)
 			}
 		}
-		if held, err = hold[EventRef](w, mine, n); err != nil {
+		if held, err = pg.Hold[EventRef](w, mine, n); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		change.queue(b, w.now)
+		change.queue(b, w.Now)
 		steps = change.steps
 		if len(ids) > 0 {
 			// the transaction of an earlier try says nothing of this one
 			b.Queue(`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, ids)
 		}
-		w.queue(b)
+		w.Queue(b)
 		return t.Commit(ctx, b)
 	})
 	return held, open, steps, err
 }
 
 // call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.
-func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef], of []*eventRow) error {
-	var subs []*Submission
+func (s *Store) call(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], of []*eventRow) error {
+	var subs []*pg.Submission
 	for _, v := range of {
 		subs = append(subs, v.toolCall())
 	}
@@ -196,28 +197,28 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 	if err != nil {
 		return err
 	}
-	var ids Columns
+	var ids pg.Columns
 	var names []string
 	for i, a := range posted {
 		if v := of[i]; a.Err == nil {
-			ids.add(v.ID, v.Retried, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
+			ids.Add(v.ID, v.Retried, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
 			names = append(names, v.ID)
 		}
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
 		if len(names) > 0 {
 			// Locked in their order: the process that had the messages before may be at the same events.
 			b.Queue(`SELECT FROM postern.event WHERE event_id = ANY ($1::text[]::uuid[]) ORDER BY event_id FOR UPDATE`, names)
 			b.Queue(`UPDATE postern.event e SET tool_queue = n.queue_id, tool_seq = n.seq, tool_day = n.day, tool_id = n.id
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::int[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::date[]), unnest($6::text[])) n(event_id, retried, queue_id, seq, day, id)
-				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.retried = n.retried AND e.tool_id = ''`, ids.args()...)
+				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.retried = n.retried AND e.tool_id = ''`, ids.Args()...)
 			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			b = &pgx.Batch{}
 		}
-		if err := conduitOf[EventRef](s, l.Channel).ackIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := pg.ConduitOf[EventRef](s.Store, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -230,15 +231,15 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []Held[EventRef]
 
 func (v *eventRow) toolUID() string { return fmt.Sprintf("event:%s:tool:%d", v.ID, v.Retried+1) }
 
-func (v *eventRow) toolCall() *Submission {
+func (v *eventRow) toolCall() *pg.Submission {
 	data, _ := json.Marshal(ToolCall{v.ID, v.FQN, v.Retried + 1})
 	hash, none := sha256.Sum256(append([]byte(leader.TypeTool+"\x00"), data...)), 0
-	return &Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Type: leader.TypeTool, Data: data, MaxRetries: &none}
+	return &pg.Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Type: leader.TypeTool, Data: data, MaxRetries: &none}
 }
 
 // postAll posts what the leader wants of the core. What it cannot take now is tried again until ctx ends; what it
 // refuses for good is returned with the reason, by its place in the list.
-func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*Submission) (out []Accepted, refused map[int]error, err error) {
+func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*pg.Submission) (out []pg.Accepted, refused map[int]error, err error) {
 	refused = map[int]error{}
 	if len(subs) == 0 {
 		return nil, refused, nil
@@ -272,7 +273,7 @@ func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*Submission
 	}
 }
 
-func idsOf(held []Held[EventRef]) []string {
+func idsOf(held []pg.Held[EventRef]) []string {
 	ids := make([]string, len(held))
 	for i, h := range held {
 		ids[i] = h.ID
@@ -281,7 +282,7 @@ func idsOf(held []Held[EventRef]) []string {
 }
 
 // without lists the messages that are done with.
-func without(held []Held[EventRef], refused map[int]error, of []*eventRow) (list []Held[EventRef]) {
+func without(held []pg.Held[EventRef], refused map[int]error, of []*eventRow) (list []pg.Held[EventRef]) {
 	bad := map[string]bool{}
 	for i := range refused {
 		bad[of[i].ID] = true
@@ -295,8 +296,8 @@ func without(held []Held[EventRef], refused map[int]error, of []*eventRow) (list
 }
 
 // nackAll gives back the messages whose transactions the core has refused.
-func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []Held[EventRef], refused map[int]error, of []*eventRow) error {
-	c := conduitOf[EventRef](s, l.Channel)
+func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], refused map[int]error, of []*eventRow) error {
+	c := pg.ConduitOf[EventRef](s.Store, l.Channel)
 	for i, why := range refused {
 		for _, h := range held {
 			if h.ID != of[i].ID {

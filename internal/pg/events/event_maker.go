@@ -1,4 +1,4 @@
-package pg
+package events
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // eventMaker is the Maker of the transactions that call the tools of events and tell their results.
@@ -16,21 +17,13 @@ type eventMaker struct{ s *Store }
 
 // What the leader has that most installations have none of.
 const (
-	Sources Kind = "sources" // also removed ones, whose events may still be under way
-	Tools   Kind = "tools"
+	Sources pg.Kind = "sources" // also removed ones, whose events may still be under way
+	Tools   pg.Kind = "tools"
 )
 
-// StartEvents registers the events with a store that has not started.
-func StartEvents(s *Store) {
-	s.Make(eventsMade(s))
-	s.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
-	s.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
-	s.PoolBlocks(leader.PoolOfResults)
-}
-
 // eventsMade describes their maker.
-func eventsMade(s *Store) Made {
-	return Made{
+func eventsMade(s *Store) pg.Made {
+	return pg.Made{
 		Maker:  eventMaker{s},
 		Owns:   func(typ, _ string) bool { return typ == leader.TypeTool || typ == leader.TypeResult },
 		Awaits: awaitedByEvents,
@@ -59,11 +52,11 @@ const awaitedByEvents = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.t
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
 // May refuses nothing: what a lever does to a call or a result is an end for the event like any other.
-func (m eventMaker) May(By, string, *Task) error { return nil }
+func (m eventMaker) May(pg.By, string, *pg.Task) error { return nil }
 
 // Redrive redrives a call or a result behind the lock of its event, so that of both one is redriven, and has the event
 // know the transaction that tells its result once more.
-func (m eventMaker) Redrive(ctx context.Context, by By, old *Transaction, change Redrive, post Repost) (out Accepted, err error) {
+func (m eventMaker) Redrive(ctx context.Context, by pg.By, old *pg.Transaction, change pg.Redrive, post pg.Repost) (out pg.Accepted, err error) {
 	event, ok := eventOf(old)
 	if !ok {
 		return post(ctx, nil)
@@ -73,7 +66,7 @@ func (m eventMaker) Redrive(ctx context.Context, by By, old *Transaction, change
 		queue = *change.Queue
 	}
 	err = m.s.onEvent(ctx, by.Context, event, queue, func(ctx context.Context) error {
-		out, err = post(ctx, func(ctx context.Context, t *Transaction) error {
+		out, err = post(ctx, func(ctx context.Context, t *pg.Transaction) error {
 			return m.s.redrivesNoEvent(ctx, by.Context, t, change)
 		})
 		if err == nil && !out.Replay && old.Type == leader.TypeResult {
@@ -82,13 +75,13 @@ func (m eventMaker) Redrive(ctx context.Context, by By, old *Transaction, change
 		return err
 	})
 	if err != nil {
-		return Accepted{}, err
+		return pg.Accepted{}, err
 	}
 	return out, nil
 }
 
 // Moved has the event know the new place.
-func (m eventMaker) Moved(b *pgx.Batch, t *Task) { tellEvent(b, t) }
+func (m eventMaker) Moved(b *pgx.Batch, t *pg.Task) { tellEvent(b, t) }
 
 // Forget removes events and the records of messages.
 func (m eventMaker) Forget(ctx context.Context, before time.Time) error {
@@ -96,7 +89,7 @@ func (m eventMaker) Forget(ctx context.Context, before time.Time) error {
 }
 
 // Ended names the event whose tool was called.
-func (m eventMaker) Ended(t *Transaction) string {
+func (m eventMaker) Ended(t *pg.Transaction) string {
 	if t.Type != leader.TypeTool || !strings.HasPrefix(t.UID, "event:") {
 		return ""
 	}

@@ -1,0 +1,25 @@
+// Package events stores sources, their events and the tools that events call. It decides nothing: see package leader.
+package events
+
+import (
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
+)
+
+// Store keeps sources, events and tools. It is safe for concurrent use.
+type Store struct {
+	*pg.Store
+	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
+	SourceSchemas []string
+	compiled      compiled // definitions of tools
+}
+
+// New registers events with a store that has not started.
+func New(core *pg.Store) *Store {
+	s := &Store{Store: core}
+	core.Make(eventsMade(s))
+	core.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
+	core.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)
+	core.PoolBlocks(leader.PoolOfResults)
+	return s
+}
