@@ -15,7 +15,7 @@ import (
 func bootstrap(ctx context.Context, store *stores.Store, cfg Config, log *slog.Logger) error {
 	file := cfg.BootstrapKeyFile
 	if file == "" {
-		if any, err := store.HasAdmin(ctx); err != nil || any || cfg.Auth == "none" {
+		if any, err := store.Actors.HasAdmin(ctx); err != nil || any || cfg.Auth == "none" {
 			return err
 		}
 		log.Warn("nobody can get in: the context system has no admin; run `postern key draw --out root.key` and start with POSTERN_BOOTSTRAP_KEY_FILE=root.key")
@@ -29,7 +29,7 @@ func bootstrap(ctx context.Context, store *stores.Store, cfg Config, log *slog.L
 	if !ok {
 		return invalid("bootstrap-key-file", file, "want an API key in it, as "+httpapi.KeyForm)
 	}
-	stored, err := store.BootstrapKey(ctx, prefix, hash)
+	stored, err := store.Actors.BootstrapKey(ctx, prefix, hash)
 	if err == nil && stored {
 		log.Info("the first admin key of system is stored", "prefix", prefix)
 	}

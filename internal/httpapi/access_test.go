@@ -22,7 +22,7 @@ func closedDoor(t *testing.T, change ...func(*httpapi.Config)) (*door, string) {
 	if !ok {
 		t.Fatal("the key of the test is none")
 	}
-	if stored, err := d.store.BootstrapKey(t.Context(), prefix, hash); err != nil || !stored {
+	if stored, err := d.store.Actors.BootstrapKey(t.Context(), prefix, hash); err != nil || !stored {
 		t.Fatal(stored, err)
 	}
 	return d, "Authorization: Bearer " + key

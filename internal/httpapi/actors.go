@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
 func (a *API) actorRoutes() {
@@ -57,7 +58,7 @@ type actorView struct {
 	CreatedAt  time.Time         `json:"created_at"`
 }
 
-func viewActor(a *pg.Actor) actorView {
+func viewActor(a *actors.Actor) actorView {
 	v := actorView{ID: a.ID, PublicKeys: a.PublicKeys, Address: a.Address, Version: a.Version, CreatedAt: a.CreatedAt.UTC()}
 	if a.Issuer != "" {
 		v.OIDC = &oidcIdentity{a.Issuer, a.Subject}
@@ -77,8 +78,10 @@ func (a *API) listActors(ctx context.Context, in *namedPage) (*pageOf[actorView]
 	var err error
 	out := &pageOf[actorView]{}
 	out.Body, out.Link, err = listBy(ctx, a, in, []any{"actors"},
-		func(after string, limit int) ([]*pg.Actor, error) { return a.Store.Actors(ctx, after, limit) },
-		func(v *pg.Actor) string { return v.ID }, plainly(viewActor))
+		func(after string, limit int) ([]*actors.Actor, error) {
+			return a.Store.Actors.Actors(ctx, after, limit)
+		},
+		func(v *actors.Actor) string { return v.ID }, plainly(viewActor))
 	return out, err
 }
 
@@ -92,7 +95,7 @@ func (a *API) getActor(ctx context.Context, in *actorInput) (*actorOutput, error
 	if in.ID != s.Actor && s.who.in(nil, a.system()) < systemAdmins {
 		return nil, fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(in.ID))
 	}
-	v, err := a.Store.Actor(ctx, in.ID)
+	v, err := a.Store.Actors.Actor(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +134,7 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 		return nil, err
 	}
 	v.ID = id.String()
-	first, replay, err := a.Store.CreateActor(ctx, by(ctx, ""), v, string(in.Body.OwnContext), once)
+	first, replay, err := a.Store.Actors.CreateActor(ctx, by(ctx, ""), v, string(in.Body.OwnContext), once)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +161,8 @@ func onceOf(header string, body any) (pg.Once, error) {
 }
 
 // actor checks what a schema cannot say.
-func (s *ActorSettings) actor() (pg.Actor, error) {
-	v := pg.Actor{PublicKeys: []string{}, Address: []string{}}
+func (s *ActorSettings) actor() (actors.Actor, error) {
+	v := actors.Actor{PublicKeys: []string{}, Address: []string{}}
 	for _, k := range s.PublicKeys {
 		raw, err := base64.StdEncoding.DecodeString(k)
 		if err != nil {
@@ -196,7 +199,7 @@ type patchActorInput struct {
 }
 
 func (a *API) patchActor(ctx context.Context, in *patchActorInput) (*actorOutput, error) {
-	v, err := a.Store.Actor(ctx, in.ID)
+	v, err := a.Store.Actors.Actor(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func (a *API) patchActor(ctx context.Context, in *patchActorInput) (*actorOutput
 		return nil, err
 	}
 	changed.ID = v.ID
-	if err := a.Store.PutActor(ctx, by(ctx, ""), changed, v.Version); err != nil {
+	if err := a.Store.Actors.PutActor(ctx, by(ctx, ""), changed, v.Version); err != nil {
 		return nil, err
 	}
 	a.forget()
@@ -235,5 +238,5 @@ type deleteActorInput struct {
 // deleteActor forgets an actor that is no member anywhere; else 409 in_use.
 func (a *API) deleteActor(ctx context.Context, in *deleteActorInput) (*struct{}, error) {
 	defer a.forget()
-	return nil, a.Store.RemoveActor(ctx, by(ctx, ""), in.ID)
+	return nil, a.Store.Actors.RemoveActor(ctx, by(ctx, ""), in.ID)
 }

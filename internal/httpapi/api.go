@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
@@ -58,7 +59,7 @@ type API struct {
 	news    *news
 	ticks   *pace
 	paces   *pace // of requests; nil: nobody is held back
-	keys    cache[pg.UsedKey]
+	keys    cache[actors.UsedKey]
 	actors  cache[principal]
 	issuers issuers
 	leaving atomic.Bool
@@ -86,7 +87,7 @@ func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Config: c, router: chi.NewMux(), keys: cache[pg.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
+	a := &API{Config: c, router: chi.NewMux(), keys: cache[actors.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.requests.open = map[*timed]struct{}{}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
 func (a *API) apiKeyRoutes() {
@@ -48,7 +48,7 @@ type apiKeyView struct {
 	CreatedAt     time.Time  `json:"created_at"`
 }
 
-func viewAPIKey(k *pg.Key, in string) apiKeyView {
+func viewAPIKey(k *actors.Key, in string) apiKeyView {
 	return apiKeyView{ID: k.ID.String(), Name: k.Name, Context: in, Actor: keyActor(k.Prefix), Role: k.Role, Only: k.Only, Prefix: k.Prefix,
 		ExpiresAt: utc(k.ExpiresAt), PreviousUntil: utc(k.PreviousUntil), LastUsedAt: utc(k.LastUsedAt), CreatedBy: k.CreatedBy,
 		Version: k.Version, CreatedAt: k.CreatedAt.UTC()}
@@ -66,10 +66,10 @@ func (a *API) listAPIKeys(ctx context.Context, in *namedPage) (*pageOf[apiKeyVie
 	var err error
 	out := &pageOf[apiKeyView]{}
 	out.Body, out.Link, err = listBy(ctx, a, in, []any{"api-keys", contextID(ctx)},
-		func(after uuid.UUID, limit int) ([]*pg.Key, error) {
-			return a.Store.Keys(ctx, contextID(ctx), after, limit)
+		func(after uuid.UUID, limit int) ([]*actors.Key, error) {
+			return a.Store.Actors.Keys(ctx, contextID(ctx), after, limit)
 		},
-		func(v *pg.Key) uuid.UUID { return v.ID }, plainly(func(k *pg.Key) apiKeyView { return viewAPIKey(k, scopeOf(ctx).Context.Name) }))
+		func(v *actors.Key) uuid.UUID { return v.ID }, plainly(func(k *actors.Key) apiKeyView { return viewAPIKey(k, scopeOf(ctx).Context.Name) }))
 	return out, err
 }
 
@@ -90,7 +90,7 @@ func (a *API) getAPIKey(ctx context.Context, in *apiKeyInput) (*apiKeyOutput, er
 	if err != nil {
 		return nil, err
 	}
-	k, err := a.Store.Key(ctx, contextID(ctx), id)
+	k, err := a.Store.Actors.Key(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +141,8 @@ func (a *API) postAPIKey(ctx context.Context, in *postAPIKeyInput) (*apiKeyOutpu
 		return nil, err
 	}
 	secret, prefix, hash := newKey("")
-	k := pg.Key{ID: id, Prefix: prefix, Name: string(in.Body.Name), Role: in.Body.Role, Only: append([]string{}, only...), ExpiresAt: in.Body.ExpiresAt}
-	first, replay, err := a.Store.CreateKey(ctx, by(ctx, ""), k, hash, once)
+	k := actors.Key{ID: id, Prefix: prefix, Name: string(in.Body.Name), Role: in.Body.Role, Only: append([]string{}, only...), ExpiresAt: in.Body.ExpiresAt}
+	first, replay, err := a.Store.Actors.CreateKey(ctx, by(ctx, ""), k, hash, once)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (a *API) deleteAPIKey(ctx context.Context, in *deleteAPIKeyInput) (*struct{
 		return nil, err
 	}
 	defer a.forget()
-	return nil, a.Store.RemoveKey(ctx, by(ctx, ""), id)
+	return nil, a.Store.Actors.RemoveKey(ctx, by(ctx, ""), id)
 }
 
 type rotateInput struct {
@@ -199,7 +199,7 @@ func (a *API) rotateAPIKey(ctx context.Context, in *rotateInput) (*apiKeyOutput,
 			}
 		}
 	}
-	k, err := a.Store.Key(ctx, contextID(ctx), id)
+	k, err := a.Store.Actors.Key(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (a *API) rotateAPIKey(ctx context.Context, in *rotateInput) (*apiKeyOutput,
 		return nil, err
 	}
 	secret, _, hash := newKey(k.Prefix)
-	if err := a.Store.RotateKey(ctx, by(ctx, reason), id, hash, overlap); err != nil {
+	if err := a.Store.Actors.RotateKey(ctx, by(ctx, reason), id, hash, overlap); err != nil {
 		return nil, err
 	}
 	a.forget()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
 // level is what somebody may in a context; each may what those before it may.
@@ -105,7 +106,7 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 	if !ok {
 		return nil, refused
 	}
-	k, err := a.keys.get(prefix, func() (*pg.UsedKey, error) { return a.Store.UseKey(r.Context(), prefix) })
+	k, err := a.keys.get(prefix, func() (*actors.UsedKey, error) { return a.Store.Actors.UseKey(r.Context(), prefix) })
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 		return nil, refused
 	}
 	if k.Stale && k.Noted.CompareAndSwap(false, true) {
-		if err := a.Store.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
+		if err := a.Store.Actors.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
 			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // the caller is let in all the same
 		}
 	}

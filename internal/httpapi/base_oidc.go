@@ -130,7 +130,7 @@ func (a *API) readToken(r *http.Request) (*principal, error) {
 		return nil, err
 	}
 	who, err := a.actors.get(from+" "+subject, func() (*principal, error) {
-		actor, err := a.Store.ActorOf(r.Context(), from, subject)
+		actor, err := a.Store.Actors.ActorOf(r.Context(), from, subject)
 		if err != nil || actor == "" {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
 func (a *API) contextRoutes() {
@@ -125,7 +126,7 @@ func (a *API) writeContext(ctx context.Context, tenant string, s contextSettings
 	if err := ofPath("name", string(s.Name), tenant); err != nil {
 		return false, err
 	}
-	or(&s.MaxDepth, pg.DefaultMaxDepth)
+	or(&s.MaxDepth, actors.DefaultMaxDepth)
 	created, err := a.Store.PutContext(ctx, by(ctx, ""), pg.Tenant{
 		Context: pg.Context{Name: tenant, RequireKey: s.RequireKey, DeclaredQueues: s.DeclaredQueues, MaxDepth: s.MaxDepth},
 		Members: pg.Members{Admins: s.Admins, Executors: s.Executors, Readers: s.Readers},

@@ -166,7 +166,7 @@ func TestANarrowedKeyCannotMakeAWiderOne(t *testing.T) {
 func TestTheFirstKeyIsStoredOnce(t *testing.T) {
 	d, root := closedDoor(t)
 	prefix, hash, _ := httpapi.ParseKey("postern_anotherk_0123456789012345678901234567890123456789012")
-	if stored, err := d.store.BootstrapKey(t.Context(), prefix, hash); err != nil || stored {
+	if stored, err := d.store.Actors.BootstrapKey(t.Context(), prefix, hash); err != nil || stored {
 		t.Error("a second key came in although system has an admin key", err)
 	}
 	if a := d.want(200, "GET", "/audit?action=create", "", root); len(a.body["items"].([]any)) != 1 || !strings.Contains(a.raw, `"actor":"bootstrap"`) {

@@ -93,16 +93,16 @@ type contextSettings struct {
 	MaxDepth       int      `json:"max_depth"`
 }
 
-func (t *Tenant) settings() any {
+func (t *Tenant) Settings() any {
 	if t == nil {
 		return nil
 	}
 	return contextSettings{t.Admins, t.Executors, t.Readers, t.RequireKey, t.DeclaredQueues, t.MaxDepth}
 }
 
-// lockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
+// LockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
 // members sees what the one before has committed. nil: there is none; version is then that of a deleted one.
-func (t *Txn) lockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
+func (t *Txn) LockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT context_id, max_depth, require_key, declared_queues, paused, removed_at IS NOT NULL, version, created_at
 		FROM postern.context WHERE name = $1 FOR UPDATE`, name).Query(func(rows pgx.Rows) error {
@@ -121,7 +121,7 @@ func (t *Txn) lockTenant(ctx context.Context, name string) (v *Tenant, version i
 			var actor, role string
 			_, err := pgx.ForEachRow(rows, []any{&actor, &role}, func() error { m.add(actor, role); return nil })
 			if v != nil {
-				v.Members = m.orEmpty()
+				v.Members = m.OrEmpty()
 			}
 			return err
 		})
@@ -131,7 +131,7 @@ func (t *Txn) lockTenant(ctx context.Context, name string) (v *Tenant, version i
 // PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
 func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.lockTenant(ctx, v.Name)
+		before, have, err := t.LockTenant(ctx, v.Name)
 		if err != nil {
 			return err
 		}
@@ -142,13 +142,13 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
 			return lastAdmin(v.Name)
 		}
-		by, err := t.writeTenant(ctx, by, v)
+		by, err := t.WriteTenant(ctx, by, v)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		v.Members = v.orEmpty()
-		s.AuditChange(b, by, "put", "/contexts/"+v.Name, before.settings(), v.settings())
+		v.Members = v.OrEmpty()
+		s.AuditChange(b, by, "put", "/contexts/"+v.Name, before.Settings(), v.Settings())
 		return t.Commit(ctx, b)
 	})
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 	return created, s.Reconfigured(ctx)
 }
 
-// writeTenant writes a context and its members, and returns by for its own audit rows.
-func (t *Txn) writeTenant(ctx context.Context, by By, v Tenant) (By, error) {
+// WriteTenant writes a context and its members, and returns by for its own audit rows.
+func (t *Txn) WriteTenant(ctx context.Context, by By, v Tenant) (By, error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.context (name, max_depth, require_key, declared_queues) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET max_depth = excluded.max_depth, require_key = excluded.require_key,
@@ -178,7 +178,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
 	}
 	err := s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.lockTenant(ctx, name)
+		before, have, err := t.LockTenant(ctx, name)
 		switch {
 		case err != nil:
 			return err
@@ -211,7 +211,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		b.Queue(`DELETE FROM postern.api_key WHERE context_id = $1`, before.ID)
 		b.Queue(`UPDATE postern.context SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1 WHERE context_id = $1`, before.ID)
 		by.Context = s.Context(System).ID // the rows of the one that is gone are not read
-		s.AuditChange(b, by, "delete", "/contexts/"+name, before.settings(), nil)
+		s.AuditChange(b, by, "delete", "/contexts/"+name, before.Settings(), nil)
 		return t.Commit(ctx, b)
 	})
 	if err != nil {

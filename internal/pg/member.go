@@ -33,7 +33,7 @@ func (m *Members) add(actor, role string) {
 	}
 }
 
-func (m *Members) orEmpty() Members {
+func (m *Members) OrEmpty() Members {
 	return Members{append([]string{}, m.Admins...), append([]string{}, m.Executors...), append([]string{}, m.Readers...)}
 }
 
@@ -53,7 +53,7 @@ func (s *Store) MembersOf(ctx context.Context, contexts []int32) (map[int32]*Mem
 		return nil, Known(err)
 	}
 	for _, m := range all {
-		*m = m.orEmpty()
+		*m = m.OrEmpty()
 	}
 	return all, nil
 }
@@ -104,7 +104,7 @@ func (t *Txn) writeMembers(ctx context.Context, contextID int32, m Members) erro
 // SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
 func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles []string) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.lockTenant(ctx, name)
+		before, have, err := t.LockTenant(ctx, name)
 		switch {
 		case err != nil:
 			return err
@@ -153,7 +153,7 @@ func memberMissing(err error) error {
 }
 
 func (m *Members) without(actor string) Members {
-	left := m.orEmpty()
+	left := m.OrEmpty()
 	for _, list := range []*[]string{&left.Admins, &left.Executors, &left.Readers} {
 		*list = slices.DeleteFunc(*list, func(a string) bool { return a == actor })
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/events"
 )
@@ -16,6 +17,7 @@ import (
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	Actors  *actors.Store
 	Events  *events.Store
 	Batches *batches.Store
 }
@@ -23,6 +25,7 @@ type Store struct {
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
 	s := &Store{Store: pg.New(pool, log)}
+	s.Actors = actors.New(s.Store)
 	pg.StartDeliveries(s.Store)
 	s.Batches = batches.New(s.Store)
 	s.Events = events.New(s.Store)

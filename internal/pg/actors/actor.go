@@ -1,4 +1,4 @@
-package pg
+package actors
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Actor is an identity: who may be a member of contexts. Outside it is known by public keys or by what an
@@ -45,24 +46,24 @@ func scanActor(row pgx.CollectableRow) (*Actor, error) {
 func (s *Store) Actors(ctx context.Context, before string, limit int) ([]*Actor, error) {
 	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // Actor returns one actor, or NotFound.
 func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
 	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE actor_id = $1`, id)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
 	if err == nil && len(list) == 0 {
 		return nil, noActor(id)
 	}
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	return list[0], nil
 }
@@ -73,7 +74,7 @@ func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string,
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
-	return id, Known(err)
+	return id, pg.Known(err)
 }
 
 func noActor(id string) error {
@@ -82,8 +83,8 @@ func noActor(id string) error {
 
 // CreateActor makes an actor, and with own a context of that name whose only admin it is. replay says that
 // the same request was answered before; id is then that of the first.
-func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, once Once) (id string, replay bool, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) CreateActor(ctx context.Context, by pg.By, a Actor, own string, once pg.Once) (id string, replay bool, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		id, replay = a.ID, false
 		first, err := t.Replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
 		if err != nil {
@@ -95,27 +96,27 @@ func (s *Store) CreateActor(ctx context.Context, by By, a Actor, own string, onc
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.actor (actor_id, public_keys, address, issuer, subject, request_key, request_hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			a.ID, a.PublicKeys, a.Address, Nullable(a.Issuer), Nullable(a.Subject), Nullable(once.Key), once.Hash)
+			a.ID, a.PublicKeys, a.Address, pg.Nullable(a.Issuer), pg.Nullable(a.Subject), pg.Nullable(once.Key), once.Hash)
 		s.AuditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
 		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
 		}
 		b = &pgx.Batch{}
 		if own != "" {
-			there, _, err := t.lockTenant(ctx, own)
+			there, _, err := t.LockTenant(ctx, own)
 			if err != nil {
 				return err
 			}
 			if there != nil {
 				return fault.New(fault.Conflict, "in_use", "context %q exists already: choose another name for own_context", fault.Clip(own))
 			}
-			v := Tenant{Context: Context{Name: own, MaxDepth: DefaultMaxDepth}, Members: Members{Admins: []string{a.ID}}}
-			owner, err := t.writeTenant(ctx, by, v)
+			v := pg.Tenant{Context: pg.Context{Name: own, MaxDepth: DefaultMaxDepth}, Members: pg.Members{Admins: []string{a.ID}}}
+			owner, err := t.WriteTenant(ctx, by, v)
 			if err != nil {
 				return err
 			}
-			v.Members = v.orEmpty()
-			s.AuditChange(b, owner, "put", "/contexts/"+own, nil, v.settings())
+			v.Members = v.OrEmpty()
+			s.AuditChange(b, owner, "put", "/contexts/"+own, nil, v.Settings())
 		}
 		return t.Commit(ctx, b)
 	})
@@ -137,18 +138,18 @@ func subjectTaken(err error, a *Actor) error {
 }
 
 // PutActor replaces the settings of an actor. A version other than 0 must be the present one.
-func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) error {
-	return s.Run(ctx, func(t *Txn) error {
-		before, err := t.lockActor(ctx, a.ID)
+func (s *Store) PutActor(ctx context.Context, by pg.By, a Actor, version int64) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
+		before, err := lockActor(t, ctx, a.ID)
 		if err != nil {
 			return err
 		}
-		if err := MatchVersion(version, before.Version, false); err != nil {
+		if err := pg.MatchVersion(version, before.Version, false); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.actor SET public_keys = $2, address = $3, issuer = $4, subject = $5, version = version + 1 WHERE actor_id = $1`,
-			a.ID, a.PublicKeys, a.Address, Nullable(a.Issuer), Nullable(a.Subject))
+			a.ID, a.PublicKeys, a.Address, pg.Nullable(a.Issuer), pg.Nullable(a.Subject))
 		s.AuditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
 		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
@@ -157,7 +158,7 @@ func (s *Store) PutActor(ctx context.Context, by By, a Actor, version int64) err
 	})
 }
 
-func (t *Txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
+func lockActor(t *pg.Txn, ctx context.Context, id string) (a *Actor, err error) {
 	b := &pgx.Batch{}
 	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanActor)
@@ -177,9 +178,9 @@ func (t *Txn) lockActor(ctx context.Context, id string) (a *Actor, err error) {
 
 // RemoveActor forgets an actor that is no member of any context. Who makes it one at the same moment waits
 // for the lock, by the foreign key, and is refused.
-func (s *Store) RemoveActor(ctx context.Context, by By, id string) error {
-	return s.Run(ctx, func(t *Txn) error {
-		before, err := t.lockActor(ctx, id)
+func (s *Store) RemoveActor(ctx context.Context, by pg.By, id string) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
+		before, err := lockActor(t, ctx, id)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package pg_test
+package actors_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -18,7 +19,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"ann", "bob"} {
-		_, _, err := w.S.CreateActor(w.Ctx, w.By, pg.Actor{ID: id, PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
+		_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: id, PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
 		w.Must(err)
 	}
 	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}, Members: pg.Members{Admins: []string{"ann", "bob"}}}, 0)
@@ -50,7 +51,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, _, err := w.S.CreateActor(w.Ctx, w.By, pg.Actor{ID: "ann", PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
+	_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: "ann", PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
 	w.Must(err)
 	_, err = w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}}, 0)
 	w.Must(err)
@@ -65,7 +66,7 @@ func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 		})
 		return nil
 	})
-	w.Must(w.S.RemoveActor(w.Ctx, w.By, "ann"))
+	w.Must(w.S.Actors.RemoveActor(w.Ctx, w.By, "ann"))
 	if err := <-second; fault.KindOf(err) != fault.Conflict {
 		t.Errorf("a member that is no actor: %v", err)
 	}
@@ -85,12 +86,12 @@ func TestOfTwoFirstKeysOneIsStored(t *testing.T) {
 	var once sync.Once
 	w.S.HoldCommits(func(context.Context, uint32) error {
 		once.Do(func() {
-			go func() { s, err := other.BootstrapKey(w.Ctx, "bbbbbbbb", []byte("b")); second <- result{s, err} }()
+			go func() { s, err := other.Actors.BootstrapKey(w.Ctx, "bbbbbbbb", []byte("b")); second <- result{s, err} }()
 			w.UntilBlocked(1)
 		})
 		return nil
 	})
-	stored, err := w.S.BootstrapKey(w.Ctx, "aaaaaaaa", []byte("a"))
+	stored, err := w.S.Actors.BootstrapKey(w.Ctx, "aaaaaaaa", []byte("a"))
 	w.Must(err)
 	if r := <-second; r.err != nil || !stored || r.stored {
 		t.Errorf("first stored %v, second %+v", stored, r)
