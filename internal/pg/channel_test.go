@@ -307,3 +307,8 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		})
 	}
 }
+
+func TestMessagesAreFoundByTheirKeys(t *testing.T) {
+	t.Parallel()
+	newWorld(t).ByKeys(pg.MessagesByKey)
+}

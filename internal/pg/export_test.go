@@ -21,19 +21,6 @@ func Reads() map[string][]any { return reads(outbox.DayOf(time.Now())) }
 // FailAtOnce is how many dependents an end takes along from now on.
 func (s *Store) FailAtOnce(n int) { s.failAtOnce = n }
 
-// ListSQL is the statement with which a list is read.
-func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
-	if f.Examined == 0 {
-		f.Examined = 50000
-	}
-	q, err := s.listQuery(ctx, contextID, f)
-	if err != nil {
-		return "", nil, err
-	}
-	sql, args := q.page(f)
-	return sql, args, nil
-}
-
 // NamedSQL are the statements of the lists by name, with context, the name to go on from and the limit.
 var NamedSQL = map[string]func(contextID int32) (string, []any){
 	"queues":  func(c int32) (string, []any) { return queuesSQL, []any{c, "q5", "", "", []string{}, nil, 0, 51} },
@@ -44,14 +31,6 @@ var NamedSQL = map[string]func(contextID int32) (string, []any){
 // Recallable says whether an answer is settled by what its lease remembers; Forgetful, whether such a memory was wrong.
 func (s *Store) Recallable(a *Answer) bool { return s.recallable([]*Answer{a}) }
 func (s *Store) Forgetful() bool           { return s.forgetful.Load() > 0 }
-
-// ByKeySQL are statements whose rows have to be found by their keys, with the lists of keys all empty.
-var ByKeySQL = map[string][]any{
-	receiptsSQL:          {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{}, []time.Duration{}, []string{}, []string{}, time.Time{}},
-	channelMessageUpdate: {[]int32{}, []string{}, []string{}, []int32{}, []int64{}, []int64{}, []int64{}, []int32{}, []string{}, time.Time{}},
-	channelMessageDelete: {[]int32{}, []string{}},
-	fanoutDelete:         {[]int32{}, []time.Time{}, []int64{}, []int64{}, []string{}},
-}
 
 // PlaceSQL is the statement that finds a place.
 const PlaceSQL = placeSQL

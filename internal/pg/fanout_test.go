@@ -258,3 +258,8 @@ func TestAWebhookThatFailsForFiveDaysIsDisabledAndKeepsItsRows(t *testing.T) {
 	w.Must(w.S.RemoveSubscription(w.Ctx, w.By, "s"))
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)))
 }
+
+func TestDeliveriesAreFoundByTheirKeys(t *testing.T) {
+	t.Parallel()
+	newWorld(t).ByKeys(pg.DeliveriesByKey)
+}

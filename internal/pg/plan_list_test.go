@@ -89,17 +89,6 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 	}
 }
 
-// What a plan made of empty tables reads must be the keys that it is given, however many rows a line or a channel has later.
-func TestRowsAreFoundByTheirKeys(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for sql, args := range pg.ByKeySQL {
-		if plan := w.Plan(false, sql, args...); strings.Contains(plan, "Join Filter") || strings.Contains(plan, "Seq Scan") || !regexp.MustCompile(`(queue|message)_id = n\.`).MatchString(plan) {
-			t.Errorf("%s\nreads more than its keys:\n%s", sql, plan)
-		}
-	}
-}
-
 // However many days are kept, a transaction that has ended is read from its own alone, and one behind it in a lazy run from those
 // that its queue is on.
 func TestATransactionIsReadFromItsOwnDay(t *testing.T) {

@@ -273,3 +273,16 @@ func bodyColumns(bodies bool) string {
 	}
 	return ""
 }
+
+// ListSQL returns the statement with which a list is read, and its arguments. It is for tests of plans.
+func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
+	if f.Examined == 0 {
+		f.Examined = 50000
+	}
+	q, err := s.listQuery(ctx, contextID, f)
+	if err != nil {
+		return "", nil, err
+	}
+	sql, args := q.page(f)
+	return sql, args, nil
+}

@@ -3,6 +3,7 @@ package pgworld
 import (
 	"context"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -127,3 +128,18 @@ func (w *World) Plan(ran bool, sql string, args ...any) string {
 type QueryRower interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
+
+// ByKeys checks the plans of statements. What a plan made of empty tables reads must be the keys that it is given, however many
+// rows a line or a channel has later.
+func (w *World) ByKeys(statements map[string][]any) {
+	w.T.Helper()
+	for sql, args := range statements {
+		plan := w.Plan(false, sql, args...)
+		if strings.Contains(plan, "Join Filter") || strings.Contains(plan, "Seq Scan") || !byKey.MatchString(plan) {
+			w.T.Errorf("%s\nreads more than its keys:\n%s", sql, plan)
+		}
+	}
+}
+
+// byKey is the condition of a plan that reads what it is given the keys of.
+var byKey = regexp.MustCompile(`(queue|message)_id = n\.`)
