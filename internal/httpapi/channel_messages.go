@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 func (a *API) channelMessageRoutes() {
@@ -65,7 +66,7 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 	if err := p.read(filters, &after); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.ChannelMessages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
+	found, err := a.Store.Channels.ChannelMessages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +83,11 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 }
 
 // conduit opens a channel for somebody outside. The leader's own are its own.
-func (a *API) conduit(ctx context.Context, called string) (*pg.Conduit[json.RawMessage], error) {
-	if pg.OwnedChannel(called) {
+func (a *API) conduit(ctx context.Context, called string) (*channels.Conduit[json.RawMessage], error) {
+	if channels.OwnedChannel(called) {
 		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: nobody else sends over it or receives", called)
 	}
-	return pg.OpenConduit[json.RawMessage](ctx, a.Store.Store, contextID(ctx), called)
+	return channels.OpenConduit[json.RawMessage](ctx, a.Store.Channels, contextID(ctx), called)
 }
 
 type sendChannelMessageInput struct {
@@ -114,13 +115,13 @@ func (a *API) sendChannelMessage(ctx context.Context, in *sendChannelMessageInpu
 	if err != nil {
 		return nil, err
 	}
-	sent, err := c.Send(ctx, pg.Outgoing[json.RawMessage]{ID: in.Body.ID, Payload: in.Body.Payload})
+	sent, err := c.Send(ctx, channels.Outgoing[json.RawMessage]{ID: in.Body.ID, Payload: in.Body.Payload})
 	if err != nil {
 		return nil, err
 	}
 	out := &sendChannelMessageOutput{Status: http.StatusCreated}
-	out.Body.ID, out.Body.Sent = in.Body.ID, sent[0] == pg.SentOffered
-	if sent[0] == pg.SentExists {
+	out.Body.ID, out.Body.Sent = in.Body.ID, sent[0] == channels.SentOffered
+	if sent[0] == channels.SentExists {
 		out.Status = http.StatusOK
 	}
 	return out, nil

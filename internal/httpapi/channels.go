@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 func (a *API) channelRoutes() {
@@ -95,7 +96,7 @@ func viewCap(s *pg.Sender) channelView {
 	return v
 }
 
-func viewIntegrity(c *pg.ChannelInfo) channelView {
+func viewIntegrity(c *channels.ChannelInfo) channelView {
 	text := func(d time.Duration) string { return outbox.Duration(d).String() }
 	return channelView{Name: c.Name, Kind: "integrity", Capacity: &c.Capacity, MaxRetries: &c.MaxRetries, RetryInterval: text(c.RetryEvery), StaleAfter: text(c.StaleAfter),
 		SweepInterval: text(c.SweepEvery), Queued: &c.Queued, Offered: &c.Offered, Active: &c.Active, Dropped: &c.Dropped, Version: c.Version, CreatedAt: c.CreatedAt.UTC()}
@@ -120,7 +121,7 @@ func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*pageOf[
 	}
 	items := []channelView{}
 	if in.Kind != "integrity" {
-		caps, err := a.Store.Caps(ctx, contextID(ctx), after, limit+1)
+		caps, err := a.Store.Channels.Caps(ctx, contextID(ctx), after, limit+1)
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +130,7 @@ func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*pageOf[
 		}
 	}
 	if in.Kind != "cap" {
-		found, err := a.Store.Channels(ctx, contextID(ctx), after, limit+1)
+		found, err := a.Store.Channels.Channels(ctx, contextID(ctx), after, limit+1)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +185,7 @@ func (a *API) channel(ctx context.Context, called string) (*channelView, error) 
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return nil, err
 	}
-	c, err := a.Store.Channel(ctx, contextID(ctx), called)
+	c, err := a.Store.Channels.Channel(ctx, contextID(ctx), called)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,7 @@ func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettin
 	if s.Cap != "" || s.GasCoin != "" || s.Wallet != "" || s.WorkerURL != "" {
 		return false, fault.At("/kind", "a channel of kind integrity has neither cap, gas coin, wallet nor worker")
 	}
-	c := pg.DefaultChannel()
+	c := channels.DefaultChannel()
 	c.Name = called
 	if s.Capacity != nil {
 		c.Capacity = *s.Capacity
@@ -252,7 +253,7 @@ func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettin
 		}
 		*w.into = d
 	}
-	return a.Store.PutChannel(ctx, by(ctx, ""), c, version)
+	return a.Store.Channels.PutChannel(ctx, by(ctx, ""), c, version)
 }
 
 // removeChannel removes a channel: one of kind cap finishes what it holds, one of kind integrity must be empty.
@@ -263,11 +264,11 @@ func (a *API) removeChannel(ctx context.Context, by pg.By, called string) error 
 		return err
 	case v.Kind == "cap":
 		return a.Store.RemoveSender(ctx, by, v.Name)
-	case pg.OwnedChannel(v.Name):
+	case channels.OwnedChannel(v.Name):
 		return fault.New(fault.Conflict, "in_use",
 			"channel %q is a part of the leader: it stays as long as the context", v.Name)
 	}
-	return a.Store.RemoveChannel(ctx, by, v.Name)
+	return a.Store.Channels.RemoveChannel(ctx, by, v.Name)
 }
 
 type blockChannelInput struct {

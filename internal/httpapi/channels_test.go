@@ -116,7 +116,7 @@ func TestChannelsOfBothKinds(t *testing.T) {
 	if l := d.want(200, "GET", m, ""); !strings.Contains(l.raw, `"id":"a","set":"queued","retries":1`) || !strings.Contains(l.raw, `"id":"b"`) {
 		t.Errorf("%s", l.raw)
 	}
-	if _, err := d.store.TendChannels(t.Context()); err != nil {
+	if _, err := d.store.Channels.TendChannels(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l := d.want(200, "GET", m+"?set=dropped", ""); !strings.Contains(l.raw, "max retries reached (1): no") {

@@ -141,8 +141,8 @@ func Nullable[T comparable](v T) any {
 	return v
 }
 
-// optional is what p points to as an argument of a statement, or nil.
-func optional[T any](p *T) any {
+// Optional is what p points to as an argument of a statement, or nil.
+func Optional[T any](p *T) any {
 	if p == nil {
 		return nil
 	}

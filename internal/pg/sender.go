@@ -32,7 +32,7 @@ type Sender struct {
 // Forever is the blocked_until of a sender that only a person unblocks; the API shows null.
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused, s.draining,
+const SenderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused, s.draining,
 		CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END, coalesce(n.name, ''), s.bound_since,
 		CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.blocked_until END,
 		CASE WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.block_reason ELSE '' END,
@@ -42,13 +42,13 @@ const senderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.pause
 	LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.account = $2)`
 
-func scanSender(row pgx.CollectableRow) (*Sender, error) {
+func ScanSender(row pgx.CollectableRow) (*Sender, error) {
 	v := &Sender{}
 	return v, row.Scan(&v.Account, &v.Pool, &v.WorkerURL, &v.Attributes, &v.Paused, &v.Draining, &v.State, &v.Queue, &v.BoundSince, &v.BlockedUntil,
 		&v.BlockReason, &v.LastNonce, &v.LastUsedAt, &v.Version, &v.CreatedAt)
 }
 
-const sendersSQL = senderSQL + ` AND s.account > $4 ORDER BY s.account LIMIT $5`
+const sendersSQL = SenderSQL + ` AND s.account > $4 ORDER BY s.account LIMIT $5`
 
 // Senders lists up to limit senders of a context by account, those after a given one.
 func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
@@ -56,17 +56,17 @@ func (s *Store) Senders(ctx context.Context, contextID int32, after string, limi
 	if err != nil {
 		return nil, Known(err)
 	}
-	list, err := pgx.CollectRows(rows, scanSender)
+	list, err := pgx.CollectRows(rows, ScanSender)
 	return list, Known(err)
 }
 
 // Sender returns one sender, or NotFound.
 func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*Sender, error) {
-	rows, err := s.Db(ctx).Query(ctx, senderSQL, contextID, account, s.Clock())
+	rows, err := s.Db(ctx).Query(ctx, SenderSQL, contextID, account, s.Clock())
 	if err != nil {
 		return nil, Known(err)
 	}
-	list, err := pgx.CollectRows(rows, scanSender)
+	list, err := pgx.CollectRows(rows, ScanSender)
 	if err == nil && len(list) == 0 || account == "" {
 		return nil, fault.New(fault.NotFound, "not_found", "no sender %q", fault.Clip(account))
 	}

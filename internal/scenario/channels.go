@@ -10,11 +10,12 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // channel: channel NAME [capacity=] [max_retries=] [stale=]
 func channel(s *story, c *command, _ say) (err error) {
-	v := pg.DefaultChannel()
+	v := channels.DefaultChannel()
 	v.Name = c.word()
 	for name, into := range map[string]*int{"capacity": &v.Capacity, "max_retries": &v.MaxRetries} {
 		if text := c.option(name, ""); text != "" {
@@ -28,13 +29,13 @@ func channel(s *story, c *command, _ say) (err error) {
 			return err
 		}
 	}
-	_, err = s.store.PutChannel(s.ctx, s.by, v, 0)
+	_, err = s.store.Channels.PutChannel(s.ctx, s.by, v, 0)
 	return err
 }
 
 // conduit opens the channel that a command names in the store of the node that it names in by=, else in that of
 // the people; who is the node.
-func (s *story) conduit(c *command) (conduit *pg.Conduit[json.RawMessage], who pg.Node, err error) {
+func (s *story) conduit(c *command) (conduit *channels.Conduit[json.RawMessage], who pg.Node, err error) {
 	store := s.store
 	if name := c.option("by", ""); name != "" {
 		n, err := s.node(name)
@@ -43,7 +44,7 @@ func (s *story) conduit(c *command) (conduit *pg.Conduit[json.RawMessage], who p
 		}
 		store, who = n.store, pg.Node{ID: n.id, Epoch: 1}
 	}
-	conduit, err = pg.OpenConduit[json.RawMessage](s.ctx, store.Store, s.by.Context, c.word())
+	conduit, err = channels.OpenConduit[json.RawMessage](s.ctx, store.Channels, s.by.Context, c.word())
 	return conduit, who, err
 }
 
@@ -54,7 +55,7 @@ func send(s *story, c *command, say say) error {
 		return err
 	}
 	for _, id := range c.rest() {
-		out, err := conduit.Send(s.ctx, pg.Outgoing[json.RawMessage]{ID: id, Payload: json.RawMessage(`{}`)})
+		out, err := conduit.Send(s.ctx, channels.Outgoing[json.RawMessage]{ID: id, Payload: json.RawMessage(`{}`)})
 		if err != nil {
 			return err
 		}

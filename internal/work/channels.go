@@ -21,7 +21,7 @@ func (e *Channels) System() System {
 
 // TendOnce runs the retriers and sweepers of the high-integrity channels whose time has come.
 func (e *Channels) TendOnce(ctx context.Context) error {
-	t, err := e.Store.TendChannels(ctx)
+	t, err := e.Store.Channels.TendChannels(ctx)
 	if t.Offered+t.Dropped+t.TakenBack > 0 {
 		e.Log.Debug("tended channels", "offered", t.Offered, "taken_back", t.TakenBack)
 	}

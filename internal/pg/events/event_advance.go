@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgchannels "github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // Advanced says what became of events.
@@ -54,7 +55,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 			return err
 		}
 		w := &eventChange{by: by}
-		results := map[int32][]pg.Outgoing[EventRef]{}
+		results := map[int32][]pgchannels.Outgoing[EventRef]{}
 		var told []string
 		for _, v := range locked {
 			on, facts := v.news()
@@ -84,7 +85,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 				out.Ended[step.To]++
 			}
 			if step.SendResult {
-				results[v.Context] = append(results[v.Context], pg.Outgoing[EventRef]{ID: v.ID, Payload: EventRef{v.FQN}})
+				results[v.Context] = append(results[v.Context], pgchannels.Outgoing[EventRef]{ID: v.ID, Payload: EventRef{v.FQN}})
 			}
 		}
 		if len(out.Moved) == 0 {
@@ -117,7 +118,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 }
 
 // sendResults queues messages for the channels to the workflows, context by context in their order.
-func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, results map[int32][]pg.Outgoing[EventRef]) error {
+func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, results map[int32][]pgchannels.Outgoing[EventRef]) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, result
 	slices.Sort(contexts)
 	channels := map[int32]int32{}
 	load := &pgx.Batch{}
-	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, pg.ChannelOfResults).Query(func(rows pgx.Rows) error {
+	load.Queue(`SELECT context_id, channel_id FROM postern.channel WHERE context_id = ANY ($1) AND name = $2`, contexts, pgchannels.ChannelOfResults).Query(func(rows pgx.Rows) error {
 		var context, channel int32
 		_, err := pgx.ForEachRow(rows, []any{&context, &channel}, func() error { channels[context] = channel; return nil })
 		return err
@@ -137,7 +138,7 @@ func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, result
 		return err
 	}
 	for _, id := range contexts {
-		if _, err := pg.ConduitOf[EventRef](s.Store, channels[id]).SendIn(ctx, t, b, results[id]); err != nil {
+		if _, err := pgchannels.ConduitOf[EventRef](s.Channels, channels[id]).SendIn(ctx, t, b, results[id]); err != nil {
 			return err
 		}
 	}
@@ -221,7 +222,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 	err = s.Run(ctx, func(t *pg.Txn) error {
 		n = 0
 		var ids []string
-		lines := map[int32][]pg.Outgoing[EventRef]{}
+		lines := map[int32][]pgchannels.Outgoing[EventRef]{}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT e.event_id::text, e.fqn, s.channel_id FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 			WHERE e.status = 'Queued' AND e.not_before <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY e.not_before LIMIT $2 FOR UPDATE OF e SKIP LOCKED`,
@@ -230,7 +231,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 			var channel int32
 			_, err := pgx.ForEachRow(rows, []any{&id, &fqn, &channel}, func() error {
 				ids = append(ids, id)
-				lines[channel] = append(lines[channel], pg.Outgoing[EventRef]{ID: id, Payload: EventRef{fqn}})
+				lines[channel] = append(lines[channel], pgchannels.Outgoing[EventRef]{ID: id, Payload: EventRef{fqn}})
 				return nil
 			})
 			return err
@@ -248,7 +249,7 @@ func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
 		slices.Sort(channels)
 		b = &pgx.Batch{}
 		for _, c := range channels {
-			if _, err := pg.ConduitOf[EventRef](s.Store, c).SendIn(ctx, t, b, lines[c]); err != nil {
+			if _, err := pgchannels.ConduitOf[EventRef](s.Channels, c).SendIn(ctx, t, b, lines[c]); err != nil {
 				return err
 			}
 		}

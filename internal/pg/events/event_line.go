@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // leaderChannel is a channel of the leader in which something lies.
@@ -34,7 +35,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		FROM (SELECT s.channel_id, false AS results FROM postern.source s
 			UNION ALL SELECT c.channel_id, true FROM (SELECT DISTINCT context_id FROM postern.source) x JOIN postern.channel c ON c.context_id = x.context_id AND c.name = $1) l
 		JOIN postern.channel c ON c.channel_id = l.channel_id
-		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, pg.ChannelOfResults, s.QuarantineView().Contexts())
+		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channels.ChannelOfResults, s.QuarantineView().Contexts())
 	if err != nil {
 		return w, pg.Known(err)
 	}
@@ -59,18 +60,18 @@ func (s *Store) refill(ctx context.Context, l leaderChannel) error {
 	if !l.Waiting {
 		return nil
 	}
-	_, err := pg.ConduitOf[EventRef](s.Store, l.Channel).Offer(ctx, rand.Int64(), pg.TendMost, true)
+	_, err := channels.ConduitOf[EventRef](s.Channels, l.Channel).Offer(ctx, rand.Int64(), channels.TendMost, true)
 	return err
 }
 
 // giveBack lets others have messages that this process could not deal with; err is why. It counts as no retry.
-func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], err error) error {
+func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []channels.Held[EventRef], err error) error {
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	c := pg.ConduitOf[EventRef](s.Store, l.Channel)
+	c := channels.ConduitOf[EventRef](s.Channels, l.Channel)
 	back := s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
 		if err := c.MoveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // EventMove is one transition of an event.
@@ -74,7 +75,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 		return w, s.whyQueued(ctx, contextID, e, w)
 	case e.Outcome == "" && e.Tool == "":
 		w.Moving, w.Summary = true, "its tool "+e.FQN+" is about to be called"
-		own("line_turn", "/channels/"+pg.ChannelOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
+		own("line_turn", "/channels/"+channels.ChannelOfSource+e.Source, "a node holds the message about it, and posts the transaction that calls its tool")
 	case e.Outcome == "":
 		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
@@ -83,7 +84,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", pg.Lever{Method: "PUT", Path: "/dispatchers/" + leader.TypeResult, Role: "admin"})
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
-		own("result_offered", "/channels/"+pg.ChannelOfResults, "the message about it is on its way to the channels")
+		own("result_offered", "/channels/"+channels.ChannelOfResults, "the message about it is on its way to the channels")
 	default:
 		tx, w.Summary = e.Result, "its workflow is told that it "+map[string]string{leader.OutcomeSuccessful: "succeeded", leader.OutcomeFailed: "failed", leader.OutcomeStale: "grew stale"}[e.Outcome]
 		own("result_waits", "/transactions/"+tx, "the transaction that tells its workflow has not ended")
@@ -122,7 +123,7 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *pg.
 	for _, n := range calling {
 		all += n
 	}
-	b := pg.Blocker{Kind: "line_turn", Object: "/channels/" + pg.ChannelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
+	b := pg.Blocker{Kind: "line_turn", Object: "/channels/" + channels.ChannelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
 	w.Moving = true
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // EventRef is the payload of such a message.
@@ -20,8 +21,8 @@ type EventRef struct {
 	Tool string `json:"tool,omitempty"`
 }
 
-func leaderChannelSettings(name string) pg.ChannelSettings {
-	c := pg.DefaultChannel()
+func leaderChannelSettings(name string) channels.ChannelSettings {
+	c := channels.DefaultChannel()
 	c.Name, c.RetryEvery = name, time.Second
 	// The receiver of a message is about to post a transaction; if another receiver posts it too, there is still only
 	// one.
@@ -29,7 +30,7 @@ func leaderChannelSettings(name string) pg.ChannelSettings {
 	return c
 }
 
-func putLeaderChannel(b *pgx.Batch, contextID int32, c pg.ChannelSettings, now *time.Time) {
+func putLeaderChannel(b *pgx.Batch, contextID int32, c channels.ChannelSettings, now *time.Time) {
 	b.Queue(`INSERT INTO postern.channel AS c (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, name) DO UPDATE SET capacity = excluded.capacity, version = c.version + 1 WHERE c.capacity <> excluded.capacity`,
@@ -44,7 +45,7 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 	b.Queue(`INSERT INTO postern.dispatcher (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
 		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL WHERE postern.dispatcher.removed_at IS NOT NULL`, contextID, d.Type, string(settings))
 	s.MakePool(b, contextID, leader.PoolOfResults)
-	c := leaderChannelSettings(pg.ChannelOfResults)
+	c := leaderChannelSettings(channels.ChannelOfResults)
 	c.Capacity = 1000
 	b.Queue(`INSERT INTO postern.channel (context_id, name, capacity, max_retries, retry_every, stale_after, sweep_every, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp())) ON CONFLICT (context_id, name) DO NOTHING`,
@@ -117,7 +118,7 @@ func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channe
 		return err
 	}
 	var moves pg.Columns
-	var out []pg.Outgoing[EventRef]
+	var out []channels.Outgoing[EventRef]
 	for _, e := range list {
 		if !e.stored {
 			continue
@@ -125,7 +126,7 @@ func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channe
 		step := steps[e.ID.String()]
 		moves.Add(e.ID.String(), 1, now, machine.Start, leader.EventSaved, step.To, int64(0), e.by, step.Error+e.note)
 		if step.Offer {
-			out = append(out, pg.Outgoing[EventRef]{ID: e.ID.String(), Payload: EventRef{e.FQN}})
+			out = append(out, channels.Outgoing[EventRef]{ID: e.ID.String(), Payload: EventRef{e.FQN}})
 		}
 	}
 	if len(moves.Cols) > 0 {
@@ -134,7 +135,7 @@ func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channe
 	if len(out) == 0 {
 		return nil
 	}
-	_, err := pg.ConduitOf[EventRef](s.Store, channel).SendIn(ctx, t, b, out)
+	_, err := channels.ConduitOf[EventRef](s.Channels, channel).SendIn(ctx, t, b, out)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // ResultBody is what the workflow is told of an event (S1.14).
@@ -45,7 +46,7 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n pg.Node) (total
 		if d == nil || d.Removed {
 			continue
 		}
-		held, err := pg.ConduitOf[EventRef](s.Store, l.Channel).Receive(ctx, n, takeMost)
+		held, err := channels.ConduitOf[EventRef](s.Channels, l.Channel).Receive(ctx, n, takeMost)
 		if err == nil {
 			err = s.refill(ctx, l)
 		}
@@ -63,7 +64,7 @@ func (s *Store) SendResults(ctx context.Context, w LeaderWork, n pg.Node) (total
 	return total, nil
 }
 
-func (s *Store) result(ctx context.Context, l leaderChannel, held []pg.Held[EventRef]) error {
+func (s *Store) result(ctx context.Context, l leaderChannel, held []channels.Held[EventRef]) error {
 	subs, of, err := s.resultsOf(ctx, l, held)
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []pg.Held[Even
 				FROM ROWS FROM (unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]), unnest($5::text[])) n(event_id, queue_id, seq, day, id)
 				WHERE e.event_id = n.event_id AND e.status = 'Active' AND e.result_id = ''`, ids.Args()...)
 		}
-		if err := pg.ConduitOf[EventRef](s.Store, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := channels.ConduitOf[EventRef](s.Channels, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -97,7 +98,7 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []pg.Held[Even
 }
 
 // resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none.
-func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []pg.Held[EventRef]) (subs []*pg.Submission, of []*eventRow, err error) {
+func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.Held[EventRef]) (subs []*pg.Submission, of []*eventRow, err error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
 		FROM postern.event e LEFT JOIN LATERAL (SELECT o.result FROM postern.outcome o
 			WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day) AND e.outcome = 'successful') o ON true

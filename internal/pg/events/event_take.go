@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // ToolCall is the data of a transaction that calls a tool.
@@ -96,7 +97,7 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // the commit of the call before it, and no other call adds until its own commit. Calls of tools that end meanwhile
 // leave more room than was counted, never less. Messages and events that are locked by others are skipped, so that no
 // session waits while it holds the dispatcher's row, and there is no cycle.
-func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots int) (held []pg.Held[EventRef], open []*eventRow, steps []EventStep, err error) {
+func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots int) (held []channels.Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
 	err = s.Run(ctx, func(t *pg.Txn) error {
 		held, open, steps = nil, nil, nil
@@ -117,13 +118,13 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots 
 		if room <= 0 {
 			most = takeMost
 		}
-		w := &pg.ChannelMessageChange{S: s.Store, Channel: l.Channel}
-		var rows, mine []*pg.ChannelMessageRow
+		w := &channels.ChannelMessageChange{S: s.Channels, Channel: l.Channel}
+		var rows, mine []*channels.ChannelMessageRow
 		b = &pgx.Batch{}
-		b.Queue(`SELECT `+pg.ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
+		b.Queue(`SELECT `+channels.ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
 				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
 					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(pg.CollectChannelMessages(&rows))
+			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(channels.CollectChannelMessages(&rows))
 		s.ReadNow(b, &w.Now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
@@ -171,7 +172,7 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots 
 				open = append(open, v)
 			}
 		}
-		if held, err = pg.Hold[EventRef](w, mine, n); err != nil {
+		if held, err = channels.Hold[EventRef](w, mine, n); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -188,7 +189,7 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots 
 }
 
 // call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.
-func (s *Store) call(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], of []*eventRow) error {
+func (s *Store) call(ctx context.Context, l leaderChannel, held []channels.Held[EventRef], of []*eventRow) error {
 	var subs []*pg.Submission
 	for _, v := range of {
 		subs = append(subs, v.toolCall())
@@ -218,7 +219,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []pg.Held[EventR
 			}
 			b = &pgx.Batch{}
 		}
-		if err := pg.ConduitOf[EventRef](s.Store, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
+		if err := channels.ConduitOf[EventRef](s.Channels, l.Channel).AckIn(ctx, t, b, without(held, refused, of)); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -273,7 +274,7 @@ func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*pg.Submiss
 	}
 }
 
-func idsOf(held []pg.Held[EventRef]) []string {
+func idsOf(held []channels.Held[EventRef]) []string {
 	ids := make([]string, len(held))
 	for i, h := range held {
 		ids[i] = h.ID
@@ -282,7 +283,7 @@ func idsOf(held []pg.Held[EventRef]) []string {
 }
 
 // without lists the messages that are done with.
-func without(held []pg.Held[EventRef], refused map[int]error, of []*eventRow) (list []pg.Held[EventRef]) {
+func without(held []channels.Held[EventRef], refused map[int]error, of []*eventRow) (list []channels.Held[EventRef]) {
 	bad := map[string]bool{}
 	for i := range refused {
 		bad[of[i].ID] = true
@@ -296,8 +297,8 @@ func without(held []pg.Held[EventRef], refused map[int]error, of []*eventRow) (l
 }
 
 // nackAll gives back the messages whose transactions the core has refused.
-func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []pg.Held[EventRef], refused map[int]error, of []*eventRow) error {
-	c := pg.ConduitOf[EventRef](s.Store, l.Channel)
+func (s *Store) nackAll(ctx context.Context, l leaderChannel, held []channels.Held[EventRef], refused map[int]error, of []*eventRow) error {
+	c := channels.ConduitOf[EventRef](s.Channels, l.Channel)
 	for i, why := range refused {
 		for _, h := range held {
 			if h.ID != of[i].ID {

@@ -73,7 +73,7 @@ func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
 		w.Must(err)
 		now = now.Add(2 * time.Second)
 		w.S.SetNow(&now)
-		_, err = w.S.TendChannels(w.Ctx)
+		_, err = w.S.Channels.TendChannels(w.Ctx)
 		w.Must(err)
 	}
 	list, _, err := w.S.Events.LostEvents(w.Ctx, uuid.UUID{})

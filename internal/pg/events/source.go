@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 )
 
 // Source is one with how far it was read.
@@ -102,7 +103,7 @@ func (s *Store) PutSource(ctx context.Context, by pg.By, v leader.Source, versio
 		}
 		b := &pgx.Batch{}
 		s.equip(b, by.Context)
-		lane := leaderChannelSettings(pg.ChannelOfSource + v.Name)
+		lane := leaderChannelSettings(channels.ChannelOfSource + v.Name)
 		lane.Capacity = v.Buffer
 		putLeaderChannel(b, by.Context, lane, s.Clock())
 		b.Queue(`INSERT INTO postern.source AS s (context_id, name, kind, url, filter, map, start, poll_every, page_size, on_undecodable, max_retries, stale_after, channel_id,

@@ -8,21 +8,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-func Received(t *testing.T, c *pg.Conduit[Note], by pg.Node, max int) []pg.Held[Note] {
+func Received(t *testing.T, c *channels.Conduit[Note], by pg.Node, max int) []channels.Held[Note] {
 	t.Helper()
 	list, err := c.Receive(t.Context(), by, max)
 	OK(t, err)
 	return list
 }
 
-func Sent(t *testing.T, c *pg.Conduit[Note], ids ...string) string {
+func Sent(t *testing.T, c *channels.Conduit[Note], ids ...string) string {
 	t.Helper()
-	var list []pg.Outgoing[Note]
+	var list []channels.Outgoing[Note]
 	for i, id := range ids {
-		list = append(list, pg.Outgoing[Note]{ID: id, Payload: Note{i}})
+		list = append(list, channels.Outgoing[Note]{ID: id, Payload: Note{i}})
 	}
 	out, err := c.Send(t.Context(), list...)
 	OK(t, err)
@@ -35,21 +36,21 @@ type Note struct {
 }
 
 // Conduit makes a channel, and opens it in a store.
-func (w *World) Conduit(s *stores.Store, change func(*pg.ChannelSettings)) *pg.Conduit[Note] {
+func (w *World) Conduit(s *stores.Store, change func(*channels.ChannelSettings)) *channels.Conduit[Note] {
 	w.T.Helper()
-	c := pg.DefaultChannel()
+	c := channels.DefaultChannel()
 	c.Name = "c"
 	if change != nil {
 		change(&c)
 	}
-	_, err := w.S.PutChannel(w.Ctx, w.By, c, 0)
+	_, err := w.S.Channels.PutChannel(w.Ctx, w.By, c, 0)
 	w.Must(err)
 	return w.Opened(s)
 }
 
-func (w *World) Opened(s *stores.Store) *pg.Conduit[Note] {
+func (w *World) Opened(s *stores.Store) *channels.Conduit[Note] {
 	w.T.Helper()
-	c, err := pg.OpenConduit[Note](w.Ctx, s.Store, w.ID, "c")
+	c, err := channels.OpenConduit[Note](w.Ctx, s.Channels, w.ID, "c")
 	w.Must(err)
 	return c
 }

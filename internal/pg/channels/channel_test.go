@@ -1,4 +1,4 @@
-package pg_test
+package channels_test
 
 import (
 	"context"
@@ -13,10 +13,11 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-func idsOf(list []pg.Held[pgworld.Note]) string {
+func idsOf(list []channels.Held[pgworld.Note]) string {
 	var ids []string
 	for _, h := range list {
 		ids = append(ids, h.ID)
@@ -29,15 +30,15 @@ func idsOf(list []pg.Held[pgworld.Note]) string {
 func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity, c.MaxRetries = 2, 2 })
+	c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.Capacity, c.MaxRetries = 2, 2 })
 	var told []string
-	c.Owner = func(b *pgx.Batch, h pg.Held[pgworld.Note]) error {
+	c.Owner = func(b *pgx.Batch, h channels.Held[pgworld.Note]) error {
 		told = append(told, fmt.Sprintf("%s %d %s", h.ID, h.Payload.N, h.Error))
 		b.Queue(`INSERT INTO postern.channel_message_end (channel_id, message_id, fence, state, retries, reason, created_at, ended_at)
 			VALUES (0, 'told ' || $1, 0, 'Acked', 0, '', now(), now())`, h.ID)
 		return nil
 	}
-	retry := func(want pg.Retried) {
+	retry := func(want channels.Retried) {
 		t.Helper()
 		got, err := c.Retry(w.Ctx, 0)
 		if w.Must(err); got != want {
@@ -48,7 +49,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	if got := pgworld.Sent(t, c, "a", "b", "d", "a"); got != "[offered offered queued exists]" {
 		t.Error(got)
 	}
-	retry(pg.RetriedFull)
+	retry(channels.RetriedFull)
 	if got := pgworld.Sent(t, c, "d", "b", "a"); got != "[exists exists exists]" || w.Lies() != "a Offered 0, b Offered 0, d Queued 0" {
 		t.Error(got, w.Lies())
 	}
@@ -58,7 +59,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	if a.ID != "a" || a.Payload.N != 0 || w.Lies() != "a Active 0, b Offered 0, d Queued 0" || pgworld.Sent(t, c, "a") != "[exists]" {
 		t.Errorf("%+v %s", a, w.Lies())
 	}
-	retry(pg.RetriedOffered)
+	retry(channels.RetriedOffered)
 	b := pgworld.Received(t, c, pg.Node{}, 1)[0]
 	if b.ID != "b" {
 		t.Errorf("%s before b, which was offered earlier", b.ID)
@@ -80,7 +81,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 		t.Error(w.Lies())
 	}
 	// the retrier: RetriesRemaining, MaxRetriesReached, NoMessage
-	retry(pg.RetriedOffered)
+	retry(channels.RetriedOffered)
 	for _, h := range pgworld.Received(t, c, pg.Node{}, 9) {
 		if h.ID == "b" {
 			if h.Retries != 1 || h.Error != "no luck" || h.Fence <= b.Fence {
@@ -89,8 +90,8 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 			w.Must(c.Nack(w.Ctx, "b", h.Fence, "still none"))
 		}
 	}
-	retry(pg.RetriedDropped)
-	retry(pg.RetriedNone)
+	retry(channels.RetriedDropped)
+	retry(channels.RetriedNone)
 	var reason, payload string
 	w.Scan(`SELECT reason || payload::text FROM postern.channel_message_end WHERE message_id = 'b' AND state = 'Dropped'`, &reason)
 	w.Scan(`SELECT count(*)::text FROM postern.channel_message_end WHERE message_id = 'told b'`, &payload)
@@ -135,19 +136,19 @@ func TestWhatADeadNodeHeldIsTakenBackAtOnce(t *testing.T) {
 func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.MaxRetries = 1 })
-	raw, err := pg.OpenConduit[json.RawMessage](w.Ctx, w.S.Store, w.ID, "c")
+	c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.MaxRetries = 1 })
+	raw, err := channels.OpenConduit[json.RawMessage](w.Ctx, w.S.Channels, w.ID, "c")
 	w.Must(err)
-	_, err = raw.Send(w.Ctx, pg.Outgoing[json.RawMessage]{ID: "bad", Payload: json.RawMessage(`{"n": "x"}`)})
+	_, err = raw.Send(w.Ctx, channels.Outgoing[json.RawMessage]{ID: "bad", Payload: json.RawMessage(`{"n": "x"}`)})
 	w.Must(err)
 	pgworld.Sent(t, c, "good")
 	if got := idsOf(pgworld.Received(t, c, pg.Node{}, 9)); got != "good" || w.Lies() != "bad Queued 1, good Active 0" {
 		t.Error(got, w.Lies())
 	}
-	if did, err := c.Retry(w.Ctx, 0); did != pg.RetriedDropped || err != nil {
+	if did, err := c.Retry(w.Ctx, 0); did != channels.RetriedDropped || err != nil {
 		t.Error(did, err)
 	}
-	if _, err := raw.Send(w.Ctx, pg.Outgoing[json.RawMessage]{ID: "", Payload: json.RawMessage(`{}`)}); fault.KindOf(err) != fault.Invalid {
+	if _, err := raw.Send(w.Ctx, channels.Outgoing[json.RawMessage]{ID: "", Payload: json.RawMessage(`{}`)}); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a message without id: %v", err)
 	}
 }
@@ -156,7 +157,7 @@ func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity = 1 })
+	c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.Capacity = 1 })
 	for i := range 20 {
 		pgworld.Sent(t, c, fmt.Sprintf("m%02d", i))
 	}
@@ -167,7 +168,7 @@ func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 			w.Must(c.Ack(w.Ctx, h.ID, h.Fence))
 		}
 		did, err := c.Retry(w.Ctx, int64(i%3-1)<<62)
-		if w.Must(err); did == pg.RetriedNone {
+		if w.Must(err); did == channels.RetriedNone {
 			break
 		}
 	}
@@ -182,35 +183,35 @@ func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for field, change := range map[string]func(*pg.ChannelSettings){
-		"/capacity":       func(c *pg.ChannelSettings) { c.Capacity = 0 },
-		"/max_retries":    func(c *pg.ChannelSettings) { c.MaxRetries = 0 },
-		"/retry_interval": func(c *pg.ChannelSettings) { c.RetryEvery = 0 },
-		"/stale_after":    func(c *pg.ChannelSettings) { c.StaleAfter = -1 },
-		"/sweep_interval": func(c *pg.ChannelSettings) { c.SweepEvery = 366 * 24 * time.Hour },
+	for field, change := range map[string]func(*channels.ChannelSettings){
+		"/capacity":       func(c *channels.ChannelSettings) { c.Capacity = 0 },
+		"/max_retries":    func(c *channels.ChannelSettings) { c.MaxRetries = 0 },
+		"/retry_interval": func(c *channels.ChannelSettings) { c.RetryEvery = 0 },
+		"/stale_after":    func(c *channels.ChannelSettings) { c.StaleAfter = -1 },
+		"/sweep_interval": func(c *channels.ChannelSettings) { c.SweepEvery = 366 * 24 * time.Hour },
 	} {
-		c := pg.DefaultChannel()
+		c := channels.DefaultChannel()
 		c.Name = "c"
 		change(&c)
-		if _, err := w.S.PutChannel(w.Ctx, w.By, c, 0); fault.KindOf(err) != fault.Invalid || fault.As(err).Fields[0].Pointer != field {
+		if _, err := w.S.Channels.PutChannel(w.Ctx, w.By, c, 0); fault.KindOf(err) != fault.Invalid || fault.As(err).Fields[0].Pointer != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	c := w.Conduit(w.S, nil)
 	pgworld.Sent(t, c, "a")
-	if err := w.S.RemoveChannel(w.Ctx, w.By, "c"); fault.CodeOf(err) != "in_use" {
+	if err := w.S.Channels.RemoveChannel(w.Ctx, w.By, "c"); fault.CodeOf(err) != "in_use" {
 		t.Errorf("removed with a message in it: %v", err)
 	}
-	v, err := w.S.Channel(w.Ctx, w.ID, "c")
+	v, err := w.S.Channels.Channel(w.Ctx, w.ID, "c")
 	if w.Must(err); v.Offered != 1 || v.Capacity != 100 || v.RetryEvery != 5*time.Second || v.Version != 1 {
 		t.Errorf("%+v", v)
 	}
 	w.Must(c.Ack(w.Ctx, "a", pgworld.Received(t, c, pg.Node{}, 1)[0].Fence))
-	w.Must(w.S.RemoveChannel(w.Ctx, w.By, "c"))
-	if _, err := c.Send(w.Ctx, pg.Outgoing[pgworld.Note]{ID: "b"}); fault.KindOf(err) != fault.NotFound {
+	w.Must(w.S.Channels.RemoveChannel(w.Ctx, w.By, "c"))
+	if _, err := c.Send(w.Ctx, channels.Outgoing[pgworld.Note]{ID: "b"}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("sent to nowhere: %v", err)
 	}
-	if _, err := w.S.Channel(w.Ctx, w.ID, "c"); fault.KindOf(err) != fault.NotFound {
+	if _, err := w.S.Channels.Channel(w.Ctx, w.ID, "c"); fault.KindOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 }
@@ -219,11 +220,11 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 // has to wait for that commit. What the second says, and what lies there afterwards, is as after the first.
 func TestTwoSessionsOnOneChannel(t *testing.T) {
 	t.Parallel()
-	type op = func(c *pg.Conduit[pgworld.Note], fence *int64) string // of the last that was received
+	type op = func(c *channels.Conduit[pgworld.Note], fence *int64) string // of the last that was received
 	send := func(ids ...string) op {
-		return func(c *pg.Conduit[pgworld.Note], _ *int64) string { return pgworld.Sent(t, c, ids...) }
+		return func(c *channels.Conduit[pgworld.Note], _ *int64) string { return pgworld.Sent(t, c, ids...) }
 	}
-	receive := func(c *pg.Conduit[pgworld.Note], fence *int64) string {
+	receive := func(c *channels.Conduit[pgworld.Note], fence *int64) string {
 		list, err := c.Receive(t.Context(), pg.Node{}, 1)
 		for _, h := range list {
 			*fence = h.Fence
@@ -236,15 +237,17 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		}
 		return "ok"
 	}
-	ack := func(c *pg.Conduit[pgworld.Note], fence *int64) string { return said(c.Ack(t.Context(), "a", *fence)) }
-	nack := func(c *pg.Conduit[pgworld.Note], fence *int64) string {
+	ack := func(c *channels.Conduit[pgworld.Note], fence *int64) string {
+		return said(c.Ack(t.Context(), "a", *fence))
+	}
+	nack := func(c *channels.Conduit[pgworld.Note], fence *int64) string {
 		return said(c.Nack(t.Context(), "a", *fence, "no"))
 	}
-	retry := func(c *pg.Conduit[pgworld.Note], _ *int64) string {
+	retry := func(c *channels.Conduit[pgworld.Note], _ *int64) string {
 		did, err := c.Retry(t.Context(), 0)
 		return fmt.Sprint(did, err)
 	}
-	sweep := func(c *pg.Conduit[pgworld.Note], _ *int64) string {
+	sweep := func(c *channels.Conduit[pgworld.Note], _ *int64) string {
 		n, err := c.Sweep(t.Context())
 		return fmt.Sprint(n, err)
 	}
@@ -274,7 +277,7 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			c := w.Conduit(w.S, func(c *pg.ChannelSettings) { c.Capacity = p.capacity })
+			c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.Capacity = p.capacity })
 			var fence int64
 			for _, set := range p.set {
 				set(c, &fence)
@@ -310,5 +313,5 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 
 func TestMessagesAreFoundByTheirKeys(t *testing.T) {
 	t.Parallel()
-	newWorld(t).ByKeys(pg.MessagesByKey)
+	newWorld(t).ByKeys(channels.MessagesByKey)
 }

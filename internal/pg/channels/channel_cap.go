@@ -1,4 +1,4 @@
-package pg
+package channels
 
 import (
 	"context"
@@ -10,17 +10,18 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Caps lists up to limit channels to the workflow of a context by name, those after a given one: the senders of the
 // leader's pool (S1.12).
-func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
-	rows, err := s.Db(ctx).Query(ctx, senderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.Clock(), leader.PoolOfResults, after, limit)
+func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit int) ([]*pg.Sender, error) {
+	rows, err := s.Db(ctx).Query(ctx, pg.SenderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.Clock(), leader.PoolOfResults, after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
-	list, err := pgx.CollectRows(rows, scanSender)
-	return list, Known(err)
+	list, err := pgx.CollectRows(rows, pg.ScanSender)
+	return list, pg.Known(err)
 }
 
 // OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
@@ -59,11 +60,11 @@ func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, s
 	}
 	rows, err := s.Db(ctx).Query(ctx, sql, c.ID, set, after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelMessageInfo, error) {
 		v := &ChannelMessageInfo{}
 		return v, row.Scan(&v.ID, &v.Set, &v.Retries, &v.Fence, &v.Error, &v.Payload, &v.CreatedAt, &v.UpdatedAt)
 	})
-	return list, Known(err)
+	return list, pg.Known(err)
 }

@@ -1,4 +1,4 @@
-package pg
+package channels
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // ChannelMessageRow is a row of channel_message, locked.
@@ -72,10 +73,10 @@ type ChannelMessageChange struct {
 	S       *Store
 	Channel int32
 	Now     time.Time
-	fresh   Columns
-	changed Columns
-	ended   Columns
-	gone    Columns
+	fresh   pg.Columns
+	changed pg.Columns
+	ended   pg.Columns
+	gone    pg.Columns
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
@@ -105,14 +106,14 @@ func (w *ChannelMessageChange) apply(m *ChannelMessageRow, step leader.ChannelMe
 		w.gone.Add(w.Channel, m.ID)
 		w.ended.Add(w.Channel, m.ID, m.fence, m.State, m.retries, reason, payload, m.createdAt, w.Now)
 	case m.State != was || step.RaiseFence:
-		w.changed.Add(w.Channel, m.ID, m.State, m.retries, m.fence, m.draw, optional(m.node), optional(m.epoch), m.err)
+		w.changed.Add(w.Channel, m.ID, m.State, m.retries, m.fence, m.draw, pg.Optional(m.node), pg.Optional(m.epoch), m.err)
 	}
 }
 
 var (
-	channelMessageInsert = InsertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
+	channelMessageInsert = pg.InsertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
 		"created_at timestamptz", "updated_at timestamptz")
-	channelMessageEndInsert = InsertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
+	channelMessageEndInsert = pg.InsertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
 		"payload jsonb", "created_at timestamptz", "ended_at timestamptz")
 )
 
@@ -153,7 +154,7 @@ const (
 // Send stores messages and offers those for which there is room, one answer for each. A message that exists,
 // in whatever state, is not touched (S1.15). NotFound: the channel was removed.
 func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent, err error) {
-	err = c.s.Run(ctx, func(t *Txn) error {
+	err = c.s.Run(ctx, func(t *pg.Txn) error {
 		b := &pgx.Batch{}
 		if out, err = c.SendIn(ctx, t, b, list); err != nil {
 			return err
@@ -164,7 +165,7 @@ func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent,
 }
 
 // SendIn sends as a part of t, whose last batch is b.
-func (c *Conduit[P]) SendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
+func (c *Conduit[P]) SendIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
 	ids := make([]string, len(list))
 	payloads := make([]json.RawMessage, len(list))
 	for i, m := range list {
@@ -227,8 +228,8 @@ func (c *Conduit[P]) SendIn(ctx context.Context, t *Txn, b *pgx.Batch, list []Ou
 // them. by is the node that will: when it dies, the next Sweep takes them back at once; a zero Node is
 // somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
 // what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
-func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held[P], err error) {
-	err = c.s.Run(ctx, func(t *Txn) error {
+func (c *Conduit[P]) Receive(ctx context.Context, by pg.Node, max int) (list []Held[P], err error) {
+	err = c.s.Run(ctx, func(t *pg.Txn) error {
 		list = nil
 		var rows []*ChannelMessageRow
 		w := &ChannelMessageChange{S: c.s, Channel: c.id}
@@ -253,7 +254,7 @@ func (c *Conduit[P]) Receive(ctx context.Context, by Node, max int) (list []Held
 }
 
 // Hold makes messages active that are locked and offered.
-func Hold[P any](w *ChannelMessageChange, rows []*ChannelMessageRow, by Node) (list []Held[P], err error) {
+func Hold[P any](w *ChannelMessageChange, rows []*ChannelMessageRow, by pg.Node) (list []Held[P], err error) {
 	for _, m := range rows {
 		step, err := leader.NextChannelMessage(m.State, leader.ChannelMessageReceived, leader.ChannelMessageFacts{})
 		if err != nil {
@@ -291,7 +292,7 @@ func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason st
 // judge ends or gives back a message. It compares the fence behind the lock of the message's row, so that between
 // this and its commit no other process can take the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
-	return c.s.Run(ctx, func(t *Txn) error {
+	return c.s.Run(ctx, func(t *pg.Txn) error {
 		var rows []*ChannelMessageRow
 		acked := false
 		w := &ChannelMessageChange{S: c.s, Channel: c.id}
@@ -325,13 +326,13 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 }
 
 // AckIn acknowledges messages as a part of t, whose last batch is b.
-func (c *Conduit[P]) AckIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P]) error {
+func (c *Conduit[P]) AckIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, held []Held[P]) error {
 	return c.MoveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
 // MoveIn lets something happen to messages that are held. A message that is not held any more under its fence is
 // passed over: another receiver has it.
-func (c *Conduit[P]) MoveIn(ctx context.Context, t *Txn, b *pgx.Batch, held []Held[P], event string) error {
+func (c *Conduit[P]) MoveIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil
 	}

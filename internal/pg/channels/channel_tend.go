@@ -1,4 +1,4 @@
-package pg
+package channels
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Tended is what the retriers and sweepers of channels did.
@@ -47,7 +49,7 @@ type dueChannel struct {
 
 // dueChannels takes the channels whose time has come, and writes down that they were looked at.
 func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		due = nil
 		var now time.Time
 		b := &pgx.Batch{}
@@ -67,7 +69,7 @@ func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
 			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
-		var c Columns
+		var c pg.Columns
 		for _, d := range due {
 			c.Add(d.id, d.retry, d.sweep)
 		}

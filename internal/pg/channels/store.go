@@ -1,0 +1,12 @@
+// Package channels stores channels and their messages: each is handed out until it is acknowledged, in the order of its group.
+package channels
+
+import "github.com/postern-dev/postern/internal/pg"
+
+// Store keeps channels. It is safe for concurrent use.
+type Store struct {
+	*pg.Store
+}
+
+// New makes the channels of a store.
+func New(core *pg.Store) *Store { return &Store{Store: core} }
