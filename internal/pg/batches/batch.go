@@ -245,7 +245,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 	default:
 		return nil, nil
 	}
-	l, err := t.Store.Subscribers.Of(ctx, t.Send, h.now)
+	l, err := h.s.Subscribers.Of(ctx, t.Send, h.now)
 	if err != nil {
 		return nil, err
 	}

@@ -193,6 +193,7 @@ func (s *Store) RemoveProcessor(ctx context.Context, by pg.By, name string) erro
 // heldProcessor is a processor whose row is locked, with its lines and the time as they are behind that lock.
 type heldProcessor struct {
 	Processor
+	s         *Store
 	contextID int32
 	lines     [2]processor.Line
 	stored    [2]processor.Line
@@ -234,7 +235,7 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 // lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last
 // holder of the lock committed. NotFound if there is none.
 func (s *Store) lockProcessor(ctx context.Context, t *pg.Txn, contextID int32, name string) (*heldProcessor, error) {
-	h := &heldProcessor{contextID: contextID}
+	h := &heldProcessor{s: s, contextID: contextID}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+processorColumns+` FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL FOR UPDATE`,
 		contextID, name).Query(func(rows pgx.Rows) error {
