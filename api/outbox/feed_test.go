@@ -15,10 +15,10 @@ func TestEffectAndAcknowledgementCommitTogether(t *testing.T) {
 	app, s := shop(t)
 	ctx := t.Context()
 	by := pg.By{Context: s.Context("default").ID}
-	if _, err := s.PutSubscription(ctx, by, vocabulary.Subscription{Name: "mine", Kind: "pull", OnError: "skip"}, nil, 0); err != nil {
+	if _, err := s.Deliveries.PutSubscription(ctx, by, vocabulary.Subscription{Name: "mine", Kind: "pull", OnError: "skip"}, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	sub, err := s.Subscription(ctx, by.Context, "mine")
+	sub, err := s.Deliveries.Subscription(ctx, by.Context, "mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestEffectAndAcknowledgementCommitTogether(t *testing.T) {
 	if b := drained(t, s, "b"); b.ID.Seq != 2 || len(b.DependsOn) != 1 || b.Callback == nil || b.Callback.URL != "https://example.com/told" || len(b.Callback.On) != 1 {
 		t.Errorf("%+v", b)
 	}
-	if _, err := s.Deliver(ctx, sub.ID, nil, 0); err != nil { // gives the events their positions
+	if _, err := s.Deliveries.Deliver(ctx, sub.ID, nil, 0); err != nil { // gives the events their positions
 		t.Fatal(err)
 	}
 	consume := func(end error) (n int) {

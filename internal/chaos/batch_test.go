@@ -64,7 +64,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 		must(t, err)
 	}
 	heard, url := listen(t)
-	_, err = s.PutSubscription(t.Context(), by, outbox.Subscription{Name: "results", Kind: "webhook", URL: url, OnError: "block",
+	_, err = s.Deliveries.PutSubscription(t.Context(), by, outbox.Subscription{Name: "results", Kind: "webhook", URL: url, OnError: "block",
 		Events: []outbox.Event{outbox.EventResult}}, []byte("0123456789abcdef0123456789abcdef"), 0)
 	must(t, err)
 	time.Sleep(2 * time.Second) // until the subscription is complete

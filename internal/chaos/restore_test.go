@@ -49,7 +49,7 @@ func losesTime(t *testing.T, standby bool) {
 	d.Inclusion.PollEvery = outbox.Duration(30 * time.Millisecond)
 	_, err := s.PutDispatcher(t.Context(), by, d, 0)
 	must(t, err)
-	_, err = s.PutSubscription(t.Context(), by, outbox.Subscription{Name: "p", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventDone}}, nil, 0)
+	_, err = s.Deliveries.PutSubscription(t.Context(), by, outbox.Subscription{Name: "p", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventDone}}, nil, 0)
 	must(t, err)
 	reader := &feedReader{t: t, seen: map[int64]string{}, uids: map[string]bool{}}
 	first := startNode(t, c.url(c.main), "before")
@@ -177,13 +177,13 @@ type feedReader struct {
 // until reads until it has seen enough.
 func (r *feedReader) until(s *stores.Store, by pg.By, enough func() bool) {
 	r.t.Helper()
-	sub, err := s.Subscription(r.t.Context(), by.Context, "p")
+	sub, err := s.Deliveries.Subscription(r.t.Context(), by.Context, "p")
 	must(r.t, err)
 	for begun := time.Now(); !enough(); time.Sleep(50 * time.Millisecond) {
 		if time.Since(begun) > 2*time.Minute {
 			r.t.Fatalf("the reader stands at %d with %d events, and gets no more", r.at, len(r.uids))
 		}
-		list, _, err := s.Feed(r.t.Context(), sub.ID, nil, r.at, 100)
+		list, _, err := s.Deliveries.Feed(r.t.Context(), sub.ID, nil, r.at, 100)
 		must(r.t, err)
 		for _, e := range list {
 			var body struct{ UID string }

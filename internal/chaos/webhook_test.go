@@ -45,7 +45,7 @@ func TestKillWhoDelivers(t *testing.T) {
 		reached <- len(heard)
 	}))
 	defer r.Close()
-	_, err = s.PutSubscription(t.Context(), by, outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL, OnError: "block"}, []byte("0123456789abcdef0123456789abcdef"), 0)
+	_, err = s.Deliveries.PutSubscription(t.Context(), by, outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL, OnError: "block"}, []byte("0123456789abcdef0123456789abcdef"), 0)
 	must(t, err)
 
 	first, second := startNode(t, db.URL, "first"), startNode(t, db.URL, "second")
@@ -66,7 +66,7 @@ func TestKillWhoDelivers(t *testing.T) {
 	}
 	ended(t, s, by.Context, ids, 2*time.Minute)
 	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		v, err := s.Subscription(t.Context(), by.Context, "s")
+		v, err := s.Deliveries.Subscription(t.Context(), by.Context, "s")
 		must(t, err)
 		if v.Pending == 0 {
 			break

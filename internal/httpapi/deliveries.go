@@ -7,7 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
 func (a *API) deliveryRoutes() {
@@ -45,10 +45,10 @@ type tryView struct {
 	MS     int64     `json:"ms"`
 }
 
-func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
+func viewDelivery(d *deliveries.DeliveryRow, whole bool) deliveryView {
 	v := deliveryView{ID: d.String(), Subscription: ptr(d.Subscription), Event: d.Event, URL: ptr(d.URL), State: d.State, At: d.At.UTC(), NextAt: utc(d.NextAt),
 		Tries: d.Attempts, Error: ptr(d.Error), CreatedAt: d.CreatedAt.UTC(), EndedAt: utc(d.EndedAt)}
-	if d.Track != pg.HookTrack {
+	if d.Track != deliveries.HookTrack {
 		v.Event = outbox.Event(d.Event).Name()
 	}
 	switch outbox.Event(d.Event) {
@@ -59,7 +59,7 @@ func viewDelivery(d *pg.DeliveryRow, whole bool) deliveryView {
 		v.Transaction = ptr(d.ID.String())
 	}
 	if d.Position > 0 {
-		v.Cursor = ptr(pg.Cursor{Subscription: d.Track, Position: d.Position}.String())
+		v.Cursor = ptr(deliveries.Cursor{Subscription: d.Track, Position: d.Position}.String())
 	}
 	if whole {
 		v.Attempts = []tryView{}
@@ -98,7 +98,7 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	if err != nil {
 		return nil, err
 	}
-	f := pg.DeliveryFilter{Subscription: in.Subscription, State: in.State, After: in.CreatedAfter, Before: in.CreatedBefore, Ascending: in.Order == "asc", Limit: limit + 1}
+	f := deliveries.DeliveryFilter{Subscription: in.Subscription, State: in.State, After: in.CreatedAfter, Before: in.CreatedBefore, Ascending: in.Order == "asc", Limit: limit + 1}
 	if in.Transaction != "" {
 		id, err := outbox.ParseID(in.Transaction)
 		if err != nil {
@@ -112,17 +112,17 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 		return nil, err
 	}
 	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterTrack, f.AfterEvent = c.At, c.Queue, c.Seq, c.Track, c.Event
-	found, err := a.Store.Deliveries(ctx, contextID(ctx), f)
+	found, err := a.Store.Deliveries.Deliveries(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
 	out := &deliveriesOutput{}
 	out.Body, out.Link, err = cutTo(ctx, &in.Paging, limit, filters, found, cursorOfDelivery,
-		plainly(func(d *pg.DeliveryRow) deliveryView { return viewDelivery(d, false) }))
+		plainly(func(d *deliveries.DeliveryRow) deliveryView { return viewDelivery(d, false) }))
 	return out, err
 }
 
-func cursorOfDelivery(d *pg.DeliveryRow) deliveryCursor {
+func cursorOfDelivery(d *deliveries.DeliveryRow) deliveryCursor {
 	return deliveryCursor{
 		At:    d.CreatedAt,
 		Queue: d.ID.Queue,
@@ -141,11 +141,11 @@ type deliveryOutput struct {
 }
 
 func (a *API) getDelivery(ctx context.Context, in *deliveryInput) (*deliveryOutput, error) {
-	id, err := pg.ParseDeliveryID(in.ID)
+	id, err := deliveries.ParseDeliveryID(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.Store.Delivery(ctx, contextID(ctx), id)
+	d, err := a.Store.Deliveries.Delivery(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +161,9 @@ type retryDeliveryInput struct {
 // retryDelivery makes one delivery due now, also one that has ended. 202: it stands behind others of its
 // queue.
 func (a *API) retryDelivery(ctx context.Context, in *retryDeliveryInput) (*leverOutput, error) {
-	id, err := pg.ParseDeliveryID(in.ID)
+	id, err := deliveries.ParseDeliveryID(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return lever(a.Store.RetryDelivery(ctx, by(ctx, in.Body.reason()), id))
+	return lever(a.Store.Deliveries.RetryDelivery(ctx, by(ctx, in.Body.reason()), id))
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
 type feedInput struct {
@@ -39,26 +39,26 @@ func (a *API) feed(ctx context.Context, in *feedInput) (*feedOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.Store.Reading(ctx, contextID(ctx), string(in.Name))
+	s, err := a.Store.Deliveries.Reading(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}
-	at := pg.Cursor{Subscription: s.ID, Position: s.Cursor}
+	at := deliveries.Cursor{Subscription: s.ID, Position: s.Cursor}
 	if in.After != "" {
-		if at, err = pg.ParseCursor(in.After, s.ID); err != nil {
+		if at, err = deliveries.ParseCursor(in.After, s.ID); err != nil {
 			return nil, err
 		}
 	}
 	or(&in.Limit, 50)
 	out := &feedOutput{}
-	list, _, err := a.Store.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
+	list, _, err := a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
 	if err == nil && len(list) == 0 && length > 0 {
 		if back, ok := a.news.take(); ok {
 			defer back()
 			scopeOf(ctx).timed.wait(length)
 			a.news.after(ctx, s.ID, at.Position, length)
 			out.Applied = "wait=" + itoa(int(length/time.Second))
-			list, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
+			list, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
 		}
 	}
 	if err != nil {

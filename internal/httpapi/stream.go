@@ -14,7 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
 const (
@@ -35,11 +35,11 @@ type streamInput struct {
 
 // streamSubscription is what a subscription gets as server-sent events.
 func (a *API) streamSubscription(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
+	s, err := a.Store.Deliveries.Subscription(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}
-	return a.stream(ctx, s, in.LastEventID, func(*pg.FeedEvent) bool { return true })
+	return a.stream(ctx, s, in.LastEventID, func(*deliveries.FeedEvent) bool { return true })
 }
 
 type streamTransactionsInput struct {
@@ -63,7 +63,7 @@ func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInpu
 			return nil, fault.At("id/"+itoa(i), "id: %s", err)
 		}
 	}
-	s, err := a.Store.ContextStream(ctx, contextID(ctx))
+	s, err := a.Store.Deliveries.ContextStream(ctx, contextID(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -77,22 +77,22 @@ func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInpu
 			return nil, ctx.Err()
 		}
 	}
-	return a.stream(ctx, s, in.LastEventID, func(e *pg.FeedEvent) bool {
+	return a.stream(ctx, s, in.LastEventID, func(e *deliveries.FeedEvent) bool {
 		return f.Takes(e.Queue, e.Type, e.Event) && (len(in.ID) == 0 || slices.Contains(in.ID, e.ID.String()))
 	})
 }
 
 // stream answers with events from a cursor on, in order, until the client leaves or this process stops, which says when to
 // come back.
-func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes func(*pg.FeedEvent) bool) (*huma.StreamResponse, error) {
-	at := pg.Cursor{Subscription: s.ID, Position: s.Newest}
-	var first []*pg.FeedEvent
+func (a *API) stream(ctx context.Context, s *deliveries.Subscription, last string, takes func(*deliveries.FeedEvent) bool) (*huma.StreamResponse, error) {
+	at := deliveries.Cursor{Subscription: s.ID, Position: s.Newest}
+	var first []*deliveries.FeedEvent
 	var err error
 	if last != "" {
-		if at, err = pg.ParseCursor(last, s.ID); err != nil {
+		if at, err = deliveries.ParseCursor(last, s.ID); err != nil {
 			return nil, err
 		}
-		if first, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
+		if first, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +118,7 @@ func (a *API) stream(ctx context.Context, s *pg.Subscription, last string, takes
 
 // follow writes events until there is a reason not to. A client that comes back with the last id misses
 // nothing.
-func (a *API) follow(ctx context.Context, s *pg.Subscription, at pg.Cursor, list []*pg.FeedEvent, takes func(*pg.FeedEvent) bool, out *sse) {
+func (a *API) follow(ctx context.Context, s *deliveries.Subscription, at deliveries.Cursor, list []*deliveries.FeedEvent, takes func(*deliveries.FeedEvent) bool, out *sse) {
 	if out.comment("begins after "+at.String()) != nil {
 		return
 	}
@@ -151,13 +151,13 @@ func (a *API) follow(ctx context.Context, s *pg.Subscription, at pg.Cursor, list
 			}
 		}
 		if s.Kind == "stream" && time.Since(used) > time.Minute {
-			if a.Store.UseStream(ctx, s.ID) != nil {
+			if a.Store.Deliveries.UseStream(ctx, s.ID) != nil {
 				return
 			}
 			used = time.Now()
 		}
 		var err error
-		if list, _, err = a.Store.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
+		if list, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
 			return // the client comes back, and is told why it cannot go on
 		}
 	}
@@ -170,7 +170,7 @@ type sse struct {
 	buffer  bytes.Buffer
 }
 
-func (s *sse) event(id string, e *pg.FeedEvent) error {
+func (s *sse) event(id string, e *deliveries.FeedEvent) error {
 	name := string(e.Event.State())
 	if name == "" {
 		name = e.Event.Name()

@@ -21,7 +21,7 @@ type testOutput struct {
 
 // testSubscription makes an event that only this subscription gets, by the way of all others.
 func (a *API) testSubscription(ctx context.Context, in *actNamed) (*testOutput, error) {
-	id, err := a.Store.TestSubscription(ctx, by(ctx, in.Body.reason()), string(in.Name))
+	id, err := a.Store.Deliveries.TestSubscription(ctx, by(ctx, in.Body.reason()), string(in.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,10 @@ type secretOutput struct {
 // rotateSecret draws a new secret; for a day both sign, so that receivers can change over.
 func (a *API) rotateSecret(ctx context.Context, in *actNamed) (*secretOutput, error) {
 	secret := newSecret()
-	if err := a.Store.RotateSecret(ctx, by(ctx, in.Body.reason()), string(in.Name), secret); err != nil {
+	if err := a.Store.Deliveries.RotateSecret(ctx, by(ctx, in.Body.reason()), string(in.Name), secret); err != nil {
 		return nil, err
 	}
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
+	s, err := a.Store.Deliveries.Subscription(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (a *API) redeliver(ctx context.Context, in *redeliverInput) (*redeliverOutp
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.Store.Subscription(ctx, contextID(ctx), string(in.Name))
+	s, err := a.Store.Deliveries.Subscription(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +99,9 @@ func (a *API) redeliver(ctx context.Context, in *redeliverInput) (*redeliverOutp
 	case s.Kind == "pull" && (in.Body.Until != nil || in.Body.Only != ""):
 		return nil, fault.At("", "until and only are for webhooks: what is pulled goes back to since as a whole")
 	case s.Kind == "pull":
-		out.Body.Matched, err = a.Store.Rewind(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since)
+		out.Body.Matched, err = a.Store.Deliveries.Rewind(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since)
 	default:
-		out.Body.Matched, err = a.Store.Redeliver(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since, until, in.Body.Only == "all")
+		out.Body.Matched, err = a.Store.Deliveries.Redeliver(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since, until, in.Body.Only == "all")
 	}
 	return out, err
 }
@@ -116,6 +116,6 @@ type ackInput struct {
 
 // ack acknowledges everything up to and with a cursor. An older one changes nothing.
 func (a *API) ack(ctx context.Context, in *ackInput) (*leverOutput, error) {
-	changed, err := a.Store.Ack(ctx, contextID(ctx), string(in.Name), in.Body.Cursor)
+	changed, err := a.Store.Deliveries.Ack(ctx, contextID(ctx), string(in.Name), in.Body.Cursor)
 	return lever(pg.LeverResult{Changed: changed}, err)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
 func (a *API) subscriptionRoutes() {
@@ -22,9 +22,9 @@ func (a *API) subscriptionRoutes() {
 	patch(a, tag, "/subscriptions/{name}", "patch-subscription", "Change a subscription", subscriptions.patch)
 	remove(a, tag, "/subscriptions/{name}", "delete-subscription", "End a subscription", subscriptions.delete)
 	post(a, tag, "/subscriptions/{name}/enable", "enable-subscription",
-		"Call a webhook again, from where it stopped", turned(a.Store.EnableSubscription, true), 200)
+		"Call a webhook again, from where it stopped", turned(a.Store.Deliveries.EnableSubscription, true), 200)
 	post(a, tag, "/subscriptions/{name}/disable", "disable-subscription",
-		"Stop calling a webhook, and keep its events", turned(a.Store.EnableSubscription, false), 200)
+		"Stop calling a webhook, and keep its events", turned(a.Store.Deliveries.EnableSubscription, false), 200)
 	post(a, tag, "/subscriptions/{name}/test", "test-subscription",
 		"Send it an event of its own", a.testSubscription, 202)
 	post(a, tag, "/subscriptions/{name}/rotate-secret", "rotate-secret",
@@ -80,10 +80,10 @@ type subscriptionView struct {
 	CreatedAt      time.Time      `json:"created_at"`
 }
 
-func (a *API) viewSubscription(s *pg.Subscription) subscriptionView {
+func (a *API) viewSubscription(s *deliveries.Subscription) subscriptionView {
 	v := subscriptionView{Name: s.Name, Kind: s.Kind, URL: s.URL, Events: []string{}, Filter: &s.Filter, OnError: s.OnError, Include: s.Include,
 		Enabled: s.Enabled, DisabledReason: ptr(s.DisabledReason), Since: utc(s.Since), Pending: s.Pending, FailingSince: utc(s.FailingSince),
-		Cursor: pg.Cursor{Subscription: s.ID, Position: s.Cursor}.String(), Newest: pg.Cursor{Subscription: s.ID, Position: s.Newest}.String(),
+		Cursor: deliveries.Cursor{Subscription: s.ID, Position: s.Cursor}.String(), Newest: deliveries.Cursor{Subscription: s.ID, Position: s.Newest}.String(),
 		SecretUntil: utc(s.SecretUntil), PublicKey: ptr(a.PublicKey), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 	for _, e := range s.Events {
 		v.Events = append(v.Events, e.Name())
@@ -93,24 +93,24 @@ func (a *API) viewSubscription(s *pg.Subscription) subscriptionView {
 
 // subscriptions says what is a subscription's own among named things. What one that is removed did not deliver stays
 // listed, as failed.
-func (a *API) subscriptions() resource[subscriptionSettings, *pg.Subscription, subscriptionView] {
-	return resource[subscriptionSettings, *pg.Subscription, subscriptionView]{
+func (a *API) subscriptions() resource[subscriptionSettings, *deliveries.Subscription, subscriptionView] {
+	return resource[subscriptionSettings, *deliveries.Subscription, subscriptionView]{
 		a:        a,
 		path:     "/subscriptions",
-		page:     pageInContext(a.Store.Subscriptions),
-		find:     inContext(a.Store.Subscription),
+		page:     pageInContext(a.Store.Deliveries.Subscriptions),
+		find:     inContext(a.Store.Deliveries.Subscription),
 		view:     simply(a.viewSubscription),
-		head:     func(s *pg.Subscription) (string, int64) { return s.Name, s.Version },
+		head:     func(s *deliveries.Subscription) (string, int64) { return s.Name, s.Version },
 		settings: settingsOfSubscription,
 		write: func(ctx context.Context, called string, s subscriptionSettings, version int64) (bool, error) {
 			created, _, err := a.writeSubscription(ctx, called, s, version)
 			return created, err
 		},
-		remove: a.Store.RemoveSubscription,
+		remove: a.Store.Deliveries.RemoveSubscription,
 	}
 }
 
-func settingsOfSubscription(s *pg.Subscription) subscriptionSettings {
+func settingsOfSubscription(s *deliveries.Subscription) subscriptionSettings {
 	have := subscriptionSettings{
 		Kind:    s.Kind,
 		URL:     s.URL,
@@ -161,7 +161,7 @@ func (a *API) writeSubscription(
 	if v.Kind == "webhook" {
 		secret = newSecret()
 	}
-	created, err = a.Store.PutSubscription(ctx, by(ctx, ""), v, secret, version)
+	created, err = a.Store.Deliveries.PutSubscription(ctx, by(ctx, ""), v, secret, version)
 	return created, secret, err
 }
 

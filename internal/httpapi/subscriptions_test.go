@@ -65,12 +65,12 @@ func TestSubscriptionsAreConfigured(t *testing.T) {
 // number does what a process that works does.
 func (d *door) number() {
 	d.t.Helper()
-	busy, err := d.store.Busy(d.t.Context())
+	busy, err := d.store.Deliveries.Busy(d.t.Context())
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	for _, line := range busy {
-		if _, err := d.store.Deliver(d.t.Context(), line, nil, 0); err != nil {
+		if _, err := d.store.Deliveries.Deliver(d.t.Context(), line, nil, 0); err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -251,9 +251,9 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 	defer stop()
 	go func() {
 		for ctx.Err() == nil {
-			if busy, err := d.store.Busy(ctx); err == nil {
+			if busy, err := d.store.Deliveries.Busy(ctx); err == nil {
 				for _, line := range busy {
-					_, _ = d.store.Deliver(ctx, line, nil, 0)
+					_, _ = d.store.Deliveries.Deliver(ctx, line, nil, 0)
 				}
 			}
 			time.Sleep(5 * time.Millisecond)

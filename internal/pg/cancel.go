@@ -76,7 +76,7 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 	q := h.q
 	b = &pgx.Batch{}
 	var moved string
-	b.Queue(`SELECT `+taskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
+	b.Queue(`SELECT `+TaskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
 		FROM postern.task t
 		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
 			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
@@ -85,10 +85,10 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 		for rows.Next() {
 			h.task = &Task{}
 			t := h.task
-			if err := rows.Scan(append(t.dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
+			if err := rows.Scan(append(t.Dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
 				return err
 			}
-			t.tidy()
+			t.Tidy()
 		}
 		return rows.Err()
 	})

@@ -104,7 +104,7 @@ type claim struct {
 	left  bool // somebody waits for a sender that is not free
 	view  laneView
 
-	quarantine *quarantined // by which all of the claim is decided
+	quarantine *Quarantined // by which all of the claim is decided
 
 	lanes      []*openLane
 	candidates map[int32][]*queueRow

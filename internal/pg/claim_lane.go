@@ -122,7 +122,7 @@ func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	switch {
 	case l.kind == "exclusive":
 		text, args = exclusiveSQL, append(args, c.s.Clock())
-	case l.kind == "resume" && c.quarantine.any():
+	case l.kind == "resume" && c.quarantine.Any():
 		text = resumableSQL
 	}
 	b.Queue("SELECT "+queueSelect+text, args...).Query(func(rows pgx.Rows) error {

@@ -79,15 +79,15 @@ func (s *Store) moveClock(ctx context.Context, move func(now time.Time) (time.Ti
 func (s *Store) Clock() *time.Time {
 	c := s.clock.Load()
 	if c == nil || c.fixed != nil {
-		return s.leaseNow()
+		return s.LeaseNow()
 	}
 	t := c.at.Add(time.Since(c.read))
 	return &t
 }
 
-// leaseNow is that argument for heartbeats and what is decided by them: other processes do not know of a
+// LeaseNow is that argument for heartbeats and what is decided by them: other processes do not know of a
 // clock that was moved in this one, and are not to be buried by it.
-func (s *Store) leaseNow() *time.Time {
+func (s *Store) LeaseNow() *time.Time {
 	if c := s.clock.Load(); c != nil {
 		return c.fixed
 	}
@@ -107,9 +107,9 @@ func (s *Store) Fence(before int64, now time.Time) int64 {
 	return max(before+1, s.unmoved(now).UnixMilli())
 }
 
-// position returns the position of an event in a subscription after before: such a clock too, in microseconds. So a
+// Position returns the position of an event in a subscription after before: such a clock too, in microseconds. So a
 // reader of events that are lost since gets all that happened instead, and none under a cursor that it knows.
-func (s *Store) position(before int64, now time.Time) int64 {
+func (s *Store) Position(before int64, now time.Time) int64 {
 	return max(before+1, s.unmoved(now).UnixMicro())
 }
 

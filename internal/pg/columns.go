@@ -149,7 +149,7 @@ func Optional[T any](p *T) any {
 	return *p
 }
 
-func raw(b []byte) any {
+func Raw(b []byte) any {
 	if len(b) == 0 {
 		return nil
 	}
@@ -165,5 +165,5 @@ func rawJSON[T any](v *T) any {
 	if err != nil {
 		return nil
 	}
-	return raw(b)
+	return Raw(b)
 }

@@ -100,7 +100,7 @@ type confView struct {
 	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
 	kinds    Kinds
 
-	quarantine quarantined
+	quarantine Quarantined
 }
 
 // conf caches the configuration. Every process reads it again each second, and at once where it misses something or

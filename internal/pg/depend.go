@@ -50,7 +50,7 @@ type dependent struct {
 
 // dependentsSQL finds who waits for an end: those that still have their mark, directly, in the order of
 // their places.
-const dependentsSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended') OFFSET 0),
+const dependentsSQL = `SELECT ` + TaskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended') OFFSET 0),
 		EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.on_queue, e.on_seq, e.on_day)
 			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2) AND o.state IS DISTINCT FROM 'DONE' OFFSET 0)
 	FROM postern.dependency d
@@ -67,7 +67,7 @@ const closureSQL = `WITH RECURSIVE c (queue_id, seq, day) AS (
 		UNION
 		SELECT d.queue_id, d.seq, d.day FROM c JOIN postern.dependency d ON (d.on_queue, d.on_seq) = (c.queue_id, c.seq)
 	)
-	SELECT ` + taskSelect + `, false, false FROM c JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (c.queue_id, c.seq, c.day)
+	SELECT ` + TaskSelect + `, false, false FROM c JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (c.queue_id, c.seq, c.day)
 	WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		AND (c.queue_id, c.seq) > ($4, $5)
 	LIMIT $3`
@@ -81,10 +81,10 @@ func (r *reach) read(b *pgx.Batch) {
 	b.Queue(sql, r.root.Queue, r.root.Seq, r.most+1, r.after.queue, r.after.seq).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			d := &dependent{Task: &Task{}}
-			if err := rows.Scan(append(d.dests(), &d.Held, &d.open)...); err != nil {
+			if err := rows.Scan(append(d.Dests(), &d.Held, &d.open)...); err != nil {
 				return err
 			}
-			d.tidy()
+			d.Tidy()
 			if len(r.list) == r.most {
 				r.more = true
 			} else {

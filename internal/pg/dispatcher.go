@@ -216,7 +216,7 @@ func (s *Store) SetFlag(ctx context.Context, by By, action, object, update, exis
 		if err := by.Seen(t.Version); err != nil {
 			return err
 		}
-		tag, err := t.conn.Exec(ctx, update, by.Context, name, value)
+		tag, err := t.Conn.Exec(ctx, update, by.Context, name, value)
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (s *Store) Reconfigured(ctx context.Context) error {
 	return err
 }
 
-func because(what, reason string) string {
+func Because(what, reason string) string {
 	if reason != "" {
 		return what + ": " + reason
 	}

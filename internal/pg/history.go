@@ -8,7 +8,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
 		c := Columns{N: n}
 		for _, o := range e.outcomes {
-			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), raw(o.Result), Nullable(o.Class),
+			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), Raw(o.Result), Nullable(o.Class),
 				Nullable(o.Code), Nullable(o.Error), Nullable(o.Attempt), o.Retries, Nullable(o.Fence), Nullable(o.Sender), Nullable(o.Node),
 				Nullable(o.Fee), Nullable(o.Nonce), Nullable(o.Hash), Nullable(o.Height), Nullable(o.StartedAt), Nullable(o.SubmittedAt),
 				Nullable(o.RetriedAt), e.now)
@@ -23,7 +23,7 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 				at = e.now
 			}
 			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, Nullable(a.Sender), Nullable(a.Node), Nullable(a.Fee),
-				Nullable(a.Nonce), Nullable(a.Hash), raw(a.Data), Nullable(a.Class), Nullable(a.Code), Nullable(a.Error),
+				Nullable(a.Nonce), Nullable(a.Hash), Raw(a.Data), Nullable(a.Class), Nullable(a.Code), Nullable(a.Error),
 				Nullable(a.NothingDone), Nullable(a.StartedAt), at)
 		}
 		attemptInsert.Queue(b, c)

@@ -461,7 +461,7 @@ func insertTasks(b *pgx.Batch, tasks []*Task) {
 	c := Columns{N: len(tasks)}
 	for _, t := range tasks {
 		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, Nullable(t.UID), t.Actor, t.Type, string(t.Data), Optional(t.MaxRetries),
-			Nullable(t.NotBefore), Nullable(t.SenderID), raw(t.Tags), Nullable(t.Traceparent), Nullable(t.RedriveOf), Nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
+			Nullable(t.NotBefore), Nullable(t.SenderID), Raw(t.Tags), Nullable(t.Traceparent), Nullable(t.RedriveOf), Nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
 	}
 	taskInsert.Queue(b, c)
 }

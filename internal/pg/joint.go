@@ -71,7 +71,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if err != nil {
 		return err
 	}
-	t := &Txn{conn: j.conn, Store: s, began: true, newest: j.newest}
+	t := &Txn{Conn: j.conn, Store: s, began: true, newest: j.newest}
 	if err := t.Commit(ctx, &pgx.Batch{}); err != nil {
 		return Known(err)
 	}
@@ -101,7 +101,7 @@ func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 			return Known(err)
 		}
 	}
-	err := recovered(ctx, j.conn, func() error { return fn(&Txn{conn: j.conn, Store: j.s, began: true, joint: j}) })
+	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, Store: j.s, began: true, joint: j}) })
 	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
 		return err
 	}

@@ -24,7 +24,7 @@ func (t *Txn) seenTransaction(ctx context.Context, by By, id outbox.ID) error {
 	if by.Match == nil {
 		return nil
 	}
-	found, err := t.Store.transactions(ctx, t.conn, by.Context, []outbox.ID{id})
+	found, err := t.Store.transactions(ctx, t.Conn, by.Context, []outbox.ID{id})
 	if err != nil {
 		return err
 	}

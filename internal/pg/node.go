@@ -31,7 +31,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 			SELECT $1, $2, $3, coalesce($4::timestamptz, clock_timestamp()), s.quarantine
 			FROM postern.store s
 			FOR SHARE OF s
-			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.leaseNow())
+			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.LeaseNow())
 		if sqlState(err) != "23505" || try == Attempts { // another node has drawn the same id in this millisecond
 			return n, err
 		}
@@ -44,7 +44,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return s.beat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
-		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.leaseNow(), s.QuarantineView().number)
+		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number)
 }
 
 // beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
@@ -107,7 +107,7 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 			count(*) FILTER (WHERE node_id = $1 AND epoch = $2) = 0,
 			coalesce(max(quarantine) FILTER (WHERE node_id = $1), 0)
 		FROM postern.node
-		WHERE dead_at IS NULL`, n.ID, n.Epoch, s.leaseNow()).Scan(&ids, &beats, &silent, &p.Drain, &p.Buried, &quarantine)
+		WHERE dead_at IS NULL`, n.ID, n.Epoch, s.LeaseNow()).Scan(&ids, &beats, &silent, &p.Drain, &p.Buried, &quarantine)
 	for i := range ids {
 		p.Others = append(p.Others, Peer{ids[i], beats[i], silent[i]})
 	}
@@ -122,7 +122,7 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 // in this database.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE node_id = $1 RETURNING epoch`, n.ID, s.leaseNow()).Scan(&n.Epoch)
+		WHERE node_id = $1 RETURNING epoch`, n.ID, s.LeaseNow()).Scan(&n.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}
@@ -132,7 +132,7 @@ func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 // Leave ends a node that stops by itself. What it still owns is released by the next Release.
 func (s *Store) Leave(ctx context.Context, n Node) error {
 	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
-		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.leaseNow())
+		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.LeaseNow())
 	return Known(err)
 }
 
@@ -145,7 +145,7 @@ func (s *Store) BuryThose(ctx context.Context, seen []Peer) (n int, err error) {
 	tag, err := s.Exec(ctx, `UPDATE postern.node n SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
 		FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) g(node_id, beats)
 		WHERE (n.node_id, n.beats) = (g.node_id, g.beats)
-			AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow(), ids, beats)
+			AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl < coalesce($1::timestamptz, clock_timestamp())`, s.LeaseNow(), ids, beats)
 	return int(tag.RowsAffected()), err
 }
 
@@ -155,7 +155,7 @@ func (s *Store) BuryThose(ctx context.Context, seen []Peer) (n int, err error) {
 // follows sees what it took.
 func (s *Store) Bury(ctx context.Context) (n int, err error) {
 	tag, err := s.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($1::timestamptz, clock_timestamp()), epoch = epoch + 1
-		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.leaseNow())
+		WHERE dead_at IS NULL AND heartbeat_at + ttl < coalesce($1::timestamptz, clock_timestamp())`, s.LeaseNow())
 	return int(tag.RowsAffected()), err
 }
 

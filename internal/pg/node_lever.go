@@ -48,7 +48,7 @@ func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 
 // Nodes lists up to limit nodes, the newest first: those older than one, 0 for all.
 func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeView, error) {
-	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.leaseNow(), olderThan, limit)
+	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.LeaseNow(), olderThan, limit)
 	if err != nil {
 		return nil, Known(err)
 	}
@@ -58,7 +58,7 @@ func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeV
 
 // Node returns the node of that name, or NotFound: of several the newest that is not dead, else the newest.
 func (s *Store) Node(ctx context.Context, name string) (*NodeView, error) {
-	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND n.name = $2 ORDER BY n.dead_at IS NOT NULL, n.node_id DESC LIMIT 1`, s.leaseNow(), name)
+	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND n.name = $2 ORDER BY n.dead_at IS NOT NULL, n.node_id DESC LIMIT 1`, s.LeaseNow(), name)
 	if err != nil {
 		return nil, Known(err)
 	}
@@ -91,7 +91,7 @@ func (s *Store) DrainNode(ctx context.Context, by By, name string, drain bool) (
 // holds the key of the node's row, so it commits before and is released, or sees the end and takes nothing.
 func (s *Store) BuryNode(ctx context.Context, by By, name string) (r LeverResult, err error) {
 	r, err = s.pullNode(ctx, by, "bury", name, `UPDATE postern.node SET dead_at = coalesce($2::timestamptz, clock_timestamp()), epoch = epoch + 1
-		WHERE node_id = $1 AND dead_at IS NULL`, s.leaseNow())
+		WHERE node_id = $1 AND dead_at IS NULL`, s.LeaseNow())
 	if err != nil || JointOf(ctx) != nil {
 		return r, err
 	}

@@ -212,7 +212,7 @@ func (st *settlement) blame(q *queueRow, a *Answer) {
 	if !a.Step.BlameSender || q.Sender == 0 {
 		return
 	}
-	why := because("failed", fault.Clip(a.Step.Code+" "+a.Step.Message))
+	why := Because("failed", fault.Clip(a.Step.Code+" "+a.Step.Message))
 	st.e.senderFree = append(st.e.senderFree, senderFree{Sender: q.Sender, Nonce: a.Result.Nonce, Until: st.e.now.Add(st.e.view.rulesOf(q.Sender).blockFor), Why: why})
 	q.Sender = 0
 }

@@ -186,7 +186,7 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
 func (t *Txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
 	if q.Context != "" {
-		err := t.conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
+		err := t.Conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, noContext(q.Context)
 		}
@@ -198,7 +198,7 @@ func (t *Txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) 
 		return id, nil
 	}
 	var any bool
-	err = t.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE type = $1 AND context_id = coalesce($2, context_id))`, q.Type, id).Scan(&any)
+	err = t.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE type = $1 AND context_id = coalesce($2, context_id))`, q.Type, id).Scan(&any)
 	if err == nil && !any {
 		err = fault.New(fault.NotFound, "not_found", "no dispatcher of type %q", fault.Clip(q.Type))
 	}
@@ -213,14 +213,14 @@ func (t *Txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, 
 	if scope != nil {
 		return *scope, nil
 	}
-	err = t.conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1`, System).Scan(&id)
+	err = t.Conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1`, System).Scan(&id)
 	return id, err
 }
 
 // lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
 // heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
 func (t *Txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
-	err = t.conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
+	err = t.Conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
 				ORDER BY t.created_at DESC LIMIT 1)
 			UNION ALL (SELECT o.done_at FROM postern.outcome o WHERE o.context_id = c.context_id AND o.state <> 'DONE' ORDER BY o.done_at DESC LIMIT 1)) t)), clock_timestamp()),
@@ -231,8 +231,8 @@ func (t *Txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
 	return from, until, err
 }
 
-// quarantined is what a process knows of the quarantine: one reading of it, by which it decides in memory.
-type quarantined struct {
+// Quarantined is what a process knows of the quarantine: one reading of it, by which it decides in memory.
+type Quarantined struct {
 	number int64 // of postern.store; it rises with each change
 	scopes []scope
 	lines  int64 // of postern.store; it never changes
@@ -251,20 +251,20 @@ const quarantineSQL = `(SELECT quarantine FROM postern.store),
 	(SELECT coalesce(array_agg(coalesce(type, '') ORDER BY quarantine_id), '{}') FROM postern.quarantine)`
 
 // holds says whether a type of a context is in quarantine.
-func (q *quarantined) holds(contextID int32, typ string) bool {
+func (q *Quarantined) holds(contextID int32, typ string) bool {
 	return slices.ContainsFunc(q.scopes, func(s scope) bool {
 		return (s.context == 0 || s.context == contextID) && (s.typ == "" || s.typ == typ)
 	})
 }
 
 // Whole says whether everything is in quarantine.
-func (q *quarantined) Whole() bool { return slices.Contains(q.scopes, scope{}) }
+func (q *Quarantined) Whole() bool { return slices.Contains(q.scopes, scope{}) }
 
-// any says whether anything is.
-func (q *quarantined) any() bool { return len(q.scopes) > 0 }
+// Any says whether anything is.
+func (q *Quarantined) Any() bool { return len(q.scopes) > 0 }
 
 // Contexts lists the contexts of which all types are, where not everything is.
-func (q *quarantined) Contexts() []int32 {
+func (q *Quarantined) Contexts() []int32 {
 	list := []int32{}
 	for _, s := range q.scopes {
 		if s.typ == "" && s.context != 0 {
@@ -280,19 +280,19 @@ const quarantinedQueueSQL = `SELECT q.queue_id FROM postern.queue q
 	LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 	JOIN postern.quarantine x ON (x.context_id IS NULL OR x.context_id = q.context_id) AND (x.type IS NULL OR x.type = d.type)`
 
-// quarantinedDelivery is the condition that a delivery tells of something in quarantine.
-const quarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
+// QuarantinedDelivery is the condition that a delivery tells of something in quarantine.
+const QuarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
 	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (delivery.queue_id, delivery.seq, delivery.day)
 	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id) AND (x.type IS NULL OR x.type = t.type) OFFSET 0)`
 
 // QuarantineView is what this process knows of it now.
-func (s *Store) QuarantineView() *quarantined { return &s.conf.view.Load().quarantine }
+func (s *Store) QuarantineView() *Quarantined { return &s.conf.view.Load().quarantine }
 
 // QuarantinedWhole says whether everything must stay here, as far as this process knows.
 func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().Whole() }
 
 // QuarantinedAny says whether anything is in quarantine, as far as this process knows.
-func (s *Store) QuarantinedAny() bool { return s.QuarantineView().any() }
+func (s *Store) QuarantinedAny() bool { return s.QuarantineView().Any() }
 
 // Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type, whether
 // what the context itself does must: its sources, its processors, its tools.
@@ -305,7 +305,7 @@ func (s *Store) Quarantined(contextID int32, typ string) bool {
 // leases hold begins none.
 func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err error) {
 	rows, err := s.pool.Query(ctx, `SELECT n.name FROM postern.node n
-		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.leaseNow())
+		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.LeaseNow())
 	if err != nil {
 		return nil, Known(err)
 	}

@@ -126,7 +126,7 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow,
 	if after.queue == q.ID {
 		from = max(from, after.seq+1)
 	}
-	rows, err := s.pool.Query(ctx, `SELECT `+taskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
+	rows, err := s.pool.Query(ctx, `SELECT `+TaskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
 			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'unknown'))
 		ORDER BY t.seq LIMIT $6`,
 		q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)

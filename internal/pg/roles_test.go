@@ -100,7 +100,7 @@ func twoTenants(t *testing.T) *world {
 		d.Type, d.WorkerURL = "T", "noop:"
 		_, err = w.S.PutDispatcher(w.Ctx, in, d, 0)
 		w.Must(err)
-		_, err = w.S.PutSubscription(w.Ctx, in, outbox.Subscription{Name: "s", Kind: "pull", OnError: "skip", Events: []outbox.Event{}}, nil, 0)
+		_, err = w.S.Deliveries.PutSubscription(w.Ctx, in, outbox.Subscription{Name: "s", Kind: "pull", OnError: "skip", Events: []outbox.Event{}}, nil, 0)
 		w.Must(err)
 		sub := w.Sub("q", "T", "u-"+name)
 		sub.ContextID = in.Context

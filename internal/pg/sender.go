@@ -128,7 +128,7 @@ func (s *Store) BlockSender(ctx context.Context, by By, account string, until ti
 	}
 	return s.SetFlag(ctx, by, "block", "/senders/"+account, `UPDATE postern.sender SET blocked_until = ($3::text[])[1]::timestamptz,
 			block_reason = ($3::text[])[2], version = version + 1
-		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, []string{when, because("blocked", by.Reason)})
+		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`, senderExists, account, []string{when, Because("blocked", by.Reason)})
 }
 
 // UnblockSender lets a blocked sender work again at once.

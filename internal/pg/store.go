@@ -60,10 +60,9 @@ type Store struct {
 
 	failAtOnce int // dependents that an end takes along
 
-	makers      []Made
-	blocking    []string // names of pools that block a sender after a failure, unless somebody says otherwise
-	tellers     []Teller
-	Subscribers *subscribers
+	makers   []Made
+	blocking []string // names of pools that block a sender after a failure, unless somebody says otherwise
+	tellers  []Teller
 }
 
 // AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. A

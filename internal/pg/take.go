@@ -70,7 +70,7 @@ type taking struct {
 	load  *loader
 	done  bool // it is durable
 
-	quarantine *quarantined
+	quarantine *Quarantined
 }
 
 type taken struct {

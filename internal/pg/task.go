@@ -36,19 +36,19 @@ type Task struct {
 // Token is what its worker recognises an attempt by.
 func (t *Task) Token(attempt int) string { return t.ID.Token(t.CreatedAt, attempt) }
 
-// taskSelect is the select list of a task of alias t, read by scanTask.
-const taskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
+// TaskSelect is the select list of a task of alias t, read by scanTask.
+const TaskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
 	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
 	coalesce(t.redrive_of::text, ''), coalesce(t.moved_from::text, ''), t.callback, t.created_at`
 
-// dests returns where the columns of taskSelect are scanned to.
-func (t *Task) dests() []any {
+// Dests returns where the columns of TaskSelect are scanned to.
+func (t *Task) Dests() []any {
 	return []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.ContextID, &t.UID, &t.Actor, &t.Type, (*[]byte)(&t.Data),
 		&t.MaxRetries, &t.NotBefore, &t.SenderID, (*[]byte)(&t.Tags), &t.Traceparent, &t.RedriveOf, &t.MovedFrom, &t.Callback, &t.CreatedAt}
 }
 
-// tidy makes what stands for NULL zero again, and salts the id.
-func (t *Task) tidy() {
+// Tidy makes what stands for NULL zero again, and salts the id.
+func (t *Task) Tidy() {
 	t.ID.Salt = outbox.SaltOf(t.CreatedAt, t.MovedFrom)
 	if t.NotBefore.Year() <= 1 {
 		t.NotBefore = time.Time{}
@@ -57,8 +57,8 @@ func (t *Task) tidy() {
 
 func scanTask(row pgx.Row) (*Task, error) {
 	t := &Task{}
-	err := row.Scan(t.dests()...)
-	t.tidy()
+	err := row.Scan(t.Dests()...)
+	t.Tidy()
 	return t, err
 }
 
@@ -78,7 +78,7 @@ type stretch struct {
 // row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of
 // the day are the same for all, so that partitions are left out before the statement begins.
 var nextTasksSQL = forRows(func(one bool) string {
-	return `SELECT ` + taskSelect + ` FROM ` + given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
+	return `SELECT ` + TaskSelect + ` FROM ` + given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
 	CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last
 		AND t.day BETWEEN $4::date AND $5::date OFFSET 0) t -- the offset keeps it a look for each: of an empty table all days were read
 	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
@@ -128,7 +128,7 @@ func (m bodies) run(id outbox.ID) (list []*Task) {
 // what was placed by its rank. It leaves out what the same SQL transaction is about to end. passed counts the
 // marks below the new head.
 const (
-	nextUnsettledSQL = `SELECT ` + taskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended') OFFSET 0), f.seq, f.day - '1970-01-01'
+	nextUnsettledSQL = `SELECT ` + TaskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended') OFFSET 0), f.seq, f.day - '1970-01-01'
 		FROM (SELECT t.seq, t.day` + unsettledSQL + ` ORDER BY t.seq LIMIT 1) f
 		CROSS JOIN LATERAL (SELECT c.seq, c.day FROM (
 				(SELECT t.seq, t.day, t.seq::numeric AS rank` + unsettledSQL + ` AND t.seq >= f.seq
@@ -138,7 +138,7 @@ const (
 					WHERE p.queue_id = $1 AND p.kind = 'placed' AND p.seq >= f.seq ORDER BY p.rank LIMIT 1)
 			) c ORDER BY c.rank LIMIT 1) n
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = ($1, n.seq, n.day)`
-	oldestUnsettledSQL = `SELECT ` + taskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
+	oldestUnsettledSQL = `SELECT ` + TaskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
 	passedSQL          = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
 		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + ` ORDER BY t.seq LIMIT 1), 9223372036854775807)`
 	unsettledSQL = ` FROM postern.task t
@@ -182,7 +182,7 @@ func oldestUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task))
 // scanHead reads a row of nextUnsettledSQL.
 func scanHead(row pgx.Row) (*Task, error) {
 	t := &Task{}
-	err := row.Scan(append(t.dests(), &t.Held, &t.Head, &t.HeadDay)...)
-	t.tidy()
+	err := row.Scan(append(t.Dests(), &t.Held, &t.Head, &t.HeadDay)...)
+	t.Tidy()
 	return t, err
 }

@@ -137,7 +137,7 @@ func (h *history) end() {
 	on := h.ending(o)
 	by, detail := o.Node, o.Error
 	if o.Code != "" && o.Code != detail {
-		detail = because(o.Code, detail)
+		detail = Because(o.Code, detail)
 	}
 	if o.Hash != "" && o.State == outbox.DONE {
 		detail = "hash " + o.Hash
@@ -196,7 +196,7 @@ func (h *history) levers() {
 			t.Machine, t.Event = "transaction", string(sequencer.Cancel)
 		}
 		if a.action == "redrive" && h.p.t.RedrivenBy != "" {
-			t.Detail = because("redriven as "+h.p.t.RedrivenBy, a.reason)
+			t.Detail = Because("redriven as "+h.p.t.RedrivenBy, a.reason)
 		}
 		i, _ := slices.BinarySearchFunc(h.list, a.at, func(x Transition, at time.Time) int {
 			if x.At.After(at) {

@@ -17,7 +17,7 @@ import (
 // Txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
 // last one: two round trips fewer, while locks are held. A single batch needs neither.
 type Txn struct {
-	conn  *pgxpool.Conn
+	Conn  *pgxpool.Conn
 	Store *Store
 	began bool
 	done  bool
@@ -86,7 +86,7 @@ func (s *Store) runOnce(ctx context.Context, fn func(t *Txn) error) (err error) 
 	if err != nil {
 		return err
 	}
-	t := &Txn{conn: conn, Store: s}
+	t := &Txn{Conn: conn, Store: s}
 	defer func() {
 		err = broken(conn, err)
 		if unprepared(err) {
@@ -127,13 +127,13 @@ func panicked(p *safe.Panic) error {
 // Send runs the batch inside the transaction. The callbacks of its queries have run when it returns.
 func (t *Txn) Send(ctx context.Context, b *pgx.Batch) error {
 	if t.began {
-		return t.conn.SendBatch(ctx, b).Close()
+		return t.Conn.SendBatch(ctx, b).Close()
 	}
 	t.began = true
 	first := &pgx.Batch{}
 	first.Queue("BEGIN")
 	first.QueuedQueries = append(first.QueuedQueries, b.QueuedQueries...)
-	return t.conn.SendBatch(ctx, first).Close()
+	return t.Conn.SendBatch(ctx, first).Close()
 }
 
 // Commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it may
@@ -154,12 +154,12 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if err := hold(ctx, t.conn.Conn().PgConn().PID()); err != nil {
+		if err := hold(ctx, t.Conn.Conn().PgConn().PID()); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
 	}
-	doubt := standbyDoubt(t.conn.Conn())
+	doubt := standbyDoubt(t.Conn.Conn())
 	doubt.Store(nil)
 	var tag pgconn.CommandTag
 	sent := b.Len()
@@ -169,7 +169,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		err = t.Send(ctx, b)
 	} else { // PostgreSQL makes one transaction of a batch by itself, and saves us two statements
 		tag = pgconn.NewCommandTag("COMMIT")
-		err = t.conn.SendBatch(ctx, b).Close()
+		err = t.Conn.SendBatch(ctx, b).Close()
 	}
 	warning := doubt.Load()
 	switch {
@@ -186,7 +186,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		err = (*pgconn.PgError)(warning)
 	}
 	t.done = true
-	t.conn.Conn().Close(ctx)
+	t.Conn.Conn().Close(ctx)
 	return commitUnknown(err)
 }
 
@@ -195,7 +195,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 func (s *Store) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if j := JointOf(ctx); j != nil {
 		err = j.run(ctx, func(t *Txn) error {
-			tag, err = t.conn.Exec(ctx, sql, args...)
+			tag, err = t.Conn.Exec(ctx, sql, args...)
 			return err
 		})
 		return tag, err
@@ -227,7 +227,7 @@ func (t *Txn) Rollback(ctx context.Context) error {
 	if !t.began {
 		return nil
 	}
-	_, err := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+	_, err := t.Conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
 	return err
 }
 

@@ -128,7 +128,7 @@ func (s *Store) dueTimers(ctx context.Context, t *Txn, node Node, limit int, e *
 		d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 		return err
 	})
-	if quarantine.any() {
+	if quarantine.Any() {
 		var id int64
 		each(b, quarantinedQueueSQL+` WHERE q.queue_id = ANY ($1)`, []any{&id}, func() { d.held[id] = true }, d.ids)
 	}

@@ -162,7 +162,7 @@ func (x *explain) load(queue int64) (err error) {
 	}
 	return Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
 			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
-			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.leaseNow()).
+			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.LeaseNow()).
 		Scan(&x.name, &x.due, &x.live))
 }
 
@@ -254,9 +254,9 @@ func (x *explain) overtaken(t *Transaction) error {
 		return nil
 	}
 	id.Queue = t.ID.Queue
-	b.Object, b.Detail = txPath(id), because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
+	b.Object, b.Detail = txPath(id), Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
 	if n == 1 {
-		b.Detail = because("placed ahead of it by "+actor, reason)
+		b.Detail = Because("placed ahead of it by "+actor, reason)
 	}
 	x.add(b)
 	return Known(err)
@@ -271,7 +271,7 @@ func (x *explain) suspended(id outbox.ID) (bool, error) {
 	if IsNoRows(err) {
 		return false, nil
 	}
-	b.Detail = because("suspended by "+actor, reason)
+	b.Detail = Because("suspended by "+actor, reason)
 	x.add(b)
 	return true, Known(err)
 }

@@ -104,7 +104,7 @@ func (x *explain) quarantined() (bool, error) {
 			Kind:   "quarantined",
 			Object: v.object(),
 			Since:  v.EnteredAt,
-			Detail: because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
+			Detail: Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
 			Levers: append(levers, Lever{"POST", "/quarantine/release", "system admin"}),
 		})
 	}
@@ -155,7 +155,7 @@ func (x *explain) needNode() bool {
 	var last *time.Time
 	var draining *string
 	if x.s.pool.QueryRow(x.ctx, `SELECT max(heartbeat_at), min(name) FILTER (WHERE draining AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($1::timestamptz, clock_timestamp()))
-		FROM postern.node`, x.s.leaseNow()).Scan(&last, &draining) == nil && last != nil {
+		FROM postern.node`, x.s.LeaseNow()).Scan(&last, &draining) == nil && last != nil {
 		b.Since = *last
 	}
 	if draining != nil {
@@ -185,7 +185,7 @@ func (x *explain) pausedBy(b Blocker) error {
 		if before, _, ok := strings.Cut(b.Detail, " is paused"); ok {
 			what = before + " is paused"
 		}
-		b.Detail = because(what+" by "+actor, reason)
+		b.Detail = Because(what+" by "+actor, reason)
 	case !IsNoRows(err):
 		return Known(err)
 	}
@@ -261,7 +261,7 @@ func (x *explain) dispatcherHolds() error {
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
 		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}, Levers: []Lever{{"PATCH", object, "admin"}}} // another worker_url
-		b.Detail = because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
+		b.Detail = Because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
 		if x.d.GateWhy == "probe" {
 			b.Detail = fmt.Sprintf("%s did not answer %d times in a row; a probe is out", x.d.WorkerURL, x.d.Failures)
 		}
@@ -273,7 +273,7 @@ func (x *explain) dispatcherHolds() error {
 // exclusive names who is in flight in the lane that one queue holds at a time.
 func (x *explain) exclusive(holder int64) error {
 	b := Blocker{Kind: "exclusive_busy", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "another one with the same exclusive value is in flight"}
-	t, err := scanTask(x.s.pool.QueryRow(x.ctx, `SELECT `+taskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
+	t, err := scanTask(x.s.pool.QueryRow(x.ctx, `SELECT `+TaskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
 		WHERE q.queue_id = $1 AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT 1`, holder))
 	switch {
@@ -295,7 +295,7 @@ func (x *explain) dispatching() error {
 		var name string
 		var alive bool
 		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
-			x.q.Node, x.q.NodeEpoch, x.s.leaseNow()).Scan(&name, &alive)
+			x.q.Node, x.q.NodeEpoch, x.s.LeaseNow()).Scan(&name, &alive)
 		if err != nil && !IsNoRows(err) {
 			return Known(err)
 		}
@@ -317,7 +317,7 @@ func (x *explain) dispatching() error {
 		return nil
 	}
 	if x.gateClosed() {
-		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: because("the worker that has to be asked cannot be reached", x.d.GateWhy),
+		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: Because("the worker that has to be asked cannot be reached", x.d.GateWhy),
 			Next: &NextStep{*x.due, "it is asked again"}, Levers: abandon})
 	} else {
 		x.add(Blocker{Kind: "outcome_unknown", Object: txPath(id), Since: x.since,
@@ -342,7 +342,7 @@ func (x *explain) unknown() (bool, error) {
 	if IsNoRows(err) {
 		return false, nil
 	}
-	b.Detail = because("held until somebody says what came of it", reason)
+	b.Detail = Because("held until somebody says what came of it", reason)
 	x.add(b)
 	return true, Known(err)
 }
@@ -376,7 +376,7 @@ func (x *explain) inclusion() {
 			}
 		case x.gateClosed():
 			b.Kind = "status_unreachable"
-			b.Detail = because("the worker that has to be asked cannot be reached", x.d.GateWhy)
+			b.Detail = Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
 		}
 	}
 	x.add(b)
@@ -396,7 +396,7 @@ func (x *explain) delay() error {
 	case err == nil && code != "":
 		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
 	case err == nil:
-		b.Detail = because(b.Detail, message)
+		b.Detail = Because(b.Detail, message)
 	case !IsNoRows(err):
 		return Known(err)
 	}

@@ -101,9 +101,9 @@ func (f *senderFacts) blocked() string {
 	case f.draining:
 		return "it is drained, and takes only what names it"
 	case f.until != nil && f.until.Before(Forever.Add(-time.Hour)):
-		return because("it is blocked until "+clockTime(*f.until), f.reason)
+		return Because("it is blocked until "+clockTime(*f.until), f.reason)
 	case f.until != nil:
-		return because("it is blocked until somebody unblocks it", f.reason)
+		return Because("it is blocked until somebody unblocks it", f.reason)
 	}
 	return ""
 }
@@ -218,7 +218,7 @@ func (x *explain) drainedBy(b Blocker) error {
 		x.context, b.Object).Scan(&actor, &reason)
 	switch {
 	case err == nil:
-		b.Detail = because(b.Detail+" (by "+actor+")", reason)
+		b.Detail = Because(b.Detail+" (by "+actor+")", reason)
 	case !IsNoRows(err):
 		return Known(err)
 	}
@@ -233,7 +233,7 @@ func (x *explain) slots() error {
 	if err := x.s.pool.QueryRow(x.ctx, `SELECT coalesce(sum(least(c.calls, $2)), 0) FROM (SELECT q.node_id, count(*) AS calls FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
 			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 GROUP BY q.node_id) c
 		JOIN postern.node n ON n.node_id = c.node_id AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp())`,
-		x.d.ID, x.d.Slots, x.s.leaseNow()).Scan(&taken); err != nil {
+		x.d.ID, x.d.Slots, x.s.LeaseNow()).Scan(&taken); err != nil {
 		return Known(err)
 	}
 	if taken >= most {

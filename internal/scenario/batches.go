@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -25,7 +25,7 @@ func subscribe(s *story, c *command, _ say) error {
 		}
 		v.Events = append(v.Events, e)
 	}
-	if _, err := s.store.PutSubscription(s.ctx, s.by, v, nil, 0); err != nil {
+	if _, err := s.store.Deliveries.PutSubscription(s.ctx, s.by, v, nil, 0); err != nil {
 		return err
 	}
 	return s.pass(3 * time.Second)
@@ -33,14 +33,14 @@ func subscribe(s *story, c *command, _ say) error {
 
 // hears: hears NAME. What a consumer is told of batches since it asked last.
 func hears(s *story, c *command, say say) error {
-	sub, err := s.store.Subscription(s.ctx, s.by.Context, c.word())
+	sub, err := s.store.Deliveries.Subscription(s.ctx, s.by.Context, c.word())
 	if err != nil {
 		return err
 	}
-	if _, err := s.store.Deliver(s.ctx, sub.ID, nil, 0); err != nil {
+	if _, err := s.store.Deliveries.Deliver(s.ctx, sub.ID, nil, 0); err != nil {
 		return err
 	}
-	list, _, err := s.store.Feed(s.ctx, sub.ID, nil, sub.Cursor, 100)
+	list, _, err := s.store.Deliveries.Feed(s.ctx, sub.ID, nil, sub.Cursor, 100)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func hears(s *story, c *command, say say) error {
 		say("%s %s", e.Event.Name(), s.batch(&pgbatches.Batch{Batch: v}))
 	}
 	if len(list) > 0 {
-		_, err = s.store.Ack(s.ctx, s.by.Context, sub.Name, pg.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
+		_, err = s.store.Deliveries.Ack(s.ctx, s.by.Context, sub.Name, deliveries.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
 	}
 	return err
 }

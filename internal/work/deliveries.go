@@ -10,7 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -60,7 +60,7 @@ func NewDeliveries(e *Engine, c DeliveriesConfig) *Deliveries {
 
 // System is what the engine runs of it.
 func (e *Deliveries) System() System {
-	release := sparing(func(ctx context.Context) error { _, err := e.Store.ReleaseCallbacks(ctx); return err })
+	release := sparing(func(ctx context.Context) error { _, err := e.Store.Deliveries.ReleaseCallbacks(ctx); return err })
 	return System{
 		Name:  "deliveries",
 		Loops: []Loop{e.loop()},
@@ -68,7 +68,7 @@ func (e *Deliveries) System() System {
 			e.ring()
 			return release(ctx)
 		}}},
-		Sweep: e.Store.TidySubscriptions,
+		Sweep: e.Store.Deliveries.TidySubscriptions,
 		Round: e.DeliverOnce,
 		Ring:  func() { knock(e.bell) },
 	}
@@ -96,7 +96,7 @@ func (e *Deliveries) loop() Loop {
 		Bell:  e.bell,
 		Rest:  deliverRest,
 		Once: func(ctx context.Context) (Turn, error) {
-			busy, err := e.Store.Busy(ctx)
+			busy, err := e.Store.Deliveries.Busy(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, track := range busy {
@@ -114,7 +114,7 @@ func (e *Deliveries) loop() Loop {
 // DeliverOnce makes everything that is due, and what becomes due by it, and returns how many deliveries
 // and numberings that were.
 func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
-	busy, err := e.Store.Busy(ctx)
+	busy, err := e.Store.Deliveries.Busy(ctx)
 	var all sync.WaitGroup
 	for _, track := range busy {
 		all.Go(safe.Func("track", func() { e.runTrack(ctx, track) }))
@@ -127,10 +127,10 @@ func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
 type trackRun struct {
 	*Deliveries
 	track    int32
-	most     int             // out at a time
-	out      int             // now
-	receipts chan pg.Receipt // of what is out
-	done     []pg.Receipt    // not recorded yet
+	most     int                     // out at a time
+	out      int                     // now
+	receipts chan deliveries.Receipt // of what is out
+	done     []deliveries.Receipt    // not recorded yet
 	tick     <-chan time.Time
 }
 
@@ -142,11 +142,11 @@ func (e *Deliveries) runTrack(ctx context.Context, track int32) {
 		Deliveries: e,
 		track:      track,
 		most:       mostOf(track, false),
-		receipts:   make(chan pg.Receipt, hooksAt),
+		receipts:   make(chan deliveries.Receipt, hooksAt),
 		tick:       tick.C,
 	}
 	for ctx.Err() == nil {
-		h, err := e.Store.Deliver(ctx, track, r.done, r.most-r.out)
+		h, err := e.Store.Deliveries.Deliver(ctx, track, r.done, r.most-r.out)
 		if err != nil {
 			if ctx.Err() == nil {
 				e.Log.Warn("deliver", "track", track, "error", err)
@@ -182,17 +182,17 @@ func mostOf(track int32, failing bool) int {
 	switch {
 	case failing:
 		return 1
-	case track == pg.HookTrack:
+	case track == deliveries.HookTrack:
 		return hooksAt
 	}
 	return webhooksAt
 }
 
 // begin makes a delivery, whose receipt comes.
-func (r *trackRun) begin(ctx context.Context, d *pg.Delivery) {
+func (r *trackRun) begin(ctx context.Context, d *deliveries.Delivery) {
 	r.out++
 	go safe.Run("delivery", func() {
-		got := pg.Receipt{Delivery: d, State: "pending", Again: deliverFirst}
+		got := deliveries.Receipt{Delivery: d, State: "pending", Again: deliverFirst}
 		defer func() { r.receipts <- got }()
 		got = r.deliver(ctx, d)
 	})
@@ -206,7 +206,7 @@ func (r *trackRun) await(ctx context.Context, due int) bool {
 		r.took(got)
 	case <-r.tick:
 	}
-	if r.track == pg.HookTrack && due < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
+	if r.track == deliveries.HookTrack && due < hooksAt/2 && !pause(ctx, nil, hooksLinger) {
 		return false
 	}
 	for {
@@ -219,7 +219,7 @@ func (r *trackRun) await(ctx context.Context, due int) bool {
 	}
 }
 
-func (r *trackRun) took(got pg.Receipt) { r.done, r.out = append(r.done, got), r.out-1 }
+func (r *trackRun) took(got deliveries.Receipt) { r.done, r.out = append(r.done, got), r.out-1 }
 
 // stop waits for the deliveries that are out, which are cut off, and records everything, so that others need not wait for it.
 func (r *trackRun) stop(ctx context.Context) {
@@ -231,14 +231,14 @@ func (r *trackRun) stop(ctx context.Context) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if _, err := r.Store.Deliver(last, r.track, r.done, 0); err != nil {
+	if _, err := r.Store.Deliveries.Deliver(last, r.track, r.done, 0); err != nil {
 		r.Log.Warn("deliver", "track", r.track, "error", err)
 	}
 }
 
 // deliver makes one call and says what becomes of the delivery.
-func (e *Deliveries) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
-	r := pg.Receipt{Delivery: d, State: "pending"}
+func (e *Deliveries) deliver(ctx context.Context, d *deliveries.Delivery) deliveries.Receipt {
+	r := deliveries.Receipt{Delivery: d, State: "pending"}
 	if e.Store.Quarantined(d.Context, d.Type) {
 		r.Again = time.Second
 		return r
@@ -255,7 +255,7 @@ func (e *Deliveries) deliver(ctx context.Context, d *pg.Delivery) pg.Receipt {
 }
 
 // callFor makes the call of a delivery.
-func (e *Deliveries) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt) (got remote.Receipt) {
+func (e *Deliveries) callFor(ctx context.Context, d *deliveries.Delivery, r *deliveries.Receipt) (got remote.Receipt) {
 	switch {
 	case d.Hook != nil:
 		a := e.callHook(ctx, d)
@@ -272,7 +272,7 @@ func (e *Deliveries) callFor(ctx context.Context, d *pg.Delivery, r *pg.Receipt)
 }
 
 // judged is what becomes of a delivery by what came of its call.
-func (e *Deliveries) judged(d *pg.Delivery, r pg.Receipt, got remote.Receipt) pg.Receipt {
+func (e *Deliveries) judged(d *deliveries.Delivery, r deliveries.Receipt, got remote.Receipt) deliveries.Receipt {
 	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message, got.Gone
 	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer, "error": got.Message, "ms": got.Elapsed.Milliseconds()})
 	switch {
@@ -292,7 +292,7 @@ type message struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-func (e *Deliveries) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Receipt {
+func (e *Deliveries) callEndpoint(ctx context.Context, d *deliveries.Delivery) remote.Receipt {
 	event := outbox.Event(d.Event)
 	id := d.ID.EventID(d.At, event)
 	if event == outbox.EventTest {
@@ -306,7 +306,7 @@ func (e *Deliveries) callEndpoint(ctx context.Context, d *pg.Delivery) remote.Re
 }
 
 // data is the transaction's data as the last accepted attempt left it (S2.5 row 3): its result has it.
-func data(d *pg.HookCall) json.RawMessage {
+func data(d *deliveries.HookCall) json.RawMessage {
 	var result struct{ Data json.RawMessage }
 	if json.Unmarshal(d.Result, &result) == nil && len(result.Data) > 0 {
 		return result.Data
@@ -314,7 +314,7 @@ func data(d *pg.HookCall) json.RawMessage {
 	return d.Task.Data
 }
 
-func (e *Deliveries) callHook(ctx context.Context, d *pg.Delivery) remote.HookAnswer {
+func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remote.HookAnswer {
 	h := d.Hook
 	call := remote.Call{
 		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Line: e.Store.LineOf(h.Queue, d.ID.Queue), Data: data(h), State: h.State, Hash: h.Hash,

@@ -55,7 +55,7 @@ func TestBehindAQuarantineNoCallBegins(t *testing.T) {
 			d.Retry.MaxRetries = &retries
 		})
 	}
-	_, err := h.s.PutSubscription(h.ctx, h.by, outbox.Subscription{Name: "all", Kind: "webhook", URL: counted.URL + "/endpoint", OnError: "skip"}, []byte("0123456789abcdef01234567"), 0)
+	_, err := h.s.Deliveries.PutSubscription(h.ctx, h.by, outbox.Subscription{Name: "all", Kind: "webhook", URL: counted.URL + "/endpoint", OnError: "skip"}, []byte("0123456789abcdef01234567"), 0)
 	h.must(err)
 	h.engine("n1", func(c *parts) { c.Store = h.s })
 	h.engine("n2", nil)

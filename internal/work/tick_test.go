@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -74,7 +74,7 @@ func TestProcessorsTickByThemselvesOnAllNodes(t *testing.T) {
 		return len(results) == processors*each && len(r.list()) > len(results)
 	})
 	h.until("the receipts", func() bool {
-		list, err := h.s.Deliveries(h.ctx, h.by.Context, pg.DeliveryFilter{Subscription: []string{"results"}, State: []string{"delivered"}, Limit: 100})
+		list, err := h.s.Deliveries.Deliveries(h.ctx, h.by.Context, deliveries.DeliveryFilter{Subscription: []string{"results"}, State: []string{"delivered"}, Limit: 100})
 		h.must(err)
 		return len(list) == processors*each
 	})

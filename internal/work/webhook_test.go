@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -129,14 +130,14 @@ func (h *house) until(what string, ok func() bool) {
 	}
 }
 
-func (h *house) subscribe(v outbox.Subscription, secret []byte) *pg.Subscription {
+func (h *house) subscribe(v outbox.Subscription, secret []byte) *deliveries.Subscription {
 	h.t.Helper()
 	if v.OnError == "" {
 		v.OnError = "skip"
 	}
-	_, err := h.s.PutSubscription(h.ctx, h.by, v, secret, 0)
+	_, err := h.s.Deliveries.PutSubscription(h.ctx, h.by, v, secret, 0)
 	h.must(err)
-	s, err := h.s.Subscription(h.ctx, h.by.Context, v.Name)
+	s, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, v.Name)
 	h.must(err)
 	return s
 }
@@ -173,7 +174,7 @@ func TestAWebhookIsSignedAndInOrderAndItsIDStays(t *testing.T) {
 	stop := h.engine("n1", nil)
 	h.await(h.post("q", "T", "a", "b"), 20*time.Second, outbox.DONE)
 	h.until("four messages, and their receipts", func() bool { // one without would be told again by the next node
-		v, err := h.s.Subscription(h.ctx, h.by.Context, "s")
+		v, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, "s")
 		h.must(err)
 		return len(r.list()) == 4 && v.Pending == 0
 	})
@@ -181,11 +182,11 @@ func TestAWebhookIsSignedAndInOrderAndItsIDStays(t *testing.T) {
 	r.inOrder(map[string][]string{"q": {"a WAITING", "b WAITING", "a DONE", "b DONE"}})
 
 	// two secrets are valid while one is rotated, and the installation's key signs besides
-	h.must(h.s.RotateSecret(h.ctx, h.by, "s", secret))
+	h.must(h.s.Deliveries.RotateSecret(h.ctx, h.by, "s", secret))
 	r.secrets, r.public = [][]byte{secret, older}, public
 	before := r.list()
 	h.engine("n2", func(c *parts) { c.SigningKey = private })
-	n, err := h.s.Redeliver(h.ctx, h.by, "s", time.Time{}, time.Now().Add(time.Hour), true)
+	n, err := h.s.Deliveries.Redeliver(h.ctx, h.by, "s", time.Time{}, time.Now().Add(time.Hour), true)
 	h.must(err)
 	h.until("all of them again", func() bool { return len(r.list()) == 8 })
 	again := r.list()[4:]
@@ -194,20 +195,20 @@ func TestAWebhookIsSignedAndInOrderAndItsIDStays(t *testing.T) {
 			t.Errorf("message %s was not told again as it was", m.ID)
 		}
 	}
-	id, err := h.s.TestSubscription(h.ctx, h.by, "s")
+	id, err := h.s.Deliveries.TestSubscription(h.ctx, h.by, "s")
 	h.must(err)
 	h.until("the test", func() bool { return len(r.list()) == 9 })
 	if m := r.list()[8]; m.Event != "subscription.test" || n != 4 {
 		t.Errorf("%d %+v", n, m)
 	}
-	at, err := pg.ParseDeliveryID(id)
+	at, err := deliveries.ParseDeliveryID(id)
 	h.must(err)
 	h.until("its receipt", func() bool {
-		d, err := h.s.Delivery(h.ctx, h.by.Context, at)
+		d, err := h.s.Deliveries.Delivery(h.ctx, h.by.Context, at)
 		h.must(err)
 		return d.State == "delivered" && d.Subscription == "s" && strings.Contains(string(d.Tries), `"status": 200`)
 	})
-	if v, err := h.s.Subscription(h.ctx, h.by.Context, "s"); err != nil || v.Pending != 0 || v.Cursor != v.Newest || v.ID != s.ID {
+	if v, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, "s"); err != nil || v.Pending != 0 || v.Cursor != v.Newest || v.ID != s.ID {
 		t.Errorf("%+v %v", v, err)
 	}
 }
@@ -265,15 +266,15 @@ func TestAnEndpointThatFailsHoldsBackItsQueueOnly(t *testing.T) {
 		list := picky.list()
 		return list[len(list)-1].UID == "after"
 	})
-	why := func(name string) *pg.DeliveryRow {
-		list, err := h.s.Deliveries(h.ctx, h.by.Context, pg.DeliveryFilter{Subscription: []string{name}, Ascending: true, Limit: 10})
+	why := func(name string) *deliveries.DeliveryRow {
+		list, err := h.s.Deliveries.Deliveries(h.ctx, h.by.Context, deliveries.DeliveryFilter{Subscription: []string{name}, Ascending: true, Limit: 10})
 		h.must(err)
 		for _, d := range list {
 			if d.Error != "" && d.State == "pending" {
 				return d
 			}
 		}
-		return &pg.DeliveryRow{}
+		return &deliveries.DeliveryRow{}
 	}
 	h.until("each failure is told as it was", func() bool {
 		return strings.Contains(why("moved").Error, "307") && strings.Contains(why("away").Error, "listens") && strings.Contains(why("private").Error, "POSTERN_WORKER_ALLOW_CIDR")
@@ -282,11 +283,11 @@ func TestAnEndpointThatFailsHoldsBackItsQueueOnly(t *testing.T) {
 		t.Error("a redirect was followed")
 	}
 	h.until("who is gone is left alone", func() bool {
-		v, err := h.s.Subscription(h.ctx, h.by.Context, "gone")
+		v, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, "gone")
 		h.must(err)
 		return !v.Enabled && strings.Contains(v.DisabledReason, "410")
 	})
-	v, err := h.s.Subscription(h.ctx, h.by.Context, "away")
+	v, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, "away")
 	h.must(err)
 	if v.FailingSince == nil || v.Pending != 4 {
 		t.Errorf("%+v", v)
@@ -332,7 +333,7 @@ func TestNothingIsMissingFromSinceOnWhoeverDies(t *testing.T) {
 	}
 	posting.Wait()
 	h.await(all, 60*time.Second, outbox.DONE)
-	s, err := h.s.Subscription(h.ctx, h.by.Context, "s")
+	s, err := h.s.Deliveries.Subscription(h.ctx, h.by.Context, "s")
 	h.must(err)
 	want := map[string]bool{}
 	rows, err := h.s.Pool().Query(h.ctx, `SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) || '.' || to_hex(postern.micros(t.created_at)) || '.WAITING' FROM postern.task t WHERE t.created_at >= $1

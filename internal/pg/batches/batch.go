@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -245,14 +246,14 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 	default:
 		return nil, nil
 	}
-	l, err := h.s.Subscribers.Of(ctx, t.Send, h.now)
+	l, err := h.s.Deliveries.Subscribers.Of(ctx, t.Send, h.now)
 	if err != nil {
 		return nil, err
 	}
 	c := pg.Columns{}
 	if l.Tell(&c, h.now, h.contextID, outbox.OfProcessor(h.ID, number, outbox.DayOf(h.now)), event); c.N > 0 {
 		h.told = true
-		pg.FanoutInsert.Queue(b, c)
+		deliveries.FanoutInsert.Queue(b, c)
 	}
 	return notice, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -16,11 +17,11 @@ import (
 // told is what a subscription was told of the ends of batches, as a consumer fetches it.
 func (p *plant) told(name string) (list []string) {
 	p.T.Helper()
-	sub, err := p.S.Subscription(p.Ctx, p.ID, name)
+	sub, err := p.S.Deliveries.Subscription(p.Ctx, p.ID, name)
 	p.Must(err)
-	_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 10)
+	_, err = p.S.Deliveries.Deliver(p.Ctx, sub.ID, nil, 10)
 	p.Must(err)
-	events, _, err := p.S.Feed(p.Ctx, sub.ID, sub.Include, 0, 100)
+	events, _, err := p.S.Deliveries.Feed(p.Ctx, sub.ID, sub.Include, 0, 100)
 	p.Must(err)
 	for _, e := range events {
 		var body struct {
@@ -73,11 +74,11 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 		t.Errorf("postern.feed fetches %d", fetched)
 	}
 	for name, want := range map[string]int{"all": 10, "core": 6} { // three transactions, accepted and ended, and four ends
-		sub, err := p.S.Subscription(p.Ctx, p.ID, name)
+		sub, err := p.S.Deliveries.Subscription(p.Ctx, p.ID, name)
 		p.Must(err)
-		_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 10)
+		_, err = p.S.Deliveries.Deliver(p.Ctx, sub.ID, nil, 10)
 		p.Must(err)
-		list, _, err := p.S.Feed(p.Ctx, sub.ID, nil, 0, 100)
+		list, _, err := p.S.Deliveries.Feed(p.Ctx, sub.ID, nil, 0, 100)
 		p.Must(err)
 		if len(list) != want {
 			t.Errorf("%s hears of %d events, want %d", name, len(list), want)
@@ -109,9 +110,9 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	p.ended(v, processor.Result{Kind: processor.Executed})
 
-	_, err = p.S.Deliver(p.Ctx, pull.ID, nil, 0)
+	_, err = p.S.Deliveries.Deliver(p.Ctx, pull.ID, nil, 0)
 	p.Must(err)
-	events, _, err := p.S.Feed(p.Ctx, pull.ID, nil, 0, 100)
+	events, _, err := p.S.Deliveries.Feed(p.Ctx, pull.ID, nil, 0, 100)
 	p.Must(err)
 	ids := map[string]bool{}
 	for i, e := range events {
@@ -130,7 +131,7 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	if len(events) != 2 || len(ids) != 2 {
 		t.Errorf("%d timeouts are told under %v", len(events), ids)
 	}
-	list, err := p.S.Deliveries(p.Ctx, p.ID, pg.DeliveryFilter{Subscription: []string{"pull"}, Limit: 10})
+	list, err := p.S.Deliveries.Deliveries(p.Ctx, p.ID, deliveries.DeliveryFilter{Subscription: []string{"pull"}, Limit: 10})
 	p.Must(err)
 	for _, d := range list {
 		if d.Batch != v.ID {
@@ -139,9 +140,9 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	}
 
 	p.Later(50 * time.Hour)
-	var receipts []pg.Receipt
+	var receipts []deliveries.Receipt
 	for range 2 { // both wait, the second behind the first
-		h, err := p.S.Deliver(p.Ctx, hook.ID, receipts, 10)
+		h, err := p.S.Deliveries.Deliver(p.Ctx, hook.ID, receipts, 10)
 		p.Must(err)
 		if len(h.Due) != 1 || h.Due[0].Body == nil {
 			t.Fatalf("%+v", h)
@@ -149,9 +150,9 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 		_, err = p.S.Retain(p.Ctx, 48*time.Hour)
 		p.Must(err)
 		p.batch(v.ID)
-		receipts = []pg.Receipt{{Delivery: h.Due[0], State: "delivered"}}
+		receipts = []deliveries.Receipt{{Delivery: h.Due[0], State: "delivered"}}
 	}
-	_, err = p.S.Deliver(p.Ctx, hook.ID, receipts, 0)
+	_, err = p.S.Deliveries.Deliver(p.Ctx, hook.ID, receipts, 0)
 	p.Must(err)
 	_, err = p.S.Retain(p.Ctx, 48*time.Hour)
 	p.Must(err)

@@ -87,7 +87,7 @@ func TestRetentionLeavesABatchThatIsBeingToldOf(t *testing.T) {
 	o := p.Other()
 	held, finish := pgworld.Hold(p.S, 1)
 	numbered := make(chan error, 1)
-	go func() { _, err := p.S.Deliver(p.Ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
+	go func() { _, err := p.S.Deliveries.Deliver(p.Ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
 	<-held
 	_, err := o.S.Retain(p.Ctx, 48*time.Hour)
 	p.Must(err)

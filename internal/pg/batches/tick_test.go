@@ -430,9 +430,9 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, err := p.S.PutSubscription(p.Ctx, p.By, outbox.Subscription{Name: "results", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventResult}}, nil, 0)
+	_, err := p.S.Deliveries.PutSubscription(p.Ctx, p.By, outbox.Subscription{Name: "results", Kind: "pull", OnError: "skip", Events: []outbox.Event{outbox.EventResult}}, nil, 0)
 	p.Must(err)
-	sub, err := p.S.Subscription(p.Ctx, p.ID, "results")
+	sub, err := p.S.Deliveries.Subscription(p.Ctx, p.ID, "results")
 	p.Must(err)
 	p.Later(3 * time.Second)
 	soon := p.Now.Add(time.Second)
@@ -446,9 +446,9 @@ func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
 		p.execute(pgworld.Done())
 		p.Later(2 * time.Second)
 	}
-	_, err = p.S.Deliver(p.Ctx, sub.ID, nil, 0)
+	_, err = p.S.Deliveries.Deliver(p.Ctx, sub.ID, nil, 0)
 	p.Must(err)
-	list, _, err := p.S.Feed(p.Ctx, sub.ID, nil, sub.Cursor, 9)
+	list, _, err := p.S.Deliveries.Feed(p.Ctx, sub.ID, nil, sub.Cursor, 9)
 	p.Must(err)
 	var ids []int64
 	for _, e := range list {

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -114,13 +115,13 @@ func TestBatchesThatEndedAreForgotten(t *testing.T) {
 		}
 	}
 	forget(2) // 2 waits to be told of, 3 has not ended
-	h, err := p.S.Deliver(p.Ctx, s.ID, nil, 10)
+	h, err := p.S.Deliveries.Deliver(p.Ctx, s.ID, nil, 10)
 	p.Must(err)
 	if len(h.Due) != 1 || h.Due[0].Body == nil {
 		t.Fatalf("%+v", h)
 	}
 	forget(2) // it is under way
-	_, err = p.S.Deliver(p.Ctx, s.ID, []pg.Receipt{{Delivery: h.Due[0], State: "delivered"}}, 0)
+	_, err = p.S.Deliveries.Deliver(p.Ctx, s.ID, []deliveries.Receipt{{Delivery: h.Due[0], State: "delivered"}}, 0)
 	p.Must(err)
 	forget(1)
 	var steps, actions int

@@ -12,16 +12,18 @@ import (
 	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/events"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
-	Channels *channels.Store
-	Actors   *actors.Store
-	Events   *events.Store
-	Batches  *batches.Store
+	Deliveries *deliveries.Store
+	Channels   *channels.Store
+	Actors     *actors.Store
+	Events     *events.Store
+	Batches    *batches.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
@@ -29,8 +31,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s := &Store{Store: pg.New(pool, log)}
 	s.Channels = channels.New(s.Store)
 	s.Actors = actors.New(s.Store)
-	pg.StartDeliveries(s.Store)
-	s.Batches = batches.New(s.Store)
+	s.Deliveries = deliveries.New(s.Store)
+	s.Batches = batches.New(s.Store, s.Deliveries)
 	s.Events = events.New(s.Store, s.Channels)
 	return s, s.Start(ctx)
 }

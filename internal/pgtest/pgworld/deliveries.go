@@ -5,11 +5,12 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // Subscribe makes a subscription and lets its since pass.
-func (w *World) Subscribe(v outbox.Subscription) *pg.Subscription {
+func (w *World) Subscribe(v outbox.Subscription) *deliveries.Subscription {
 	w.T.Helper()
 	if v.OnError == "" {
 		v.OnError = "skip"
@@ -18,9 +19,9 @@ func (w *World) Subscribe(v outbox.Subscription) *pg.Subscription {
 	if v.Kind == "webhook" {
 		v.URL, secret = "http://127.0.0.1:1/", []byte("secret")
 	}
-	_, err := w.S.PutSubscription(w.Ctx, w.By, v, secret, 0)
+	_, err := w.S.Deliveries.PutSubscription(w.Ctx, w.By, v, secret, 0)
 	w.Must(err)
-	s, err := w.S.Subscription(w.Ctx, w.ID, v.Name)
+	s, err := w.S.Deliveries.Subscription(w.Ctx, w.ID, v.Name)
 	w.Must(err)
 	w.At(*s.Since)
 	return s
@@ -29,10 +30,10 @@ func (w *World) Subscribe(v outbox.Subscription) *pg.Subscription {
 // Feed is what a subscription has after so many events, as "queue/uid event".
 func (w *World) Feed(line int32, after int) []string {
 	w.T.Helper()
-	list, _, err := w.S.Feed(w.Ctx, line, nil, 0, 1000)
+	list, _, err := w.S.Deliveries.Feed(w.Ctx, line, nil, 0, 1000)
 	w.Must(err)
 	if after > 0 {
-		list, _, err = w.S.Feed(w.Ctx, line, nil, list[after-1].Position, 1000)
+		list, _, err = w.S.Deliveries.Feed(w.Ctx, line, nil, list[after-1].Position, 1000)
 		w.Must(err)
 	}
 	said := []string{}
@@ -48,7 +49,7 @@ func (w *World) Feed(line int32, after int) []string {
 func (w *World) Number(s *stores.Store, line int32) {
 	w.T.Helper()
 	for more := true; more; {
-		h, err := s.Deliver(w.Ctx, line, nil, 0)
+		h, err := s.Deliveries.Deliver(w.Ctx, line, nil, 0)
 		w.Must(err)
 		more = h.More
 	}

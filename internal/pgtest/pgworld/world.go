@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -25,7 +26,7 @@ type World struct {
 	Ctx context.Context
 	By  pg.By
 	ID  int32
-	Due []*pg.Delivery // what take handed out last
+	Due []*deliveries.Delivery // what take handed out last
 }
 
 func New(t *testing.T) *World {

@@ -1,4 +1,4 @@
-package pg
+package deliveries
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Tracks that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
@@ -38,9 +39,9 @@ type Delivery struct {
 
 // HookCall is a transaction as its worker's hook is told of it.
 type HookCall struct {
-	Task       *Task
+	Task       *pg.Task
 	Queue      string
-	Dispatcher *Dispatcher
+	Dispatcher *pg.Dispatcher
 	State      outbox.State
 	Retries    int
 	Attempt    int
@@ -82,7 +83,7 @@ const deliveryLease = 30 * time.Second
 var takeSQL = takeBut("")
 
 // takeQuietSQL is takeSQL while something is in quarantine.
-var takeQuietSQL = takeBut(` AND NOT ` + quarantinedDelivery)
+var takeQuietSQL = takeBut(` AND NOT ` + pg.QuarantinedDelivery)
 
 // takeBut is takeSQL without the deliveries that do not fulfil a condition.
 func takeBut(condition string) string {
@@ -94,15 +95,15 @@ func takeBut(condition string) string {
 }
 
 // taking is the beginning of the statement that takes deliveries.
-func (q *quarantined) taking() string {
-	if q.any() {
+func taking(q *pg.Quarantined) string {
+	if q.Any() {
 		return takeQuietSQL
 	}
 	return takeSQL
 }
 
 func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Delivery)) {
-	b.Queue(take+`SELECT `+taskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
+	b.Queue(take+`SELECT `+pg.TaskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
 			coalesce(o.fee, ''), coalesce(o.hash, ''), coalesce(o.nonce, ''), coalesce(s.account, ''), coalesce(s.worker_url, ''), o.result,
 			coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, '')
 		FROM taken d
@@ -111,13 +112,13 @@ func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Del
 		LEFT JOIN postern.queue_name n ON n.queue_id = d.queue_id
 		LEFT JOIN postern.sender s ON s.sender_id = o.sender_id`, HookTrack, now, room, deliveryLease).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			h := &HookCall{Task: &Task{}}
+			h := &HookCall{Task: &pg.Task{}}
 			d := &Delivery{Track: HookTrack, Now: now, Hook: h}
-			if err := rows.Scan(append(h.Task.dests(), &d.Event, &d.Attempts, &d.FirstAt, &h.Queue, &h.State, &h.Retries, &h.Attempt, &h.Fence,
+			if err := rows.Scan(append(h.Task.Dests(), &d.Event, &d.Attempts, &d.FirstAt, &h.Queue, &h.State, &h.Retries, &h.Attempt, &h.Fence,
 				&h.Fee, &h.Hash, &h.Nonce, &h.Account, &h.SenderURL, &h.Result, &h.Class, &h.Code, &h.Error)...); err != nil {
 				return err
 			}
-			h.Task.tidy()
+			h.Task.Tidy()
 			d.ID, d.Context, d.Type = h.Task.ID, h.Task.ContextID, h.Task.Type
 			add(d)
 		}
@@ -163,9 +164,9 @@ const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.stat
 // lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
 // locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
 func writeReceipts(b *pgx.Batch, track int32, list []Receipt, now time.Time) {
-	c := Columns{N: len(list)}
+	c := pg.Columns{N: len(list)}
 	for _, r := range list {
-		c.Add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, Nullable(r.Message), raw(r.Try))
+		c.Add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, pg.Nullable(r.Message), pg.Raw(r.Try))
 	}
 	if len(list) > 0 {
 		b.Queue(receiptsSQL, c.Args(now)...)

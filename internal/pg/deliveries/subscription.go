@@ -1,4 +1,4 @@
-package pg
+package deliveries
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Subscription is one with what the database knows of it.
@@ -52,10 +53,10 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
 	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.Clock(), true, after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
-	return list, Known(err)
+	return list, pg.Known(err)
 }
 
 // Subscription returns one subscription, or NotFound.
@@ -71,11 +72,11 @@ func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Sub
 func (s *Store) subscription(ctx context.Context, contextID int32, name string, counting bool) (*Subscription, error) {
 	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.Clock(), counting)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pg.Known(err)
 	}
 	if len(list) == 0 || name == "" {
 		return nil, noSubscription(name)
@@ -89,8 +90,8 @@ func noSubscription(name string) error {
 
 // PutSubscription creates or replaces a subscription. secret is for a new webhook. Events with a number stay as they
 // are; a subscription does not change its kind.
-func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) PutSubscription(ctx context.Context, by pg.By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *pg.Txn) error {
 		var kind string
 		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.subscription
 			WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, v.Name)
@@ -98,7 +99,7 @@ func (s *Store) PutSubscription(ctx context.Context, by By, v outbox.Subscriptio
 			return err
 		}
 		if !created {
-			if err := t.conn.QueryRow(ctx, `SELECT kind FROM postern.subscription WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`, by.Context, v.Name).
+			if err := t.Conn.QueryRow(ctx, `SELECT kind FROM postern.subscription WHERE context_id = $1 AND name = $2 AND removed_at IS NULL`, by.Context, v.Name).
 				Scan(&kind); err != nil {
 				return err
 			}
@@ -145,7 +146,7 @@ func (s *Store) begin(ctx context.Context, contextID int32, name string) error {
 }
 
 // RemoveSubscription ends a subscription; what it has not delivered stays undelivered, as failed.
-func (s *Store) RemoveSubscription(ctx context.Context, by By, name string) error {
+func (s *Store) RemoveSubscription(ctx context.Context, by pg.By, name string) error {
 	err := s.onSubscription(ctx, by, "delete", name, func(b *pgx.Batch, id int32, now time.Time) {
 		b.Queue(`UPDATE postern.subscription SET removed_at = $2, version = version + 1 WHERE subscription_id = $1`, id, now)
 		b.Queue(`UPDATE postern.delivery SET state = 'failed', next_at = NULL, ended_at = $2, error = 'the subscription was deleted'
@@ -160,8 +161,8 @@ func (s *Store) RemoveSubscription(ctx context.Context, by By, name string) erro
 }
 
 // onSubscription runs statements behind the lock of a subscription's row.
-func (s *Store) onSubscription(ctx context.Context, by By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
-	return s.Run(ctx, func(t *Txn) error {
+func (s *Store) onSubscription(ctx context.Context, by pg.By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
+	return s.Run(ctx, func(t *pg.Txn) error {
 		var id int32
 		var version int64
 		var now time.Time
@@ -190,14 +191,14 @@ func (s *Store) onSubscription(ctx context.Context, by By, action, name string, 
 
 // EnableSubscription lets a webhook be called again, at once and from where it stopped; or stops it, while
 // its events go on being kept.
-func (s *Store) EnableSubscription(ctx context.Context, by By, name string, enabled bool) (r LeverResult, err error) {
+func (s *Store) EnableSubscription(ctx context.Context, by pg.By, name string, enabled bool) (r pg.LeverResult, err error) {
 	action := "disable"
 	if enabled {
 		action = "enable"
 	}
 	err = s.onSubscription(ctx, by, action, name, func(b *pgx.Batch, id int32, now time.Time) {
 		b.Queue(`UPDATE postern.subscription SET enabled = $2, disabled_reason = CASE WHEN $2 THEN '' ELSE $3 END, failing_since = NULL, version = version + 1
-			WHERE subscription_id = $1 AND enabled <> $2 RETURNING version`, id, enabled, because("disabled", by.Reason)).Query(func(rows pgx.Rows) error {
+			WHERE subscription_id = $1 AND enabled <> $2 RETURNING version`, id, enabled, pg.Because("disabled", by.Reason)).Query(func(rows pgx.Rows) error {
 			r.Changed = rows.Next()
 			rows.Close()
 			return rows.Err()
@@ -211,7 +212,7 @@ func (s *Store) EnableSubscription(ctx context.Context, by By, name string, enab
 }
 
 // RotateSecret makes secret the one that signs; the one before signs beside it for a day.
-func (s *Store) RotateSecret(ctx context.Context, by By, name string, secret []byte) error {
+func (s *Store) RotateSecret(ctx context.Context, by pg.By, name string, secret []byte) error {
 	v, err := s.Subscription(ctx, by.Context, name)
 	if err != nil {
 		return err
@@ -226,7 +227,7 @@ func (s *Store) RotateSecret(ctx context.Context, by By, name string, secret []b
 }
 
 // TestSubscription makes an event that only this subscription gets. It goes the way of all others.
-func (s *Store) TestSubscription(ctx context.Context, by By, name string) (id string, err error) {
+func (s *Store) TestSubscription(ctx context.Context, by pg.By, name string) (id string, err error) {
 	err = s.onSubscription(ctx, by, "test", name, func(b *pgx.Batch, sub int32, now time.Time) {
 		b.Queue(`WITH n AS (UPDATE postern.subscription SET tests = tests + 1 WHERE subscription_id = $1 RETURNING tests)
 			INSERT INTO postern.fanout (subscription_id, at, queue_id, seq, event, day) SELECT $1, $2, 0, tests, 'test', $3 FROM n
@@ -243,7 +244,7 @@ func (s *Store) TestSubscription(ctx context.Context, by By, name string) (id st
 
 // Redeliver makes a webhook's deliveries of events in [since, until) due once more, in the order of their
 // queues: those that failed for good, or all. Returns how many.
-func (s *Store) Redeliver(ctx context.Context, by By, name string, since, until time.Time, all bool) (n int64, err error) {
+func (s *Store) Redeliver(ctx context.Context, by pg.By, name string, since, until time.Time, all bool) (n int64, err error) {
 	states := []string{"failed"}
 	if all {
 		states = append(states, "delivered")

@@ -1,11 +1,11 @@
-package pg_test
+package deliveries_test
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
 func (w *world) callbackState(id outbox.ID) (state string) {
@@ -28,16 +28,16 @@ func TestACallbackWaitsForThatBeforeItInItsQueue(t *testing.T) {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
-	h, err := w.S.Deliver(w.Ctx, pg.CallbackTrack, nil, 10)
+	h, err := w.S.Deliveries.Deliver(w.Ctx, deliveries.CallbackTrack, nil, 10)
 	w.Must(err)
 	if len(h.Due) != 3 || h.Due[0].URL == "" || h.Due[0].Body == nil {
 		t.Fatalf("%+v", h)
 	}
-	var receipts []pg.Receipt
+	var receipts []deliveries.Receipt
 	for _, d := range h.Due {
-		receipts = append(receipts, pg.Receipt{Delivery: d, State: "delivered", Try: []byte(`{}`)})
+		receipts = append(receipts, deliveries.Receipt{Delivery: d, State: "delivered", Try: []byte(`{}`)})
 	}
-	h, err = w.S.Deliver(w.Ctx, pg.CallbackTrack, receipts, 10)
+	h, err = w.S.Deliveries.Deliver(w.Ctx, deliveries.CallbackTrack, receipts, 10)
 	w.Must(err)
 	if len(h.Due) != 1 || h.Due[0].ID != second {
 		t.Errorf("%+v", h.Due)
@@ -63,7 +63,7 @@ func TestWhatIsQueuedBehindNothingIsLetGoOnce(t *testing.T) {
 	total := int64(0)
 	for range 2 {
 		all.Go(func() {
-			n, err := w.S.ReleaseCallbacks(w.Ctx)
+			n, err := w.S.Deliveries.ReleaseCallbacks(w.Ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if total += n; err != nil {
@@ -79,7 +79,7 @@ func TestWhatIsQueuedBehindNothingIsLetGoOnce(t *testing.T) {
 	if total != 1 || w.callbackState(id) != "pending" || w.callbackState(behind) != "queued" {
 		t.Errorf("%d were let go: %s, %s", total, w.callbackState(id), w.callbackState(behind))
 	}
-	if n, err := w.S.ReleaseCallbacks(w.Ctx); n != 0 || err != nil {
+	if n, err := w.S.Deliveries.ReleaseCallbacks(w.Ctx); n != 0 || err != nil {
 		t.Errorf("%d more, %v", n, err)
 	}
 }

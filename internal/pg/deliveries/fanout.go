@@ -1,4 +1,4 @@
-package pg
+package deliveries
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // What happens is told in two steps. The SQL transaction in which it happens only inserts a narrow row of
@@ -63,12 +64,6 @@ type subscribers struct {
 	list atomic.Pointer[listeners]
 }
 
-// StartDeliveries registers the subscriptions with a store that has not started.
-func StartDeliveries(s *Store) {
-	s.Subscribers = newSubscribers()
-	s.Tell(s.Subscribers)
-}
-
 func newSubscribers() *subscribers {
 	t := &subscribers{}
 	t.list.Store(&listeners{})
@@ -109,7 +104,7 @@ func (t *subscribers) Of(ctx context.Context, send func(context.Context, *pgx.Ba
 }
 
 // Tell adds to c a row for each subscription of a context that may want an event.
-func (l *listeners) Tell(c *Columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
+func (l *listeners) Tell(c *pg.Columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
 	for _, s := range l.of[of] {
 		if s.Wants(event) {
 			c.N++
@@ -119,13 +114,13 @@ func (l *listeners) Tell(c *Columns, now time.Time, of int32, id outbox.ID, even
 }
 
 // Tell adds to b what subscriptions and callbacks are told of news.
-func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.Batch) error, b *pgx.Batch, news News) (told bool, err error) {
+func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.Batch) error, b *pgx.Batch, news pg.News) (told bool, err error) {
 	callBack(b, news)
 	l, err := t.Of(ctx, send, news.Now)
 	if err != nil || l.of == nil {
 		return false, err
 	}
-	c := Columns{}
+	c := pg.Columns{}
 	for _, task := range news.Accepted {
 		l.Tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
 	}
@@ -138,4 +133,4 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	return c.N > 0, nil
 }
 
-var FanoutInsert = InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")
+var FanoutInsert = pg.InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -1,4 +1,4 @@
-package pg_test
+package deliveries_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -52,7 +53,7 @@ func TestWhoSubscribedHearsOfItInOrderAndNobodyElseDoes(t *testing.T) {
 	if left != 0 {
 		t.Errorf("%d events were left behind", left)
 	}
-	if _, _, err := w.S.Feed(w.Ctx, all.ID, nil, 1<<60, 10); err == nil || !strings.Contains(err.Error(), "ahead") {
+	if _, _, err := w.S.Deliveries.Feed(w.Ctx, all.ID, nil, 1<<60, 10); err == nil || !strings.Contains(err.Error(), "ahead") {
 		t.Errorf("a cursor from the future: %v", err)
 	}
 }
@@ -66,9 +67,9 @@ func TestAProcessThatHasNotHeardOfItTellsAllTheSame(t *testing.T) {
 	old := w.Other()
 	w.Must(old.S.Refresh(w.Ctx)) // and never again
 	v := outbox.Subscription{Name: "s", Kind: "pull", OnError: "skip"}
-	_, err := w.S.PutSubscription(w.Ctx, w.By, v, nil, 0)
+	_, err := w.S.Deliveries.PutSubscription(w.Ctx, w.By, v, nil, 0)
 	w.Must(err)
-	s, err := w.S.Subscription(w.Ctx, w.ID, "s")
+	s, err := w.S.Deliveries.Subscription(w.Ctx, w.ID, "s")
 	w.Must(err)
 	post := func(uid string) {
 		t.Helper()
@@ -88,7 +89,7 @@ func TestAProcessThatHasNotHeardOfItTellsAllTheSame(t *testing.T) {
 	_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.subscription SET since = NULL`)
 	w.Must(err)
 	w.Number(w.S, s.ID)
-	if s, err = w.S.Subscription(w.Ctx, w.ID, "s"); err != nil || s.Since == nil || !s.Since.After(w.Now) {
+	if s, err = w.S.Deliveries.Subscription(w.Ctx, w.ID, "s"); err != nil || s.Since == nil || !s.Since.After(w.Now) {
 		t.Errorf("%+v %v", s, err)
 	}
 }
@@ -127,7 +128,7 @@ func TestWhatCommitsLateIsNeverBehindAPositionThatWasRead(t *testing.T) {
 	// the numbering is open, and a settle commits meanwhile; a second numbering does not wait
 	w.Post("q", "T", "c")
 	held, finish = pgworld.Hold(w.S, 1)
-	go func() { _, err := w.S.Deliver(w.Ctx, s.ID, nil, 0); ended <- err }()
+	go func() { _, err := w.S.Deliveries.Deliver(w.Ctx, s.ID, nil, 0); ended <- err }()
 	<-held
 	l := func() *pg.Lease {
 		n, err := b.S.Register(w.Ctx, "n2", "test", time.Minute)
@@ -151,7 +152,7 @@ func TestWhatCommitsLateIsNeverBehindAPositionThatWasRead(t *testing.T) {
 	// a numbering that dies leaves everything to the next one
 	w.Post("q", "T", "d")
 	held, finish = pgworld.Hold(w.S, 1)
-	go func() { _, err := w.S.Deliver(w.Ctx, s.ID, nil, 0); ended <- err }()
+	go func() { _, err := w.S.Deliveries.Deliver(w.Ctx, s.ID, nil, 0); ended <- err }()
 	<-held
 	finish(pgworld.ErrRolledBack)
 	if err := <-ended; !errors.Is(err, pgworld.ErrRolledBack) {
@@ -161,9 +162,9 @@ func TestWhatCommitsLateIsNeverBehindAPositionThatWasRead(t *testing.T) {
 	w.Same(w.Feed(s.ID, 6), "q/d accepted")
 }
 
-func (w *world) take(s *stores.Store, line int32, room int, done ...pg.Receipt) []string {
+func (w *world) take(s *stores.Store, line int32, room int, done ...deliveries.Receipt) []string {
 	w.T.Helper()
-	h, err := s.Deliver(w.Ctx, line, done, room)
+	h, err := s.Deliveries.Deliver(w.Ctx, line, done, room)
 	w.Must(err)
 	w.Due = h.Due
 	said := []string{}
@@ -177,8 +178,8 @@ func (w *world) take(s *stores.Store, line int32, room int, done ...pg.Receipt) 
 }
 
 // receipt is what came of the delivery that take handed out i-th.
-func (w *world) receipt(i int, state string, again time.Duration) pg.Receipt {
-	return pg.Receipt{Delivery: w.Due[i], State: state, Again: again, Try: []byte(`{"status":1}`), Message: "because"}
+func (w *world) receipt(i int, state string, again time.Duration) deliveries.Receipt {
+	return deliveries.Receipt{Delivery: w.Due[i], State: state, Again: again, Try: []byte(`{"status":1}`), Message: "because"}
 }
 
 func TestAWebhookIsInOrderPerQueueWhateverFails(t *testing.T) {
@@ -190,7 +191,7 @@ func TestAWebhookIsInOrderPerQueueWhateverFails(t *testing.T) {
 	w.Post("q", "T", "a", "b", "c")
 	w.Post("r", "T", "x", "y")
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 1", "r/x accepted 1")
-	slices.SortFunc(w.Due, func(x, y *pg.Delivery) int { return int(x.ID.Queue - y.ID.Queue) })
+	slices.SortFunc(w.Due, func(x, y *deliveries.Delivery) int { return int(x.ID.Queue - y.ID.Queue) })
 	first := w.Due
 	w.Same(w.take(b, s.ID, 10)) // another node gets nothing of what is out
 	w.Due = first
@@ -205,24 +206,24 @@ func TestAWebhookIsInOrderPerQueueWhateverFails(t *testing.T) {
 	w.Later(time.Minute) // its process dies: the lease is over, somebody else has it
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 3")
 	current := w.Due[0]
-	w.Due = []*pg.Delivery{stale}
+	w.Due = []*deliveries.Delivery{stale}
 	w.Same(w.take(b, s.ID, 10, w.receipt(0, "delivered", 0))) // too late: it counts for nothing
-	w.Due = []*pg.Delivery{current}
+	w.Due = []*deliveries.Delivery{current}
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "failed", 0)), "q/b accepted 1")
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)), "q/c accepted 1")
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)))
-	list, err := w.S.Deliveries(w.Ctx, w.ID, pg.DeliveryFilter{State: []string{"failed"}, Limit: 10})
+	list, err := w.S.Deliveries.Deliveries(w.Ctx, w.ID, deliveries.DeliveryFilter{State: []string{"failed"}, Limit: 10})
 	w.Must(err)
 	if len(list) != 1 || list[0].Attempts != 3 || list[0].Error != "because" || string(list[0].Tries) != `[{"status": 1}, {"status": 1}]` {
 		t.Fatalf("%+v", list)
 	}
 	w.Same(w.Lines(`SELECT concat_ws(' ', subscription, pending, failed, delivered_24h) FROM report.deliveries`), "s 0 1 4") // the late one is not counted
 	// what failed is resent, and all once more in their order
-	n, err := w.S.Redeliver(w.Ctx, w.By, "s", time.Time{}, w.Now.Add(time.Hour), false)
+	n, err := w.S.Deliveries.Redeliver(w.Ctx, w.By, "s", time.Time{}, w.Now.Add(time.Hour), false)
 	w.Must(err)
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 4")
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)))
-	all, err := w.S.Redeliver(w.Ctx, w.By, "s", time.Time{}, w.Now.Add(time.Hour), true)
+	all, err := w.S.Deliveries.Redeliver(w.Ctx, w.By, "s", time.Time{}, w.Now.Add(time.Hour), true)
 	w.Must(err)
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 5", "r/x accepted 2")
 	if n != 1 || all != 5 {
@@ -244,22 +245,22 @@ func TestAWebhookThatFailsForFiveDaysIsDisabledAndKeepsItsRows(t *testing.T) {
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 2")
 	w.Post("q", "T", "b")
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "pending", time.Hour)))
-	v, err := w.S.Subscription(w.Ctx, w.ID, "s")
+	v, err := w.S.Deliveries.Subscription(w.Ctx, w.ID, "s")
 	w.Must(err)
 	if v.Enabled || v.DisabledReason != "nothing could be delivered for 5 days" || v.Pending != 2 || v.FailingSince == nil {
 		t.Errorf("%+v", v)
 	}
 	w.Later(2 * time.Hour)
 	w.Same(w.take(w.S, s.ID, 10))
-	_, err = w.S.EnableSubscription(w.Ctx, w.By, "s", true)
+	_, err = w.S.Deliveries.EnableSubscription(w.Ctx, w.By, "s", true)
 	w.Must(err)
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 3")
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)), "q/b accepted 1")
-	w.Must(w.S.RemoveSubscription(w.Ctx, w.By, "s"))
+	w.Must(w.S.Deliveries.RemoveSubscription(w.Ctx, w.By, "s"))
 	w.Same(w.take(w.S, s.ID, 10, w.receipt(0, "delivered", 0)))
 }
 
 func TestDeliveriesAreFoundByTheirKeys(t *testing.T) {
 	t.Parallel()
-	newWorld(t).ByKeys(pg.DeliveriesByKey)
+	newWorld(t).ByKeys(deliveries.DeliveriesByKey)
 }

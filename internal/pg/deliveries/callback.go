@@ -1,4 +1,4 @@
-package pg
+package deliveries
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Callbacks are deliveries like those of subscriptions, to the endpoint that the transaction itself names. They need
@@ -39,8 +40,8 @@ const nextCallbacksSQL = `UPDATE postern.delivery d SET state = 'pending', next_
 	WHERE (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = (h.queue_id, h.seq, h.day, h.subscription_id, h.event) AND d.state = 'queued'`
 
 // callBack adds the deliveries of the callbacks whom an end concerns.
-func callBack(b *pgx.Batch, news News) {
-	c := Columns{}
+func callBack(b *pgx.Batch, news pg.News) {
+	c := pg.Columns{}
 	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
 			c.N++
@@ -80,12 +81,12 @@ func (s *Store) ReleaseCallbacks(ctx context.Context) (int64, error) {
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = -1 AND y.queue_id = x.queue_id AND y.state = 'pending' AND y.url = x.url)
 		LIMIT $1`, releaseAtOnce)
 	if err != nil {
-		return 0, Known(err)
+		return 0, pg.Known(err)
 	}
 	queues, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(queues) == 0 {
-		return 0, Known(err)
+		return 0, pg.Known(err)
 	}
-	tag, err := s.pool.Exec(ctx, nextCallbacksSQL, queues, s.Clock())
-	return tag.RowsAffected(), Known(err)
+	tag, err := s.Pool().Exec(ctx, nextCallbacksSQL, queues, s.Clock())
+	return tag.RowsAffected(), pg.Known(err)
 }

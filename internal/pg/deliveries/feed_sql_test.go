@@ -1,4 +1,4 @@
-package pg_test
+package deliveries_test
 
 import (
 	"fmt"
