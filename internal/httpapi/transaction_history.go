@@ -42,7 +42,7 @@ func (a *API) getHistory(ctx context.Context, in *idInput) (*historyOutput, erro
 }
 
 func (a *API) historyOf(ctx context.Context, id outbox.ID) ([]historyView, error) {
-	found, err := a.Store.History(ctx, contextID(ctx), id)
+	found, err := a.Store.Reads.History(ctx, contextID(ctx), id)
 	list := []historyView{}
 	for _, t := range found {
 		list = append(list, historyView{t.At.UTC(), t.Machine, t.From, t.Event, t.To, t.By, t.Attempt, t.Detail})
@@ -81,7 +81,7 @@ func (a *API) getAttempts(ctx context.Context, in *idInput) (*attemptsOutput, er
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Attempts(ctx, contextID(ctx), id)
+	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 type listInput struct {
@@ -102,41 +103,41 @@ func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
 		p.window = &window{f.ReceivedAfter.UTC()}
 		c.Window = f.ReceivedAfter
 	}
-	if p.list, c.From, err = a.Store.List(ctx, contextID(ctx), f); err == nil && c.From != nil {
+	if p.list, c.From, err = a.Store.Reads.List(ctx, contextID(ctx), f); err == nil && c.From != nil {
 		p.next, p.link = in.next(ctx, filters, c)
 	}
 	return p, err
 }
 
 type transactionCursor struct {
-	From   *pg.ListCursor `json:"f"`
-	Window time.Time      `json:"w,omitzero"`
+	From   *reads.ListCursor `json:"f"`
+	Window time.Time         `json:"w,omitzero"`
 }
 
 // filter checks what a schema cannot say.
-func (in *listInput) filter(a *API) (pg.ListFilter, error) {
+func (in *listInput) filter(a *API) (reads.ListFilter, error) {
 	limit, err := in.limit(a)
 	if err != nil {
-		return pg.ListFilter{}, err
+		return reads.ListFilter{}, err
 	}
 	for _, s := range in.State {
 		if outbox.State(s).Code() == 0 {
-			return pg.ListFilter{}, fault.At("state", "state %q: want one of %s", fault.Clip(s), stateNames())
+			return reads.ListFilter{}, fault.At("state", "state %q: want one of %s", fault.Clip(s), stateNames())
 		}
 	}
 	if in.RedriveOf != "" {
 		if _, err := outbox.ParseID(in.RedriveOf); err != nil {
-			return pg.ListFilter{}, fault.At("redrive_of", "redrive_of: %s", err)
+			return reads.ListFilter{}, fault.At("redrive_of", "redrive_of: %s", err)
 		}
 	}
 	for name, t := range map[string]time.Time{"received_after": in.ReceivedAfter, "received_before": in.ReceivedBefore, "done_after": in.DoneAfter, "done_before": in.DoneBefore} {
 		if !t.IsZero() {
 			if err := checkTime(name, t, a.Store.Moment(time.Now())); err != nil {
-				return pg.ListFilter{}, err
+				return reads.ListFilter{}, err
 			}
 		}
 	}
-	return pg.ListFilter{Suspended: oneOf(in.Suspended), Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
+	return reads.ListFilter{Suspended: oneOf(in.Suspended), Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
 		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
 		Ascending: in.Order == "asc", Limit: limit, Examined: a.Limits.Examined, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
 }
@@ -151,7 +152,7 @@ func oneOf(values []string) *bool {
 }
 
 // byNames reads the transactions that the request names by id or uid, and applies the other filters.
-func (a *API) byNames(ctx context.Context, in *listInput, f pg.ListFilter) ([]*pg.Transaction, error) {
+func (a *API) byNames(ctx context.Context, in *listInput, f reads.ListFilter) ([]*pg.Transaction, error) {
 	var ids []outbox.ID
 	for _, s := range in.ID {
 		if id, err := outbox.ParseID(s); err == nil {
@@ -191,7 +192,7 @@ func (a *API) byNames(ctx context.Context, in *listInput, f pg.ListFilter) ([]*p
 }
 
 // fits applies the filters to a transaction that was found by name.
-func fits(t *pg.Transaction, in *listInput, f pg.ListFilter) bool {
+func fits(t *pg.Transaction, in *listInput, f reads.ListFilter) bool {
 	anyOf := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
 	within := func(after, before time.Time, t *time.Time) bool {
 		return (after.IsZero() || t != nil && !t.Before(after)) && (before.IsZero() || t != nil && t.Before(before))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // whyView is the chain of blockers from a transaction to the root.
@@ -44,7 +44,7 @@ type laneView struct {
 	Ahead      int        `json:"ahead" doc:"counted to 1,000"`
 }
 
-func viewWhy(w *pg.Why) whyView {
+func viewWhy(w *reads.Why) whyView {
 	v := whyView{State: w.State, Moving: w.Moving, Summary: w.Summary, Blockers: []blockerView{}}
 	for _, b := range w.Blockers {
 		x := blockerView{Kind: b.Kind, Object: b.Object, Since: b.Since.UTC(), Detail: b.Detail, Levers: []leverView{}}
@@ -74,7 +74,7 @@ func (a *API) whyTransaction(ctx context.Context, in *idInput) (*whyOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	w, err := a.Store.Why(ctx, contextID(ctx), id)
+	w, err := a.Store.Reads.Why(ctx, contextID(ctx), id)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +87,9 @@ func (a *API) whyByUID(ctx context.Context, in *whyByUIDInput) (*whyOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	w := pg.WhyStaged(staged)
+	w := reads.WhyStaged(staged)
 	if staged == nil {
-		if w, err = a.Store.Why(ctx, contextID(ctx), id); err != nil {
+		if w, err = a.Store.Reads.Why(ctx, contextID(ctx), id); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +98,7 @@ func (a *API) whyByUID(ctx context.Context, in *whyByUIDInput) (*whyOutput, erro
 
 // whyQueue says why the head of a queue does not move.
 func (a *API) whyQueue(ctx context.Context, in *Named) (*whyOutput, error) {
-	w, err := a.Store.WhyQueue(ctx, contextID(ctx), string(in.Name))
+	w, err := a.Store.Reads.WhyQueue(ctx, contextID(ctx), string(in.Name))
 	if err != nil {
 		return nil, err
 	}

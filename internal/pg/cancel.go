@@ -31,7 +31,7 @@ type LeverResult struct {
 
 // inHand is what a lever on one transaction looks at, under the lock of its queue.
 type inHand struct {
-	q     *queueRow
+	q     *QueueRow
 	e     *effects
 	task  *Task
 	state outbox.State
@@ -41,7 +41,7 @@ type inHand struct {
 	held      bool // by something that it depends on
 	unknown   bool // it is held: an operator has to say how its call ended
 
-	rows map[int64]*queueRow // with those of the dependents
+	rows map[int64]*QueueRow // with those of the dependents
 }
 
 // hold locks the queue of a transaction for a lever, and finds its state.
@@ -51,7 +51,7 @@ func (s *Store) hold(ctx context.Context, t *Txn, by By, lever string, id outbox
 
 // holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
 func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
-	h := &inHand{e: newEffects(s), rows: map[int64]*queueRow{}}
+	h := &inHand{e: newEffects(s), rows: map[int64]*QueueRow{}}
 	ids := append([]int64{id.Queue}, more...)
 	if r != nil {
 		ids = r.queues(ids...)
@@ -69,7 +69,7 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 	}
 	h.q = h.rows[id.Queue]
 	if q := h.q; q != nil {
-		if err := exact(ctx, t, []*queueRow{q}); err != nil {
+		if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 			return nil, err
 		}
 	}
@@ -171,7 +171,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 // cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
 // mark makes every settle look for it. Who depends on it must have been reached before; with nil they are
 // left to a ripple.
-func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *queueRow, task *Task, by By, code string, deps *reach) error {
+func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *QueueRow, task *Task, by By, code string, deps *reach) error {
 	if deps == nil && q.Marks > 0 {
 		var watched bool
 		b := &pgx.Batch{}
@@ -189,8 +189,8 @@ func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *queueRow, task *
 }
 
 // passOver lets a queue go on without a transaction that waits in it, and without those of except.
-func (e *effects) passOver(ctx context.Context, t *Txn, q *queueRow, task *Task, by By, except []int64) error {
-	if q.Cur != 0 || q.first() != task.ID.Seq {
+func (e *effects) passOver(ctx context.Context, t *Txn, q *QueueRow, task *Task, by By, except []int64) error {
+	if q.Cur != 0 || q.First() != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
 		e.saved = append(e.saved, q)

@@ -32,7 +32,7 @@ type freeSender struct {
 }
 
 type pick struct {
-	q      *queueRow
+	q      *QueueRow
 	sender *freeSender
 	lane   *openLane
 	d      *Dispatcher
@@ -107,7 +107,7 @@ type claim struct {
 	quarantine *Quarantined // by which all of the claim is decided
 
 	lanes      []*openLane
-	candidates map[int32][]*queueRow
+	candidates map[int32][]*QueueRow
 	senders    map[int32][]*freeSender // by pool
 	pinned     map[int32]*freeSender   // by sender
 	held       map[int32]bool          // exclusive lanes that we could lock
@@ -118,7 +118,7 @@ type claim struct {
 // openLanes finds where there is work, and locks what stands in the lanes that had some when this process last claimed:
 // where that is so again, which it mostly is, a round trip is saved.
 func (c *claim) openLanes(ctx context.Context) error {
-	c.candidates = map[int32][]*queueRow{}
+	c.candidates = map[int32][]*QueueRow{}
 	b := &pgx.Batch{}
 	c.view = c.s.fronts.view(c.s.Clock() != nil)
 	c.findLanes(b)
@@ -143,7 +143,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	var known []*openLane
 	for _, l := range c.lanes {
 		if l.kind != "exclusive" {
-			c.s.conf.shared.Store(l.id, true)
+			c.s.Conf.shared.Store(l.id, true)
 		}
 		if l.kind != "resume" {
 			d := c.e.view.byID[l.dispatcher]
@@ -334,7 +334,7 @@ func (c *claim) waits(l *openLane) (since time.Time) {
 	return since
 }
 
-func (c *claim) sender(q *queueRow, l *openLane, taken map[int32]bool) *freeSender {
+func (c *claim) sender(q *QueueRow, l *openLane, taken map[int32]bool) *freeSender {
 	if q.Pin != 0 {
 		if f := c.pinned[q.Pin]; f != nil && !taken[f.id] {
 			return f

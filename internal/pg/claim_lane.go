@@ -125,8 +125,8 @@ func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	case l.kind == "resume" && c.quarantine.Any():
 		text = resumableSQL
 	}
-	b.Queue("SELECT "+queueSelect+text, args...).Query(func(rows pgx.Rows) error {
-		var list []*queueRow
+	b.Queue("SELECT "+QueueSelect+text, args...).Query(func(rows pgx.Rows) error {
+		var list []*QueueRow
 		err := collectQueues(rows, &list)
 		c.candidates[l.id] = list
 		return err

@@ -113,7 +113,7 @@ type conf struct {
 	lanes    sync.Map     // laneKey -> int32; a lane never changes its id
 	shared   sync.Map     // ids of lanes that are known to be no exclusive ones
 	schemas  sync.Map     // ids of dispatchers -> *readSchema
-	resume   int32
+	Resume   int32
 	kinds    kinds
 }
 
@@ -136,7 +136,7 @@ func (c *conf) put(v *confView) {
 // Refresh reads the configuration again, in one round trip.
 func (s *Store) Refresh(ctx context.Context) error {
 	v := &confView{
-		begun:    s.conf.readings.Add(1),
+		begun:    s.Conf.readings.Add(1),
 		contexts: map[string]*Context{}, tenants: map[int32]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, stopped: map[int32]bool{},
@@ -178,10 +178,10 @@ func (s *Store) Refresh(ctx context.Context) error {
 		})
 	}
 	v.readPools(b)
-	if s.conf.resume == 0 {
-		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.conf.resume}, func() {})
+	if s.Conf.Resume == 0 {
+		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.Conf.Resume}, func() {})
 	}
-	s.conf.kinds.read(b, v)
+	s.Conf.kinds.read(b, v)
 	s.ReadNow(b, &at) // before the snapshots of what tellers read
 	var done []func(time.Time)
 	for _, t := range s.tellers {
@@ -190,11 +190,11 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if err := s.Looks.SendBatch(ctx, b).Close(); err != nil {
 		return Known(err)
 	}
-	s.conf.put(v)
+	s.Conf.put(v)
 	for _, read := range done {
 		read(at)
 	}
-	s.conf.tell()
+	s.Conf.tell()
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (s *Store) KeepFresh(ctx context.Context) {
 
 // DispatcherOf returns the dispatcher of a type, removed ones included, or nil if there never was one.
 func (s *Store) DispatcherOf(contextID int32, typ string) *Dispatcher {
-	return s.conf.view.Load().dispatcherOf(contextID, typ)
+	return s.Conf.view.Load().dispatcherOf(contextID, typ)
 }
 
 func (v *confView) dispatcherOf(contextID int32, typ string) *Dispatcher {

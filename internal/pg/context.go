@@ -27,10 +27,10 @@ type Context struct {
 const System = "system"
 
 // Context returns the tenant of that name, or nil.
-func (s *Store) Context(name string) *Context { return s.conf.view.Load().contexts[name] }
+func (s *Store) Context(name string) *Context { return s.Conf.view.Load().contexts[name] }
 
 // ContextByID returns a tenant, or nil.
-func (s *Store) ContextByID(id int32) *Context { return s.conf.view.Load().tenants[id] }
+func (s *Store) ContextByID(id int32) *Context { return s.Conf.view.Load().tenants[id] }
 
 // contexts reads the tenants: all of them, or the one of a name.
 func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {

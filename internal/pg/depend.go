@@ -141,7 +141,7 @@ func (e *grown) Mend(ctx context.Context) error { return e.s.readReach(ctx, e.r)
 func (e *grown) Elsewhere() bool { return false }
 
 // behind reads again what the locks have settled.
-func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*queueRow) error {
+func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*QueueRow) error {
 	b := &pgx.Batch{}
 	r.read(b)
 	if err := t.Send(ctx, b); err != nil {
@@ -163,7 +163,7 @@ func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*queueRow) er
 	}
 	for id, fails := range r.fails { // a queue whose head fails goes on behind it
 		q := rows[id]
-		if q.Phase != outbox.PhaseHeld || !slices.Contains(fails, q.first()) {
+		if q.Phase != outbox.PhaseHeld || !slices.Contains(fails, q.First()) {
 			continue
 		}
 		if int64(len(fails)) == q.Tail-q.Head+1 { // nothing is left in it
@@ -187,7 +187,7 @@ func (r *reach) except(queue int64) []int64 {
 }
 
 // apply releases or fails the dependents. An end calls it before it moves its own queue on.
-func (r *reach) apply(e *effects, rows map[int64]*queueRow, state outbox.State) error {
+func (r *reach) apply(e *effects, rows map[int64]*QueueRow, state outbox.State) error {
 	if r.more {
 		e.ripples = append(e.ripples, r.root)
 	}
@@ -220,11 +220,11 @@ func (r *reach) releases(next *Task) {
 }
 
 // release takes the mark of a dependent whose last dependency is DONE. At the head its queue goes on.
-func (e *effects) release(q *queueRow, t *Task) error {
+func (e *effects) release(q *QueueRow, t *Task) error {
 	e.unmarks = append(e.unmarks, markRow{Queue: q.ID, Seq: t.ID.Seq, Kind: "held"})
 	q.Marks--
 	e.save(q)
-	if q.Phase != outbox.PhaseHeld || q.first() != t.ID.Seq {
+	if q.Phase != outbox.PhaseHeld || q.First() != t.ID.Seq {
 		return nil
 	}
 	e.leave(q)
@@ -233,11 +233,11 @@ func (e *effects) release(q *queueRow, t *Task) error {
 
 // fail ends a transaction that has not gone out. At the head its queue goes on with the next; behind it
 // the mark that held it is what makes the queue look for an outcome.
-func (e *effects) fail(q *queueRow, t *Task, r *reach, because string) error {
+func (e *effects) fail(q *QueueRow, t *Task, r *reach, because string) error {
 	e.failed(t, because)
 	e.pauseAfterFailure(q)
 	e.save(q)
-	if q.Phase != outbox.PhaseHeld || q.first() != t.ID.Seq {
+	if q.Phase != outbox.PhaseHeld || q.First() != t.ID.Seq {
 		return nil
 	}
 	e.leave(q)
@@ -260,7 +260,7 @@ func (e *effects) failed(t *Task, because string) {
 }
 
 // pauseAfterFailure is on_failure: pause (S2.19).
-func (e *effects) pauseAfterFailure(q *queueRow) {
+func (e *effects) pauseAfterFailure(q *QueueRow) {
 	if !q.PauseOnFailure || q.Paused {
 		return
 	}
@@ -314,7 +314,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 		var done bool
 		err := s.Run(ctx, func(t *Txn) error {
 			e := newEffects(s)
-			rows := map[int64]*queueRow{}
+			rows := map[int64]*QueueRow{}
 			b := &pgx.Batch{}
 			t.lockQueues(b, r.queues(), rows)
 			s.ReadNow(b, &e.now)

@@ -145,7 +145,7 @@ func TestWhatFailsFailsItsDependentsInTheSameTransaction(t *testing.T) {
 	if tx.Code != pg.CodeDependency || len(tx.DependsOn) != 1 || tx.DependsOn[0] != w.UID("ok-x").String() {
 		t.Errorf("%+v", tx)
 	}
-	h, err := w.S.History(w.Ctx, w.ID, w.UID("ok-y"))
+	h, err := w.S.Reads.History(w.Ctx, w.ID, w.UID("ok-y"))
 	w.Must(err)
 	if h[len(h)-1].Event != "DependencyFailed" {
 		t.Errorf("%+v", h)

@@ -22,7 +22,7 @@ type Doubtful struct {
 func (d *Doubtful) Unwrap() error { return d.error }
 
 // doubtful makes a Doubtful of an error that means it, and leaves others as they are.
-func doubtful(node Node, rows []*queueRow, err error) error {
+func doubtful(node Node, rows []*QueueRow, err error) error {
 	if len(rows) == 0 || fault.CodeOf(err) != "commit_unknown" {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 		for _, h := range list {
 			ids = append(ids, h.Queue)
 		}
-		rows := map[int64]*queueRow{}
+		rows := map[int64]*QueueRow{}
 		e := newEffects(s)
 		b := &pgx.Batch{}
 		lockQueues(b, lockSkipping, ids, nil, rows)
@@ -58,7 +58,7 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		var ours []*queueRow
+		var ours []*QueueRow
 		for _, h := range list {
 			switch q := rows[h.Queue]; {
 			case q == nil:

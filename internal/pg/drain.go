@@ -232,7 +232,7 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 		}
 		return r.Err()
 	}
-	locked := map[int64]*queueRow{}
+	locked := map[int64]*QueueRow{}
 	b := &pgx.Batch{}
 	lock := lockWaiting
 	if skip {
@@ -283,7 +283,7 @@ func (in *ingest) turnDown(ctx context.Context, t *Txn, sub *Submission, why *fa
 		task.ID.Queue, in.ids = in.ids[0], in.ids[1:]
 	} else {
 		q := in.row(sub)
-		if err := exact(ctx, t, []*queueRow{q}); err != nil {
+		if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 			return err
 		}
 		q.Tail, q.TailDay = q.Tail+1, max(task.ID.Day, q.TailDay)

@@ -67,7 +67,7 @@ func TestWhatIsRefusedInTheDrainEndsFailedAtTheEndOfItsQueue(t *testing.T) {
 				if b.State != outbox.FAILED || b.Code != code || b.Error == "" || b.Queue != "q" || b.ID.Seq < 3 {
 					t.Errorf("%+v", b)
 				}
-				h, err := w.S.History(w.Ctx, w.ID, b.ID)
+				h, err := w.S.Reads.History(w.Ctx, w.ID, b.ID)
 				w.Must(err)
 				if last := h[len(h)-1]; last.Event != "Refused" || last.From != "WAITING" || last.To != "FAILED" || !strings.Contains(last.Detail, code) {
 					t.Errorf("%+v", last)

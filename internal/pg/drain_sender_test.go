@@ -52,7 +52,7 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 		t.Fatal(next.Task.UID)
 	}
 	for _, uid := range []string{"mine-1", "mine-2"} {
-		if why, err := w.S.Why(w.Ctx, w.ID, w.UID(uid)); err != nil || !why.Moving {
+		if why, err := w.S.Reads.Why(w.Ctx, w.ID, w.UID(uid)); err != nil || !why.Moving {
 			t.Error(why, err)
 		}
 		got := w.Claim(n, pgworld.Everything())
@@ -66,7 +66,7 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	if got := w.Claim(n, pgworld.Everything()); len(got) > 0 {
 		t.Fatal(taken(got))
 	}
-	why, err := w.S.Why(w.Ctx, w.ID, w.UID("b"))
+	why, err := w.S.Reads.Why(w.Ctx, w.ID, w.UID("b"))
 	w.Must(err)
 	if b := why.Blockers[0]; b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "acct-1, may not be used: it is drained, and takes only what names it (by "+w.By.Actor) ||
 		b.Levers[0].Path != "/senders/acct-1/resume" {

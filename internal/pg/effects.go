@@ -19,8 +19,8 @@ type effects struct {
 	view *confView // by which all of it is decided
 	now  time.Time
 
-	saved    []*queueRow
-	inserted []*queueRow
+	saved    []*QueueRow
+	inserted []*QueueRow
 	removed  []int64 // unnamed queues whose only transaction ended
 
 	accepted   []*Task
@@ -129,7 +129,7 @@ type gate struct {
 }
 
 func newEffects(s *Store) *effects {
-	return &effects{s: s, view: s.conf.view.Load(), timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
+	return &effects{s: s, view: s.Conf.view.Load(), timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
 }
 
 // woke says whether there may be something to claim because of this transaction.
@@ -194,15 +194,15 @@ func (e *effects) write(b *pgx.Batch) {
 }
 
 // save writes a row at the end. What several moves of one transaction save is written once.
-func (e *effects) save(q *queueRow) { e.saved = append(e.saved, q) }
+func (e *effects) save(q *QueueRow) { e.saved = append(e.saved, q) }
 
 // once leaves each row once: a join with a doubled key updates once, silently.
-func once(rows []*queueRow) []*queueRow {
+func once(rows []*QueueRow) []*QueueRow {
 	if len(rows) < 2 {
 		return rows
 	}
 	seen := make(map[int64]bool, len(rows))
-	return slices.DeleteFunc(rows, func(q *queueRow) bool {
+	return slices.DeleteFunc(rows, func(q *QueueRow) bool {
 		was := seen[q.ID]
 		seen[q.ID] = true
 		return was

@@ -61,13 +61,6 @@ func (s *Store) LookedBack(ctx context.Context, whole bool) (aside bool, err err
 	return s.fronts.aside, err
 }
 
-// RollHour rolls up one hour at a pace of one's own; Unhurried is the one that it has, Fitting the sizes of its slices.
-func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int, pace func(context.Context, int, time.Duration) (int, error)) error {
-	return s.rollHour(ctx, hour, atOnce, pace)
-}
-
-var Unhurried, Fitting = unhurried, fitting
-
 // JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run alone.
 func JudgeFor(d time.Duration) (back func()) {
 	was := judgeFor

@@ -149,7 +149,7 @@ type ingest struct {
 	subs    []*Submission
 	out     []Accepted
 	names   map[nameKey]int64 // the queues that this run has locked: what the process knows of names may change meanwhile
-	queues  map[int64]*queueRow
+	queues  map[int64]*QueueRow
 	keys    map[taskKey]keyRow
 	ids     []int64 // fresh ids for queues without a name
 	tasks   []*Task
@@ -180,7 +180,7 @@ var knownSQL = forRows(func(one bool) string {
 
 // load locks the queues, then reads what is known of the keys, then the time.
 func (in *ingest) load(ctx context.Context, t *Txn) error {
-	in.queues, in.keys, in.hashes, in.touched = map[int64]*queueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
+	in.queues, in.keys, in.hashes, in.touched = map[int64]*QueueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
 	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
 	var ids []int64
 	var contexts []int32
@@ -259,7 +259,7 @@ func (in *ingest) id(sub *Submission) int64 {
 }
 
 // row is the locked row of a named submission's queue.
-func (in *ingest) row(sub *Submission) *queueRow { return in.queues[in.id(sub)] }
+func (in *ingest) row(sub *Submission) *QueueRow { return in.queues[in.id(sub)] }
 
 // decide hands out positions, submission by submission.
 func (in *ingest) decide(ctx context.Context, t *Txn) error {
@@ -396,7 +396,7 @@ func (in *ingest) admit(ctx context.Context, t *Txn, sub *Submission, f fate) (o
 }
 
 // queue returns the locked row of a named queue, or a new row for an unordered transaction.
-func (in *ingest) queue(sub *Submission) (*queueRow, error) {
+func (in *ingest) queue(sub *Submission) (*QueueRow, error) {
 	if sub.Queue != "" {
 		q := in.row(sub)
 		if q.Draining {
@@ -404,7 +404,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 		}
 		return q, nil
 	}
-	q := &queueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.s.Fence(0, in.e.now), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
+	q := &QueueRow{ID: in.ids[0], Context: sub.ContextID, Head: 1, Fence: in.s.Fence(0, in.e.now), Was: outbox.PhaseIdle, Phase: outbox.PhaseIdle,
 		Attempt: 1, Prio: 1, EnteredAt: in.e.now}
 	in.ids = in.ids[1:]
 	in.e.inserted = append(in.e.inserted, q)
@@ -412,7 +412,7 @@ func (in *ingest) queue(sub *Submission) (*queueRow, error) {
 }
 
 // room refuses what does not fit into its queue, or makes room by dropping the oldest that waits.
-func (in *ingest) room(ctx context.Context, t *Txn, q *queueRow, sub *Submission) error {
+func (in *ingest) room(ctx context.Context, t *Txn, q *QueueRow, sub *Submission) error {
 	limit := int64(q.MaxDepth)
 	if limit == 0 {
 		limit = int64(in.e.view.maxDepth(sub.ContextID))
@@ -433,7 +433,7 @@ func (in *ingest) room(ctx context.Context, t *Txn, q *queueRow, sub *Submission
 
 // depth is exact: positions from head on without an outcome. The row alone counts what a node has
 // settled since it last wrote it, and what was cancelled.
-func depth(ctx context.Context, t *Txn, q *queueRow) (n int64, err error) {
+func depth(ctx context.Context, t *Txn, q *QueueRow) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
@@ -472,8 +472,8 @@ func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid)
 var errAgain = errors.New("this one has to wait for a commit")
 
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
-func (in *ingest) dropOldest(ctx context.Context, t *Txn, q *queueRow) error {
-	if err := exact(ctx, t, []*queueRow{q}); err != nil {
+func (in *ingest) dropOldest(ctx context.Context, t *Txn, q *QueueRow) error {
+	if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 		return err
 	}
 	var oldest *Task

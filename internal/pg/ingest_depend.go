@@ -202,9 +202,9 @@ func (d *dependencies) load(b *pgx.Batch) {
 }
 
 // marking lists the queues in which marks may be set.
-func (d *dependencies) marking(in *ingest) (rows []*queueRow) {
+func (d *dependencies) marking(in *ingest) (rows []*QueueRow) {
 	seen := map[int64]bool{}
-	add := func(q *queueRow) {
+	add := func(q *QueueRow) {
 		if q != nil && !seen[q.ID] {
 			seen[q.ID] = true
 			rows = append(rows, q)
@@ -283,7 +283,7 @@ func (d *dependencies) fateOf(i int) fate {
 }
 
 // hold gives what cannot go out its mark, or its outcome.
-func (in *ingest) hold(q *queueRow, t *Task, f fate, idle bool) {
+func (in *ingest) hold(q *QueueRow, t *Task, f fate, idle bool) {
 	t.Held = true
 	if f == doomed {
 		in.e.failed(t, "it depends on a transaction that did not end DONE")
@@ -291,7 +291,7 @@ func (in *ingest) hold(q *queueRow, t *Task, f fate, idle bool) {
 		if idle {
 			q.Head, q.HeadDay = q.Tail+1, q.TailDay
 			if !q.Named {
-				in.e.inserted = slices.DeleteFunc(in.e.inserted, func(x *queueRow) bool { return x == q })
+				in.e.inserted = slices.DeleteFunc(in.e.inserted, func(x *QueueRow) bool { return x == q })
 			}
 			return
 		}
@@ -328,7 +328,7 @@ func (in *ingest) depend() {
 
 func (in *ingest) watch(id outbox.ID) {
 	q := in.queues[id.Queue]
-	if i := slices.IndexFunc(in.e.inserted, func(q *queueRow) bool { return q.ID == id.Queue }); i >= 0 {
+	if i := slices.IndexFunc(in.e.inserted, func(q *QueueRow) bool { return q.ID == id.Queue }); i >= 0 {
 		q = in.e.inserted[i]
 	} else {
 		in.e.save(q)

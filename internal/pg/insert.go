@@ -62,7 +62,7 @@ func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted,
 			if !placed(sub) || out[i].Replay {
 				continue
 			}
-			if _, err := s.moveAs(ctx, sub.Insertion.By, out[i].ID, sub.Insertion.Place, "insert", txPath(out[i].ID)); err != nil {
+			if _, err := s.moveAs(ctx, sub.Insertion.By, out[i].ID, sub.Insertion.Place, "insert", TxPath(out[i].ID)); err != nil {
 				if f := fault.As(err); f.Kind == fault.Internal || f.Kind == fault.Retry {
 					return err
 				}

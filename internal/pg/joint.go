@@ -53,7 +53,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	}
 	err := j.run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
-		t.lockQueues(b, queues, map[int64]*queueRow{})
+		t.lockQueues(b, queues, map[int64]*QueueRow{})
 		return t.Commit(ctx, b)
 	})
 	if err == nil {

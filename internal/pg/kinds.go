@@ -18,7 +18,7 @@ type Kinds map[Kind]bool
 // RegisterKind registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
 // with the configuration, once a second.
 func (s *Store) RegisterKind(k Kind, exists string) {
-	s.conf.kinds.registered = append(s.conf.kinds.registered, registeredKind{k, exists})
+	s.Conf.kinds.registered = append(s.Conf.kinds.registered, registeredKind{k, exists})
 }
 
 type registeredKind struct {
@@ -84,7 +84,7 @@ func (k *kinds) known() (Kinds, <-chan struct{}) {
 // configuration is read again, within a second. False is the end of ctx.
 func (s *Store) Await(ctx context.Context, kind Kind) bool {
 	for {
-		now, news := s.conf.kinds.known()
+		now, news := s.Conf.kinds.known()
 		if now[kind] {
 			return ctx.Err() == nil
 		}

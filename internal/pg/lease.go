@@ -38,7 +38,7 @@ type Lease struct {
 
 	tail  int64     // the last position of its queue, as the row said
 	ahead []*Task   // those right behind it, as far as they were read
-	row   *queueRow // of its queue as it was written or read last, nil if that is not known
+	row   *QueueRow // of its queue as it was written or read last, nil if that is not known
 }
 
 // Attempt is one earlier dispatch or its end, as recorded.
@@ -155,7 +155,7 @@ type Answer struct {
 	Unclear *outbox.Answer
 
 	// found is the row of a queue that no node has, as it was when the worker was asked about the lost time; nil: a lease has it.
-	found *queueRow
+	found *QueueRow
 }
 
 // Settled is what became of an answer.

@@ -15,7 +15,7 @@ import (
 type loader struct {
 	s        *Store
 	got      time.Time // when it was made, which is right behind the reading of the deciding clock
-	rows     []*queueRow
+	rows     []*QueueRow
 	resumed  map[int64]bool // their workers are asked about the last call, so its answer is read
 	tasks    bodies
 	names    map[int64]string
@@ -24,7 +24,7 @@ type loader struct {
 	marked   map[int64]bool
 }
 
-func newLoader(s *Store, rows []*queueRow) *loader {
+func newLoader(s *Store, rows []*QueueRow) *loader {
 	return &loader{s: s, got: time.Now(), rows: rows, tasks: bodies{}, names: map[int64]string{}, senders: map[int32]*freeSender{},
 		attempts: map[int64][]Attempt{}, marked: map[int64]bool{}, resumed: map[int64]bool{}}
 }
@@ -72,10 +72,10 @@ func (l *loader) queue(b *pgx.Batch) {
 			})
 	}
 	if len(retried) > 0 {
-		b.Queue(attemptsSQL+` JOIN postern.queue q ON q.queue_id = a.queue_id AND a.seq = q.cur_seq AND a.day BETWEEN q.head_day AND q.tail_day
+		b.Queue(AttemptsSQL+` JOIN postern.queue q ON q.queue_id = a.queue_id AND a.seq = q.cur_seq AND a.day BETWEEN q.head_day AND q.tail_day
 			WHERE q.queue_id = ANY ($1) AND a.step <> 'late' ORDER BY a.queue_id, a.attempt DESC, a.answered_at DESC`, retried).
 			Query(func(rows pgx.Rows) error {
-				return scanAttempts(rows, func(q int64, a Attempt) { l.attempts[q] = append(l.attempts[q], a) })
+				return ScanAttempts(rows, func(q int64, a Attempt) { l.attempts[q] = append(l.attempts[q], a) })
 			})
 	}
 	if len(marked) > 0 {
@@ -102,7 +102,7 @@ func (l *loader) done(now time.Time) ([]*Lease, error) {
 	return out, nil
 }
 
-func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
+func (l *loader) lease(q *QueueRow, now time.Time) (*Lease, error) {
 	t := l.tasks[position{q.ID, q.Cur}]
 	if t == nil {
 		return nil, &bodyMissing{s: l.s, queue: q.ID, seq: q.Cur}
@@ -117,7 +117,7 @@ func (l *loader) lease(q *queueRow, now time.Time) (*Lease, error) {
 		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL = f.account, f.url
-		lease.Blames = l.s.conf.view.Load().blames(q.Sender)
+		lease.Blames = l.s.Conf.view.Load().blames(q.Sender)
 	}
 	if lease.Fee == "" {
 		lease.Fee = d.Fee.Initial
@@ -153,17 +153,17 @@ func (s *Store) leaveOut(e *bodyMissing) {
 }
 
 // whole says whether a queue can be worked on.
-func (s *Store) whole(q *queueRow) bool { _, broken := s.broken.Load(q.ID); return !broken }
+func (s *Store) whole(q *QueueRow) bool { _, broken := s.broken.Load(q.ID); return !broken }
 
-// attemptsSQL reads attempts of alias a.
-const attemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),
+// AttemptsSQL reads attempts of alias a.
+const AttemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),
 		coalesce(a.nonce, ''), coalesce(a.hash, ''), a.data, coalesce(a.class, ''), coalesce(a.code, ''), coalesce(a.error, ''),
 		coalesce(a.nothing_done, false), a.started_at, a.answered_at
 	FROM postern.attempt a
 	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
 	LEFT JOIN postern.node w ON w.node_id = a.node_id`
 
-func scanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
+func ScanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
 	for rows.Next() {
 		var q int64
 		var a Attempt

@@ -46,8 +46,8 @@ type Made struct {
 // Make registers a maker, before anything runs.
 func (s *Store) Make(m Made) { s.makers = append(s.makers, m) }
 
-// makerOf returns the maker that owns a transaction, nil for none.
-func (s *Store) makerOf(typ, uid string) Maker {
+// MakerOf returns the maker that owns a transaction, nil for none.
+func (s *Store) MakerOf(typ, uid string) Maker {
 	for _, m := range s.makers {
 		if m.Owns(typ, uid) {
 			return m.Maker
@@ -57,11 +57,11 @@ func (s *Store) makerOf(typ, uid string) Maker {
 }
 
 // HasMaker says whether a system has posted a transaction: that has an end of its own for an unknown outcome.
-func (s *Store) HasMaker(t *Task) bool { return s.makerOf(t.Type, t.UID) != nil }
+func (s *Store) HasMaker(t *Task) bool { return s.MakerOf(t.Type, t.UID) != nil }
 
 // may asks the maker of a transaction, if it has one, whether a lever may be pulled.
 func (s *Store) may(by By, lever string, t *Task) error {
-	if m := s.makerOf(t.Type, t.UID); m != nil {
+	if m := s.MakerOf(t.Type, t.UID); m != nil {
 		return m.May(by, lever, t)
 	}
 	return nil

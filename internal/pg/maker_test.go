@@ -113,7 +113,7 @@ func TestASystemRegistersItselfWithTheCore(t *testing.T) {
 	if _, err := w.S.Redrive(w.Ctx, w.By, duck, pg.Redrive{}); fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "order another") {
 		t.Errorf("the redrive of a broken toy is answered %v", err)
 	}
-	if y, err := w.S.Why(w.Ctx, w.ID, duck); err != nil || !strings.Contains(y.Blockers[0].Detail, "it built a toy") {
+	if y, err := w.S.Reads.Why(w.Ctx, w.ID, duck); err != nil || !strings.Contains(y.Blockers[0].Detail, "it built a toy") {
 		t.Errorf("why says %+v, %v", y, err)
 	}
 

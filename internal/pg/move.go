@@ -25,7 +25,7 @@ type Place struct{ Before, After *outbox.ID }
 // called twice or left out: ranks are read and written under the lock of the queue. Under the same lock claim and
 // settle decide which one goes out, and the next one is in the row.
 func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
-	return s.moveAs(ctx, by, id, to, "move", txPath(id))
+	return s.moveAs(ctx, by, id, to, "move", TxPath(id))
 }
 
 // moveAs is Move with the action and the object that the audit row names.
@@ -64,7 +64,7 @@ func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, actio
 				return err
 			}
 			b = &pgx.Batch{}
-			if next.ID.Seq != h.q.first() {
+			if next.ID.Seq != h.q.First() {
 				h.e.leave(h.q)
 				h.q.Marks -= passed
 				if err := h.e.rest(h.q, next, true); err != nil {
@@ -90,8 +90,8 @@ type move struct {
 	ahead  bool   // it is to go out earlier than now
 }
 
-// openSQL is what of a queue has not ended, with the rank in which it goes out.
-const openSQL = `SELECT t.seq, t.day, postern.salt(t.created_at, t.moved_from) AS salt, coalesce(p.rank, t.seq) AS rank, p.rank IS NOT NULL AS placed, coalesce(t.sender_id, 0) AS pin FROM postern.task t
+// OpenSQL is what of a queue has not ended, with the rank in which it goes out.
+const OpenSQL = `SELECT t.seq, t.day, postern.salt(t.created_at, t.moved_from) AS salt, coalesce(p.rank, t.seq) AS rank, p.rank IS NOT NULL AS placed, coalesce(t.sender_id, 0) AS pin FROM postern.task t
 	LEFT JOIN postern.mark p ON (p.queue_id, p.seq, p.kind) = (t.queue_id, t.seq, 'placed')
 	WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
@@ -199,7 +199,7 @@ func notWaiting(id outbox.ID) error {
 }
 
 // out is the position that goes first whatever happens, since it is in flight or has been; 0 = none.
-func (q *queueRow) out(ctx context.Context, t *Txn) (int64, error) {
+func (q *QueueRow) out(ctx context.Context, t *Txn) (int64, error) {
 	if q.Cur != 0 || q.Phase == outbox.PhaseIdle {
 		return q.Cur, nil
 	}
@@ -208,12 +208,12 @@ func (q *queueRow) out(ctx context.Context, t *Txn) (int64, error) {
 	b.Queue(`SELECT coalesce(t.sender_id, 0) <> $3
 			OR EXISTS (SELECT FROM postern.attempt a
 				WHERE (a.queue_id, a.seq, a.day) = (t.queue_id, t.seq, t.day) AND a.nothing_done IS NOT TRUE)
-		FROM postern.task t WHERE t.queue_id = $1 AND t.seq = $2 AND t.day >= $4`, q.ID, q.first(), q.Pin, q.HeadDay.Time()).
+		FROM postern.task t WHERE t.queue_id = $1 AND t.seq = $2 AND t.day >= $4`, q.ID, q.First(), q.Pin, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&tried) })
 	if err := t.Send(ctx, b); err != nil || !tried && q.Attempt == 1 && q.Retries == 0 {
 		return 0, err
 	}
-	return q.first(), nil
+	return q.First(), nil
 }
 
 // waitsAtMost bounds the walk along dependencies.
@@ -236,7 +236,7 @@ func (m *move) waits(ctx context.Context, t *Txn) error {
 	}
 	var from, to []position
 	b = &pgx.Batch{}
-	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
+	b.Queue(`WITH open AS MATERIALIZED (`+OpenSQL+`)
 		SELECT o.seq FROM open o JOIN open me ON me.seq = $4
 		WHERE o.seq <> $4 AND CASE WHEN $6 THEN o.rank > $5::text::numeric AND o.rank < me.rank ELSE o.rank < $5::text::numeric AND o.rank > me.rank END`,
 		m.q.ID, m.q.Head, m.q.HeadDay.Time(), m.id.Seq, m.rank, m.ahead).Query(func(rows pgx.Rows) error {

@@ -70,7 +70,7 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 		if err := m.arrive(b); err != nil {
 			return err
 		}
-		s.AuditChange(b, by, "move", txPath(id), nil, map[string]string{"queue": queue, "id": m.task.ID.String()})
+		s.AuditChange(b, by, "move", TxPath(id), nil, map[string]string{"queue": queue, "id": m.task.ID.String()})
 		return h.e.commit(ctx, t, b)
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 // transfer is one move to another queue.
 type transfer struct {
 	*inHand
-	there   *queueRow
+	there   *QueueRow
 	to      *Place
 	watched bool // others depend on it
 }
@@ -110,7 +110,7 @@ func (m *transfer) allowed(ctx context.Context, t *Txn, queue string) error {
 	if err != nil {
 		return err
 	}
-	if err := exact(ctx, t, []*queueRow{q}); err != nil { // it may get marks, which count from the head on
+	if err := exact(ctx, t, []*QueueRow{q}); err != nil { // it may get marks, which count from the head on
 		return err
 	}
 	limit := int64(q.MaxDepth)
@@ -148,7 +148,7 @@ func (m *transfer) circle(ctx context.Context, t *Txn) error {
 	var before, behind []position
 	q := m.there
 	b = &pgx.Batch{}
-	b.Queue(`WITH open AS MATERIALIZED (`+openSQL+`)
+	b.Queue(`WITH open AS MATERIALIZED (`+OpenSQL+`)
 		SELECT o.seq, CASE WHEN $4::bigint IS NULL THEN true WHEN $5 THEN o.rank <= a.rank ELSE o.rank < a.rank END FROM open o LEFT JOIN open a ON a.seq = $4`,
 		q.ID, q.Head, q.HeadDay.Time(), anchor, m.to != nil && m.to.Before == nil).Query(func(rows pgx.Rows) error {
 		var seq int64
@@ -244,7 +244,7 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	if task.UID != "" {
 		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
 	}
-	if maker := m.e.s.makerOf(task.Type, task.UID); maker != nil {
+	if maker := m.e.s.MakerOf(task.Type, task.UID); maker != nil {
 		maker.Moved(b, task)
 	}
 	if of, err := outbox.ParseID(task.RedriveOf); err == nil {
@@ -294,16 +294,16 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 	return err
 }
 
-// pathsOf lists under which names what people did to a transaction is kept: its own, and those that it had
+// PathsOf lists under which names what people did to a transaction is kept: its own, and those that it had
 // before it was moved.
-func (s *Store) pathsOf(ctx context.Context, t *Transaction) ([]string, error) {
-	paths, text := []string{txPath(t.ID)}, t.MovedFrom
+func (s *Store) PathsOf(ctx context.Context, t *Transaction) ([]string, error) {
+	paths, text := []string{TxPath(t.ID)}, t.MovedFrom
 	for text != "" {
 		id, err := outbox.ParseID(text)
 		if err != nil {
 			return nil, err
 		}
-		paths = append(paths, txPath(id))
+		paths = append(paths, TxPath(id))
 		err = s.Db(ctx).QueryRow(ctx, `SELECT coalesce(max(moved_from::text), '') FROM postern.task WHERE (queue_id, seq, day) = ($1, $2, $3)`,
 			id.Queue, id.Seq, id.Day.Time()).Scan(&text)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -82,7 +83,7 @@ func TestTheOldIDOfWhatWasMovedLeadsToTheNewOne(t *testing.T) {
 			t.Errorf("%s reads %+v", id, tx)
 		}
 	}
-	list, _, err := w.S.List(w.Ctx, w.ID, pg.ListFilter{Limit: 10})
+	list, _, err := w.S.Reads.List(w.Ctx, w.ID, pgreads.ListFilter{Limit: 10})
 	w.Must(err)
 	if len(list) != 1 || list[0].ID != third {
 		t.Errorf("the list shows %d: %+v", len(list), list)
@@ -93,7 +94,7 @@ func TestTheOldIDOfWhatWasMovedLeadsToTheNewOne(t *testing.T) {
 	w.Lever(w.S.Resume(w.Ctx, w.By, third))
 	w.Later(time.Second)
 	w.run(w.Node("n"))
-	past, err := w.S.History(w.Ctx, w.ID, first)
+	past, err := w.S.Reads.History(w.Ctx, w.ID, first)
 	w.Must(err)
 	var told []string
 	for _, x := range past {

@@ -209,10 +209,10 @@ func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 		var n, freed int
 		err := s.Run(ctx, func(t *Txn) (err error) {
 			n, freed = 0, 0
-			var rows []*queueRow
+			var rows []*QueueRow
 			e := newEffects(s)
 			b := &pgx.Batch{}
-			b.Queue("SELECT "+queueSelect+orphansSQL, after, releaseChunk).Query(func(r pgx.Rows) error {
+			b.Queue("SELECT "+QueueSelect+orphansSQL, after, releaseChunk).Query(func(r pgx.Rows) error {
 				return collectQueues(r, &rows)
 			})
 			s.ReadNow(b, &e.now)
@@ -244,7 +244,7 @@ func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 // orphans leaves of locked rows those whose owner is no live node. The statement that locked them decided
 // by its own snapshot: somebody may have released and claimed a row since, and PostgreSQL compares what
 // it locks with the old row of node, which was none.
-func orphans(ctx context.Context, t *Txn, rows []*queueRow) ([]*queueRow, error) {
+func orphans(ctx context.Context, t *Txn, rows []*QueueRow) ([]*QueueRow, error) {
 	type owner struct {
 		node  int64
 		epoch int32
@@ -261,17 +261,17 @@ func orphans(ctx context.Context, t *Txn, rows []*queueRow) ([]*queueRow, error)
 		return err
 	})
 	err := t.Send(ctx, b)
-	return slices.DeleteFunc(rows, func(q *queueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
+	return slices.DeleteFunc(rows, func(q *QueueRow) bool { return live[owner{q.Node, q.NodeEpoch}] }), err
 }
 
 // GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks.
 // GiveUp releases single queues before that, by their fences.
 func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
-		var rows []*queueRow
+		var rows []*QueueRow
 		e := newEffects(s)
 		b := &pgx.Batch{}
-		b.Queue("SELECT "+queueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) ORDER BY q.queue_id FOR UPDATE",
+		b.Queue("SELECT "+QueueSelect+" FROM postern.queue q WHERE (q.node_id, q.node_epoch) = ($1, $2) ORDER BY q.queue_id FOR UPDATE",
 			n.ID, n.Epoch).Query(func(r pgx.Rows) error { return collectQueues(r, &rows) })
 		s.ReadNow(b, &e.now)
 		if err := t.Send(ctx, b); err != nil {
@@ -286,7 +286,7 @@ func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 }
 
 // handBack takes locked queues from the node that gives them up, and commits.
-func (e *effects) handBack(ctx context.Context, t *Txn, rows []*queueRow) error {
+func (e *effects) handBack(ctx context.Context, t *Txn, rows []*QueueRow) error {
 	if err := exact(ctx, t, rows); err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (e *effects) handBack(ctx context.Context, t *Txn, rows []*queueRow) error 
 }
 
 // orphan takes a queue from its owner. A call that was under way leaves a row that says so.
-func (e *effects) orphan(q *queueRow, code, text string) {
+func (e *effects) orphan(q *QueueRow, code, text string) {
 	if q.Phase == outbox.PhaseDispatching {
 		e.lost = append(e.lost, lostCall{Queue: q.ID, Seq: q.Cur, From: q.HeadDay, To: q.TailDay, Attempt: q.Attempt, Fence: q.Fence,
 			Sender: q.Sender, Node: q.Node, Fee: q.Fee, Code: code, Text: text, StartedAt: q.EnteredAt})
@@ -320,7 +320,7 @@ func (e *effects) orphan(q *queueRow, code, text string) {
 // exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a
 // node works through a queue without marks its outcomes are gapless from the position in the row on (see Settle), so
 // that the highest one tells; with marks the row is always written.
-func exact(ctx context.Context, t *Txn, rows []*queueRow) error {
+func exact(ctx context.Context, t *Txn, rows []*QueueRow) error {
 	b := &pgx.Batch{}
 	for _, q := range rows {
 		if q.Node == 0 && q.Phase != outbox.PhaseDispatching || q.Cur == 0 || q.Marks > 0 {

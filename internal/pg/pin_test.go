@@ -155,7 +155,7 @@ func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
 	if got := w.Claim(n, pgworld.Everything()); len(got) > 0 {
 		t.Fatal(by(got))
 	}
-	why, err := w.S.Why(w.Ctx, w.ID, id)
+	why, err := w.S.Reads.Why(w.Ctx, w.ID, id)
 	w.Must(err)
 	b := why.Blockers[0]
 	if b.Kind != "pinned_sender_busy" ||
@@ -225,7 +225,7 @@ func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 			if got := by(w.Claim(n, pgworld.Everything())); len(got) > 0 {
 				t.Fatal(got)
 			}
-			why, err := w.S.Why(w.Ctx, w.ID, id)
+			why, err := w.S.Reads.Why(w.Ctx, w.ID, id)
 			w.Must(err)
 			b := why.Blockers[0]
 			if b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "only "+account+" may send attempt 1") ||

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -57,21 +58,21 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 	for _, c := range []struct {
 		name, uses string
 		sorts      bool // it may: the rows of one queue, or the few that failed
-		f          pg.ListFilter
+		f          pgreads.ListFilter
 	}{
-		{"the last day", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day}},
-		{"oldest first", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Ascending: true}},
-		{"from a cursor", "created_at_queue_id_seq_idx", false, pg.ListFilter{From: &pg.ListCursor{At: w.Now.Add(-time.Hour), Queue: 1000500, Seq: 50}}},
-		{"a type", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, Types: []string{"T"}}},
-		{"what is done", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"DONE"}}},
-		{"what waits", "created_at_queue_id_seq_idx", false, pg.ListFilter{ReceivedAfter: day, States: []string{"WAITING", "RETRY"}}},
-		{"what failed", "done_at_queue_id_seq_idx", true, pg.ListFilter{ReceivedAfter: day, States: []string{"FAILED"}}},
-		{"one queue", "_pkey", false, pg.ListFilter{Queues: []string{"q500"}}},
-		{"one queue, what failed", "_pkey", true, pg.ListFilter{Queues: []string{"q500"}, States: []string{"FAILED"}}},
-		{"several queues", "created_at_queue_id_seq_idx", false, pg.ListFilter{Queues: []string{"q500", "q501"}}},
+		{"the last day", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{ReceivedAfter: day}},
+		{"oldest first", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{ReceivedAfter: day, Ascending: true}},
+		{"from a cursor", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{From: &pgreads.ListCursor{At: w.Now.Add(-time.Hour), Queue: 1000500, Seq: 50}}},
+		{"a type", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{ReceivedAfter: day, Types: []string{"T"}}},
+		{"what is done", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{ReceivedAfter: day, States: []string{"DONE"}}},
+		{"what waits", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{ReceivedAfter: day, States: []string{"WAITING", "RETRY"}}},
+		{"what failed", "done_at_queue_id_seq_idx", true, pgreads.ListFilter{ReceivedAfter: day, States: []string{"FAILED"}}},
+		{"one queue", "_pkey", false, pgreads.ListFilter{Queues: []string{"q500"}}},
+		{"one queue, what failed", "_pkey", true, pgreads.ListFilter{Queues: []string{"q500"}, States: []string{"FAILED"}}},
+		{"several queues", "created_at_queue_id_seq_idx", false, pgreads.ListFilter{Queues: []string{"q500", "q501"}}},
 	} {
 		c.f.Limit = 50
-		sql, args, err := w.S.ListSQL(w.Ctx, w.ID, c.f)
+		sql, args, err := w.S.Reads.ListSQL(w.Ctx, w.ID, c.f)
 		w.Must(err)
 		plan := w.Plan(false, sql, args...)
 		if full.MatchString(plan) || !strings.Contains(plan, c.uses) {

@@ -198,7 +198,7 @@ func (v *confView) drains(sender int32) bool { return v.stopped[sender] }
 // maySend says whether the queue can go on with what it holds: no sender for a type without, else one
 // whose pool is not paused. One that was taken back is looked for anew, and so is one that is paused or drained: the
 // next claim finds another, or gives what is drained to those that name it.
-func (v *confView) maySend(q *queueRow, d *Dispatcher) bool {
+func (v *confView) maySend(q *QueueRow, d *Dispatcher) bool {
 	if q.Sender == 0 {
 		return d.PoolID == 0
 	}
@@ -208,7 +208,7 @@ func (v *confView) maySend(q *queueRow, d *Dispatcher) bool {
 
 // blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says
 // so (S1.13). A longer block that somebody else has set stays.
-func (st *settlement) blame(q *queueRow, a *Answer) {
+func (st *settlement) blame(q *QueueRow, a *Answer) {
 	if !a.Step.BlameSender || q.Sender == 0 {
 		return
 	}

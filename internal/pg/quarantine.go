@@ -63,8 +63,8 @@ func (q Quarantine) notThere(kind fault.Kind, code string) error {
 	return fault.New(kind, code, "there is no quarantine of %s: postern quarantine status lists what is in quarantine, and under which name", q)
 }
 
-// object is the scope as the audit names it.
-func (q Quarantine) object() string {
+// Object is the scope as the audit names it.
+func (q Quarantine) Object() string {
 	switch {
 	case q.whole():
 		return "/quarantine"
@@ -129,7 +129,7 @@ func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine
 			reconcile_at = NULL, reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0`,
 		contextID, q.Type, q.Reason, by.Actor, by.Via, Nullable(q.LostFrom), Nullable(q.LostUntil), s.Clock(), q.Deployment)
 	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
-	s.AuditIn(b, by, "enter", q.object())
+	s.AuditIn(b, by, "enter", q.Object())
 	return t.Commit(ctx, b)
 }
 
@@ -286,7 +286,7 @@ const QuarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
 	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id) AND (x.type IS NULL OR x.type = t.type) OFFSET 0)`
 
 // QuarantineView is what this process knows of it now.
-func (s *Store) QuarantineView() *Quarantined { return &s.conf.view.Load().quarantine }
+func (s *Store) QuarantineView() *Quarantined { return &s.Conf.view.Load().quarantine }
 
 // QuarantinedWhole says whether everything must stay here, as far as this process knows.
 func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().Whole() }

@@ -217,7 +217,7 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *Txn, by By, q Quaranti
 	b.Queue(`UPDATE postern.store SET quarantine = quarantine + 1`)
 	b.Queue(`DELETE FROM postern.unreconciled u WHERE NOT EXISTS (SELECT FROM postern.quarantine x
 		WHERE (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type) OFFSET 0)`)
-	s.AuditChange(b, by, "release", q.object(), map[string]any{"reason": x.Reason, "entered_at": x.EnteredAt, "reconciled_at": x.ReconciledAt,
+	s.AuditChange(b, by, "release", q.Object(), map[string]any{"reason": x.Reason, "entered_at": x.EnteredAt, "reconciled_at": x.ReconciledAt,
 		"asked": x.Asked, "moved": x.Moved, "unknown": x.Unknown, "open": x.Open}, nil)
 	return x, t.Commit(ctx, b)
 }

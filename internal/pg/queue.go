@@ -203,7 +203,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			e.leave(q)
 		case q.Phase == outbox.PhaseDispatching && q.Node == 0 && q.Prio != prio: // if it stands in resume, its key changes
 			b.Queue(`UPDATE postern.ready SET prio = $4 WHERE (lane, prio, since, queue_id) = ($1, $2, $3, $5)`,
-				s.conf.resume, q.Prio, q.EnteredAt, prio, q.ID)
+				s.Conf.Resume, q.Prio, q.EnteredAt, prio, q.ID)
 		}
 		q.Prio, q.MaxDepth, q.Pool, q.DropOldest, q.PauseOnFailure = prio, int32(v.MaxDepth), pool, v.WhenFull == "drop_oldest", v.OnFailure == "pause"
 		if standing {
@@ -220,10 +220,10 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 
 // relane puts a READY queue, which the caller has taken out of its lane, into the one that its head
 // needs now.
-func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *queueRow) error {
+func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *QueueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
-	s.nextTasks(b, []stretch{{q.ID, q.first(), q.first(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
+	s.nextTasks(b, []stretch{{q.ID, q.First(), q.First(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
 	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *queueRow) err
 
 // PauseQueue stops a queue after what is in flight, or lets it go on. Posts are accepted all the while.
 func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
-	return s.onQueue(ctx, by, Verb(paused), name, func(e *effects, q *queueRow) bool {
+	return s.onQueue(ctx, by, Verb(paused), name, func(e *effects, q *QueueRow) bool {
 		changed := q.Paused != paused || q.Draining && !paused
 		if q.Paused != paused && q.Phase == outbox.PhaseReady {
 			q.Paused = false
@@ -260,7 +260,7 @@ func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool)
 
 // DrainQueue makes a queue accept nothing more and work off the rest; resume ends it.
 func (s *Store) DrainQueue(ctx context.Context, by By, name string) (LeverResult, error) {
-	return s.onQueue(ctx, by, "drain", name, func(e *effects, q *queueRow) bool {
+	return s.onQueue(ctx, by, "drain", name, func(e *effects, q *QueueRow) bool {
 		changed := !q.Draining
 		q.Draining = true
 		return changed
@@ -268,7 +268,7 @@ func (s *Store) DrainQueue(ctx context.Context, by By, name string) (LeverResult
 }
 
 // onQueue pulls a lever on one queue under its lock.
-func (s *Store) onQueue(ctx context.Context, by By, action, name string, change func(*effects, *queueRow) bool) (r LeverResult, err error) {
+func (s *Store) onQueue(ctx context.Context, by By, action, name string, change func(*effects, *QueueRow) bool) (r LeverResult, err error) {
 	if _, err := s.Queue(ctx, by.Context, name); err != nil {
 		return r, err
 	}

@@ -102,7 +102,7 @@ func (n *names) eras(ids []int64) map[int64]int32 {
 }
 
 // saw keeps the eras of rows.
-func (n *names) saw(rows map[int64]*queueRow) {
+func (n *names) saw(rows map[int64]*QueueRow) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, row := range rows {

@@ -57,7 +57,7 @@ func (s *Store) recallable(answers []*Answer) bool {
 }
 
 // simple says whether guardSQL compares all that matters of the row.
-func (q *queueRow) simple() bool {
+func (q *QueueRow) simple() bool {
 	return q.Phase == outbox.PhaseDispatching && q.Attempt == 1 && q.Retries == 0 && q.Marks == 0 && !q.Paused && !q.PauseOnFailure &&
 		q.Next == 0 && q.Pool == 0 && q.Pin == 0 && q.Fee == ""
 }

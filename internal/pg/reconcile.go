@@ -26,7 +26,7 @@ type Unended struct {
 	Attempt    int      // the first that it may have been called for and that our rows do not know the end of
 	Goes       bool     // it goes out next, or is out, so that its worker's answer can be recorded
 	Busy       bool     // a live node has it in hand
-	row        *queueRow
+	row        *QueueRow
 }
 
 // ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound: nothing of
@@ -56,7 +56,7 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
 			return err
 		}
-		s.AuditIn(b, by, "reconcile", q.object())
+		s.AuditIn(b, by, "reconcile", q.Object())
 		return t.Commit(ctx, b)
 	})
 	if err != nil {
@@ -103,15 +103,15 @@ func (s *Store) NextUnended(ctx context.Context, v *QuarantinedScope, limit int)
 }
 
 // queueWithWork reads the first queue in which something may lie behind a place.
-func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after position) (*queueRow, error) {
-	rows, err := s.pool.Query(ctx, `SELECT `+queueSelect+` FROM postern.queue q
+func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after position) (*QueueRow, error) {
+	rows, err := s.pool.Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q
 		WHERE q.queue_id >= $1 AND (q.queue_id > $1 OR q.tail_seq > $2) AND q.phase <> 'IDLE'
 			AND ($3 = '' OR q.context_id = (SELECT c.context_id FROM postern.context c WHERE c.name = $3))
 		ORDER BY q.queue_id LIMIT 1`, after.queue, after.seq, v.Context)
 	if err != nil {
 		return nil, Known(err)
 	}
-	var list []*queueRow
+	var list []*QueueRow
 	err = collectQueues(rows, &list)
 	if err != nil || len(list) == 0 {
 		return nil, Known(err)
@@ -121,7 +121,7 @@ func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after po
 
 // unendedOf reads what has not ended in one queue, behind a place. A transaction that is held
 // is left to an operator.
-func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow, after position, limit int) (list []*Unended, err error) {
+func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *QueueRow, after position, limit int) (list []*Unended, err error) {
 	from := q.Head
 	if after.queue == q.ID {
 		from = max(from, after.seq+1)
@@ -133,7 +133,7 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *queueRow,
 	if err != nil {
 		return nil, Known(err)
 	}
-	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Task, error) { return scanTask(row) })
+	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Task, error) { return ScanTask(row) })
 	if err != nil {
 		return nil, Known(err)
 	}
@@ -187,7 +187,7 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 	}
 	row := *u.row
 	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, s.Fence(u.row.Fence, now)
-	load := newLoader(s, []*queueRow{&row})
+	load := newLoader(s, []*QueueRow{&row})
 	b := &pgx.Batch{}
 	load.queue(b)
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
@@ -249,7 +249,7 @@ func (st *settlement) adopt(a *Answer) {
 		st.e.enter(q, outbox.PhaseDelay)
 	}
 	st.e.enter(q, outbox.PhaseDispatching)
-	if _, shared := st.s.conf.shared.Load(q.Lane); !shared && q.Lane != 0 {
+	if _, shared := st.s.Conf.shared.Load(q.Lane); !shared && q.Lane != 0 {
 		st.e.holders = map[int32]int64{q.Lane: q.ID}
 	}
 	q.Fence, q.Attempt, q.NotBefore = a.Lease.Fence, a.Lease.Attempt, zeroTime
@@ -257,11 +257,11 @@ func (st *settlement) adopt(a *Answer) {
 
 // Reread reads again where a transaction stands, behind the end of one before it in its queue.
 func (s *Store) Reread(ctx context.Context, u *Unended) error {
-	rows, err := s.pool.Query(ctx, `SELECT `+queueSelect+` FROM postern.queue q WHERE q.queue_id = $1`, u.ID.Queue)
+	rows, err := s.pool.Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q WHERE q.queue_id = $1`, u.ID.Queue)
 	if err != nil {
 		return Known(err)
 	}
-	var list []*queueRow
+	var list []*QueueRow
 	if err := collectQueues(rows, &list); err != nil {
 		return Known(err)
 	}
@@ -272,11 +272,11 @@ func (s *Store) Reread(ctx context.Context, u *Unended) error {
 }
 
 // at says where the transaction stands by the row of its queue.
-func (u *Unended) at(q *queueRow) {
+func (u *Unended) at(q *QueueRow) {
 	u.row, u.Busy = q, q.Node != 0
 	goes := q.Cur
 	if goes == 0 {
-		goes = q.first()
+		goes = q.First()
 	}
 	if u.Goes, u.Attempt = u.ID.Seq == goes, 1; !u.Goes {
 		return

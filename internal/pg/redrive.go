@@ -30,7 +30,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 	if err != nil {
 		return Accepted{}, err
 	}
-	m := s.makerOf(old.Type, old.UID)
+	m := s.MakerOf(old.Type, old.UID)
 	if m == nil {
 		return s.redrive(ctx, by, old, change, nil)
 	}

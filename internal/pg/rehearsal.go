@@ -170,11 +170,11 @@ func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
-	r.s = &Store{conf: newConf(nil)}
-	r.s.conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
-	r.s.conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
-	r.s.conf.shared.Store(int32(1), true)
-	r.s.conf.resume = 2
+	r.s = &Store{Conf: newConf(nil)}
+	r.s.Conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
+	r.s.Conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
+	r.s.Conf.shared.Store(int32(1), true)
+	r.s.Conf.Resume = 2
 	r.b.Queue("BEGIN")
 	r.b.Queue("COMMIT")
 	for _, n := range []int{1, 2} {
@@ -202,11 +202,11 @@ type rehearsal struct {
 }
 
 // queues are n that had something earlier this day, and now have nothing.
-func (r *rehearsal) queues(n int) (rows map[int64]*queueRow) {
-	rows = map[int64]*queueRow{}
+func (r *rehearsal) queues(n int) (rows map[int64]*QueueRow) {
+	rows = map[int64]*QueueRow{}
 	for id := int64(1); id <= int64(n); id++ {
 		day := outbox.DayOf(r.now)
-		q := &queueRow{ID: id, Context: 1, Named: true, Head: id + 1, Tail: id, HeadDay: day, TailDay: day, Fence: id, Was: outbox.PhaseDispatching,
+		q := &QueueRow{ID: id, Context: 1, Named: true, Head: id + 1, Tail: id, HeadDay: day, TailDay: day, Fence: id, Was: outbox.PhaseDispatching,
 			Phase: outbox.PhaseIdle, Attempt: 1, Prio: 1, EnteredAt: r.now.Add(-time.Duration(id) * time.Minute)}
 		rows[id] = q.read()
 	}
@@ -248,7 +248,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 		in.subs, in.out = append(in.subs, &sub), append(in.out, Accepted{})
 		q.MaxDepth, q.before.MaxDepth = 10, 10
 	}
-	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*queueRow{})
+	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*QueueRow{})
 	if len(uids) > 0 {
 		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
 	}
@@ -277,7 +277,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 // claim looks for work and takes n.
 func (r *rehearsal) claim(n int) error {
 	r.s.names = names{} // of what others posted they are not known
-	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*queueRow{}, quarantine: r.s.QuarantineView()}
+	c := &claim{s: r.s, e: r.effects(), node: r.node, room: Room{Total: n}, candidates: map[int32][]*QueueRow{}, quarantine: r.s.QuarantineView()}
 	l := &openLane{id: 1, kind: "dispatcher"}
 	c.findLanes(r.b)
 	r.b.Queue(liveNodeSQL, r.node.ID, r.node.Epoch, c.quarantine.number)
@@ -292,7 +292,7 @@ func (r *rehearsal) claim(n int) error {
 }
 
 // ready are n queues that stand in their lane, each with two.
-func (r *rehearsal) ready(n int) (list []*queueRow, err error) {
+func (r *rehearsal) ready(n int) (list []*QueueRow, err error) {
 	for id, q := range r.queues(n) {
 		q.Tail += 2
 		err = cmp.Or(err, r.effects().rest(q, r.task(id, q.Head), true))
@@ -331,7 +331,7 @@ func (r *rehearsal) settle(n int, follows bool) error {
 		a.Result.Done = json.RawMessage(`{}`)
 		answers, ids = append(answers, a), append(ids, q.ID)
 	}
-	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*queueRow{}) // where memory was wrong
+	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*QueueRow{}) // where memory was wrong
 	st := newSettlement(r.s, answers)
 	st.recall(r.b)
 	for i, a := range answers {

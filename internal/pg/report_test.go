@@ -130,12 +130,12 @@ func TestReportsUseIndexes(t *testing.T) {
 	}
 	loaded := time.Since(began).Round(time.Second)
 	began = time.Now()
-	if hours, err := w.S.RollUp(w.Ctx); err != nil || hours != 49 {
+	if hours, err := w.S.Reads.RollUp(w.Ctx); err != nil || hours != 49 {
 		t.Fatalf("rolled up %d hours, %v", hours, err)
 	}
 	rolled := time.Since(began)
 	began = time.Now()
-	if found, err := w.S.SampleStuck(w.Ctx); err != nil || found != 200 {
+	if found, err := w.S.Reads.SampleStuck(w.Ctx); err != nil || found != 200 {
 		t.Fatalf("%d are stuck, %v", found, err)
 	}
 	sampled := time.Since(began)

@@ -103,7 +103,7 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 		}
 		queues, seqs = append(queues, q...), append(seqs, p...)
 		if n == retainAtOnce {
-			if err := rest(ctx, time.Since(began)); err != nil {
+			if err := Rest(ctx, time.Since(began)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -134,7 +134,7 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 			return Known(err)
 		}
 		if n == retainAtOnce {
-			if err := rest(ctx, time.Since(began)); err != nil {
+			if err := Rest(ctx, time.Since(began)); err != nil {
 				return err
 			}
 		}
@@ -203,7 +203,7 @@ func (s *Store) InChunks(ctx context.Context, chunk func(atOnce int) (n int, err
 		began := time.Now()
 		var err error
 		if n, err = chunk(forgetAtOnce); err == nil && n == forgetAtOnce {
-			err = rest(ctx, time.Since(began))
+			err = Rest(ctx, time.Since(began))
 		}
 		if err != nil {
 			return err
@@ -212,8 +212,8 @@ func (s *Store) InChunks(ctx context.Context, chunk func(atOnce int) (n int, err
 	return nil
 }
 
-// rest waits, or returns the error of a context that ends meanwhile.
-func rest(ctx context.Context, d time.Duration) error {
+// Rest waits, or returns the error of a context that ends meanwhile.
+func Rest(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -13,9 +13,9 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// queueRow is a locked row of queue, as decisions see and change it. Zero stands for NULL in ids,
+// QueueRow is a locked row of queue, as decisions see and change it. Zero stands for NULL in ids,
 // positions and times.
-type queueRow struct {
+type QueueRow struct {
 	ID      int64
 	Era     int32 // the lower bound of the era of its last write
 	Context int32
@@ -46,53 +46,53 @@ type queueRow struct {
 	EnteredAt   time.Time
 	NotBefore   time.Time
 
-	before *queueRow // as it is stored; nil of a new one
+	before *QueueRow // as it is stored; nil of a new one
 }
 
-// queueColumn is one column of queueRow: its name, its SQL type, how it reads and how it is stored.
+// queueColumn is one column of QueueRow: its name, its SQL type, how it reads and how it is stored.
 type queueColumn struct {
 	name, typ, read string
-	dest            func(*queueRow) any
-	value           func(*queueRow) any
+	dest            func(*QueueRow) any
+	value           func(*QueueRow) any
 }
 
 // queueColumns is the row once, for reading and for writing.
 var queueColumns = []queueColumn{
-	{"queue_id", "bigint", "", func(q *queueRow) any { return &q.ID }, func(q *queueRow) any { return q.ID }},
-	{"context_id", "int", "", func(q *queueRow) any { return &q.Context }, nil},
-	{"era", "int", "", func(q *queueRow) any { return &q.Era }, nil},
-	{"named", "boolean", "", func(q *queueRow) any { return &q.Named }, nil},
-	{"head_seq", "bigint", "", func(q *queueRow) any { return &q.Head }, func(q *queueRow) any { return q.Head }},
-	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *queueRow) any { return &q.Cur }, func(q *queueRow) any { return Nullable(q.Cur) }},
-	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *queueRow) any { return &q.Next }, func(q *queueRow) any { return Nullable(q.Next) }},
-	{"tail_seq", "bigint", "", func(q *queueRow) any { return &q.Tail }, func(q *queueRow) any { return q.Tail }},
-	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *queueRow) any { return &q.HeadDay }, func(q *queueRow) any { return q.HeadDay.Time() }},
-	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *queueRow) any { return &q.TailDay }, func(q *queueRow) any { return q.TailDay.Time() }},
-	{"marks", "int", "", func(q *queueRow) any { return &q.Marks }, func(q *queueRow) any { return q.Marks }},
-	{"fence", "bigint", "", func(q *queueRow) any { return &q.Fence }, func(q *queueRow) any { return q.Fence }},
-	{"was", "text", "", func(q *queueRow) any { return &q.Was }, func(q *queueRow) any { return string(q.Was) }},
-	{"phase", "text", "", func(q *queueRow) any { return &q.Phase }, func(q *queueRow) any { return string(q.Phase) }},
-	{"attempt", "int", "", func(q *queueRow) any { return &q.Attempt }, func(q *queueRow) any { return q.Attempt }},
-	{"retries", "int", "", func(q *queueRow) any { return &q.Retries }, func(q *queueRow) any { return q.Retries }},
-	{"fee", "text", "coalesce(q.fee, '')", func(q *queueRow) any { return &q.Fee }, func(q *queueRow) any { return Nullable(q.Fee) }},
-	{"lane", "int", "coalesce(q.lane, 0)", func(q *queueRow) any { return &q.Lane }, func(q *queueRow) any { return Nullable(q.Lane) }},
-	{"prio", "smallint", "", func(q *queueRow) any { return &q.Prio }, func(q *queueRow) any { return q.Prio }},
-	{"paused", "boolean", "", func(q *queueRow) any { return &q.Paused }, func(q *queueRow) any { return q.Paused }},
-	{"draining", "boolean", "", func(q *queueRow) any { return &q.Draining }, func(q *queueRow) any { return q.Draining }},
-	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *queueRow) any { return &q.Pool }, func(q *queueRow) any { return Nullable(q.Pool) }},
-	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *queueRow) any { return &q.MaxDepth }, func(q *queueRow) any { return Nullable(q.MaxDepth) }},
-	{"drop_oldest", "boolean", "", func(q *queueRow) any { return &q.DropOldest }, func(q *queueRow) any { return q.DropOldest }},
-	{"pause_on_failure", "boolean", "", func(q *queueRow) any { return &q.PauseOnFailure }, func(q *queueRow) any { return q.PauseOnFailure }},
-	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *queueRow) any { return &q.Pin }, func(q *queueRow) any { return Nullable(q.Pin) }},
-	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *queueRow) any { return &q.Sender }, func(q *queueRow) any { return Nullable(q.Sender) }},
-	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *queueRow) any { return &q.Node }, func(q *queueRow) any { return Nullable(q.Node) }},
-	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *queueRow) any { return &q.NodeEpoch }, func(q *queueRow) any { return Nullable(q.NodeEpoch) }},
-	{"entered_at", "timestamptz", "", func(q *queueRow) any { return &q.EnteredAt }, func(q *queueRow) any { return q.EnteredAt }},
-	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *queueRow) any { return &q.NotBefore }, func(q *queueRow) any { return Nullable(q.NotBefore) }},
+	{"queue_id", "bigint", "", func(q *QueueRow) any { return &q.ID }, func(q *QueueRow) any { return q.ID }},
+	{"context_id", "int", "", func(q *QueueRow) any { return &q.Context }, nil},
+	{"era", "int", "", func(q *QueueRow) any { return &q.Era }, nil},
+	{"named", "boolean", "", func(q *QueueRow) any { return &q.Named }, nil},
+	{"head_seq", "bigint", "", func(q *QueueRow) any { return &q.Head }, func(q *QueueRow) any { return q.Head }},
+	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *QueueRow) any { return &q.Cur }, func(q *QueueRow) any { return Nullable(q.Cur) }},
+	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *QueueRow) any { return &q.Next }, func(q *QueueRow) any { return Nullable(q.Next) }},
+	{"tail_seq", "bigint", "", func(q *QueueRow) any { return &q.Tail }, func(q *QueueRow) any { return q.Tail }},
+	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *QueueRow) any { return &q.HeadDay }, func(q *QueueRow) any { return q.HeadDay.Time() }},
+	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *QueueRow) any { return &q.TailDay }, func(q *QueueRow) any { return q.TailDay.Time() }},
+	{"marks", "int", "", func(q *QueueRow) any { return &q.Marks }, func(q *QueueRow) any { return q.Marks }},
+	{"fence", "bigint", "", func(q *QueueRow) any { return &q.Fence }, func(q *QueueRow) any { return q.Fence }},
+	{"was", "text", "", func(q *QueueRow) any { return &q.Was }, func(q *QueueRow) any { return string(q.Was) }},
+	{"phase", "text", "", func(q *QueueRow) any { return &q.Phase }, func(q *QueueRow) any { return string(q.Phase) }},
+	{"attempt", "int", "", func(q *QueueRow) any { return &q.Attempt }, func(q *QueueRow) any { return q.Attempt }},
+	{"retries", "int", "", func(q *QueueRow) any { return &q.Retries }, func(q *QueueRow) any { return q.Retries }},
+	{"fee", "text", "coalesce(q.fee, '')", func(q *QueueRow) any { return &q.Fee }, func(q *QueueRow) any { return Nullable(q.Fee) }},
+	{"lane", "int", "coalesce(q.lane, 0)", func(q *QueueRow) any { return &q.Lane }, func(q *QueueRow) any { return Nullable(q.Lane) }},
+	{"prio", "smallint", "", func(q *QueueRow) any { return &q.Prio }, func(q *QueueRow) any { return q.Prio }},
+	{"paused", "boolean", "", func(q *QueueRow) any { return &q.Paused }, func(q *QueueRow) any { return q.Paused }},
+	{"draining", "boolean", "", func(q *QueueRow) any { return &q.Draining }, func(q *QueueRow) any { return q.Draining }},
+	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *QueueRow) any { return &q.Pool }, func(q *QueueRow) any { return Nullable(q.Pool) }},
+	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *QueueRow) any { return &q.MaxDepth }, func(q *QueueRow) any { return Nullable(q.MaxDepth) }},
+	{"drop_oldest", "boolean", "", func(q *QueueRow) any { return &q.DropOldest }, func(q *QueueRow) any { return q.DropOldest }},
+	{"pause_on_failure", "boolean", "", func(q *QueueRow) any { return &q.PauseOnFailure }, func(q *QueueRow) any { return q.PauseOnFailure }},
+	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *QueueRow) any { return &q.Pin }, func(q *QueueRow) any { return Nullable(q.Pin) }},
+	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *QueueRow) any { return &q.Sender }, func(q *QueueRow) any { return Nullable(q.Sender) }},
+	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *QueueRow) any { return &q.Node }, func(q *QueueRow) any { return Nullable(q.Node) }},
+	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *QueueRow) any { return &q.NodeEpoch }, func(q *QueueRow) any { return Nullable(q.NodeEpoch) }},
+	{"entered_at", "timestamptz", "", func(q *QueueRow) any { return &q.EnteredAt }, func(q *QueueRow) any { return q.EnteredAt }},
+	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *QueueRow) any { return &q.NotBefore }, func(q *QueueRow) any { return Nullable(q.NotBefore) }},
 }
 
-// queueSelect is the select list of a queue row of alias q.
-var queueSelect = func() string {
+// QueueSelect is the select list of a queue row of alias q.
+var QueueSelect = func() string {
 	var list []string
 	for _, c := range queueColumns {
 		if c.read != "" {
@@ -104,8 +104,8 @@ var queueSelect = func() string {
 	return strings.Join(list, ", ")
 }()
 
-// dests returns where the columns of queueSelect are scanned to, followed by more.
-func (q *queueRow) dests(more ...any) []any {
+// dests returns where the columns of QueueSelect are scanned to, followed by more.
+func (q *QueueRow) dests(more ...any) []any {
 	list := make([]any, 0, len(queueColumns)+len(more))
 	for _, c := range queueColumns {
 		list = append(list, c.dest(q))
@@ -125,7 +125,7 @@ var queueInsert = func() *insertion {
 	return InsertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
 }()
 
-func insertQueues(b *pgx.Batch, rows []*queueRow) {
+func insertQueues(b *pgx.Batch, rows []*QueueRow) {
 	c := Columns{N: len(rows)}
 	for _, q := range rows {
 		values := make([]any, 0, len(queueColumns))
@@ -153,7 +153,7 @@ var likelySame = func() (bits uint64) {
 // queueUpdate writes the columns that have changed in any of rows. The caller holds their locks, so it cannot wait
 // and cannot overwrite another's change. Each queue occurs once, since a join with a doubled key updates once,
 // silently.
-func queueUpdate(b *pgx.Batch, rows []*queueRow) {
+func queueUpdate(b *pgx.Batch, rows []*QueueRow) {
 	changed := uint64(1)
 	for i, c := range stored {
 		for _, q := range rows {
@@ -249,7 +249,7 @@ func updateText(changed, values uint64) string {
 }
 
 // queueArgs turns columns of rows into arrays.
-func queueArgs(rows []*queueRow, which uint64) []any {
+func queueArgs(rows []*QueueRow, which uint64) []any {
 	args := make([]any, 0, len(stored))
 	for i, c := range stored {
 		if which&(1<<i) == 0 {
@@ -267,8 +267,8 @@ func queueArgs(rows []*queueRow, which uint64) []any {
 // Queues are locked in the order of their ids. A statement waits for a row that another session has locked, or leaves
 // it out.
 var (
-	lockWaiting  = lockingQueues(queueSelect, "")
-	lockSkipping = lockingQueues(queueSelect, "SKIP LOCKED")
+	lockWaiting  = lockingQueues(QueueSelect, "")
+	lockSkipping = lockingQueues(QueueSelect, "SKIP LOCKED")
 )
 
 func lockingQueues(list, skip string) rowwise {
@@ -293,12 +293,12 @@ func newestQueue(one bool, rows, and, skip string) string {
 }
 
 // lockQueues locks the queues of ids and returns those that exist. It waits for a session that holds one.
-func (t *Txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*queueRow) {
+func (t *Txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*QueueRow) {
 	lockQueues(b, lockWaiting, ids, nil, into)
 }
 
 // lockQueues does so however: waiting or not. Of a queue that stands in eras, the row is known to be of that one or of a later one.
-func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, into map[int64]*queueRow) {
+func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, into map[int64]*QueueRow) {
 	if len(ids) == 0 {
 		return
 	}
@@ -309,11 +309,11 @@ func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, in
 	for i, id := range ids {
 		from[i] = eras[id]
 	}
-	b.Queue(how.of(len(ids)), argument(ids), argument(from)).Query(func(rows pgx.Rows) error { return scanQueues(rows, into) })
+	b.Queue(how.of(len(ids)), argument(ids), argument(from)).Query(func(rows pgx.Rows) error { return ScanQueues(rows, into) })
 }
 
-func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {
-	var list []*queueRow
+func ScanQueues(rows pgx.Rows, into map[int64]*QueueRow) error {
+	var list []*QueueRow
 	err := collectQueues(rows, &list)
 	for _, q := range list {
 		into[q.ID] = q
@@ -321,9 +321,9 @@ func scanQueues(rows pgx.Rows, into map[int64]*queueRow) error {
 	return err
 }
 
-func collectQueues(rows pgx.Rows, into *[]*queueRow) error {
+func collectQueues(rows pgx.Rows, into *[]*QueueRow) error {
 	for rows.Next() {
-		q := &queueRow{}
+		q := &QueueRow{}
 		if err := rows.Scan(q.dests()...); err != nil {
 			return err
 		}
@@ -334,7 +334,7 @@ func collectQueues(rows pgx.Rows, into *[]*queueRow) error {
 }
 
 // stretch asks for the task at a position and, if it is the only one to go out, for those behind it.
-func (q *queueRow) stretch(seq int64) stretch {
+func (q *QueueRow) stretch(seq int64) stretch {
 	n := stretch{q.ID, seq, seq, q.HeadDay}
 	if q.Marks == 0 && q.Attempt == 1 && q.Phase == outbox.PhaseDispatching {
 		n.last = min(q.Tail, seq+readAhead)
@@ -343,14 +343,14 @@ func (q *queueRow) stretch(seq int64) stretch {
 }
 
 // read makes q a row that has just been read.
-func (q *queueRow) read() *queueRow {
+func (q *QueueRow) read() *QueueRow {
 	was := *q
 	q.before = &was
 	return q
 }
 
 // tidy makes what stands for NULL zero again.
-func (q *queueRow) tidy() {
+func (q *QueueRow) tidy() {
 	if q.NotBefore.Year() <= 1 {
 		q.NotBefore = time.Time{}
 	}
@@ -364,9 +364,9 @@ func (s *Store) ReadNow(b *pgx.Batch, now *time.Time) {
 }
 
 // lockOne locks one queue in t and returns it, or nil if there is none.
-func (s *Store) lockOne(ctx context.Context, t *Txn, id int64) (*queueRow, time.Time, error) {
+func (s *Store) lockOne(ctx context.Context, t *Txn, id int64) (*QueueRow, time.Time, error) {
 	var now time.Time
-	rows := map[int64]*queueRow{}
+	rows := map[int64]*QueueRow{}
 	b := &pgx.Batch{}
 	t.lockQueues(b, []int64{id}, rows)
 	s.ReadNow(b, &now)

@@ -11,22 +11,22 @@ import (
 // the bound sender and the held lane. The caller holds the row's lock.
 
 // enter changes the phase and the time of its beginning.
-func (e *effects) enter(q *queueRow, p outbox.Phase) {
+func (e *effects) enter(q *QueueRow, p outbox.Phase) {
 	q.Was, q.Phase = q.Phase, p
 	q.EnteredAt = later(e.now, q.EnteredAt)
 }
 
 // key is the place of a queue in its lane, or in resume if its transaction is in flight.
-func (e *effects) key(q *queueRow) readyKey {
+func (e *effects) key(q *QueueRow) readyKey {
 	k := readyKey{Lane: q.Lane, Prio: q.Prio, Since: q.EnteredAt, Queue: q.ID, Era: q.Era}
 	if q.Phase.InFlight() {
-		k.Lane = e.s.conf.resume
+		k.Lane = e.s.Conf.Resume
 	}
 	return k
 }
 
 // leave removes the ready row or timer that a queue has in its phase, before the phase changes.
-func (e *effects) leave(q *queueRow) {
+func (e *effects) leave(q *QueueRow) {
 	switch q.Phase {
 	case outbox.PhaseIdle:
 	case outbox.PhaseReady:
@@ -44,30 +44,30 @@ func (e *effects) leave(q *queueRow) {
 }
 
 // own makes a node the owner of a queue that has none, and fences the owner before it.
-func (e *effects) own(q *queueRow, n Node) {
+func (e *effects) own(q *QueueRow, n Node) {
 	q.Node, q.NodeEpoch = n.ID, n.Epoch
 	q.Fence = e.s.Fence(q.Fence, e.now)
 }
 
 // dispatch lets the transaction go out that is to go out next.
-func (e *effects) dispatch(q *queueRow) {
-	q.Cur, q.Next = q.first(), 0
+func (e *effects) dispatch(q *QueueRow) {
+	q.Cur, q.Next = q.First(), 0
 	e.enter(q, outbox.PhaseDispatching)
 }
 
 // free lets go of the owner, the sender and the exclusive lane of a queue.
-func (e *effects) free(q *queueRow, nonce string, block bool) {
+func (e *effects) free(q *QueueRow, nonce string, block bool) {
 	if q.Sender != 0 {
 		e.senderFree = append(e.senderFree, senderFree{Sender: q.Sender, Nonce: nonce, Block: block})
 	}
-	if _, shared := e.s.conf.shared.Load(q.Lane); q.Cur != 0 && !shared {
+	if _, shared := e.s.Conf.shared.Load(q.Lane); q.Cur != 0 && !shared {
 		e.holdersFree = append(e.holdersFree, q.ID)
 	}
 	q.Node, q.NodeEpoch, q.Sender, q.Cur = 0, 0, 0, 0
 }
 
-// first is the position that goes out next.
-func (q *queueRow) first() int64 {
+// First is the position that goes out next.
+func (q *QueueRow) First() int64 {
 	if q.Next != 0 {
 		return q.Next
 	}
@@ -76,7 +76,7 @@ func (q *queueRow) first() int64 {
 
 // turn lets a task be what goes out next. With marks the row has the head already, unless the task was read
 // together with it.
-func (q *queueRow) turn(next *Task) {
+func (q *QueueRow) turn(next *Task) {
 	switch {
 	case next.Head != 0:
 		q.Head, q.HeadDay = next.Head, next.HeadDay
@@ -91,7 +91,7 @@ func (q *queueRow) turn(next *Task) {
 // rest puts a queue without owner, sender and position in flight where its next transaction says: IDLE
 // without one, HELD before its time or by a mark, else READY in the lane of its type, with a ready row unless paused.
 // The attempt counters belong to the head and begin anew only with fresh.
-func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
+func (e *effects) rest(q *QueueRow, next *Task, fresh bool) error {
 	if fresh {
 		q.Attempt, q.Retries, q.Fee, q.Pin = 1, 0, "", 0
 	}
@@ -128,7 +128,7 @@ func (e *effects) rest(q *queueRow, next *Task, fresh bool) error {
 }
 
 // stand makes a queue READY and puts it at the end of its lane.
-func (e *effects) stand(q *queueRow) {
+func (e *effects) stand(q *QueueRow) {
 	e.enter(q, outbox.PhaseReady)
 	if !q.Paused {
 		e.readyAdd = append(e.readyAdd, e.key(q))
@@ -136,12 +136,12 @@ func (e *effects) stand(q *queueRow) {
 }
 
 // laneOf finds the lane in which a queue's head has to stand.
-func (e *effects) laneOf(q *queueRow, head *Task) (int32, error) {
+func (e *effects) laneOf(q *QueueRow, head *Task) (int32, error) {
 	d := e.view.dispatcherOf(q.Context, head.Type)
 	if d == nil {
 		return 0, &dispatcherMissing{e.s, head.Type}
 	}
-	return e.s.conf.lane(e.s.conf.need(d, q.Pool, q.Pin, head.Data))
+	return e.s.Conf.lane(e.s.Conf.need(d, q.Pool, q.Pin, head.Data))
 }
 
 // dispatcherMissing asks run to read the configuration again: another process accepted a type that this

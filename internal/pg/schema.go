@@ -55,14 +55,14 @@ func (s *Store) Judge(sub *Submission) {
 // misfit says what in data does not fit the schema of a dispatcher: nil if all does.
 func (s *Store) misfit(d *Dispatcher, data json.RawMessage) error {
 	var err error
-	known, _ := s.conf.schemas.Load(d.ID)
+	known, _ := s.Conf.schemas.Load(d.ID)
 	schema, ok := known.(*readSchema)
 	if !ok || !bytes.Equal(schema.raw, d.Schema) {
 		schema = &readSchema{raw: d.Schema}
 		if schema.Schema, err = leader.StoredSchema("/schema", d.Schema); err != nil {
 			return fault.New(fault.Invalid, "schema_mismatch", "the schema of type %s cannot be run: put another", d.Type).Because(err)
 		}
-		s.conf.schemas.Store(d.ID, schema)
+		s.Conf.schemas.Store(d.ID, schema)
 	}
 	if err = schema.Check(data); err == nil {
 		return nil

@@ -121,7 +121,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 
 func newSettlement(s *Store, answers []*Answer) *settlement {
 	return &settlement{s: s, e: newEffects(s), answers: answers, out: make([]Settled, len(answers)),
-		queues: make(map[int64]*queueRow, len(answers)), next: make(map[position]*Task, len(answers))}
+		queues: make(map[int64]*QueueRow, len(answers)), next: make(map[position]*Task, len(answers))}
 }
 
 type settlement struct {
@@ -129,7 +129,7 @@ type settlement struct {
 	e         *effects
 	answers   []*Answer
 	out       []Settled
-	queues    map[int64]*queueRow
+	queues    map[int64]*QueueRow
 	read      bodies
 	next      map[position]*Task // behind what ends
 	passed    map[position]int32 // marks between what ends and the next
@@ -259,7 +259,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *Txn) error {
 }
 
 // holds says whether the lease is still the queue's: its owner has not changed, and its position has not moved on.
-func (q *queueRow) holds(l *Lease) bool {
+func (q *QueueRow) holds(l *Lease) bool {
 	return q != nil && q.Fence == l.Fence && q.Phase == l.Phase && q.Cur != 0 && q.Cur <= l.Task.ID.Seq &&
 		q.Attempt == l.Attempt && q.Head <= l.Task.ID.Seq
 }
@@ -341,7 +341,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 }
 
 // gate closes the gate of a worker that cannot be reached, and opens it behind a probe that reached it.
-func (st *settlement) gate(q *queueRow, a *Answer) {
+func (st *settlement) gate(q *QueueRow, a *Answer) {
 	g := gate{Dispatcher: a.Lease.Dispatcher.ID, Why: a.Step.Message}
 	if a.Lease.SenderURL != "" {
 		g = gate{Sender: q.Sender}
@@ -357,7 +357,7 @@ func (st *settlement) gate(q *queueRow, a *Answer) {
 }
 
 // end records the outcome and goes on with the queue.
-func (st *settlement) end(i int, q *queueRow, a *Answer) error {
+func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
 	st.e.outcomes = append(st.e.outcomes, st.outcome(q, a))
 	if step.Hook != "" && l.Dispatcher.HasHooks() {
@@ -402,7 +402,7 @@ func (st *settlement) end(i int, q *queueRow, a *Answer) error {
 
 // mayFollow says whether the next of the queue may go out under the same lease: it needs the same
 // things, and nothing holds it.
-func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
+func (st *settlement) mayFollow(q *QueueRow, l *Lease, next *Task) bool {
 	d := st.e.view.dispatcherOf(q.Context, next.Type)
 	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) &&
 		(d.Exclusive == "" || d.Exclusive == "none") &&
@@ -411,14 +411,14 @@ func (st *settlement) mayFollow(q *queueRow, l *Lease, next *Task) bool {
 }
 
 // at writes into the row which position of a lazy run is in flight; with marks it is there.
-func (q *queueRow) at(t *Task) {
+func (q *QueueRow) at(t *Task) {
 	if q.Marks == 0 {
 		q.Head, q.HeadDay, q.Cur = t.ID.Seq, t.ID.Day, t.ID.Seq
 	}
 }
 
 // call goes on with the same transaction under the same owner: a resend, or the next attempt.
-func (st *settlement) call(i int, q *queueRow, a *Answer) {
+func (st *settlement) call(i int, q *QueueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	if step.Phase != q.Phase {
 		st.e.leave(q)
@@ -437,13 +437,13 @@ func (st *settlement) call(i int, q *queueRow, a *Answer) {
 
 // reconsider gives the queue to the next process that takes its timer, which is due: the decision did not know of a
 // cancel that has been accepted since, or of the quarantine.
-func (st *settlement) reconsider(q *queueRow) {
+func (st *settlement) reconsider(q *QueueRow) {
 	q.Node, q.NodeEpoch = 0, 0
 	st.e.timerSet[q.ID] = st.e.now
 }
 
 // wait gives the queue up until its timer is due. Its sender stays bound.
-func (st *settlement) wait(q *queueRow, a *Answer) {
+func (st *settlement) wait(q *QueueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
 	st.blame(q, a)
@@ -471,7 +471,7 @@ func (st *settlement) wait(q *queueRow, a *Answer) {
 }
 
 // back makes the transaction wait in its lane again (rows 5 and 17).
-func (st *settlement) back(q *queueRow, a *Answer) error {
+func (st *settlement) back(q *QueueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
 	sender := q.Sender
@@ -487,7 +487,7 @@ func (st *settlement) back(q *queueRow, a *Answer) error {
 }
 
 // pin keeps who alone may send the transaction (S2.9). The pin is there for a token: the next attempt has another one.
-func (q *queueRow) pin(t *Task, step sequencer.Step, sender int32) {
+func (q *QueueRow) pin(t *Task, step sequencer.Step, sender int32) {
 	if step.Attempt != q.Attempt {
 		q.Pin = t.SenderID
 	}
@@ -510,7 +510,7 @@ func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 	return row
 }
 
-func (st *settlement) outcome(q *queueRow, a *Answer) *outcomeRow {
+func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 	l, step := a.Lease, a.Step
 	o := &outcomeRow{ID: l.ID(), Callback: l.Task.Callback, Type: l.Task.Type, Context: q.Context, Was: l.Phase.Transaction(), State: step.State, Class: string(step.Class), Code: step.Code,
 		Error: step.Message, Attempt: l.Attempt, Retries: step.Retries, Fence: l.Fence, Sender: q.Sender, Node: q.Node, Fee: l.Fee,

@@ -24,7 +24,7 @@ import (
 type Store struct {
 	pool  *pgxpool.Pool
 	Looks *pgxpool.Pool // pool, unless LookThrough has said otherwise
-	conf  *conf
+	Conf  *conf
 	Log   *slog.Logger
 
 	writers writers // at once, by pool
@@ -49,7 +49,7 @@ type Store struct {
 
 	clock     atomic.Pointer[clock]
 	moving    sync.Mutex                  // held while the clock is moved
-	rolling   sync.Mutex                  // held while figures by the hour are written
+	Rolling   sync.Mutex                  // held while figures by the hour are written
 	answered  answered                    // when it was last asked whether it is ready
 	rippling  atomic.Bool                 // an end has not reached all its dependents
 	lately    atomic.Pointer[[]*openLane] // had work when it last claimed, and need nothing but room
@@ -175,7 +175,7 @@ func warns(n *pgconn.Notice) bool {
 // New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it before
 // it starts.
 func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
-	return &Store{pool: pool, Looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, conf: newConf(pool), Log: log}
+	return &Store{pool: pool, Looks: pool, writers: writersOf(pool.Config().MaxConns), failAtOnce: failAtOnce, Conf: newConf(pool), Log: log}
 }
 
 // Start creates the partitions of the coming days and reads the configuration.

@@ -33,7 +33,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			e, q := h.e, h.q
 			e.marks = append(e.marks, markRow{id.Queue, id.Seq, "suspended", by.Reason, by.Actor})
 			q.Marks++
-			if q.Cur == 0 && q.first() == id.Seq {
+			if q.Cur == 0 && q.First() == id.Seq {
 				e.leave(q)
 				q.NotBefore = zeroTime
 				e.enter(q, outbox.PhaseHeld)
@@ -41,7 +41,7 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 			e.save(q)
 		}
 		b := &pgx.Batch{}
-		s.AuditIn(b, by, "suspend", txPath(id))
+		s.AuditIn(b, by, "suspend", TxPath(id))
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -64,7 +64,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 			e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "suspended"})
 			q.Marks--
 			switch {
-			case q.Cur == 0 && q.first() == id.Seq && !h.held:
+			case q.Cur == 0 && q.First() == id.Seq && !h.held:
 				e.leave(q)
 				if err := e.rest(q, h.task, false); err != nil {
 					return err
@@ -80,7 +80,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 			}
 			e.save(q)
 		}
-		s.AuditIn(b, by, "resume", txPath(id))
+		s.AuditIn(b, by, "resume", TxPath(id))
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -88,18 +88,18 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 
 // parked says whether what is in flight has been held before it would go out again: then nothing but a lever
 // moves it, neither a timer nor a place in the lane resume.
-func (e *effects) parked(ctx context.Context, t *Txn, q *queueRow) (parked bool, err error) {
+func (e *effects) parked(ctx context.Context, t *Txn, q *QueueRow) (parked bool, err error) {
 	k := e.key(q)
 	b := &pgx.Batch{}
-	b.Queue(parkedSQL, q.ID, k.Lane, k.Prio, k.Since).QueryRow(func(row pgx.Row) error { return row.Scan(&parked) })
+	b.Queue(ParkedSQL, q.ID, k.Lane, k.Prio, k.Since).QueryRow(func(row pgx.Row) error { return row.Scan(&parked) })
 	return parked, t.Send(ctx, b)
 }
 
-const parkedSQL = `SELECT NOT EXISTS (SELECT FROM postern.timer WHERE queue_id = $1)
+const ParkedSQL = `SELECT NOT EXISTS (SELECT FROM postern.timer WHERE queue_id = $1)
 	AND NOT EXISTS (SELECT FROM postern.ready WHERE (lane, prio, since, queue_id) = ($2, $3, $4, $1))`
 
 // park holds what is in flight before it would go out again.
-func (st *settlement) park(q *queueRow) {
+func (st *settlement) park(q *QueueRow) {
 	q.Node, q.NodeEpoch, q.NotBefore = 0, 0, zeroTime
 	st.e.timerDel = append(st.e.timerDel, q.ID)
 }

@@ -28,7 +28,7 @@ func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total i
 			return total, err
 		}
 		if from = last; last >= 0 {
-			if err := rest(ctx, time.Since(began)); err != nil {
+			if err := Rest(ctx, time.Since(began)); err != nil {
 				return total, err
 			}
 		}
@@ -55,7 +55,7 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 		if last = -1; len(ids) == atOnce {
 			last = ids[atOnce-1]
 		}
-		rows := map[int64]*queueRow{}
+		rows := map[int64]*QueueRow{}
 		b = &pgx.Batch{}
 		lockQueues(b, lockSkipping, ids, nil, rows)
 		if err := t.Send(ctx, b); err != nil {

@@ -74,7 +74,7 @@ type taking struct {
 }
 
 type taken struct {
-	q *queueRow
+	q *QueueRow
 	d *Dispatcher
 }
 
@@ -119,7 +119,7 @@ func (t *taking) readOpen(b *pgx.Batch, view *confView, subs []*Submission) {
 }
 
 // take leases a queue that has just become ready to the node, if there is a place for it.
-func (t *taking) take(e *effects, q *queueRow, d *Dispatcher) {
+func (t *taking) take(e *effects, q *QueueRow, d *Dispatcher) {
 	if t.by == nil || !t.open[d.ID] || !d.takeable() || q.Phase != outbox.PhaseReady || q.Paused || q.Marks > 0 || q.Pin != 0 || q.Pool != 0 || !t.by.Reserve(d) {
 		return
 	}

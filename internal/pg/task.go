@@ -36,7 +36,7 @@ type Task struct {
 // Token is what its worker recognises an attempt by.
 func (t *Task) Token(attempt int) string { return t.ID.Token(t.CreatedAt, attempt) }
 
-// TaskSelect is the select list of a task of alias t, read by scanTask.
+// TaskSelect is the select list of a task of alias t, read by ScanTask.
 const TaskSelect = `t.queue_id, t.seq, t.day - '1970-01-01', t.context_id, coalesce(t.uid, ''), t.actor, t.type, t.data,
 	t.max_retries, coalesce(t.not_before, '0001-01-01 00:00:00+00'), coalesce(t.sender_id, 0), t.tags, coalesce(t.traceparent, ''),
 	coalesce(t.redrive_of::text, ''), coalesce(t.moved_from::text, ''), t.callback, t.created_at`
@@ -55,7 +55,7 @@ func (t *Task) Tidy() {
 	}
 }
 
-func scanTask(row pgx.Row) (*Task, error) {
+func ScanTask(row pgx.Row) (*Task, error) {
 	t := &Task{}
 	err := row.Scan(t.Dests()...)
 	t.Tidy()
@@ -98,7 +98,7 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 	}
 	b.Queue(sql, argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			t, err := scanTask(rows)
+			t, err := ScanTask(rows)
 			if err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ const (
 					WHERE p.queue_id = $1 AND p.kind = 'placed' AND p.seq >= f.seq ORDER BY p.rank LIMIT 1)
 			) c ORDER BY c.rank LIMIT 1) n
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = ($1, n.seq, n.day)`
-	oldestUnsettledSQL = `SELECT ` + TaskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
+	OldestUnsettledSQL = `SELECT ` + TaskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
 	passedSQL          = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
 		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + ` ORDER BY t.seq LIMIT 1), 9223372036854775807)`
 	unsettledSQL = ` FROM postern.task t
@@ -146,7 +146,7 @@ const (
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 )
 
-func nextUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task), passed func(int32)) {
+func nextUnsettled(b *pgx.Batch, q *QueueRow, except []int64, add func(*Task), passed func(int32)) {
 	b.Queue(nextUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := scanHead(rows)
@@ -166,10 +166,10 @@ func nextUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task), p
 }
 
 // oldestUnsettled reads the lowest position without an outcome.
-func oldestUnsettled(b *pgx.Batch, q *queueRow, except []int64, add func(*Task)) {
-	b.Queue(oldestUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
+func oldestUnsettled(b *pgx.Batch, q *QueueRow, except []int64, add func(*Task)) {
+	b.Queue(OldestUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			t, err := scanTask(rows)
+			t, err := ScanTask(rows)
 			if err != nil {
 				return err
 			}

@@ -57,20 +57,20 @@ type Transaction struct {
 // about what was sent, which is a timer. The view does not read timers, since they have no context.
 const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHING') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = v.queue_id) END)`
 
-const transactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
+const TransactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
 	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
 	ARRAY(SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_salt)::text FROM (SELECT * FROM postern.dependency d
 		WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)`
 
-// txOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
+// TxOf joins the view tx, row by row, to the keys of an alias. Joined flat, it has more relations than the
 // planner orders well, and it would read the whole view (seen).
-func txOf(alias string) string {
+func TxOf(alias string) string {
 	return strings.ReplaceAll("CROSS JOIN LATERAL (SELECT x.* FROM postern.tx x WHERE (x.queue_id, x.seq, x.day) = (@.queue_id, @.seq, @.day) OFFSET 0) v", "@", alias)
 }
 
-func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
+func ScanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
@@ -83,9 +83,9 @@ func scanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	return t, err
 }
 
-var TransactionsSQL = transactionSelect + `, v.data, v.result
+var TransactionsSQL = TransactionSelect + `, v.data, v.result
 	FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
-	` + txOf("n") + ` WHERE v.context_id = $1`
+	` + TxOf("n") + ` WHERE v.context_id = $1`
 
 // Transactions reads several transactions of a context by id, with their bodies, mostly in one statement (ofDays). What
 // does not exist is missing from the map; what was moved to another queue is there under both its ids.
@@ -121,7 +121,7 @@ func readTransactions(ctx context.Context, db querier, sql string, contextID int
 	}
 	defer rows.Close()
 	for rows.Next() {
-		t, err := scanTransaction(rows, true)
+		t, err := ScanTransaction(rows, true)
 		if err != nil {
 			return err
 		}
@@ -155,4 +155,4 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 	return id, Known(err)
 }
 
-func txPath(id outbox.ID) string { return "/transactions/" + id.String() }
+func TxPath(id outbox.ID) string { return "/transactions/" + id.String() }

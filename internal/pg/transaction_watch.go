@@ -17,16 +17,16 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 	for _, id := range ids {
 		queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 	}
-	rows, err := s.pool.Query(ctx, transactionSelect+`
+	rows, err := s.pool.Query(ctx, TransactionSelect+`
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
-		`+txOf("n"), queues, seqs, days)
+		`+TxOf("n"), queues, seqs, days)
 	if err != nil {
 		return nil, Known(err)
 	}
 	defer rows.Close()
 	out := make(map[outbox.ID]*Transaction, len(ids))
 	for rows.Next() {
-		t, err := scanTransaction(rows, false)
+		t, err := ScanTransaction(rows, false)
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 // pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may still have an effect.
 //
 // A second settlement of the same answer changes nothing, since the fence rises in the same commit.
-func (st *settlement) hold(q *queueRow, a *Answer) {
+func (st *settlement) hold(q *QueueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
 	q.at(l.Task)
@@ -97,7 +97,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 		}
 		r = LeverResult{Changed: true}
 		b = &pgx.Batch{}
-		s.AuditIn(b, by, "was-done", txPath(id))
+		s.AuditIn(b, by, "was-done", TxPath(id))
 		return e.commit(ctx, t, b)
 	})
 	return r, err
@@ -131,7 +131,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 		e.save(q)
 		r = LeverResult{Changed: true}
 		b := &pgx.Batch{}
-		s.AuditIn(b, by, "was-not-done", txPath(id))
+		s.AuditIn(b, by, "was-not-done", TxPath(id))
 		return e.commit(ctx, t, b)
 	})
 	return r, err

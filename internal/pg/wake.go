@@ -41,7 +41,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 	if s.QuarantineView().Whole() {
 		return Woken{}, nil
 	}
-	var leased []*queueRow
+	var leased []*QueueRow
 	err = s.Run(ctx, func(t *Txn) error {
 		w, leased = Woken{}, nil
 		e := newEffects(s)
@@ -53,7 +53,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		if w.Due = len(due.ids); w.Due == 0 {
 			return t.Rollback(ctx)
 		}
-		var polls []*queueRow
+		var polls []*QueueRow
 		polls, leased = e.sortDue(due, node, room)
 		b := &pgx.Batch{}
 		e.write(b)
@@ -95,7 +95,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 // dueQueues are queues whose timers are due, as their locked rows are.
 type dueQueues struct {
 	ids   []int64
-	rows  map[int64]*queueRow
+	rows  map[int64]*QueueRow
 	alive bool // the node may lease them
 	held  map[int64]bool
 }
@@ -120,7 +120,7 @@ func (s *Store) dueTimers(ctx context.Context, t *Txn, node Node, limit int, e *
 	if err := t.Send(ctx, b); err != nil || len(d.ids) == 0 {
 		return dueQueues{}, err
 	}
-	d.rows, d.held = map[int64]*queueRow{}, map[int64]bool{}
+	d.rows, d.held = map[int64]*QueueRow{}, map[int64]bool{}
 	b = &pgx.Batch{}
 	lockQueues(b, lockSkipping, d.ids, nil, d.rows)
 	// what a lock showed decides: a timer that was moved meanwhile is not due
@@ -136,7 +136,7 @@ func (s *Store) dueTimers(ctx context.Context, t *Txn, node Node, limit int, e *
 }
 
 // sortDue decides what each due queue wants.
-func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*queueRow) {
+func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*QueueRow) {
 	for _, id := range due.ids {
 		q := due.rows[id]
 		switch {

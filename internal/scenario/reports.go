@@ -170,7 +170,7 @@ func why(s *story, c *command, say say) error {
 		if err != nil {
 			return err
 		}
-		w, err := s.store.Why(s.ctx, s.by.Context, id)
+		w, err := s.store.Reads.Why(s.ctx, s.by.Context, id)
 		if err != nil {
 			return err
 		}

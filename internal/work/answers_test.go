@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/remotetest"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -205,12 +206,12 @@ func (h *house) calls(c *cell) int {
 func (h *house) rests(c *cell) {
 	h.t.Helper()
 	var tx *pg.Transaction
-	var why *pg.Why
+	var why *reads.Why
 	var err error
 	ok := func() bool {
 		tx, err = h.s.Transaction(h.ctx, h.by.Context, c.id)
 		h.must(err)
-		why, err = h.s.Why(h.ctx, h.by.Context, c.id)
+		why, err = h.s.Reads.Why(h.ctx, h.by.Context, c.id)
 		h.must(err)
 		n := h.calls(c)
 		if n < c.fate.calls || tx.Class != c.fate.class || c.fate.why != "" && h.blocker(why, c) == nil {
@@ -242,7 +243,7 @@ func (h *house) rests(c *cell) {
 }
 
 // blocker is the one that the fate of a cell names, nil if why does not.
-func (h *house) blocker(why *pg.Why, c *cell) *pg.Blocker {
+func (h *house) blocker(why *reads.Why, c *cell) *reads.Blocker {
 	for i := range why.Blockers {
 		b := &why.Blockers[i]
 		if b.Kind == c.fate.why && (b.Kind != "outcome_unknown" || b.Next == nil) {
@@ -284,7 +285,7 @@ func TestWhatIsHeldEndsByAnOperatorsWord(t *testing.T) {
 	if _, err := h.fake.WaitCall(h.ctx, remotetest.Match{Op: remotetest.OpOnSuccess, UID: "a"}); err != nil {
 		t.Error(err)
 	}
-	list, err := h.s.History(h.ctx, h.by.Context, ids[0])
+	list, err := h.s.Reads.History(h.ctx, h.by.Context, ids[0])
 	h.must(err)
 	if last := list[len(list)-1]; last.Event != string(sequencer.FoundDone) && !strings.Contains(fmt.Sprint(list), string(sequencer.FoundDone)) {
 		t.Errorf("the history ends with %+v", last)

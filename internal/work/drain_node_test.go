@@ -41,7 +41,7 @@ func TestADrainedNodeHandsBackAndClaimsNothingUntilItIsResumed(t *testing.T) {
 		return owned == 0
 	})
 	ids = append(ids, h.post("q", "T", "b")...)
-	why, err := h.s.Why(h.ctx, h.by.Context, ids[len(ids)-1])
+	why, err := h.s.Reads.Why(h.ctx, h.by.Context, ids[len(ids)-1])
 	h.must(err)
 	if b := why.Blockers[len(why.Blockers)-1]; b.Kind != "no_live_node" || len(b.Levers) != 1 || b.Levers[0].Path != "/nodes/n1/resume" {
 		t.Errorf("%+v", b)

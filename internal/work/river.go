@@ -65,7 +65,7 @@ func laterThan(ctx context.Context, begin time.Time) func(do func(context.Contex
 
 // sample counts what is stuck.
 func (e *Engine) sample(ctx context.Context) error {
-	_, err := e.Store.SampleStuck(ctx)
+	_, err := e.Store.Reads.SampleStuck(ctx)
 	return err
 }
 
@@ -74,7 +74,7 @@ func (e *Engine) rollUp() func(context.Context) error {
 	reap := e.calmly(e.reap)
 	return func(ctx context.Context) error {
 		reaped := reap(ctx)
-		_, err := e.Store.RollUp(ctx)
+		_, err := e.Store.Reads.RollUp(ctx)
 		return errors.Join(reaped, err)
 	}
 }

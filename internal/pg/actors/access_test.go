@@ -151,7 +151,7 @@ func TestAPausedContextSendsNothing(t *testing.T) {
 		t.Errorf("claimed %d queues of a paused context", len(l))
 	}
 	w.Post("q", "T", "d") // ingest goes on
-	why, err := w.S.Why(w.Ctx, w.ID, ids[1])
+	why, err := w.S.Reads.Why(w.Ctx, w.ID, ids[1])
 	w.Must(err)
 	if b := why.Blockers[0]; b.Kind != "context_paused" || b.Object != "/contexts/default" || b.Levers[0].Path != "/contexts/default/resume" ||
 		b.Detail != "paused by test: because" || why.Moving {

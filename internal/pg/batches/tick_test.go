@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -81,7 +82,7 @@ func TestATickLooksAtHighBeforeMed(t *testing.T) {
 	for _, v := range []*batches.Batch{m, h, k, n} {
 		p.ended(v, processor.Result{Kind: processor.Executed})
 	}
-	list, _, err := p.S.List(p.Ctx, p.ID, pg.ListFilter{Limit: 10})
+	list, _, err := p.S.Reads.List(p.Ctx, p.ID, reads.ListFilter{Limit: 10})
 	p.Must(err)
 	if len(list) != 5 {
 		t.Errorf("%d transactions, want 5", len(list))
@@ -468,7 +469,7 @@ func TestAnExecutionIsNotRedrivenBesideItsBatch(t *testing.T) {
 		p.ticks(refusing("no"), `executed 1 {"add":{"i":0}}`)
 		id, err := p.S.ByUID(p.Ctx, p.ID, fmt.Sprintf(":processor:%d:%d", v.ID, p.batch(v.ID).Runs))
 		p.Must(err)
-		if w, err := p.S.Why(p.Ctx, p.ID, id); err != nil || len(w.Blockers) != 1 || len(w.Blockers[0].Levers) != 0 {
+		if w, err := p.S.Reads.Why(p.Ctx, p.ID, id); err != nil || len(w.Blockers) != 1 || len(w.Blockers[0].Levers) != 0 {
 			t.Errorf("%+v %v", w, err)
 		}
 		_, err = p.S.Redrive(p.Ctx, p.By, id, pg.Redrive{})

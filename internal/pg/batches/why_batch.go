@@ -7,12 +7,13 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // WhyBatch says what a batch waits for: the chain from itself to the root, which may lie in the core (S4.10). It locks
 // nothing: what it says was true a moment ago.
-func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*pg.Why, error) {
+func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*reads.Why, error) {
 	v, err := s.Batch(ctx, contextID, name, id)
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id i
 		return nil, err
 	}
 	x := &whyBatch{s: s, ctx: ctx, context: contextID, p: p, v: v, facts: processor.Facts{Now: now, Height: p.Height},
-		w: &pg.Why{State: string(v.State), Blockers: []pg.Blocker{}}}
+		w: &reads.Why{State: string(v.State), Blockers: []reads.Blocker{}}}
 	switch v.State {
 	case processor.Done:
 		x.ended()
@@ -55,14 +56,14 @@ type whyBatch struct {
 	p       *Processor
 	v       *Batch
 	facts   processor.Facts
-	w       *pg.Why
+	w       *reads.Why
 }
 
 func (x *whyBatch) path() string          { return "/processors/" + x.p.Name }
 func (x *whyBatch) batch(id int64) string { return fmt.Sprintf("%s/batches/%d", x.path(), id) }
 
-func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *pg.NextStep, levers ...pg.Lever) {
-	x.w.Blockers = append(x.w.Blockers, pg.Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
+func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *reads.NextStep, levers ...reads.Lever) {
+	x.w.Blockers = append(x.w.Blockers, reads.Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
 }
 
 func (x *whyBatch) ended() {
@@ -91,7 +92,7 @@ func (x *whyBatch) executing(v *Batch) error {
 	if err != nil {
 		return err
 	}
-	core, err := x.s.Why(x.ctx, x.context, id)
+	core, err := x.s.Reads.Why(x.ctx, x.context, id)
 	if err != nil {
 		return err
 	}
@@ -102,12 +103,12 @@ func (x *whyBatch) executing(v *Batch) error {
 
 // undelivered says who may send it again, and until when.
 func (x *whyBatch) undelivered() {
-	levers := []pg.Lever{{Method: "POST", Path: x.path() + "/evict", Role: "admin"}}
+	levers := []reads.Lever{{Method: "POST", Path: x.path() + "/evict", Role: "admin"}}
 	if x.v.Label != "" {
-		levers = append([]pg.Lever{{Method: "POST", Path: fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), Role: "reader"}}, levers...)
+		levers = append([]reads.Lever{{Method: "POST", Path: fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), Role: "reader"}}, levers...)
 	}
 	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; whoever asks sends it again", x.p.DeliverWithin),
-		&pg.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
+		&reads.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
 }
 
 func (x *whyBatch) awaiting() error {
@@ -121,13 +122,13 @@ func (x *whyBatch) awaiting() error {
 	if err != nil {
 		return pg.Known(err)
 	}
-	next := &pg.NextStep{At: deadline, What: "it counts as failed: callback timed out"}
+	next := &reads.NextStep{At: deadline, What: "it counts as failed: callback timed out"}
 	if e := x.v.Expiration; e != nil && e.Before(deadline) {
-		next = &pg.NextStep{At: *e, What: "it expires"}
+		next = &reads.NextStep{At: *e, What: "it expires"}
 	}
 	confirm := fmt.Sprintf("%s/callbacks/%d", x.path(), x.v.ID)
 	x.add("callback_pending", confirm, x.v.UpdatedAt, fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
-		pg.Lever{Method: "POST", Path: confirm, Role: "executor"}, pg.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
+		reads.Lever{Method: "POST", Path: confirm, Role: "executor"}, reads.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
 	return nil
 }
 
@@ -135,7 +136,7 @@ func (x *whyBatch) awaiting() error {
 // who stands before it, its own cooldown, and then the next tick.
 func (x *whyBatch) queued() error {
 	if x.p.Paused {
-		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, pg.Lever{Method: "POST", Path: x.path() + "/resume", Role: "admin"})
+		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, reads.Lever{Method: "POST", Path: x.path() + "/resume", Role: "admin"})
 	}
 	if x.p.Executing != 0 {
 		other, err := x.s.Batch(x.ctx, x.context, x.p.Name, x.p.Executing)
@@ -161,7 +162,7 @@ func (x *whyBatch) queued() error {
 		return nil
 	}
 	if x.p.TickInterval == 0 {
-		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, pg.Lever{Method: "POST", Path: x.path() + "/tick", Role: "reader"})
+		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, reads.Lever{Method: "POST", Path: x.path() + "/tick", Role: "reader"})
 		return nil
 	}
 	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
@@ -177,7 +178,7 @@ func (x *whyBatch) high() error {
 	if b := x.p.Starving; b != nil {
 		next := x.cooldown(head[0])
 		x.add("starving", x.batch(b.By), b.Since, fmt.Sprintf("batch %d at the head of High cools, and keeps Med waiting as long as the processor is not fair", b.By), next,
-			pg.Lever{Method: "PATCH", Path: x.path(), Role: "admin"}, pg.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
+			reads.Lever{Method: "PATCH", Path: x.path(), Role: "admin"}, reads.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
 		return nil
 	}
 	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, fmt.Sprintf("%d batches of High come before Med", x.p.Length[processor.High]), nil)
@@ -208,9 +209,9 @@ func (x *whyBatch) cools(v *Batch) {
 }
 
 // cooldown is when one ends, nil where that is a matter of height.
-func (x *whyBatch) cooldown(v *Batch) *pg.NextStep {
+func (x *whyBatch) cooldown(v *Batch) *reads.NextStep {
 	if v.CooldownUntil == nil {
 		return nil
 	}
-	return &pg.NextStep{At: *v.CooldownUntil, What: fmt.Sprintf("batch %d may be executed again", v.ID)}
+	return &reads.NextStep{At: *v.CooldownUntil, What: fmt.Sprintf("batch %d may be executed again", v.ID)}
 }

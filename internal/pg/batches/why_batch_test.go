@@ -7,15 +7,15 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
+	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // why is what a batch waits for: the kinds of its blockers.
-func (p *plant) why(id int64, want string) *pg.Why {
+func (p *plant) why(id int64, want string) *reads.Why {
 	p.T.Helper()
 	w, err := p.S.Batches.WhyBatch(p.Ctx, p.ID, "main", id)
 	p.Must(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // EventMove is one transition of an event.
@@ -43,14 +44,14 @@ func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) (
 }
 
 // WhyEvent says what an event waits for: first its own blockers, then those of its transaction.
-func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*pg.Why, error) {
+func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*reads.Why, error) {
 	e, err := s.Event(ctx, contextID, id)
 	if err != nil {
 		return nil, err
 	}
-	w := &pg.Why{State: e.Status, Blockers: []pg.Blocker{}}
-	own := func(kind, object, detail string, levers ...pg.Lever) {
-		w.Blockers = append(w.Blockers, pg.Blocker{Kind: kind, Object: object, Since: e.UpdatedAt, Detail: detail, Levers: levers})
+	w := &reads.Why{State: e.Status, Blockers: []reads.Blocker{}}
+	own := func(kind, object, detail string, levers ...reads.Lever) {
+		w.Blockers = append(w.Blockers, reads.Blocker{Kind: kind, Object: object, Since: e.UpdatedAt, Detail: detail, Levers: levers})
 	}
 	tx := ""
 	switch {
@@ -61,7 +62,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 		if e.RedrivenBy != nil {
 			w.Summary += "; it was redriven as " + e.RedrivenBy.String()
 		} else {
-			own("ended", "/events/"+id.String(), e.Error, pg.Lever{Method: "POST", Path: "/events/" + id.String() + "/redrive", Role: "admin"})
+			own("ended", "/events/"+id.String(), e.Error, reads.Lever{Method: "POST", Path: "/events/" + id.String() + "/redrive", Role: "admin"})
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
 		ails, err := s.ailing(ctx, contextID, e.FQN)
@@ -69,7 +70,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 			return nil, err
 		}
 		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error+ails)
-		w.Blockers[0].Next = &pg.NextStep{At: *e.NotBefore, What: "its tool is called again"}
+		w.Blockers[0].Next = &reads.NextStep{At: *e.NotBefore, What: "its tool is called again"}
 		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
 	case e.Status == leader.EventQueued:
 		return w, s.whyQueued(ctx, contextID, e, w)
@@ -81,7 +82,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
 		w.Summary = "what came of it is known, but nobody says where its workflow is"
-		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", pg.Lever{Method: "PUT", Path: "/dispatchers/" + leader.TypeResult, Role: "admin"})
+		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", reads.Lever{Method: "PUT", Path: "/dispatchers/" + leader.TypeResult, Role: "admin"})
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
 		own("result_offered", "/channels/"+channels.ChannelOfResults, "the message about it is on its way to the channels")
@@ -96,7 +97,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*p
 	if err != nil {
 		return nil, err
 	}
-	its, err := s.Why(ctx, contextID, txID)
+	its, err := s.Reads.Why(ctx, contextID, txID)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 }
 
 // whyQueued says why an event is not taken.
-func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *pg.Why) error {
+func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *reads.Why) error {
 	calling, err := s.calling(ctx, contextID)
 	if err != nil {
 		return err
@@ -123,18 +124,18 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *pg.
 	for _, n := range calling {
 		all += n
 	}
-	b := pg.Blocker{Kind: "line_turn", Object: "/channels/" + channels.ChannelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
+	b := reads.Blocker{Kind: "line_turn", Object: "/channels/" + channels.ChannelOfSource + e.Source, Since: e.UpdatedAt, Detail: "its turn has not come"}
 	w.Moving = true
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):
 		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
-		b.Levers, w.Moving = []pg.Lever{{Method: "PUT", Path: b.Object, Role: "admin"}}, false
+		b.Levers, w.Moving = []reads.Lever{{Method: "PUT", Path: b.Object, Role: "admin"}}, false
 	case n >= toolShare(slots):
 		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
-		b.Levers = []pg.Lever{{Method: "PATCH", Path: "/dispatchers/" + leader.TypeTool, Role: "admin"}}
+		b.Levers = []reads.Lever{{Method: "PATCH", Path: "/dispatchers/" + leader.TypeTool, Role: "admin"}}
 	case all >= slots:
 		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
-		b.Levers = []pg.Lever{{Method: "PATCH", Path: b.Object, Role: "admin"}}
+		b.Levers = []reads.Lever{{Method: "PATCH", Path: b.Object, Role: "admin"}}
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
 	return nil

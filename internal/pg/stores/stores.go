@@ -14,11 +14,13 @@ import (
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/events"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	Reads      *reads.Store
 	Deliveries *deliveries.Store
 	Channels   *channels.Store
 	Actors     *actors.Store
@@ -29,10 +31,11 @@ type Store struct {
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
 func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, error) {
 	s := &Store{Store: pg.New(pool, log)}
+	s.Reads = reads.New(s.Store)
 	s.Channels = channels.New(s.Store)
 	s.Actors = actors.New(s.Store)
 	s.Deliveries = deliveries.New(s.Store)
-	s.Batches = batches.New(s.Store, s.Deliveries)
-	s.Events = events.New(s.Store, s.Channels)
+	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
+	s.Events = events.New(s.Store, s.Reads, s.Channels)
 	return s, s.Start(ctx)
 }

@@ -1,10 +1,12 @@
-package pg
+package reads
 
 import (
 	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // rollupHours is how far back an hour that was missed is made up for; rollupKept how long roll-ups stay.
@@ -21,15 +23,15 @@ const rollupSlice, rollupAtOnce, rollupRest, rollupRestMeanwhile = 100 * time.Mi
 // the time that it worked, its rests not counted. An hour is read by many short statements, and its old figures stay until
 // the last. While anybody's run moves it does nothing; one that has not moved for half a minute has lost its process.
 func (s *Store) RollUp(ctx context.Context) (n int, err error) {
-	if !s.rolling.TryLock() {
+	if !s.Rolling.TryLock() {
 		return 0, nil
 	}
-	defer s.rolling.Unlock()
+	defer s.Rolling.Unlock()
 	now, err := s.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
-	rows, err := s.pool.Query(ctx, `SELECT h FROM generate_series(date_trunc('hour', $1::timestamptz, 'UTC') - interval '1 hour' * $2,
+	rows, err := s.Pool().Query(ctx, `SELECT h FROM generate_series(date_trunc('hour', $1::timestamptz, 'UTC') - interval '1 hour' * $2,
 			$1, interval '1 hour') h
 		WHERE h + interval '1 hour' > (SELECT min(t.at) FROM postern.context c CROSS JOIN LATERAL
 				(SELECT min(t.created_at) AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity') t) -- before, there is nothing
@@ -38,11 +40,11 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 			AND NOT EXISTS (SELECT FROM postern.rolling r WHERE r.moved_at > clock_timestamp() - interval '30 seconds')
 		ORDER BY h DESC`, now, rollupHours-1)
 	if err != nil {
-		return 0, Known(err)
+		return 0, pg.Known(err)
 	}
 	hours, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	if err != nil {
-		return 0, Known(err)
+		return 0, pg.Known(err)
 	}
 	for _, h := range hours {
 		if err := s.rollHour(ctx, h, rollupAtOnce, unhurried(h.Add(time.Hour).Sub(now))); err != nil {
@@ -51,8 +53,8 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 		n++
 	}
 	for _, table := range []string{"rolled", "rolling", "rolling_part", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
-		if _, err := s.pool.Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
-			return n, Known(err)
+		if _, err := s.Pool().Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
+			return n, pg.Known(err)
 		}
 	}
 	return n, nil
@@ -65,8 +67,8 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 	for run := (*time.Time)(nil); ; {
 		began := time.Now()
 		var ended *bool
-		if err := s.pool.QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
-			return Known(err)
+		if err := s.Pool().QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
+			return pg.Known(err)
 		}
 		if ended == nil || *ended {
 			return nil
@@ -87,7 +89,7 @@ func unhurried(goesOn time.Duration) func(context.Context, int, time.Duration) (
 		if time.Now().Before(over) {
 			times = rollupRestMeanwhile
 		}
-		return fitting(atOnce, took), rest(ctx, times*took)
+		return fitting(atOnce, took), pg.Rest(ctx, times*took)
 	}
 }
 

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Why says what a transaction waits for: the chain of blockers from itself to the root (S2.17).
@@ -108,13 +109,13 @@ type explain struct {
 	context int32
 
 	now      time.Time
-	q        *queueRow
+	q        *pg.QueueRow
 	name     string
-	head     *Task
+	head     *pg.Task
 	flying   bool
 	since    time.Time // when the head came into its phase
 	due      *time.Time
-	d        *Dispatcher
+	d        *pg.Dispatcher
 	live     int // nodes
 	ahead    int64
 	blockers []Blocker
@@ -126,25 +127,25 @@ func (x *explain) add(b Blocker) { x.blockers = append(x.blockers, b) }
 
 // load reads the queue, its head and its dispatcher.
 func (x *explain) load(queue int64) (err error) {
-	db := x.s.pool
+	db := x.s.Pool()
 	if x.now, err = x.s.Now(x.ctx); err != nil {
 		return err
 	}
-	rows, err := db.Query(x.ctx, "SELECT "+queueSelect+" FROM postern.queue q WHERE q.queue_id = $1", queue)
+	rows, err := db.Query(x.ctx, "SELECT "+pg.QueueSelect+" FROM postern.queue q WHERE q.queue_id = $1", queue)
 	if err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
-	found := map[int64]*queueRow{}
-	err = scanQueues(rows, found)
+	found := map[int64]*pg.QueueRow{}
+	err = pg.ScanQueues(rows, found)
 	rows.Close()
 	if x.q = found[queue]; err != nil || x.q == nil {
-		return Known(err)
+		return pg.Known(err)
 	}
-	from := x.q.first()
+	from := x.q.First()
 	if x.q.Cur != 0 {
 		from = x.q.Cur
 	}
-	if x.head, err = scanTask(db.QueryRow(x.ctx, oldestUnsettledSQL, queue, from, x.q.HeadDay.Time(), nil)); err != nil {
+	if x.head, err = pg.ScanTask(db.QueryRow(x.ctx, pg.OldestUnsettledSQL, queue, from, x.q.HeadDay.Time(), nil)); err != nil {
 		x.head = nil
 		return noRows(err)
 	}
@@ -152,7 +153,7 @@ func (x *explain) load(queue int64) (err error) {
 	if x.flying && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
 		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
 			Scan(&x.since); err != nil {
-			return Known(err)
+			return pg.Known(err)
 		}
 	}
 	if list, err := x.s.ReadDispatchers(x.ctx, db, x.context, x.head.Type); err != nil {
@@ -160,16 +161,16 @@ func (x *explain) load(queue int64) (err error) {
 	} else if len(list) > 0 {
 		x.d = list[0]
 	}
-	return Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
+	return pg.Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
 			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
 			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.LeaseNow()).
 		Scan(&x.name, &x.due, &x.live))
 }
 
 // ended is the answer for what moves no more.
-func (x *explain) ended(t *Transaction) *Why {
+func (x *explain) ended(t *pg.Transaction) *Why {
 	w := &Why{State: string(t.State)}
-	b := Blocker{Kind: "terminal", Object: txPath(t.ID), Detail: string(t.State)}
+	b := Blocker{Kind: "terminal", Object: pg.TxPath(t.ID), Detail: string(t.State)}
 	if t.DoneAt != nil {
 		b.Since = *t.DoneAt
 	}
@@ -182,7 +183,7 @@ func (x *explain) ended(t *Transaction) *Why {
 	case x.made(t) != "":
 		b.Detail += "; " + x.made(t)
 	case t.State != outbox.DONE:
-		b.Levers = []Lever{{"POST", txPath(t.ID) + "/redrive", "executor"}}
+		b.Levers = []Lever{{"POST", pg.TxPath(t.ID) + "/redrive", "executor"}}
 	}
 	w.Blockers = []Blocker{b}
 	w.Summary = fmt.Sprintf("ended %s at %s; nothing is left to happen", t.State, clockTime(b.Since))
@@ -190,15 +191,15 @@ func (x *explain) ended(t *Transaction) *Why {
 }
 
 // made is what the end of a transaction meant to its maker, "" for nothing.
-func (x *explain) made(t *Transaction) string {
-	if m := x.s.makerOf(t.Type, t.UID); m != nil {
+func (x *explain) made(t *pg.Transaction) string {
+	if m := x.s.MakerOf(t.Type, t.UID); m != nil {
 		return m.Ended(t)
 	}
 	return ""
 }
 
 // behind says what stands before a transaction that is not the head, and what holds it besides.
-func (x *explain) behind(t *Transaction) error {
+func (x *explain) behind(t *pg.Transaction) error {
 	state, detail := outbox.WAITING, ""
 	if x.flying {
 		state = x.q.Phase.Transaction()
@@ -207,13 +208,13 @@ func (x *explain) behind(t *Transaction) error {
 	if err := x.before(t); err != nil {
 		return err
 	}
-	x.add(Blocker{Kind: "head_of_line", Object: txPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
-		Levers: []Lever{{"POST", txPath(t.ID) + "/cancel", "executor"}}})
+	x.add(Blocker{Kind: "head_of_line", Object: pg.TxPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
+		Levers: []Lever{{"POST", pg.TxPath(t.ID) + "/cancel", "executor"}}})
 	if err := x.overtaken(t); err != nil {
 		return err
 	}
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
-		x.add(Blocker{Kind: "not_before", Object: txPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
+		x.add(Blocker{Kind: "not_before", Object: pg.TxPath(t.ID), Since: t.ReceivedAt, Detail: "its own not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
 	}
 	if _, err := x.suspended(t.ID); err != nil {
 		return err
@@ -226,19 +227,19 @@ func (x *explain) behind(t *Transaction) error {
 }
 
 // before counts, to 10,000, what goes out before a transaction.
-func (x *explain) before(t *Transaction) error {
+func (x *explain) before(t *pg.Transaction) error {
 	sql := `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`
 	if x.q.Marks > 0 { // something may have been placed
-		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + openSQL + ` LIMIT 10000) o
+		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + pg.OpenSQL + ` LIMIT 10000) o
 			JOIN (SELECT coalesce((SELECT rank FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $4, 'placed')), $4) AS rank) me ON o.rank < me.rank) n`
-		return Known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
+		return pg.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
 	}
-	return Known(x.s.pool.QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
+	return pg.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
 }
 
 // overtaken adds that somebody placed later ones ahead of a transaction, with who did it last.
-func (x *explain) overtaken(t *Transaction) error {
+func (x *explain) overtaken(t *pg.Transaction) error {
 	if x.q.Marks == 0 {
 		return nil
 	}
@@ -246,34 +247,34 @@ func (x *explain) overtaken(t *Transaction) error {
 	var id outbox.ID
 	var actor, reason string
 	var n int
-	err := x.s.pool.QueryRow(x.ctx, `WITH open AS MATERIALIZED (`+openSQL+`), me AS (SELECT rank FROM open WHERE seq = $4)
+	err := x.s.Pool().QueryRow(x.ctx, `WITH open AS MATERIALIZED (`+pg.OpenSQL+`), me AS (SELECT rank FROM open WHERE seq = $4)
 		SELECT o.seq, o.day - '1970-01-01', o.salt, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
 		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
 		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
-	if IsNoRows(err) {
+	if pg.IsNoRows(err) {
 		return nil
 	}
 	id.Queue = t.ID.Queue
-	b.Object, b.Detail = txPath(id), Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
+	b.Object, b.Detail = pg.TxPath(id), pg.Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
 	if n == 1 {
-		b.Detail = Because("placed ahead of it by "+actor, reason)
+		b.Detail = pg.Because("placed ahead of it by "+actor, reason)
 	}
 	x.add(b)
-	return Known(err)
+	return pg.Known(err)
 }
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.
 func (x *explain) suspended(id outbox.ID) (bool, error) {
-	b := Blocker{Kind: "suspended", Object: txPath(id), Levers: []Lever{x.lever(id, "resume", "admin")}}
+	b := Blocker{Kind: "suspended", Object: pg.TxPath(id), Levers: []Lever{x.lever(id, "resume", "admin")}}
 	var actor, reason string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
 		Scan(&actor, &reason, &b.Since)
-	if IsNoRows(err) {
+	if pg.IsNoRows(err) {
 		return false, nil
 	}
-	b.Detail = Because("suspended by "+actor, reason)
+	b.Detail = pg.Because("suspended by "+actor, reason)
 	x.add(b)
-	return true, Known(err)
+	return true, pg.Known(err)
 }
 
 // parked says whether the head, in flight, is held before it would go out again, and by whom.
@@ -282,34 +283,34 @@ func (x *explain) parked() (bool, error) {
 		return false, nil
 	}
 	var parked bool
-	if err := x.s.pool.QueryRow(x.ctx, parkedSQL, x.q.ID, x.s.conf.resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
-		return false, Known(err)
+	if err := x.s.Pool().QueryRow(x.ctx, pg.ParkedSQL, x.q.ID, x.s.Conf.Resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
+		return false, pg.Known(err)
 	}
 	return x.suspended(x.head.ID)
 }
 
 // dependencies lists what a transaction waits for that is not DONE.
 func (x *explain) dependencies(id outbox.ID) error {
-	rows, err := x.s.pool.Query(x.ctx, `SELECT v.queue_id, v.seq, v.day - '1970-01-01', postern.salt(v.received_at, v.moved_from), v.uid, v.state, t.created_at FROM postern.dependency d
+	rows, err := x.s.Pool().Query(x.ctx, `SELECT v.queue_id, v.seq, v.day - '1970-01-01', postern.salt(v.received_at, v.moved_from), v.uid, v.state, t.created_at FROM postern.dependency d
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 		CROSS JOIN LATERAL (SELECT y.* FROM postern.tx y WHERE (y.queue_id, y.seq, y.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) v
 		WHERE (d.queue_id, d.seq) = ($1, $2) AND v.state <> 'DONE' ORDER BY v.queue_id, v.seq`, id.Queue, id.Seq)
 	if err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
 	var on outbox.ID
 	var uid, state string
 	var since time.Time
 	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Salt, &uid, &state, &since}, func() error {
-		x.add(Blocker{Kind: "dependency", Object: txPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
-			Levers: []Lever{{"GET", txPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
+		x.add(Blocker{Kind: "dependency", Object: pg.TxPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
+			Levers: []Lever{{"GET", pg.TxPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
 		return nil
 	})
-	return Known(err)
+	return pg.Known(err)
 }
 
 // summary is one sentence for people.
-func (x *explain) summary(t *Transaction) string {
+func (x *explain) summary(t *pg.Transaction) string {
 	where := "unordered"
 	if x.name != "" {
 		where = "at the head of " + x.name
@@ -355,8 +356,8 @@ func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z
 
 // noRows makes "not found" a nil result.
 func noRows(err error) error {
-	if fault.KindOf(err) == fault.Internal && IsNoRows(err) {
+	if fault.KindOf(err) == fault.Internal && pg.IsNoRows(err) {
 		return nil
 	}
-	return Known(err)
+	return pg.Known(err)
 }

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // ListFilter narrows a list of transactions. Empty fields do not narrow.
@@ -36,7 +37,7 @@ type ListCursor struct {
 // List returns a page of transactions by time of receipt, one queue's by position, and where the next one
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
-func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*Transaction, next *ListCursor, err error) {
+func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}
@@ -45,20 +46,20 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 		return nil, nil, err
 	}
 	sql, args := q.page(f)
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.Pool().Query(ctx, sql, args...)
 	if err != nil {
-		return nil, nil, Known(err)
+		return nil, nil, pg.Known(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		t, err := scanTransaction(rows, f.Bodies)
+		t, err := pg.ScanTransaction(rows, f.Bodies)
 		if err != nil {
 			return nil, nil, err
 		}
 		list = append(list, t)
 	}
 	if rows.Err() != nil {
-		return nil, nil, Known(rows.Err())
+		return nil, nil, pg.Known(rows.Err())
 	}
 	if len(list) > f.Limit {
 		list = list[:f.Limit]
@@ -66,12 +67,12 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 		return list, &ListCursor{last.ReceivedAt, last.ID.Queue, last.ID.Seq}, nil
 	}
 	next = &ListCursor{}
-	err = s.pool.QueryRow(ctx, fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d", q.keys, q.order, f.Examined-1), q.keyArgs...).
+	err = s.Pool().QueryRow(ctx, fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d", q.keys, q.order, f.Examined-1), q.keyArgs...).
 		Scan(&next.At, &next.Queue, &next.Seq)
 	if errors.Is(err, pgx.ErrNoRows) { // fewer than it may look at: that was all
 		return list, nil, nil
 	}
-	return list, next, Known(err)
+	return list, next, pg.Known(err)
 }
 
 // listQuery is how a list is read: keys brings candidates in order from one index, thin says which stay.
@@ -104,12 +105,12 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 		return nil, err
 	case len(f.Queues) == 1:
 		var id int64
-		err := s.pool.QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`, contextID, f.Queues[0]).Scan(&id)
+		err := s.Pool().QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`, contextID, f.Queues[0]).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, Known(err)
+			return nil, pg.Known(err)
 		}
 		q.ofQueue(id, f)
 	case bad:
@@ -192,9 +193,9 @@ func (s *Store) fewEndedBadly(ctx context.Context, contextID int32, f ListFilter
 		}
 	}
 	var n int
-	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
+	err := s.Pool().QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
 		contextID, endedSince(f), f.Examined).Scan(&n)
-	return n < f.Examined, Known(err)
+	return n < f.Examined, pg.Known(err)
 }
 
 func (q *listQuery) endedBadly(contextID int32, f ListFilter) {
@@ -263,7 +264,7 @@ func (q *listQuery) page(f ListFilter) (string, []any) {
 	if len(q.thin) > 0 {
 		where = "WHERE " + strings.Join(q.thin, " AND ")
 	}
-	return fmt.Sprintf("%s%s FROM (%s) k %s %s ORDER BY %s LIMIT %d", transactionSelect, bodyColumns(f.Bodies), q.keys, txOf("k"), where, q.order, f.Limit+1),
+	return fmt.Sprintf("%s%s FROM (%s) k %s %s ORDER BY %s LIMIT %d", pg.TransactionSelect, bodyColumns(f.Bodies), q.keys, pg.TxOf("k"), where, q.order, f.Limit+1),
 		append(q.keyArgs, q.args...)
 }
 

@@ -1,8 +1,6 @@
-package pg
+package reads
 
-import (
-	"github.com/jackc/pgx/v5"
-)
+import "github.com/jackc/pgx/v5"
 
 // Trouble is what a sample shows that should be zero, small or old only for a reason: what alerts stand on.
 type Trouble struct {

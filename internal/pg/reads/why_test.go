@@ -1,4 +1,4 @@
-package pg_test
+package reads_test
 
 import (
 	"strings"
@@ -301,7 +301,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w := newWorld(t)
 			w.Dispatcher("T", nil)
 			id := c.make(w)
-			y, err := w.S.Why(w.Ctx, w.ID, id)
+			y, err := w.S.Reads.Why(w.Ctx, w.ID, id)
 			w.Must(err)
 			var kinds []string
 			for _, b := range y.Blockers {
@@ -342,13 +342,13 @@ func TestWhyOfAQueueIsThatOfItsHead(t *testing.T) {
 	w.Dispatcher("T", nil)
 	w.Post("q", "T", "a")
 	l := w.Claim(w.Node("n"), pgworld.Everything())
-	y, err := w.S.WhyQueue(w.Ctx, w.ID, "q")
+	y, err := w.S.Reads.WhyQueue(w.Ctx, w.ID, "q")
 	w.Must(err)
 	if y.Blockers[0].Kind != "in_worker" {
 		t.Errorf("%+v", y)
 	}
 	w.Settle(w.Answer(l[0], pgworld.Done()))
-	y, err = w.S.WhyQueue(w.Ctx, w.ID, "q")
+	y, err = w.S.Reads.WhyQueue(w.Ctx, w.ID, "q")
 	w.Must(err)
 	if len(y.Blockers) != 0 || !strings.Contains(y.Summary, "nothing waits") {
 		t.Errorf("%+v", y)
@@ -363,7 +363,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	n := w.Node("n")
 	events := func() string {
 		t.Helper()
-		h, err := w.S.History(w.Ctx, w.ID, id)
+		h, err := w.S.Reads.History(w.Ctx, w.ID, id)
 		w.Must(err)
 		var list []string
 		state := ""
@@ -384,7 +384,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 		if got := events(); got != list {
 			t.Errorf("history\n%s, want\n%s", got, list)
 		}
-		d, err := w.S.Attempts(w.Ctx, w.ID, id)
+		d, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
 		w.Must(err)
 		if len(d) != attempts {
 			t.Errorf("%d attempts, want %d: %+v", len(d), attempts, d)
@@ -419,19 +419,19 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	w.Must(err)
 	story += " Abandoned>UNRESOLVED"
 	want(story, 2)
-	list, err := w.S.Attempts(w.Ctx, w.ID, id)
+	list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
 	w.Must(err)
 	if d := list[1]; d.Answered == nil || d.Answered.Sub(*d.StartedAt) >= time.Minute {
 		t.Errorf("its worker accepted it a minute before it was abandoned: %+v", d)
 	}
-	h, err := w.S.History(w.Ctx, w.ID, id)
+	h, err := w.S.Reads.History(w.Ctx, w.ID, id)
 	w.Must(err)
 	if last := h[len(h)-1]; last.By != "test" || last.Detail != "because" {
 		t.Errorf("who abandoned it: %+v", last)
 	}
 	acc, err := w.S.Redrive(w.Ctx, w.By, id, pg.Redrive{})
 	w.Must(err)
-	if h, err = w.S.History(w.Ctx, w.ID, id); err != nil || !strings.Contains(h[len(h)-1].Detail, acc.ID.String()) || h[len(h)-1].Event != "redrive" {
+	if h, err = w.S.Reads.History(w.Ctx, w.ID, id); err != nil || !strings.Contains(h[len(h)-1].Detail, acc.ID.String()) || h[len(h)-1].Event != "redrive" {
 		t.Errorf("%+v %v", h[len(h)-1], err)
 	}
 	if _, err = w.S.Redrive(w.Ctx, w.By, id, pg.Redrive{}); err == nil || !strings.Contains(err.Error(), acc.ID.String()) {
@@ -457,7 +457,7 @@ func TestWhyCountsInEnglish(t *testing.T) {
 	w.Dispatcher("T", nil)
 	ids := w.Post("q", "T", "a", "b", "c")
 	for i, want := range []string{"WAITING; 1 stands before this one", "WAITING; 2 stand before this one"} {
-		y, err := w.S.Why(w.Ctx, w.ID, ids[i+1])
+		y, err := w.S.Reads.Why(w.Ctx, w.ID, ids[i+1])
 		w.Must(err)
 		if y.Blockers[0].Detail != want {
 			t.Errorf("%q, want %q", y.Blockers[0].Detail, want)

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -39,9 +40,9 @@ func (x *explain) explainHead() error {
 func (x *explain) punctual(first int) error {
 	var due *time.Time
 	var what, node *string
-	if err := x.s.pool.QueryRow(x.ctx, `SELECT min(due), min(what), min(node) FROM postern.overdue WHERE queue_id = $1`, x.q.ID).
+	if err := x.s.Pool().QueryRow(x.ctx, `SELECT min(due), min(what), min(node) FROM postern.overdue WHERE queue_id = $1`, x.q.ID).
 		Scan(&due, &what, &node); err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
 	for i := first; i < len(x.blockers); i++ {
 		b := &x.blockers[i]
@@ -54,7 +55,7 @@ func (x *explain) punctual(first int) error {
 		}
 	}
 	if due != nil {
-		x.add(Blocker{Object: txPath(x.head.ID)})
+		x.add(Blocker{Object: pg.TxPath(x.head.ID)})
 		x.overdue(&x.blockers[len(x.blockers)-1], *due, *what, node)
 	}
 	return nil
@@ -102,9 +103,9 @@ func (x *explain) quarantined() (bool, error) {
 		}
 		x.add(Blocker{
 			Kind:   "quarantined",
-			Object: v.object(),
+			Object: v.Object(),
 			Since:  v.EnteredAt,
-			Detail: Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
+			Detail: pg.Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
 			Levers: append(levers, Lever{"POST", "/quarantine/release", "system admin"}),
 		})
 	}
@@ -128,7 +129,7 @@ func (x *explain) explainPhase() error {
 			return err
 		}
 		if !x.q.NotBefore.IsZero() {
-			x.add(Blocker{Kind: "not_before", Object: txPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
+			x.add(Blocker{Kind: "not_before", Object: pg.TxPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
 				Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
 		}
 		x.needNode()
@@ -143,7 +144,7 @@ func (x *explain) explainPhase() error {
 }
 
 func (x *explain) lever(id outbox.ID, verb, role string) Lever {
-	return Lever{"POST", txPath(id) + "/" + verb, role}
+	return Lever{"POST", pg.TxPath(id) + "/" + verb, role}
 }
 
 // needNode adds that no process is there for the next step.
@@ -154,7 +155,7 @@ func (x *explain) needNode() bool {
 	b := Blocker{Kind: "no_live_node", Object: "/nodes", Since: x.since, Detail: "no process that dispatches is alive: start one"}
 	var last *time.Time
 	var draining *string
-	if x.s.pool.QueryRow(x.ctx, `SELECT max(heartbeat_at), min(name) FILTER (WHERE draining AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($1::timestamptz, clock_timestamp()))
+	if x.s.Pool().QueryRow(x.ctx, `SELECT max(heartbeat_at), min(name) FILTER (WHERE draining AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($1::timestamptz, clock_timestamp()))
 		FROM postern.node`, x.s.LeaseNow()).Scan(&last, &draining) == nil && last != nil {
 		b.Since = *last
 	}
@@ -176,7 +177,7 @@ func (x *explain) paused() error {
 // pausedBy adds a blocker that ends with a resume of its object, with who paused it if somebody did.
 func (x *explain) pausedBy(b Blocker) error {
 	var actor, reason string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause'
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'pause'
 		AND at >= coalesce((SELECT max(at) FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'resume'), '-infinity')
 		ORDER BY at DESC LIMIT 1`, x.context, b.Object).Scan(&actor, &reason, &b.Since)
 	switch {
@@ -185,9 +186,9 @@ func (x *explain) pausedBy(b Blocker) error {
 		if before, _, ok := strings.Cut(b.Detail, " is paused"); ok {
 			what = before + " is paused"
 		}
-		b.Detail = Because(what+" by "+actor, reason)
-	case !IsNoRows(err):
-		return Known(err)
+		b.Detail = pg.Because(what+" by "+actor, reason)
+	case !pg.IsNoRows(err):
+		return pg.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -261,7 +262,7 @@ func (x *explain) dispatcherHolds() error {
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
 		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}, Levers: []Lever{{"PATCH", object, "admin"}}} // another worker_url
-		b.Detail = Because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
+		b.Detail = pg.Because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
 		if x.d.GateWhy == "probe" {
 			b.Detail = fmt.Sprintf("%s did not answer %d times in a row; a probe is out", x.d.WorkerURL, x.d.Failures)
 		}
@@ -273,15 +274,15 @@ func (x *explain) dispatcherHolds() error {
 // exclusive names who is in flight in the lane that one queue holds at a time.
 func (x *explain) exclusive(holder int64) error {
 	b := Blocker{Kind: "exclusive_busy", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "another one with the same exclusive value is in flight"}
-	t, err := scanTask(x.s.pool.QueryRow(x.ctx, `SELECT `+TaskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
+	t, err := pg.ScanTask(x.s.Pool().QueryRow(x.ctx, `SELECT `+pg.TaskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
 		WHERE q.queue_id = $1 AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT 1`, holder))
 	switch {
 	case err == nil:
-		b.Object, b.Since = txPath(t.ID), t.CreatedAt
+		b.Object, b.Since = pg.TxPath(t.ID), t.CreatedAt
 		b.Detail = fmt.Sprintf("transaction %s is in flight, and %s lets one go at a time (%s)", t.ID, x.head.Type, x.d.Exclusive)
-	case !IsNoRows(err):
-		return Known(err)
+	case !pg.IsNoRows(err):
+		return pg.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -294,14 +295,14 @@ func (x *explain) dispatching() error {
 	if x.q.Node != 0 {
 		var name string
 		var alive bool
-		err := x.s.pool.QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
+		err := x.s.Pool().QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
 			x.q.Node, x.q.NodeEpoch, x.s.LeaseNow()).Scan(&name, &alive)
-		if err != nil && !IsNoRows(err) {
-			return Known(err)
+		if err != nil && !pg.IsNoRows(err) {
+			return pg.Known(err)
 		}
 		if alive {
 			x.moving = true
-			b := Blocker{Kind: "in_worker", Object: txPath(id), Since: x.since, Levers: abandon,
+			b := Blocker{Kind: "in_worker", Object: pg.TxPath(id), Since: x.since, Levers: abandon,
 				Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt))}
 			if x.d != nil && x.d.Timeouts.Dispatch > 0 {
 				b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
@@ -317,10 +318,10 @@ func (x *explain) dispatching() error {
 		return nil
 	}
 	if x.gateClosed() {
-		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: Because("the worker that has to be asked cannot be reached", x.d.GateWhy),
+		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy),
 			Next: &NextStep{*x.due, "it is asked again"}, Levers: abandon})
 	} else {
-		x.add(Blocker{Kind: "outcome_unknown", Object: txPath(id), Since: x.since,
+		x.add(Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id), Since: x.since,
 			Detail: fmt.Sprintf("nobody knows what came of attempt %d: the worker is asked for token %s before anything is sent again", x.q.Attempt, x.head.Token(x.q.Attempt)),
 			Next:   &NextStep{*x.due, "the worker is asked"}, Levers: abandon})
 	}
@@ -334,21 +335,21 @@ func (x *explain) unknown() (bool, error) {
 		return false, nil
 	}
 	id := x.head.ID
-	b := Blocker{Kind: "outcome_unknown", Object: txPath(id),
+	b := Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id),
 		Levers: []Lever{x.lever(id, "was-done", "admin"), x.lever(id, "was-not-done", "admin"), x.lever(id, "abandon", "admin")}}
 	var reason string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
 		Scan(&reason, &b.Since)
-	if IsNoRows(err) {
+	if pg.IsNoRows(err) {
 		return false, nil
 	}
-	b.Detail = Because("held until somebody says what came of it", reason)
+	b.Detail = pg.Because("held until somebody says what came of it", reason)
 	x.add(b)
-	return true, Known(err)
+	return true, pg.Known(err)
 }
 
 func (x *explain) resuming(why string, levers []Lever) {
-	x.add(Blocker{Kind: "resuming", Object: txPath(x.head.ID), Since: x.since, Levers: levers,
+	x.add(Blocker{Kind: "resuming", Object: pg.TxPath(x.head.ID), Since: x.since, Levers: levers,
 		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.Token(x.q.Attempt)),
 		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
 	x.moving = !x.needNode()
@@ -361,7 +362,7 @@ func (x *explain) gateClosed() bool {
 // inclusion explains what was accepted and is watched.
 func (x *explain) inclusion() {
 	id := x.head.ID
-	b := Blocker{Kind: "inclusion_pending", Object: txPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
+	b := Blocker{Kind: "inclusion_pending", Object: pg.TxPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
 	if x.due != nil {
 		b.Next = &NextStep{*x.due, "the worker is asked again"}
 	}
@@ -376,7 +377,7 @@ func (x *explain) inclusion() {
 			}
 		case x.gateClosed():
 			b.Kind = "status_unreachable"
-			b.Detail = Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
+			b.Detail = pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
 		}
 	}
 	x.add(b)
@@ -386,27 +387,27 @@ func (x *explain) inclusion() {
 // delay explains what failed and goes out again.
 func (x *explain) delay() error {
 	id := x.head.ID
-	b := Blocker{Kind: "retry_delay", Object: txPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
+	b := Blocker{Kind: "retry_delay", Object: pg.TxPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
 		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
 	var code, message string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
 		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late' ORDER BY attempt DESC, answered_at DESC LIMIT 1`,
 		id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message)
 	switch {
 	case err == nil && code != "":
 		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
 	case err == nil:
-		b.Detail = Because(b.Detail, message)
-	case !IsNoRows(err):
-		return Known(err)
+		b.Detail = pg.Because(b.Detail, message)
+	case !pg.IsNoRows(err):
+		return pg.Known(err)
 	}
 	var cancelling bool
 	var account, firstFee string
-	if err := x.s.pool.QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
+	if err := x.s.Pool().QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
 			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
 			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
 				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
 	at := x.q.NotBefore
 	if at.IsZero() && x.due != nil {

@@ -1,4 +1,4 @@
-package pg_test
+package reads_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 )
 
 func TestASampleShowsWhatIsWrong(t *testing.T) {
@@ -16,9 +16,9 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 	w.Dispatcher("T", nil)
 	n := w.Node("alive")
 	w.Node("dead")
-	sample := func() pg.Sample {
+	sample := func() pgreads.Sample {
 		t.Helper()
-		v, err := w.S.TakeSample(w.Ctx)
+		v, err := w.S.Reads.TakeSample(w.Ctx)
 		w.Must(err)
 		return v
 	}

@@ -1,8 +1,10 @@
-package pg
+package reads
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // laneFacts is the lane of a head that waits.
@@ -15,11 +17,11 @@ type laneFacts struct {
 func (x *explain) lane() (*laneFacts, error) {
 	l := &laneFacts{}
 	var value, account string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(l.holder, 0),
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(l.holder, 0),
 			(SELECT count(*) FROM (SELECT FROM postern.ready r WHERE r.lane = $1 AND (r.prio, r.since, r.queue_id) < ($2, $3, $4) LIMIT 1000) n)
 		FROM postern.lane l LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
 		x.q.Lane, x.q.Prio, x.q.EnteredAt, x.q.ID).Scan(&l.view.Kind, &value, &account, &l.holder, &l.view.Ahead)
-	if IsNoRows(err) { // idle, or its lane is not known yet
+	if pg.IsNoRows(err) { // idle, or its lane is not known yet
 		l.view = LaneView{Kind: "dispatcher", Name: x.head.Type}
 		return l, nil
 	}
@@ -35,7 +37,7 @@ func (x *explain) lane() (*laneFacts, error) {
 	if x.d != nil {
 		l.view.GateUntil, l.view.GateReason = x.d.GateUntil, x.d.GateWhy
 	}
-	return l, Known(err)
+	return l, pg.Known(err)
 }
 
 // senders adds what keeps the senders that the head could take.
@@ -44,14 +46,14 @@ func (x *explain) senders() error {
 	if x.q.Pool != 0 {
 		pool = x.q.Pool
 	}
-	rows, err := x.s.pool.Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
+	rows, err := x.s.Pool().Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
 			s.block_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
 	if err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
 	defer rows.Close()
 	var all []senderFacts
@@ -63,7 +65,7 @@ func (x *explain) senders() error {
 		all = append(all, f)
 	}
 	if rows.Err() != nil {
-		return Known(rows.Err())
+		return pg.Known(rows.Err())
 	}
 	if len(all) > 0 && all[0].closed {
 		b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since, Detail: "pool " + all[0].pool + " is paused"}
@@ -100,10 +102,10 @@ func (f *senderFacts) blocked() string {
 		return "it is paused"
 	case f.draining:
 		return "it is drained, and takes only what names it"
-	case f.until != nil && f.until.Before(Forever.Add(-time.Hour)):
-		return Because("it is blocked until "+clockTime(*f.until), f.reason)
+	case f.until != nil && f.until.Before(pg.Forever.Add(-time.Hour)):
+		return pg.Because("it is blocked until "+clockTime(*f.until), f.reason)
 	case f.until != nil:
-		return Because("it is blocked until somebody unblocks it", f.reason)
+		return pg.Because("it is blocked until somebody unblocks it", f.reason)
 	}
 	return ""
 }
@@ -164,7 +166,7 @@ func serves(queue string) string {
 }
 
 func (x *explain) unblocks(b *Blocker, f senderFacts) {
-	if f.until != nil && f.until.Before(Forever.Add(-time.Hour)) {
+	if f.until != nil && f.until.Before(pg.Forever.Add(-time.Hour)) {
 		b.Next = &NextStep{*f.until, f.account + " may be used again"}
 	}
 }
@@ -214,13 +216,13 @@ func (x *explain) pool(all []senderFacts) error {
 // drainedBy adds a blocker with who drained it, and why.
 func (x *explain) drainedBy(b Blocker) error {
 	var actor, reason string
-	err := x.s.pool.QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'drain' ORDER BY at DESC LIMIT 1`,
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'drain' ORDER BY at DESC LIMIT 1`,
 		x.context, b.Object).Scan(&actor, &reason)
 	switch {
 	case err == nil:
-		b.Detail = Because(b.Detail+" (by "+actor+")", reason)
-	case !IsNoRows(err):
-		return Known(err)
+		b.Detail = pg.Because(b.Detail+" (by "+actor+")", reason)
+	case !pg.IsNoRows(err):
+		return pg.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -230,11 +232,11 @@ func (x *explain) drainedBy(b Blocker) error {
 // its queues are released, take no slot of the others.
 func (x *explain) slots() error {
 	most, taken := x.d.Slots*x.live, 0
-	if err := x.s.pool.QueryRow(x.ctx, `SELECT coalesce(sum(least(c.calls, $2)), 0) FROM (SELECT q.node_id, count(*) AS calls FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
+	if err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(sum(least(c.calls, $2)), 0) FROM (SELECT q.node_id, count(*) AS calls FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
 			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 GROUP BY q.node_id) c
 		JOIN postern.node n ON n.node_id = c.node_id AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp())`,
 		x.d.ID, x.d.Slots, x.s.LeaseNow()).Scan(&taken); err != nil {
-		return Known(err)
+		return pg.Known(err)
 	}
 	if taken >= most {
 		x.add(Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since,

@@ -1,9 +1,13 @@
-package pg
+package reads
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
 
 // WhyStaged explains what has been staged and not drained; nil for nil.
-func WhyStaged(t *Transaction) *Why {
+func WhyStaged(t *pg.Transaction) *Why {
 	if t == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -55,7 +56,7 @@ func (h *history) move(at time.Time, on sequencer.Event, to outbox.State, by str
 }
 
 // bound is how an attempt begins: with a sender in WAITING, or at the end of a delay.
-func (h *history) bound(a *Attempt, at time.Time) {
+func (h *history) bound(a *pg.Attempt, at time.Time) {
 	on := sequencer.SenderBound
 	if h.state == outbox.RETRY {
 		on = sequencer.DelayElapsed
@@ -79,7 +80,7 @@ func joined(a, b string) string {
 }
 
 // attempt tells what a recorded answer did.
-func (h *history) attempt(a *Attempt) {
+func (h *history) attempt(a *pg.Attempt) {
 	if a.Step == "late" {
 		return
 	}
@@ -137,7 +138,7 @@ func (h *history) end() {
 	on := h.ending(o)
 	by, detail := o.Node, o.Error
 	if o.Code != "" && o.Code != detail {
-		detail = Because(o.Code, detail)
+		detail = pg.Because(o.Code, detail)
 	}
 	if o.Hash != "" && o.State == outbox.DONE {
 		detail = "hash " + o.Hash
@@ -157,7 +158,7 @@ func (h *history) ending(o *outcomePast) sequencer.Event {
 	switch {
 	case o.Code == "abandoned":
 		return sequencer.Abandoned
-	case o.Code == CodeDependency:
+	case o.Code == pg.CodeDependency:
 		return sequencer.DependencyFailed
 	case o.State == outbox.FAILED && o.Was == outbox.WAITING:
 		return sequencer.Refused
@@ -196,7 +197,7 @@ func (h *history) levers() {
 			t.Machine, t.Event = "transaction", string(sequencer.Cancel)
 		}
 		if a.action == "redrive" && h.p.t.RedrivenBy != "" {
-			t.Detail = Because("redriven as "+h.p.t.RedrivenBy, a.reason)
+			t.Detail = pg.Because("redriven as "+h.p.t.RedrivenBy, a.reason)
 		}
 		i, _ := slices.BinarySearchFunc(h.list, a.at, func(x Transition, at time.Time) int {
 			if x.At.After(at) {

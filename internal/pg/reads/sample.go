@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Sample is what GET /metrics shows of the database. Counts are of queues with work, never of transactions.
@@ -85,7 +86,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 		QueryRow(func(row pgx.Row) error { return row.Scan(&v.OldestSnapshot) })
 	s.sampleTrouble(b, &v.Trouble)
 	b.Queue("COMMIT")
-	err = s.pool.SendBatch(ctx, b).Close()
+	err = s.Pool().SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
-	return v, Known(err)
+	return v, pg.Known(err)
 }

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // Dispatch is one dispatch of a transaction, as far as it has come.
 type Dispatch struct {
-	Attempt
+	pg.Attempt
 	Token    string
 	Answered *time.Time // nil while it is in flight
 	Late     bool       // an answer that came when somebody else had the queue: it changed nothing
@@ -19,8 +20,8 @@ type Dispatch struct {
 
 // past is everything that is recorded of one transaction.
 type past struct {
-	t        *Transaction
-	recorded []Attempt // oldest first
+	t        *pg.Transaction
+	recorded []pg.Attempt // oldest first
 	outcome  *outcomePast
 	flying   *Dispatch // the dispatch in flight
 	audit    []auditRow
@@ -28,7 +29,7 @@ type past struct {
 
 type outcomePast struct {
 	Was, State outbox.State
-	Attempt
+	pg.Attempt
 	DoneAt time.Time
 }
 
@@ -45,14 +46,14 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 	}
 	id = t.ID // it may have been moved
 	p := &past{t: t}
-	paths, err := s.pathsOf(ctx, t)
+	paths, err := s.PathsOf(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	b := &pgx.Batch{}
 	key := []any{id.Queue, id.Seq, id.Day.Time()}
-	b.Queue(attemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
-		return scanAttempts(rows, func(_ int64, a Attempt) { p.recorded = append(p.recorded, a) })
+	b.Queue(pg.AttemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
+		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
 	})
 	b.Queue(`SELECT o.was, o.state, coalesce(o.attempt, 0), coalesce(o.fence, 0), coalesce(s.account, ''), coalesce(w.name, ''), coalesce(o.fee, ''), coalesce(o.nonce, ''),
 			coalesce(o.hash, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, ''), o.started_at, o.done_at
@@ -96,8 +97,8 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 			}
 			return rows.Err()
 		})
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, Known(err)
+	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
+		return nil, pg.Known(err)
 	}
 	for i := range p.recorded {
 		before(p.recorded[i].StartedAt, p.recorded[i].AnsweredAt)

@@ -1,4 +1,4 @@
-package pg_test
+package reads_test
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestFiguresByTheHourAreThoseOfTheirTransactions(t *testing.T) {
 	w.Post("r", "U", "d")
 	rollUp := func() {
 		t.Helper()
-		_, err := w.S.RollUp(w.Ctx)
+		_, err := w.S.Reads.RollUp(w.Ctx)
 		w.Must(err)
 	}
 	rollUp() // what is under way counts as accepted
@@ -74,7 +74,7 @@ func TestWhatStandsStillIsSampledWithItsBlockerAndLever(t *testing.T) {
 	w.Ingest(w.S, later)
 	sample := func(want int) {
 		t.Helper()
-		if n, err := w.S.SampleStuck(w.Ctx); err != nil || n != want {
+		if n, err := w.S.Reads.SampleStuck(w.Ctx); err != nil || n != want {
 			t.Errorf("%d stand still, %v; want %d", n, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package pg_test
+package reads_test
 
 import (
 	"strings"
@@ -47,7 +47,7 @@ func TestWhyTellsWhatIsOverdue(t *testing.T) {
 			n := w.Node("n")
 			c.make(w, n)
 			w.Exec(c.plant)
-			y, err := w.S.Why(w.Ctx, w.ID, id)
+			y, err := w.S.Reads.Why(w.Ctx, w.ID, id)
 			w.Must(err)
 			root := y.Blockers[len(y.Blockers)-1]
 			if root.Kind != c.kind || !strings.Contains(root.Detail, c.detail) || y.Moving != (c.kind != "overdue") {
@@ -59,9 +59,9 @@ func TestWhyTellsWhatIsOverdue(t *testing.T) {
 			if c.lever != "" && (len(root.Levers) == 0 || !strings.HasSuffix(root.Levers[0].Path, c.lever)) {
 				t.Errorf("levers %+v, want %s first", root.Levers, c.lever)
 			}
-			sample, err := w.S.TakeSample(w.Ctx)
+			sample, err := w.S.Reads.TakeSample(w.Ctx)
 			w.Must(err)
-			stuck, err := w.S.SampleStuck(w.Ctx)
+			stuck, err := w.S.Reads.SampleStuck(w.Ctx)
 			w.Must(err)
 			if late := c.kind == "overdue"; (sample.Trouble.Overdue == 1) != late || (stuck == 1) != late {
 				t.Errorf("%d are counted as overdue, %d are in the sample", sample.Trouble.Overdue, stuck)

@@ -1,4 +1,4 @@
-package pg
+package reads
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
@@ -49,8 +50,8 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 			return err
 		})
 	b.Queue("COMMIT")
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return 0, Known(err)
+	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
+		return 0, pg.Known(err)
 	}
 	b = &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -86,7 +87,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 			lever = &l
 		}
 		var by *string
-		if id := root.Object; len(id) > len("/transactions/") && id[:len("/transactions/")] == "/transactions/" && id != txPath(x.head.ID) {
+		if id := root.Object; len(id) > len("/transactions/") && id[:len("/transactions/")] == "/transactions/" && id != pg.TxPath(x.head.ID) {
 			if id, err := outbox.ParseID(id[len("/transactions/"):]); err == nil {
 				text := id.String()
 				by = &text
@@ -103,11 +104,11 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		n++
 	}
 	b.Queue("COMMIT")
-	return n, Known(s.pool.SendBatch(ctx, b).Close())
+	return n, pg.Known(s.Pool().SendBatch(ctx, b).Close())
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.
-func patience(phase outbox.Phase, d *Dispatcher) time.Duration {
+func patience(phase outbox.Phase, d *pg.Dispatcher) time.Duration {
 	wait := outbox.Duration(0)
 	switch {
 	case d == nil:

@@ -1,4 +1,4 @@
-package pg_test
+package reads_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
+	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // lived writes what a life around the hour $1 leaves: 3 of each moment, so that slices begin and end among them; moments
@@ -101,7 +101,7 @@ func TestAnHourInSlicesIsThatOfOneStatement(t *testing.T) {
 		_, err := w.S.Pool().Exec(w.Ctx, `TRUNCATE postern.rolled, postern.rollup, postern.rollup_time, postern.rollup_failure, postern.rollup_sender`)
 		w.Must(err)
 		n := 1 // with what adds them up by 16
-		w.Must(w.S.RollHour(w.Ctx, hour, c.atOnce, func(_ context.Context, atOnce int, _ time.Duration) (int, error) { n++; return atOnce, nil }))
+		w.Must(w.S.Reads.RollHour(w.Ctx, hour, c.atOnce, func(_ context.Context, atOnce int, _ time.Duration) (int, error) { n++; return atOnce, nil }))
 		if n < c.least || n > c.most {
 			t.Errorf("%d slices of %d rows; want %d to %d", n, c.atOnce, c.least, c.most)
 		}
@@ -116,17 +116,17 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour := w.live()
-	w.Must(w.S.RollHour(w.Ctx, hour, 1000, pg.Unhurried(0)))
+	w.Must(w.S.Reads.RollHour(w.Ctx, hour, 1000, pgreads.Unhurried(0)))
 	old, rolled := w.Lines(saysSQL, hour), w.Lines(`SELECT r::text FROM postern.rolled r`)
 	w.more(hour)
 	ctx, cancel := context.WithCancel(w.Ctx)
 	n := 0
-	err := w.S.RollHour(ctx, hour, 5, func(ctx context.Context, atOnce int, _ time.Duration) (int, error) {
+	err := w.S.Reads.RollHour(ctx, hour, 5, func(ctx context.Context, atOnce int, _ time.Duration) (int, error) {
 		if n++; n < 9 {
 			return atOnce, nil
 		}
 		cancel()
-		return pg.Unhurried(0)(ctx, atOnce, time.Hour)
+		return pgreads.Unhurried(0)(ctx, atOnce, time.Hour)
 	})
 	if !errors.Is(err, context.Canceled) || n != 9 {
 		t.Errorf("%v after %d slices", err, n)
@@ -134,7 +134,7 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	w.Same(w.Lines(saysSQL, hour), old...)
 	w.Same(w.Lines(`SELECT r::text FROM postern.rolled r`), rolled...)
 	run := w.Lines(`SELECT concat(begun, ' ', parts) FROM postern.rolling`)
-	w.Must(w.Another(1).RollHour(w.Ctx, hour, 5, pg.Unhurried(0))) // goes on with it
+	w.Must(w.Another(1).Reads.RollHour(w.Ctx, hour, 5, pgreads.Unhurried(0))) // goes on with it
 	w.Same(run, w.Lines(`SELECT concat(as_of, ' ', 9) FROM postern.rolled`)...)
 	w.Same(w.Lines(saysSQL, hour), w.Lines(wasSQL, hour)...)
 }
@@ -144,12 +144,12 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hour, n := w.live(), 0
-	w.Must(w.S.RollHour(w.Ctx, hour, 40, func(_ context.Context, atOnce int, _ time.Duration) (int, error) {
+	w.Must(w.S.Reads.RollHour(w.Ctx, hour, 40, func(_ context.Context, atOnce int, _ time.Duration) (int, error) {
 		if n++; n == 2 {
-			if hours, err := w.Another(1).RollUp(w.Ctx); err != nil || hours != 0 {
+			if hours, err := w.Another(1).Reads.RollUp(w.Ctx); err != nil || hours != 0 {
 				t.Errorf("of one that moves somebody else rolled up %d hours, %v", hours, err)
 			}
-			w.Must(w.Another(1).RollHour(w.Ctx, hour, 5, pg.Unhurried(0)))
+			w.Must(w.Another(1).Reads.RollHour(w.Ctx, hour, 5, pgreads.Unhurried(0)))
 		}
 		return atOnce, nil
 	}))
@@ -163,7 +163,7 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	first, other, done := w.Begin(w.S.Pool()), w.Other(), make(chan error, 1)
 	_, err := first.Exec(w.Ctx, step, hour)
 	w.Must(err)
-	go func() { done <- other.S.RollHour(w.Ctx, hour, 40, pg.Unhurried(0)) }()
+	go func() { done <- other.S.Reads.RollHour(w.Ctx, hour, 40, pgreads.Unhurried(0)) }()
 	w.AwaitBlocked(other.PID)
 	w.Must(first.Commit(w.Ctx))
 	w.Must(<-done)
@@ -179,7 +179,7 @@ func TestSlicesFitTheirTime(t *testing.T) {
 		took   time.Duration
 		want   int
 	}{{1000, time.Millisecond, 2000}, {2000, time.Millisecond, 2000}, {1000, 50 * time.Millisecond, 1000}, {1000, 101 * time.Millisecond, 500}, {150, 101 * time.Millisecond, 100}} {
-		if got := pg.Fitting(c.atOnce, c.took); got != c.want {
+		if got := pgreads.Fitting(c.atOnce, c.took); got != c.want {
 			t.Errorf("%d in %s: %d, want %d", c.atOnce, c.took, got, c.want)
 		}
 	}

@@ -1,0 +1,12 @@
+// Package reads reads for people: lists, histories, samples, figures by the hour, and why a transaction does not move. It changes nothing but those figures.
+package reads
+
+import "github.com/postern-dev/postern/internal/pg"
+
+// Store reads for people. It is safe for concurrent use.
+type Store struct {
+	*pg.Store
+}
+
+// New makes the reads of a store.
+func New(core *pg.Store) *Store { return &Store{Store: core} }
