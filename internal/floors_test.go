@@ -67,6 +67,65 @@ var floors = map[string]struct {
 	"internal/chaos":               {support, "crashes, freezes, partitions"},
 }
 
+// steps are those of the floor of the store. A package imports only packages of lower steps.
+var steps = map[string]struct {
+	step   int
+	reason string
+}{
+	"internal/pg/watch":      {0, "connections that do not answer are closed; knows no rows"},
+	"internal/pg/migrate":    {1, "the migrations of this program; knows no rows"},
+	"internal/pg/verify":     {1, "what must be true of the rows, in SQL of its own"},
+	"internal/pg/doctor":     {1, "what is wrong with a database, in SQL of its own"},
+	"internal/pg":            {2, "queues and what moves them"},
+	"internal/pg/channels":   {3, "channels and their messages"},
+	"internal/pg/deliveries": {3, "subscriptions and what is delivered to them"},
+	"internal/pg/actors":     {3, "actors and API keys"},
+	"internal/pg/reads":      {3, "what is read for people"},
+	"internal/pg/batches":    {4, "processors and batches, which post transactions"},
+	"internal/pg/events":     {4, "sources, tools and events, which post transactions"},
+	"internal/pg/stores":     {5, "opens all of them"},
+}
+
+// climbs says why a package of the store may not import another one of it, or "".
+func climbs(from, to string) string {
+	if from == to || !strings.HasPrefix(from+"/", "internal/pg/") || !strings.HasPrefix(to+"/", "internal/pg/") {
+		return ""
+	}
+	a, ok := steps[from]
+	b, there := steps[to]
+	switch {
+	case !ok:
+		return from + " is missing from the steps of the store"
+	case !there:
+		return to + " is missing from the steps of the store"
+	case a.step > b.step:
+		return ""
+	case a.step == b.step:
+		return from + " (" + a.reason + ") imports " + to + " beside it (" + b.reason + "): siblings do not meet"
+	}
+	return from + " (" + a.reason + ") imports up to " + to + " (" + b.reason + "): it registers what it needs"
+}
+
+func TestTheStoreHasSteps(t *testing.T) {
+	for name := range steps {
+		if _, err := os.Stat("../" + name); err != nil {
+			t.Errorf("the steps of the store name %s: %v", name, err)
+		}
+	}
+	for _, c := range []struct{ from, to, refused string }{
+		{"internal/pg/batches", "internal/pg", ""},
+		{"internal/pg", "internal/pg/batches", "up to"},
+		{"internal/pg/batches", "internal/pg/events", "siblings"},
+		{"internal/pg/events", "internal/pg/channels", ""},
+		{"internal/pg/elsewhere", "internal/pg", "missing"},
+		{"internal/httpapi", "internal/pg/batches", ""},
+	} {
+		if got := climbs(c.from, c.to); (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s importing %s: %q, want %q in it", c.from, c.to, got, c.refused)
+		}
+	}
+}
+
 // home returns the entry of the map that a package belongs to: itself or the nearest directory above.
 // internal itself is nobody's home but its own.
 func home(pkg string) (string, bool) {
@@ -103,6 +162,9 @@ func TestImportsOnlyFall(t *testing.T) {
 		}
 		for _, path := range f.imports() {
 			if why := refuse(from, path); why != "" {
+				t.Errorf("%s: %s", f.path, why)
+			}
+			if why := climbs(f.pkg, strings.TrimPrefix(path, module)); why != "" {
 				t.Errorf("%s: %s", f.path, why)
 			}
 		}

@@ -30,7 +30,7 @@ func (v *Batch) submission(contextID int32) *pg.Submission {
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
 
-// requested returns the batch whose execution a transaction is, 0 if it is none.
+// batchOf returns the batch whose execution a transaction is, 0 if it is none.
 func batchOf(t *pg.Transaction) (id int64) {
 	_, _ = fmt.Sscanf(t.UID, ":processor:%d:", &id)
 	return id
