@@ -3,12 +3,39 @@ package internal_test
 import (
 	"os"
 	"regexp"
+	"strconv"
 	"testing"
 )
 
 // floorRow is a row of the table of floors: its number and its packages.
 var floorRow = regexp.MustCompile(`(?m)^\| \d \| ([^|]*) \|`)
 var backticked = regexp.MustCompile("`([^`]+)`")
+
+// stepRow is a row of the table of rooms: its step and its packages.
+var stepRow = regexp.MustCompile("(?m)^\\| pg (\\d) \\| (`internal/pg[^|]*) \\| [^|]+ \\|$")
+
+// TestThePageOfTheHouseSaysWhichRoomsThereAre compares the table of rooms with the steps of the store.
+func TestThePageOfTheHouseSaysWhichRoomsThereAre(t *testing.T) {
+	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]string{}
+	for _, row := range stepRow.FindAllSubmatch(text, -1) {
+		for _, name := range backticked.FindAllSubmatch(row[2], -1) {
+			told[string(name[1])] = string(row[1])
+		}
+	}
+	for pkg, s := range steps {
+		if got := told[pkg]; got != strconv.Itoa(s.step) {
+			t.Errorf("ARCHITECTURE.md: the table of rooms has %s on step %q, the floors test on %d", pkg, got, s.step)
+		}
+		delete(told, pkg)
+	}
+	for pkg := range told {
+		t.Errorf("ARCHITECTURE.md: the table of rooms names %s, which is none", pkg)
+	}
+}
 
 // TestThePageOfTheHouseSaysWhereEveryPackageStands compares the table of floors with the map.
 func TestThePageOfTheHouseSaysWhereEveryPackageStands(t *testing.T) {

@@ -1,4 +1,3 @@
-// Package actors stores actors and their API keys.
 package actors
 
 import "github.com/postern-dev/postern/internal/pg"

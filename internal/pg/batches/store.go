@@ -1,4 +1,3 @@
-// Package batches stores processors, their batches and what executes those. It decides nothing: see package processor.
 package batches
 
 import (

@@ -1,4 +1,3 @@
-// Package channels stores channels and their messages: each is handed out until it is acknowledged, in the order of its group.
 package channels
 
 import "github.com/postern-dev/postern/internal/pg"

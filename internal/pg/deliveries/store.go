@@ -1,4 +1,3 @@
-// Package deliveries stores subscriptions and what is delivered to them: webhooks, feeds, streams, and the callbacks of single transactions.
 package deliveries
 
 import "github.com/postern-dev/postern/internal/pg"

@@ -1,4 +1,3 @@
-// Package events stores sources, their events and the tools that events call. It decides nothing: see package leader.
 package events
 
 import (

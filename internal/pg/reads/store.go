@@ -1,4 +1,3 @@
-// Package reads reads for people: lists, histories, samples, figures by the hour, and why a transaction does not move. It changes nothing but those figures.
 package reads
 
 import "github.com/postern-dev/postern/internal/pg"

@@ -1,0 +1,23 @@
+// Package actors stores who may act: people and programs, and the API keys and OIDC subjects that name them.
+//
+// # Words
+//
+//   - actor: a name that the audit keeps. It has keys, or is the subject of an identity provider.
+//   - API key: a secret of an actor, with a context, a role and an end. Only its hash is stored.
+//   - member: an actor's role in a context; the core keeps members beside the context.
+//
+// # Tables
+//
+// actor and api_key. The audit row of each change is written in its commit.
+//
+// # Lock order
+//
+// One row of actor or api_key, locked by the statement that changes it. Nothing here waits while it holds a row of a
+// queue.
+//
+// # Failures
+//
+//   - A request is repeated under its Idempotency-Key: the constraint one_actor_per_request_key (or its like for keys)
+//     runs the decision again, which finds what the first one made. The secret of a key is answered once only.
+//   - A key leaks: it is revoked; other processes hear of it within a second (the cache of keys in httpapi).
+package actors

@@ -1,0 +1,31 @@
+// Package deliveries stores subscriptions, and what is delivered to them: webhooks, feeds, streams, hooks of workers,
+// callbacks of single transactions.
+//
+// # Words
+//
+//   - fanout: a narrow row for each subscription that may want an event, written in the commit in which the event
+//     happens.
+//   - delivery: one event for one receiver, with its position and what came of each call.
+//   - position: a number that rises along a subscription, with gaps; a feed's cursor is one.
+//   - track: what deliveries go along in order: a subscription with a queue, or a callback's URL with a queue.
+//
+// # Tables
+//
+// subscription, fanout and delivery; delivery is partitioned by day. The core writes fanout and delivery through the
+// Teller that this package registers.
+//
+// # Lock order
+//
+// The row of a subscription is locked by the process that numbers its events, records receipts and hands out calls,
+// in one short SQL transaction; others skip it. It is locked after rows of queues, and never together with another
+// subscription's.
+//
+// # Failures
+//
+//   - A process dies while it numbers: PostgreSQL gives the lock back, and nothing was numbered. While it calls: the
+//     delivery is due again after the time that its call may take.
+//   - A receipt comes late: its number is old, and it changes nothing.
+//   - An endpoint fails: its delivery waits and is repeated with growing delays, up to the time that the subscription
+//     gives it; what follows in the same queue waits, other queues go on.
+//   - A new subscription: it is complete from its time "since" on (the argument stands at listenersMaxAge).
+package deliveries
