@@ -70,7 +70,7 @@ func connect(ctx context.Context, w *pg.Witness, database string, parts ...pg.Pa
 	if strings.Contains(database, "pool_max_conns") {
 		conns = 0
 	}
-	pool, err := w.Connect(ctx, database, conns, parts...)
+	pool, err := pg.ConnectBy(ctx, w, database, conns, parts...)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
 	}
@@ -106,7 +106,7 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		return nil, err
 	}
 	store.Rely(w)
-	looks, err := w.Connect(ctx, database, lookConnections)
+	looks, err := w.Connect(ctx, database, lookConnections, nil)
 	if err != nil {
 		pool.Close()
 		return nil, err

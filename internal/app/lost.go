@@ -43,7 +43,7 @@ func abandon(ctx context.Context, database string, loss *pg.Loss, log *slog.Logg
 // enterQuarantine goes through a connection of its own, which has nothing to remember: the pools of the process open
 // none any more.
 func enterQuarantine(ctx context.Context, database string, loss *pg.Loss, log *slog.Logger) error {
-	pool, err := pg.NewWitness().Connect(ctx, database, 2)
+	pool, err := pg.NewWitness().Connect(ctx, database, 2, nil)
 	if err != nil {
 		return err
 	}

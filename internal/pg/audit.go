@@ -3,24 +3,20 @@ package pg
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/outbox"
 )
 
-func (s *Store) AuditIn(b *pgx.Batch, by By, action, object string) {
-	s.AuditChange(b, by, action, object, nil, nil)
+func (db *DB) AuditIn(b *pgx.Batch, by By, action, object string) {
+	db.AuditChange(b, by, action, object, nil, nil)
 }
 
 // AuditChange is audit with what was configured before and is now; nil where there was or is nothing.
-func (s *Store) AuditChange(b *pgx.Batch, by By, action, object string, before, after any) {
+func (db *DB) AuditChange(b *pgx.Batch, by By, action, object string, before, after any) {
 	b.Queue(`INSERT INTO postern.audit (context_id, actor, via, action, object, reason, request_id, at, before, after)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()), $9::text::jsonb, $10::text::jsonb)`,
-		by.Context, by.Actor, by.Via, action, object, by.Reason, by.RequestID, s.Clock(), document(before), document(after))
+		by.Context, by.Actor, by.Via, action, object, by.Reason, by.RequestID, db.Clock(), document(before), document(after))
 }
 
 // document is v as JSON, nil for nothing.
@@ -60,8 +56,8 @@ type AuditFilter struct {
 }
 
 // Audit lists what was done in a context, newest first.
-func (s *Store) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*AuditRow, error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id, before, after FROM postern.audit
+func (db *DB) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*AuditRow, error) {
+	rows, err := db.Db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id, before, after FROM postern.audit
 		WHERE context_id = $1 AND ($2 = '' OR actor = $2) AND ($3 = '' OR action = $3) AND ($4 = '' OR object = $4)
 			AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
 			AND (at, audit_id) < (coalesce($7::timestamptz, 'infinity'), $8)
@@ -75,14 +71,4 @@ func (s *Store) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*A
 		return a, row.Scan(&a.ID, &a.At, &a.Actor, &a.Via, &a.Action, &a.Object, &a.Reason, &a.RequestID, &a.Before, &a.After)
 	})
 	return list, Known(err)
-}
-
-// PostedBy returns the actor that posted a transaction, or NotFound. It never changes.
-func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (actor string, err error) {
-	err = s.Db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, postern.salt(created_at, moved_from), context_id) = ($1, $2, $3, $4, $5)`,
-		id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&actor)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
-	}
-	return actor, Known(err)
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// By says who pulls a lever, through which door and why; it is kept in the audit row.
-type By struct {
-	Context   int32
-	Actor     string
-	Via       string
-	Reason    string
-	RequestID string
-	// Match says whether an entity tag is one that the client last saw; nil if it does not care. What is
-	// about to change is compared under its lock: Conflict "precondition_failed" with the present version.
-	Match func(tag string) bool
-}
-
 // LeverResult is what a lever did.
 type LeverResult struct {
 	Changed bool // false if it was so already
@@ -63,7 +51,7 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 		return nil, err
 	}
 	if r != nil {
-		if err := r.behind(ctx, t, h.rows); err != nil {
+		if err := r.behind(ctx, s, t, h.rows); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +89,7 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 	if moved != "" {
 		return nil, fault.New(fault.Conflict, "wrong_state", "transaction %s was moved to another queue, and is %s there", id, moved).With("moved_to", moved)
 	}
-	if err := t.seenTransaction(ctx, by, id); err != nil {
+	if err := s.seenTransaction(ctx, t, by, id); err != nil {
 		return nil, err
 	}
 	if err := s.may(by, lever, h.task); err != nil {

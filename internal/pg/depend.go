@@ -141,7 +141,7 @@ func (e *grown) Mend(ctx context.Context) error { return e.s.readReach(ctx, e.r)
 func (e *grown) Elsewhere() bool { return false }
 
 // behind reads again what the locks have settled.
-func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*QueueRow) error {
+func (r *reach) behind(ctx context.Context, s *Store, t *Txn, rows map[int64]*QueueRow) error {
 	b := &pgx.Batch{}
 	r.read(b)
 	if err := t.Send(ctx, b); err != nil {
@@ -149,7 +149,7 @@ func (r *reach) behind(ctx context.Context, t *Txn, rows map[int64]*QueueRow) er
 	}
 	for _, d := range r.list {
 		if rows[d.ID.Queue] == nil {
-			return &grown{t.Store, r}
+			return &grown{s, r}
 		}
 	}
 	if r.good {
@@ -321,7 +321,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
-			if err := r.behind(ctx, t, rows); err != nil {
+			if err := r.behind(ctx, s, t, rows); err != nil {
 				return err
 			}
 			done, r.more = !r.more, false // the rest has its ripple already

@@ -10,13 +10,6 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// querier is a pool, a connection or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
 // ReadDispatchers reads dispatchers: of one context unless 0, of one type unless "".
 func (s *Store) ReadDispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
 	rows, err := db.Query(ctx, dispatchersSQL, contextID, typ)
@@ -112,38 +105,6 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 		return false, err
 	}
 	return created, s.Reconfigured(ctx)
-}
-
-// LockVersion locks the row that is to be replaced, if there is one, and compares its version with what
-// the client last saw.
-func (t *Txn) LockVersion(ctx context.Context, want int64, sql string, args ...any) (created bool, err error) {
-	var have int64
-	var removed bool
-	b := &pgx.Batch{}
-	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&have, &removed}, func() error { return nil })
-		return err
-	})
-	if err := t.Send(ctx, b); err != nil {
-		return false, err
-	}
-	created, t.Version = have == 0 || removed, have
-	return created, MatchVersion(want, have, created)
-}
-
-// AnyVersion stands for If-Match: *.
-const AnyVersion = -3
-
-// MatchVersion compares what a client last saw (0 = it does not care, -1 = it must not exist, -2 = some
-// other version, AnyVersion = it must exist) with what there is.
-func MatchVersion(want, have int64, created bool) error {
-	switch {
-	case want == 0, want == have && !created, want == -1 && created, want == AnyVersion && !created:
-		return nil
-	case created:
-		return fault.New(fault.Conflict, "precondition_failed", "it does not exist (any more): leave If-Match out to create it").With("version", 0)
-	}
-	return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
 }
 
 // PauseDispatcher stops or resumes dispatching a type, and ends a drain. Calls that are out end; queues stay in the

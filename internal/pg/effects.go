@@ -303,3 +303,16 @@ func (e *effects) writeWaits(b *pgx.Batch) {
 			ON CONFLICT (queue_id) DO UPDATE SET due_at = excluded.due_at`, ids, due)
 	}
 }
+
+// newest is a row by which the commit of these effects can be found again, if they have one.
+func (e *effects) newest() acked {
+	switch {
+	case len(e.accepted) > 0:
+		return accepted(e.accepted[0].ID, e.accepted[0].CreatedAt)
+	case len(e.outcomes) > 0:
+		return ended(e.outcomes[0].ID, e.now)
+	case len(e.saved) > 0:
+		return leased(e.saved[0].ID, e.saved[0].Fence, e.now)
+	}
+	return acked{}
+}

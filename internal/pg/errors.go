@@ -298,3 +298,11 @@ func unavailable(err error) error {
 }
 
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+// unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a type of what it
+// returns, or somebody has dropped it. pgx prepares anew what it has prepared by itself, and not what has practised: such a
+// connection is closed.
+func unprepared(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery")
+}

@@ -9,21 +9,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
 // joint is one SQL transaction that several of the store's join: each sees what those before it did. It has no
 // savepoints: what a decision refuses has written nothing yet, and an error of the database ends all of it.
 type joint struct {
-	s      *Store
+	db     *DB
 	conn   *pgxpool.Conn
-	free   func()  // gives conn back
-	broken bool    // by an error of the database; a dry run begins anew then
-	lacks  error   // what has to be made or read before it can be done, on another connection than this one
-	Dry    bool    // rolled back in the end, whatever happens
-	made   []int64 // ids of queues that only this transaction knows
-	newest acked   // a row by which its commit can be found again
+	free   func()   // gives conn back
+	broken bool     // by an error of the database; a dry run begins anew then
+	lacks  error    // what has to be made or read before it can be done, on another connection than this one
+	Dry    bool     // rolled back in the end, whatever happens
+	undo   []func() // what its end takes back of what this process remembers of it
+	newest acked    // a row by which its commit can be found again
 }
 
 type jointKey struct{}
@@ -36,24 +35,19 @@ func JointOf(ctx context.Context) *joint {
 // DryRun returns a context under which this store does all that it is asked to in one transaction, sees
 // what it did, and keeps nothing: end rolls it back. It holds the locks of what it touched until then, so
 // it is to end soon. It is for one goroutine.
-func (s *Store) DryRun(ctx context.Context) (_ context.Context, end func()) {
-	j := &joint{s: s, Dry: true}
+func (db *DB) DryRun(ctx context.Context) (_ context.Context, end func()) {
+	j := &joint{db: db, Dry: true}
 	return context.WithValue(ctx, jointKey{}, j), j.end
 }
 
-// Together runs fn under a context in which all that the store does is one commit. The queues of ids are
-// locked first, in the order of their ids, as every transaction locks them; what fn touches besides may
-// make it a victim of a deadlock. A Retry fault "broken": nothing was done.
-func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
-	j := &joint{s: s}
+// Together runs fn under a context in which all that the store does is one commit, behind the locks that lock takes. A Retry
+// fault "broken": nothing was done.
+func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func(context.Context) error) error {
+	j := &joint{db: db}
 	defer j.end()
-	queues := make([]int64, len(ids))
-	for i, id := range ids {
-		queues[i] = id.Queue
-	}
 	err := j.run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
-		t.lockQueues(b, queues, map[int64]*QueueRow{})
+		lock(t, b)
 		return t.Commit(ctx, b)
 	})
 	if err == nil {
@@ -62,7 +56,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if j.broken {
 		j.end()
 		if j.lacks != nil {
-			if err := s.mend(ctx, j.lacks); err != nil {
+			if err := db.mend(ctx, j.lacks); err != nil {
 				return err
 			}
 		}
@@ -71,26 +65,22 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if err != nil {
 		return err
 	}
-	t := &Txn{Conn: j.conn, Store: s, began: true, newest: j.newest}
-	if err := t.Commit(ctx, &pgx.Batch{}); err != nil {
-		return Known(err)
-	}
-	s.RingHere() // what rang before the commit rang for nothing
-	return nil
+	t := &Txn{Conn: j.conn, db: db, began: true, newest: j.newest}
+	return Known(t.Commit(ctx, &pgx.Batch{}))
 }
 
 // Db is where the store reads: the pool, or the transaction that it has joined.
-func (s *Store) Db(ctx context.Context) querier {
+func (db *DB) Db(ctx context.Context) querier {
 	if j := JointOf(ctx); j != nil && j.conn != nil {
 		return j.conn
 	}
-	return s.pool
+	return db.pool
 }
 
 // run is runOnce inside the joint transaction.
 func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 	if j.conn == nil {
-		conn, release, err := j.s.writer(ctx)
+		conn, release, err := j.db.writer(ctx)
 		if err != nil {
 			return err
 		}
@@ -101,7 +91,7 @@ func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 			return Known(err)
 		}
 	}
-	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, Store: j.s, began: true, joint: j}) })
+	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, db: j.db, began: true, joint: j}) })
 	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
 		return err
 	}
@@ -144,7 +134,10 @@ func (j *joint) end() {
 		}
 	}
 	j.free()
-	for _, id := range j.made {
-		j.s.forgetQueue(id)
+	for _, undo := range j.undo {
+		undo()
 	}
 }
+
+// AtEnd has undo called when the joint transaction has ended, however it ended.
+func (j *joint) AtEnd(undo func()) { j.undo = append(j.undo, undo) }

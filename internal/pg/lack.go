@@ -47,14 +47,14 @@ func dayMissing(err error) (day time.Time, missing bool) {
 }
 
 // makeDay makes the partitions of a day that was found missing, and those of the coming days.
-func (s *Store) makeDay(ctx context.Context, day time.Time) error {
+func (db *DB) makeDay(ctx context.Context, day time.Time) error {
 	if !day.IsZero() {
 		var n int
-		if err := s.pool.QueryRow(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, day).Scan(&n); err != nil {
-			return cmp.Or(lacking(s.role(), err), Known(err))
+		if err := db.pool.QueryRow(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, day).Scan(&n); err != nil {
+			return cmp.Or(lacking(db.role(), err), Known(err))
 		}
 	}
-	_, err := s.EnsureDays(ctx)
+	_, err := db.EnsureDays(ctx)
 	return err
 }
 
@@ -75,7 +75,7 @@ func lacking(role string, err error) error {
 		if role != "" {
 			who = fmt.Sprintf("the role %q", role)
 		}
-		return fault.New(fault.Retry, "database_unavailable", "%s lacks a grant: %s. %s", who, e.Message, regrant).
+		return fault.New(fault.Retry, "database_unavailable", "%s lacks a grant: %db. %s", who, e.Message, regrant).
 			After(time.Second).Because(err)
 	}
 	return nil
@@ -85,7 +85,7 @@ func lacking(role string, err error) error {
 const regrant = "As the owner of the schema, SELECT postern.make_roles() gives the role postern_app what it needs, and GRANT postern_app TO the role of the process"
 
 // role is that under which this process connects.
-func (s *Store) role() string { return s.pool.Config().ConnConfig.User }
+func (db *DB) role() string { return db.pool.Config().ConnConfig.User }
 
 // lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are missing.
 // Partitions of other days have the grants of this one.
@@ -103,26 +103,26 @@ const lacksSQL = `SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass 
 
 // lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for
 // nothing.
-func (s *Store) lacks(ctx context.Context) (string, error) {
-	now, err := s.Now(ctx)
+func (db *DB) lacks(ctx context.Context) (string, error) {
+	now, err := db.Now(ctx)
 	if err != nil {
 		return "", err
 	}
 	day := outbox.DayOf(now).Time()
-	list, err := s.listLacks(ctx, day)
+	list, err := db.listLacks(ctx, day)
 	if err != nil || len(list) == 0 {
 		return "", err
 	}
-	if err := s.makeDay(ctx, day); err == nil {
-		if list, err = s.listLacks(ctx, day); err != nil || len(list) == 0 {
+	if err := db.makeDay(ctx, day); err == nil {
+		if list, err = db.listLacks(ctx, day); err != nil || len(list) == 0 {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the role %q %s. %s", s.role(), strings.Join(list, ", "), regrant), nil
+	return fmt.Sprintf("the role %q %db. %s", db.role(), strings.Join(list, ", "), regrant), nil
 }
 
-func (s *Store) listLacks(ctx context.Context, day time.Time) ([]string, error) {
-	rows, err := s.pool.Query(ctx, lacksSQL, day)
+func (db *DB) listLacks(ctx context.Context, day time.Time) ([]string, error) {
+	rows, err := db.pool.Query(ctx, lacksSQL, day)
 	if err != nil {
 		return nil, err
 	}

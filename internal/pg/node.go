@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -45,40 +44,6 @@ func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
 	return s.beat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
 		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number)
-}
-
-// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
-// is none.
-func (s *Store) beat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
-	a := acked{kind: ackedBeat}
-	durable, err := s.writeOne(ctx, sql, args, id, &a.n, &a.at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if a.id = *id; err == nil && durable && !s.witness.sawBeat(a) {
-		err = s.witness.setBack(a)
-	}
-	return err == nil, Known(written(err))
-}
-
-// writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was
-// asked to be.
-func (s *Store) writeOne(ctx context.Context, sql string, args []any, row ...any) (durable bool, err error) {
-	err = s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		doubt := standbyDoubt(c.Conn())
-		doubt.Store(nil)
-		defer func() { durable = doubt.Load() == nil }()
-		if s.beforeCommit == nil {
-			return c.QueryRow(ctx, sql, args...).Scan(row...)
-		}
-		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			if err := tx.QueryRow(ctx, sql, args...).Scan(row...); err != nil {
-				return err
-			}
-			return s.beforeCommit(ctx, tx.Conn().PgConn().PID())
-		})
-	})
-	return durable, err
 }
 
 // Peers is what a node sees when it looks at all nodes.

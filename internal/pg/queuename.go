@@ -191,7 +191,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 	}
 	for k, id := range found {
 		if j := JointOf(ctx); j != nil && s.QueueID(k.context, k.name) == 0 {
-			j.made = append(j.made, id)
+			j.AtEnd(func() { s.forgetQueue(id) })
 		}
 		s.names.add(k, id)
 	}

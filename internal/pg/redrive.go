@@ -47,7 +47,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Redrive,
 	may func(context.Context, *Transaction) error) (Accepted, error) {
 	id := old.ID // it may have been moved
-	if err := by.seenTag(old); err != nil {
+	if err := seenTag(by, old); err != nil {
 		return Accepted{}, err
 	}
 	switch {

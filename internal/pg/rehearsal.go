@@ -15,10 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -32,36 +30,10 @@ const (
 	Works                  // claims and settles
 )
 
-// openWithin bounds what a connection takes to open, and to practise, and a process to open its own. A connection that has practised for
-// practiseFor is used without the rest: where the server is slow, or opens many at once, it is wanted.
+// A connection that has practised for practiseFor is used without the rest: where the server is slow, or opens many at once, it is wanted.
 const (
-	openWithin  = 10 * time.Second
 	practiseFor = 2 * time.Second
 )
-
-// Fill returns when all connections that the pool may have are open, and have practised. A caller that finds no free
-// connection opens one and waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile:
-// without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
-// it.
-func Fill(ctx context.Context, pool *pgxpool.Pool) {
-	ctx, cancel := context.WithTimeout(ctx, openWithin)
-	defer cancel()
-	var opened sync.WaitGroup
-	most := pool.Config().MaxConns
-	held := make(chan *pgxpool.Conn, most)
-	for range most {
-		opened.Go(safe.Func("opening of connections", func() {
-			if c, err := pool.Acquire(ctx); err == nil {
-				held <- c
-			}
-		}))
-	}
-	opened.Wait()
-	close(held)
-	for c := range held {
-		c.Release()
-	}
-}
 
 // rehearsals are the texts of the statements of each combination of parts on a day, which some of them name.
 var rehearsals struct {
@@ -154,14 +126,6 @@ func unlessRefused(c *pgx.Conn, err error) error {
 	return err
 }
 
-// unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a type of what it
-// returns, or somebody has dropped it. pgx prepares anew what it has prepared by itself, and not what has practised: such a
-// connection is closed.
-func unprepared(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery")
-}
-
 // rehearse returns the statements of a usual life, of one transaction and of several: it is posted, to a queue that
 // is idle or not; it is taken or claimed; its end is settled, and another of its queue goes out under the same lease,
 // or the queue is idle. Our own decisions queue these statements where there is no database, so the list is not kept
@@ -170,7 +134,7 @@ func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
-	r.s = &Store{Conf: newConf(nil)}
+	r.s = &Store{DB: &DB{}, Conf: newConf(nil)}
 	r.s.Conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.Conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
 	r.s.Conf.shared.Store(int32(1), true)

@@ -356,6 +356,22 @@ func (q *QueueRow) tidy() {
 	}
 }
 
+// Together runs fn under a context in which all that the store does is one commit. The queues of ids are locked first, in
+// the order of their ids, as every transaction locks them; what fn touches besides may make it a victim of a deadlock. A
+// Retry fault "broken": nothing was done.
+func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
+	queues := make([]int64, len(ids))
+	for i, id := range ids {
+		queues[i] = id.Queue
+	}
+	lock := func(t *Txn, b *pgx.Batch) { t.lockQueues(b, queues, map[int64]*QueueRow{}) }
+	if err := s.DB.Together(ctx, lock, fn); err != nil {
+		return err
+	}
+	s.RingHere() // what rang before the commit rang for nothing
+	return nil
+}
+
 // ReadNow adds the reading of the deciding clock to b. Behind a lock it is not older than the lock.
 func (s *Store) ReadNow(b *pgx.Batch, now *time.Time) {
 	b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp())`, s.Clock()).QueryRow(func(row pgx.Row) error {

@@ -186,7 +186,7 @@ func (st *settlement) load(ctx context.Context, t *Txn) error {
 		return err
 	}
 	if st.deps != nil {
-		if err := st.deps.behind(ctx, t, st.queues); err != nil {
+		if err := st.deps.behind(ctx, st.s, t, st.queues); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -156,3 +159,53 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 }
 
 func TxPath(id outbox.ID) string { return "/transactions/" + id.String() }
+
+// PostedBy returns the actor that posted a transaction, or NotFound. It never changes.
+func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (actor string, err error) {
+	err = s.Db(ctx).QueryRow(ctx, `SELECT actor FROM postern.task WHERE (queue_id, seq, day, postern.salt(created_at, moved_from), context_id) = ($1, $2, $3, $4, $5)`,
+		id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&actor)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	return actor, Known(err)
+}
+
+// seenTransaction is seen for a transaction whose queue t has locked.
+func (s *Store) seenTransaction(ctx context.Context, t *Txn, by By, id outbox.ID) error {
+	if by.Match == nil {
+		return nil
+	}
+	found, err := s.transactions(ctx, t.Conn, by.Context, []outbox.ID{id})
+	if err != nil {
+		return err
+	}
+	return seenTag(by, found[id])
+}
+
+// seenTag compares what a client last saw of a transaction with what it is.
+func seenTag(by By, t *Transaction) error {
+	if by.Match == nil || t == nil || by.Match(t.Tag()) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "precondition_failed", "transaction %s is %s by now: read it again", t.ID, t.State).With("version", t.Tag())
+}
+
+// Tag changes whenever anything that a reader sees of a transaction does, but for the next question about
+// what was sent: each answer that says nothing new moves it.
+func (t *Transaction) Tag() string {
+	next := t.NextAt
+	if t.State == outbox.REVISION || t.State == outbox.DISPATCHING {
+		next = nil
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %s %s %d %d %s %s %s %s %v %v %v %v %s %s %s %s %v %d", t.ID, t.State, t.QueueState, t.Retries, t.Attempt, t.Sender, t.Fee, t.Hash,
+		t.BlockHeight, stamp(t.SubmittedAt), stamp(t.RetriedAt), stamp(t.DoneAt), stamp(next), t.Class, t.Code, t.Error, t.RedrivenBy, t.Suspended, t.PlacedBefore)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+func stamp(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.UnixMicro()
+}

@@ -18,7 +18,7 @@ import (
 // last one: two round trips fewer, while locks are held. A single batch needs neither.
 type Txn struct {
 	Conn  *pgxpool.Conn
-	Store *Store
+	db    *DB
 	began bool
 	done  bool
 
@@ -33,13 +33,13 @@ const Attempts = 8
 // Run opens a transaction for fn, which must end it with commit, and rolls back what fn leaves open. It
 // runs fn again after a deadlock or serialization failure, and after something it needs
 // was missing and has been made.
-func (s *Store) Run(ctx context.Context, fn func(t *Txn) error) error {
+func (db *DB) Run(ctx context.Context, fn func(t *Txn) error) error {
 	for try := 1; ; try++ {
-		err := s.runOnce(ctx, fn)
+		err := db.runOnce(ctx, fn)
 		if err == nil || JointOf(ctx).lack(err) {
 			return err
 		}
-		if broken := s.mend(ctx, err); broken != nil {
+		if broken := db.mend(ctx, err); broken != nil {
 			return broken
 		}
 		if try == Attempts {
@@ -56,12 +56,12 @@ func (s *Store) Run(ctx context.Context, fn func(t *Txn) error) error {
 var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_request_key": true, "one_actor_per_request_key": true, "one_batch_per_request_key": true}
 
 // mend does what a transaction needs before it can run again, or returns why it cannot.
-func (s *Store) mend(ctx context.Context, err error) error {
+func (db *DB) mend(ctx context.Context, err error) error {
 	if unprepared(err) && JointOf(ctx) == nil { // its connection is closed
 		return nil
 	}
 	if day, missing := dayMissing(err); missing {
-		return s.makeDay(ctx, day)
+		return db.makeDay(ctx, day)
 	}
 	if l := lack(nil); errors.As(err, &l) {
 		return l.Mend(ctx)
@@ -78,15 +78,15 @@ func (s *Store) mend(ctx context.Context, err error) error {
 	return err
 }
 
-func (s *Store) runOnce(ctx context.Context, fn func(t *Txn) error) (err error) {
+func (db *DB) runOnce(ctx context.Context, fn func(t *Txn) error) (err error) {
 	if j := JointOf(ctx); j != nil {
 		return j.run(ctx, fn)
 	}
-	conn, release, err := s.writer(ctx)
+	conn, release, err := db.writer(ctx)
 	if err != nil {
 		return err
 	}
-	t := &Txn{Conn: conn, Store: s}
+	t := &Txn{Conn: conn, db: db}
 	defer func() {
 		err = broken(conn, err)
 		if unprepared(err) {
@@ -150,7 +150,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	if hold := t.Store.beforeCommit; hold != nil {
+	if hold := t.db.beforeCommit; hold != nil {
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	switch {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
-		t.Store.witness.saw(t.newest)
+		t.db.witness.saw(t.newest)
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true
@@ -192,7 +192,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 
 // Exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
 // decisions in it, it can simply be repeated. Where its answer is lost it is "commit_unknown".
-func (s *Store) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if j := JointOf(ctx); j != nil {
 		err = j.run(ctx, func(t *Txn) error {
 			tag, err = t.Conn.Exec(ctx, sql, args...)
@@ -200,16 +200,16 @@ func (s *Store) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 		})
 		return tag, err
 	}
-	if err := s.writers.enter(ctx); err != nil {
+	if err := db.writers.enter(ctx); err != nil {
 		return tag, err
 	}
-	defer s.writers.leave()
-	hold := s.beforeCommit
+	defer db.writers.leave()
+	hold := db.beforeCommit
 	if hold == nil {
-		tag, err = s.pool.Exec(ctx, sql, args...)
+		tag, err = db.pool.Exec(ctx, sql, args...)
 		return tag, Known(written(err))
 	}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		if tag, err = tx.Exec(ctx, sql, args...); err != nil {
 			return err
 		}

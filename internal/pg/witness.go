@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -56,6 +58,21 @@ type acked struct {
 	at   time.Time // by the database
 }
 
+// accepted is the commit that accepted a transaction at a moment.
+func accepted(id outbox.ID, at time.Time) acked {
+	return acked{kind: ackedTask, id: id.Queue, n: id.Seq, day: id.Day, at: at}
+}
+
+// ended is the commit that ended a transaction.
+func ended(id outbox.ID, at time.Time) acked {
+	return acked{kind: ackedOutcome, id: id.Queue, n: id.Seq, day: id.Day, at: at}
+}
+
+// leased is the commit that gave a queue a fence.
+func leased(queue, fence int64, at time.Time) acked {
+	return acked{kind: ackedLease, id: queue, n: fence, at: at}
+}
+
 type ackedKind int
 
 const (
@@ -92,10 +109,21 @@ func (l *Loss) Err() *fault.Error {
 		l.Server, l.Newest.UTC().Format(time.RFC3339Nano))
 }
 
-// Connect opens a pool like the function Connect, whose connections are looked at before they are used. Pools of one
-// process share the witness; without one, nothing is looked at.
-func (w *Witness) Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
-	cfg, err := poolConfig(url, conns, parts...)
+// Connect opens a pool for url, whose connections are looked at before they are used. Pools of one process share the witness;
+// without one, nothing is looked at. practise makes a new connection ready for what it is used for; nil: nothing does. The pool has the settings that our statements want: nested loops over indexes (an
+// array of keys is estimated at a thousand rows and would be hashed against all queues; a table, or the
+// partition of a day, that was empty when its plan was made would be read whole for each key until
+// autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
+// order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
+// whole table). No setting keeps an EXISTS that is part of an expression from being hashed, for which its table is read whole if statistics say
+// that it is small: those of statements that look for a few rows have an OFFSET 0. Besides, UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
+//
+// No wait is without an end: the package watch closes connections that the server does not answer on, and asks those that rest once a
+// second. What the server keeps of a connection that is dead to us ends soon, too, so that the rows are free which it has locked: a
+// transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is asked nothing
+// for 10 s has lost its client, and takes a place from others.
+func (w *Witness) Connect(ctx context.Context, url string, conns int32, practise Practice) (*pgxpool.Pool, error) {
+	cfg, err := poolConfig(url, conns, practise)
 	if err != nil {
 		return nil, err
 	}
@@ -327,47 +355,66 @@ func columnsOf(all []acked) [][]byte {
 
 func asText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999-07") }
 
-// newest is a row by which the commit of these effects can be found again, if they have one.
-func (e *effects) newest() acked {
-	switch {
-	case len(e.accepted) > 0:
-		t := e.accepted[0]
-		return acked{ackedTask, t.ID.Queue, t.ID.Seq, t.ID.Day, t.CreatedAt}
-	case len(e.outcomes) > 0:
-		o := e.outcomes[0].ID
-		return acked{ackedOutcome, o.Queue, o.Seq, o.Day, e.now}
-	case len(e.saved) > 0:
-		return acked{kind: ackedLease, id: e.saved[0].ID, n: e.saved[0].Fence, at: e.now}
-	}
-	return acked{}
-}
-
 // Inspect looks for the newest commits on a connection that is open already. A fault "database_went_back": one is
 // missing.
-func (s *Store) Inspect(ctx context.Context) error {
-	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if s.witness == nil {
+func (db *DB) Inspect(ctx context.Context) error {
+	return db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if db.witness == nil {
 			return nil
 		}
-		all := s.witness.remembered()
+		all := db.witness.remembered()
 		here, missing, err := inspect(ctx, c.Conn().PgConn(), all)
 		if err != nil || len(missing) == 0 {
 			return Known(err)
 		}
-		return s.witness.lose(ctx, c.Conn().PgConn(), here, all, missing).Err()
+		return db.witness.lose(ctx, c.Conn().PgConn(), here, all, missing).Err()
 	})
 }
 
 // Lost is closed when the database was found to have gone back, and Loss says what is known of that; nil is never.
-func (s *Store) Lost() <-chan struct{} {
-	if s.witness == nil {
+func (db *DB) Lost() <-chan struct{} {
+	if db.witness == nil {
 		return nil
 	}
-	return s.witness.gone
+	return db.witness.gone
 }
 
 // Loss is what was found missing, nil for nothing.
-func (s *Store) Loss() *Loss { return s.witness.Loss() }
+func (db *DB) Loss() *Loss { return db.witness.Loss() }
 
 // Rely has the store remember its commits in the witness of its pools. To be called before anything runs.
-func (s *Store) Rely(w *Witness) { s.witness = w }
+func (db *DB) Rely(w *Witness) { db.witness = w }
+
+// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
+// is none.
+func (db *DB) beat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
+	a := acked{kind: ackedBeat}
+	durable, err := db.writeOne(ctx, sql, args, id, &a.n, &a.at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if a.id = *id; err == nil && durable && !db.witness.sawBeat(a) {
+		err = db.witness.setBack(a)
+	}
+	return err == nil, Known(written(err))
+}
+
+// writeOne is exec for a statement that returns a row. It says besides whether the commit is as durable as it was
+// asked to be.
+func (db *DB) writeOne(ctx context.Context, sql string, args []any, row ...any) (durable bool, err error) {
+	err = db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		doubt := standbyDoubt(c.Conn())
+		doubt.Store(nil)
+		defer func() { durable = doubt.Load() == nil }()
+		if db.beforeCommit == nil {
+			return c.QueryRow(ctx, sql, args...).Scan(row...)
+		}
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, sql, args...).Scan(row...); err != nil {
+				return err
+			}
+			return db.beforeCommit(ctx, tx.Conn().PgConn().PID())
+		})
+	})
+	return durable, err
+}

@@ -19,7 +19,7 @@ func watched(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
 	witness := pg.NewWitness()
-	pool, err := witness.Connect(t.Context(), db.URL, 4)
+	pool, err := witness.Connect(t.Context(), db.URL, 4, nil)
 	pgworld.OK(t, err)
 	t.Cleanup(pool.Close)
 	s, err := stores.Open(t.Context(), pool, pgworld.Quiet)

@@ -45,13 +45,13 @@ func (w writers) enter(ctx context.Context) error {
 func (w writers) leave() { <-w }
 
 // writer returns a connection to write by. Its holder calls release. Faults: "overloaded", "database_unavailable".
-func (s *Store) writer(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
-	if err := s.writers.enter(ctx); err != nil {
+func (db *DB) writer(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
+	if err := db.writers.enter(ctx); err != nil {
 		return nil, nil, err
 	}
-	if conn, err = s.pool.Acquire(ctx); err != nil {
-		s.writers.leave()
+	if conn, err = db.pool.Acquire(ctx); err != nil {
+		db.writers.leave()
 		return nil, nil, unavailable(err)
 	}
-	return conn, func() { conn.Release(); s.writers.leave() }, nil
+	return conn, func() { conn.Release(); db.writers.leave() }, nil
 }

@@ -1,0 +1,137 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/wire"
+)
+
+// poolConfig is the configuration of a pool. practise makes a new connection ready for what it is used for; nil: nothing does.
+func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	if conns > 0 { // also fewer than the pool_min_conns of the URL
+		cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, min(conns, cfg.MinConns), min(conns, cfg.MinIdleConns)
+	}
+	for name, value := range map[string]string{
+		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
+		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off",
+		"enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
+		"max_parallel_workers_per_gather": "0",
+		"lock_timeout":                    "5s", "statement_timeout": "30s",
+		"idle_in_transaction_session_timeout": "4s", "idle_session_timeout": "10s",
+		"tcp_user_timeout": "4s", "tcp_keepalives_idle": "2", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
+	} {
+		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	cfg.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+		if doubt, ok := c.CustomData()["doubt"].(*atomic.Pointer[pgconn.Notice]); ok && warns(n) {
+			doubt.Store(n)
+		}
+	}
+	closes := cfg.ConnConfig.OnPgError
+	cfg.ConnConfig.OnPgError = func(c *pgconn.PgConn, e *pgconn.PgError) bool {
+		return closes(c, e) && !fatal(e) // closes knows the severity in English
+	}
+	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
+		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
+	}
+	if practise != nil && cfg.MinConns == 0 { // those that end, by their age or with the server, are opened anew before anybody needs them
+		cfg.MinConns = cfg.MaxConns
+	}
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
+		// The pool calls this in a goroutine of its own. A connection whose practice panics may still serve the next
+		// caller.
+		if practise == nil {
+			return nil
+		}
+		err := safe.Try("practice of a connection", func() error { return practise(ctx, c) })
+		if _, ok := err.(*safe.Panic); ok && !c.IsClosed() && !c.PgConn().IsBusy() { //nolint:errorlint // as Try returns it
+			return nil
+		}
+		return err
+	}
+	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		return seen(p.Conn.PgConn().Conn()) != wire.Quiet
+	}
+	return cfg, nil
+}
+
+// seen says what has become of a connection of the pool, under TLS if there is any.
+func seen(conn net.Conn) wire.State {
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			return wire.Look(raw)
+		}
+	}
+	return wire.Unknown
+}
+
+// standbyDoubt returns where the connection keeps the last warning that its server sent.
+func standbyDoubt(c *pgx.Conn) *atomic.Pointer[pgconn.Notice] {
+	if f, ok := c.PgConn().CustomData()["doubt"].(*atomic.Pointer[pgconn.Notice]); ok {
+		return f
+	}
+	return new(atomic.Pointer[pgconn.Notice])
+}
+
+// warns says whether a notice may be the one that a commit has not waited for its standby. Its text and its Severity
+// are in the language of the server, so that only its class tells: warnings of that class with a commit are all taken
+// for it.
+func warns(n *pgconn.Notice) bool {
+	return n.SeverityUnlocalized == "WARNING" && (n.Code == "01000" || n.Code == "57P01")
+}
+
+// AnswerWithin is longer than any statement takes that is not meant to take long: the server ends it after 30 s. A
+// caller with a deadline of its own gives no less, unless the answer is of no use to it later: the end of a context
+// closes the connection, and a slow database would lose all its connections so. The watch finds a dead connection
+// sooner.
+const AnswerWithin = 40 * time.Second
+
+// Practice makes a new connection ready for what it is used for, before it is used.
+type Practice func(context.Context, *pgx.Conn) error
+
+// openWithin bounds what a connection takes to open, and to practise, and a process to open its own.
+const openWithin = 10 * time.Second
+
+// Fill returns when all connections that the pool may have are open, and have practised. A caller that finds no free
+// connection opens one and waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile:
+// without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
+// it.
+func Fill(ctx context.Context, pool *pgxpool.Pool) {
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	var opened sync.WaitGroup
+	most := pool.Config().MaxConns
+	held := make(chan *pgxpool.Conn, most)
+	for range most {
+		opened.Go(safe.Func("opening of connections", func() {
+			if c, err := pool.Acquire(ctx); err == nil {
+				held <- c
+			}
+		}))
+	}
+	opened.Wait()
+	close(held)
+	for c := range held {
+		c.Release()
+	}
+}
