@@ -45,7 +45,7 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 		ids = r.queues(ids...)
 	}
 	b := &pgx.Batch{}
-	t.lockQueues(b, ids, h.rows)
+	lockAll(b, ids, h.rows)
 	s.ReadNow(b, &h.e.now)
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err

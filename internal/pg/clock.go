@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// clock is how the time by which this store decides differs from the database'db. Without one it does not.
+// clock is how the time by which this store decides differs from the database's. Without one it does not.
 type clock struct {
 	fixed    *time.Time // it stands still here: tests
 	at, read time.Time  // or it was at when this process's clock showed read, and goes on from there

@@ -102,7 +102,7 @@ func (t *Tenant) Settings() any {
 
 // LockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
 // members sees what the one before has committed. nil: there is none; version is then that of a deleted one.
-func (t *Txn) LockTenant(ctx context.Context, name string) (v *Tenant, version int64, err error) {
+func LockTenant(ctx context.Context, t *Txn, name string) (v *Tenant, version int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT context_id, max_depth, require_key, declared_queues, paused, removed_at IS NOT NULL, version, created_at
 		FROM postern.context WHERE name = $1 FOR UPDATE`, name).Query(func(rows pgx.Rows) error {
@@ -131,7 +131,7 @@ func (t *Txn) LockTenant(ctx context.Context, name string) (v *Tenant, version i
 // PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
 func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.LockTenant(ctx, v.Name)
+		before, have, err := LockTenant(ctx, t, v.Name)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
 			return lastAdmin(v.Name)
 		}
-		by, err := t.WriteTenant(ctx, by, v)
+		by, err := WriteTenant(ctx, t, by, v)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 }
 
 // WriteTenant writes a context and its members, and returns by for its own audit rows.
-func (t *Txn) WriteTenant(ctx context.Context, by By, v Tenant) (By, error) {
+func WriteTenant(ctx context.Context, t *Txn, by By, v Tenant) (By, error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.context (name, max_depth, require_key, declared_queues) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET max_depth = excluded.max_depth, require_key = excluded.require_key,
@@ -168,7 +168,7 @@ func (t *Txn) WriteTenant(ctx context.Context, by By, v Tenant) (By, error) {
 	if err := t.Send(ctx, b); err != nil {
 		return by, err
 	}
-	return by, t.writeMembers(ctx, by.Context, v.Members)
+	return by, writeMembers(ctx, t, by.Context, v.Members)
 }
 
 // RemoveContext takes away a context that holds nothing. Its row stays, so that what a slow client posts at
@@ -178,7 +178,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
 	}
 	err := s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.LockTenant(ctx, name)
+		before, have, err := LockTenant(ctx, t, name)
 		switch {
 		case err != nil:
 			return err

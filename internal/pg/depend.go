@@ -316,7 +316,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			e := newEffects(s)
 			rows := map[int64]*QueueRow{}
 			b := &pgx.Batch{}
-			t.lockQueues(b, r.queues(), rows)
+			lockAll(b, r.queues(), rows)
 			s.ReadNow(b, &e.now)
 			if err := t.Send(ctx, b); err != nil {
 				return err

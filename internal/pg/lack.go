@@ -75,7 +75,7 @@ func lacking(role string, err error) error {
 		if role != "" {
 			who = fmt.Sprintf("the role %q", role)
 		}
-		return fault.New(fault.Retry, "database_unavailable", "%s lacks a grant: %db. %s", who, e.Message, regrant).
+		return fault.New(fault.Retry, "database_unavailable", "%s lacks a grant: %s. %s", who, e.Message, regrant).
 			After(time.Second).Because(err)
 	}
 	return nil
@@ -118,7 +118,7 @@ func (db *DB) lacks(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the role %q %db. %s", db.role(), strings.Join(list, ", "), regrant), nil
+	return fmt.Sprintf("the role %q %s. %s", db.role(), strings.Join(list, ", "), regrant), nil
 }
 
 func (db *DB) listLacks(ctx context.Context, day time.Time) ([]string, error) {
@@ -127,4 +127,14 @@ func (db *DB) listLacks(ctx context.Context, day time.Time) ([]string, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// lack is an error of a run that lacks something: Mend makes or reads it, and the run begins again.
+type lack interface {
+	error
+	// Mend makes what is lacking.
+	Mend(context.Context) error
+	// Elsewhere says that Mend takes a connection of its own, or long: a commit that several calls share, and that
+	// holds locks, is given up before.
+	Elsewhere() bool
 }

@@ -121,13 +121,3 @@ func (e *effects) tell(ctx context.Context, t *Txn, b *pgx.Batch) error {
 	}
 	return nil
 }
-
-// lack is an error of a run that lacks something: Mend makes or reads it, and the run begins again.
-type lack interface {
-	error
-	// Mend makes what is lacking.
-	Mend(context.Context) error
-	// Elsewhere says that Mend takes a connection of its own, or long: a commit that several calls share, and that
-	// holds locks, is given up before.
-	Elsewhere() bool
-}

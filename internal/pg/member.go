@@ -73,7 +73,7 @@ func (s *Store) RolesOf(ctx context.Context, actor string) (map[int32]string, er
 }
 
 // writeMembers makes the members of a context exactly these. The caller holds the context's row.
-func (t *Txn) writeMembers(ctx context.Context, contextID int32, m Members) error {
+func writeMembers(ctx context.Context, t *Txn, contextID int32, m Members) error {
 	var missing []string
 	b := &pgx.Batch{}
 	b.Queue(`SELECT a FROM unnest($1::text[]) a WHERE NOT EXISTS (SELECT FROM postern.actor WHERE actor_id = a)`, m.names()).
@@ -104,7 +104,7 @@ func (t *Txn) writeMembers(ctx context.Context, contextID int32, m Members) erro
 // SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
 func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles []string) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *Txn) error {
-		before, have, err := t.LockTenant(ctx, name)
+		before, have, err := LockTenant(ctx, t, name)
 		switch {
 		case err != nil:
 			return err
@@ -129,7 +129,7 @@ func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles 
 		if r.Changed = !slices.Equal(held, has); !r.Changed {
 			return t.Rollback(ctx)
 		}
-		if err := t.writeMembers(ctx, before.ID, next); err != nil {
+		if err := writeMembers(ctx, t, before.ID, next); err != nil {
 			return memberMissing(err)
 		}
 		b := &pgx.Batch{}

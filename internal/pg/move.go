@@ -157,7 +157,7 @@ func (m *move) find(ctx context.Context, t *Txn) error {
 		seq, m.to.After = out, &outbox.ID{}
 	}
 	if anchor != nil {
-		if err := t.isThere(ctx, *anchor); err != nil {
+		if err := isThere(ctx, t, *anchor); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (m *move) find(ctx context.Context, t *Txn) error {
 }
 
 // isThere refuses an anchor whose position exists under another salt: its id is of a time that was lost.
-func (t *Txn) isThere(ctx context.Context, id outbox.ID) error {
+func isThere(ctx context.Context, t *Txn, id outbox.ID) error {
 	there := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3) AND postern.salt(t.created_at, t.moved_from) = $4)`,
@@ -250,10 +250,10 @@ func (m *move) waits(ctx context.Context, t *Txn) error {
 	if from = []position{positionOf(m.id)}; !m.ahead {
 		from, to = to, from
 	}
-	if err := t.lockMoves(ctx, m.q.Context); err != nil {
+	if err := lockMoves(ctx, t, m.q.Context); err != nil {
 		return err
 	}
-	met, done, err := t.dependsOn(ctx, from, to, m.q.ID)
+	met, done, err := dependsOn(ctx, t, from, to, m.q.ID)
 	if err == nil && (met != nil || !done) {
 		err = fault.New(fault.Invalid, "dependency_cycle", "%s", m.circle(met)).About("/place")
 	}
@@ -263,7 +263,7 @@ func (m *move) waits(ctx context.Context, t *Txn) error {
 // lockMoves lets moves in a context with dependencies go one after the other. So two at once, each sound alone,
 // cannot close a circle over two queues: the second one reads what the first has committed. It comes behind the locks
 // of queues; other statements that lock the row of a context lock no queue.
-func (t *Txn) lockMoves(ctx context.Context, contextID int32) error {
+func lockMoves(ctx context.Context, t *Txn, contextID int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR NO KEY UPDATE`, contextID)
 	return t.Send(ctx, b)
@@ -271,7 +271,7 @@ func (t *Txn) lockMoves(ctx context.Context, contextID int32) error {
 
 // dependsOn walks from what some transactions depend on to what stands before that, and so on, and returns one of to
 // that it meets as a dependency, or nil. Places in the queue own count for nothing. Not done: it gave up.
-func (t *Txn) dependsOn(ctx context.Context, from, to []position, own int64) (met *position, done bool, err error) {
+func dependsOn(ctx context.Context, t *Txn, from, to []position, own int64) (met *position, done bool, err error) {
 	goal := map[position]bool{}
 	for _, p := range to {
 		goal[p] = true

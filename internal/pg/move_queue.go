@@ -138,7 +138,7 @@ func (m *transfer) circle(ctx context.Context, t *Txn) error {
 	if err := t.Send(ctx, b); err != nil || !m.held && !m.watched {
 		return err
 	}
-	if err := t.lockMoves(ctx, m.q.Context); err != nil {
+	if err := lockMoves(ctx, t, m.q.Context); err != nil {
 		return err
 	}
 	anchor, err := m.anchor(ctx, t)
@@ -175,7 +175,7 @@ func (m *transfer) circle(ctx context.Context, t *Txn) error {
 		if len(way.from) == 0 || len(way.to) == 0 {
 			continue
 		}
-		met, done, err := t.dependsOn(ctx, way.from, way.to, 0)
+		met, done, err := dependsOn(ctx, t, way.from, way.to, 0)
 		switch {
 		case err != nil:
 			return err
@@ -194,9 +194,9 @@ func (m *transfer) anchor(ctx context.Context, t *Txn) (any, error) {
 	case m.to == nil:
 		return nil, nil
 	case m.to.Before != nil:
-		return m.to.Before.Seq, t.isThere(ctx, *m.to.Before)
+		return m.to.Before.Seq, isThere(ctx, t, *m.to.Before)
 	case m.to.After != nil:
-		return m.to.After.Seq, t.isThere(ctx, *m.to.After)
+		return m.to.After.Seq, isThere(ctx, t, *m.to.After)
 	}
 	return m.there.out(ctx, t)
 }

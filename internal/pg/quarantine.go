@@ -101,16 +101,16 @@ func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine
 	if err := t.Send(ctx, lock); err != nil {
 		return err
 	}
-	contextID, err := t.scopeOf(ctx, q)
+	contextID, err := scopeOf(ctx, t, q)
 	if err != nil {
 		return err
 	}
 	if q.whole() && q.LostUntil.IsZero() {
-		if q.LostFrom, q.LostUntil, err = t.lostTime(ctx); err != nil {
+		if q.LostFrom, q.LostUntil, err = lostTime(ctx, t); err != nil {
 			return err
 		}
 	}
-	if by.Context, err = t.auditContext(ctx, by, contextID); err != nil {
+	if by.Context, err = auditContext(ctx, t, by, contextID); err != nil {
 		return err
 	}
 	by.Reason = q.Reason
@@ -144,7 +144,7 @@ func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r L
 			return err
 		}
 		r.Changed = was != name
-		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+		if by.Context, err = auditContext(ctx, t, by, nil); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
@@ -184,7 +184,7 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 }
 
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
-func (t *Txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) {
+func scopeOf(ctx context.Context, t *Txn, q Quarantine) (id *int32, err error) {
 	if q.Context != "" {
 		err := t.Conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -206,7 +206,7 @@ func (t *Txn) scopeOf(ctx context.Context, q Quarantine) (id *int32, err error) 
 }
 
 // auditContext is where the lever is written down: where its user is, in the scope's context, or in that of the system.
-func (t *Txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, err error) {
+func auditContext(ctx context.Context, t *Txn, by By, scope *int32) (id int32, err error) {
 	if by.Context != 0 {
 		return by.Context, nil
 	}
@@ -219,7 +219,7 @@ func (t *Txn) auditContext(ctx context.Context, by By, scope *int32) (id int32, 
 
 // lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
 // heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
-func (t *Txn) lostTime(ctx context.Context) (from, until time.Time, err error) {
+func lostTime(ctx context.Context, t *Txn) (from, until time.Time, err error) {
 	err = t.Conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
 				ORDER BY t.created_at DESC LIMIT 1)

@@ -209,7 +209,7 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *Txn, by By, q Quaranti
 	case x.Lost() && !anyway && (x.ReconciledAt == nil || x.Open > 0):
 		return nil, x.notReconciled()
 	}
-	if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+	if by.Context, err = auditContext(ctx, t, by, nil); err != nil {
 		return nil, err
 	}
 	b := &pgx.Batch{}

@@ -53,7 +53,7 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 		b.Queue(`DELETE FROM postern.unreconciled u USING postern.quarantine x WHERE x.quarantine_id = $1
 			AND (x.context_id IS NULL OR x.context_id = u.context_id) AND (x.type IS NULL OR x.type = u.type)`, v.id)
 		var err error
-		if by.Context, err = t.auditContext(ctx, by, nil); err != nil {
+		if by.Context, err = auditContext(ctx, t, by, nil); err != nil {
 			return err
 		}
 		s.AuditIn(b, by, "reconcile", q.Object())

@@ -292,8 +292,8 @@ func newestQueue(one bool, rows, and, skip string) string {
 	return rows + ` CROSS JOIN LATERAL (SELECT * FROM ` + newest + `) q`
 }
 
-// lockQueues locks the queues of ids and returns those that exist. It waits for a session that holds one.
-func (t *Txn) lockQueues(b *pgx.Batch, ids []int64, into map[int64]*QueueRow) {
+// lockAll locks the queues of ids and returns those that exist. It waits for a session that holds one.
+func lockAll(b *pgx.Batch, ids []int64, into map[int64]*QueueRow) {
 	lockQueues(b, lockWaiting, ids, nil, into)
 }
 
@@ -364,7 +364,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	for i, id := range ids {
 		queues[i] = id.Queue
 	}
-	lock := func(t *Txn, b *pgx.Batch) { t.lockQueues(b, queues, map[int64]*QueueRow{}) }
+	lock := func(t *Txn, b *pgx.Batch) { lockAll(b, queues, map[int64]*QueueRow{}) }
 	if err := s.DB.Together(ctx, lock, fn); err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (s *Store) lockOne(ctx context.Context, t *Txn, id int64) (*QueueRow, time.
 	var now time.Time
 	rows := map[int64]*QueueRow{}
 	b := &pgx.Batch{}
-	t.lockQueues(b, []int64{id}, rows)
+	lockAll(b, []int64{id}, rows)
 	s.ReadNow(b, &now)
 	err := t.Send(ctx, b)
 	return rows[id], now, err

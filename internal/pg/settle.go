@@ -171,7 +171,7 @@ func (st *settlement) load(ctx context.Context, t *Txn) error {
 	if st.deps != nil {
 		ids = st.deps.queues(ids...)
 	}
-	t.lockQueues(b, ids, st.queues)
+	lockAll(b, ids, st.queues)
 	st.s.nextTasks(b, behind, to, st.read.add)
 	if len(on) > 0 { // in a lazy run the row cannot tell that a position has ended; an end is refused by its key
 		b.Queue(`SELECT o.queue_id, o.seq FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)

@@ -38,7 +38,7 @@ func (st *settlement) hold(q *QueueRow, a *Answer) {
 // WasDone ends a transaction that is held DONE, by an operator's word. Outcomes: Changed; NotFound; Conflict "wrong_state"
 // for one that is not held.
 func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	if err := by.says("was-done"); err != nil {
+	if err := says(by, "was-done"); err != nil {
 		return r, err
 	}
 	deps, err := s.reachOf(ctx, id, true, position{})
@@ -107,7 +107,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 // it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that is not
 // held.
 func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	if err := by.says("was-not-done"); err != nil {
+	if err := says(by, "was-not-done"); err != nil {
 		return r, err
 	}
 	err = s.Run(ctx, func(t *Txn) error {
@@ -138,7 +138,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 }
 
 // says refuses a lever without a reason, where that is how an operator found out what happened outside.
-func (by By) says(lever string) error {
+func says(by By, lever string) error {
 	if by.Reason == "" {
 		return fault.At("/reason", "%s wants a reason: how it was found out what came of it", lever)
 	}

@@ -103,7 +103,7 @@ func (s *Store) CreateActor(ctx context.Context, by pg.By, a Actor, own string, 
 		}
 		b = &pgx.Batch{}
 		if own != "" {
-			there, _, err := t.LockTenant(ctx, own)
+			there, _, err := pg.LockTenant(ctx, t, own)
 			if err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func (s *Store) CreateActor(ctx context.Context, by pg.By, a Actor, own string, 
 				return fault.New(fault.Conflict, "in_use", "context %q exists already: choose another name for own_context", fault.Clip(own))
 			}
 			v := pg.Tenant{Context: pg.Context{Name: own, MaxDepth: DefaultMaxDepth}, Members: pg.Members{Admins: []string{a.ID}}}
-			owner, err := t.WriteTenant(ctx, by, v)
+			owner, err := pg.WriteTenant(ctx, t, by, v)
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func subjectTaken(err error, a *Actor) error {
 // PutActor replaces the settings of an actor. A version other than 0 must be the present one.
 func (s *Store) PutActor(ctx context.Context, by pg.By, a Actor, version int64) error {
 	return s.Run(ctx, func(t *pg.Txn) error {
-		before, err := lockActor(t, ctx, a.ID)
+		before, err := lockActor(ctx, t, a.ID)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (s *Store) PutActor(ctx context.Context, by pg.By, a Actor, version int64) 
 	})
 }
 
-func lockActor(t *pg.Txn, ctx context.Context, id string) (a *Actor, err error) {
+func lockActor(ctx context.Context, t *pg.Txn, id string) (a *Actor, err error) {
 	b := &pgx.Batch{}
 	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanActor)
@@ -180,7 +180,7 @@ func lockActor(t *pg.Txn, ctx context.Context, id string) (a *Actor, err error) 
 // for the lock, by the foreign key, and is refused.
 func (s *Store) RemoveActor(ctx context.Context, by pg.By, id string) error {
 	return s.Run(ctx, func(t *pg.Txn) error {
-		before, err := lockActor(t, ctx, id)
+		before, err := lockActor(ctx, t, id)
 		if err != nil {
 			return err
 		}

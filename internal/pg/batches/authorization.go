@@ -209,7 +209,7 @@ func (s *Store) Send(ctx context.Context, by pg.By, label string, messages []pro
 		if err != nil {
 			return err
 		}
-		if v, err = requested(t, ctx, by.Context, once); err != nil || v != nil {
+		if v, err = requested(ctx, t, by.Context, once); err != nil || v != nil {
 			return err
 		}
 		if err := by.Seen(a.Version); err != nil {

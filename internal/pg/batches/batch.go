@@ -238,7 +238,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 	switch v.State {
 	case processor.TimedOut:
 		event = outbox.EventTimeout
-		if number, err = next(t, ctx, "postern.batch_notice"); err != nil {
+		if number, err = next(ctx, t, "postern.batch_notice"); err != nil {
 			return nil, err
 		}
 		notice = &number
@@ -259,7 +259,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 }
 
 // next draws a number.
-func next(t *pg.Txn, ctx context.Context, sequence string) (n int64, err error) {
+func next(ctx context.Context, t *pg.Txn, sequence string) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT nextval($1::text::regclass)`, sequence).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	err = t.Send(ctx, b)

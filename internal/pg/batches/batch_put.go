@@ -61,7 +61,7 @@ func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch,
 		if err := h.mayPut(ctx, t, by, n.Peer); err != nil {
 			return err
 		}
-		if v, err = requested(t, ctx, by.Context, n.Once); err != nil || v != nil {
+		if v, err = requested(ctx, t, by.Context, n.Once); err != nil || v != nil {
 			return err
 		}
 		if err := by.Seen(h.Version); err != nil {
@@ -95,7 +95,7 @@ func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch,
 
 // requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
 // at once to two processors, the index refuses one, which is run again and finds the other's.
-func requested(t *pg.Txn, ctx context.Context, contextID int32, once pg.Once) (v *Batch, err error) {
+func requested(ctx context.Context, t *pg.Txn, contextID int32, once pg.Once) (v *Batch, err error) {
 	first, err := t.Replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
 	if err != nil || first == "" {
 		return nil, err
@@ -117,7 +117,7 @@ func requested(t *pg.Txn, ctx context.Context, contextID int32, once pg.Once) (v
 
 // begin gives a batch its id and queues in b how its life begins.
 func (h *heldProcessor) begin(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by pg.By) (err error) {
-	if v.ID, err = next(t, ctx, "postern.batch_id"); err != nil {
+	if v.ID, err = next(ctx, t, "postern.batch_id"); err != nil {
 		return err
 	}
 	v.Processor, v.processorID, v.CreatedAt, v.DeliverAs = h.Name, h.ID, h.now, h.DeliverAs

@@ -145,7 +145,7 @@ func (s *Store) Receive(ctx context.Context, by pg.By, name string, a Arrival) (
 
 func (s *Store) received(ctx context.Context, contextID int32, once pg.Once) (v *Batch, err error) {
 	err = s.Run(ctx, func(t *pg.Txn) error {
-		if v, err = requested(t, ctx, contextID, once); err != nil || v != nil {
+		if v, err = requested(ctx, t, contextID, once); err != nil || v != nil {
 			return err
 		}
 		return t.Rollback(ctx)

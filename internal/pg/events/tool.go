@@ -217,7 +217,7 @@ func with(d *leader.Definition, set ToolSettings) *Tool {
 }
 
 // lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one, too.
-func lockTool(t *pg.Txn, ctx context.Context, contextID int32, fqn string) (v *Tool, before *registered, err error) {
+func lockTool(ctx context.Context, t *pg.Txn, contextID int32, fqn string) (v *Tool, before *registered, err error) {
 	var removed bool
 	var in, out []byte
 	b := &pgx.Batch{}
@@ -248,7 +248,7 @@ func lockTool(t *pg.Txn, ctx context.Context, contextID int32, fqn string) (v *T
 // made. What a probe or a look at /meta brings that began before is compared with the version, and changes nothing.
 func (s *Store) PutTool(ctx context.Context, by pg.By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *pg.Txn) error {
-		v, before, err := lockTool(t, ctx, by.Context, d.FQN.String())
+		v, before, err := lockTool(ctx, t, by.Context, d.FQN.String())
 		if err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (s *Store) PutTool(ctx context.Context, by pg.By, d *leader.Definition, set
 // RemoveTool takes a tool out of the registry: an event that names it is refused from then on (S1.7).
 func (s *Store) RemoveTool(ctx context.Context, by pg.By, fqn string) error {
 	return s.Run(ctx, func(t *pg.Txn) error {
-		v, before, err := lockTool(t, ctx, by.Context, fqn)
+		v, before, err := lockTool(ctx, t, by.Context, fqn)
 		switch {
 		case err != nil:
 			return err

@@ -69,7 +69,7 @@ func (s *Store) ToolRefreshed(ctx context.Context, by pg.By, v *Tool, d *leader.
 		return false, err
 	}
 	err = s.Run(ctx, func(t *pg.Txn) error {
-		now, before, err := lockTool(t, ctx, v.ContextID, v.FQN)
+		now, before, err := lockTool(ctx, t, v.ContextID, v.FQN)
 		if err != nil {
 			return err
 		}
