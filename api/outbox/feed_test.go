@@ -8,13 +8,13 @@ import (
 
 	"github.com/postern-dev/postern/api/outbox"
 	vocabulary "github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func TestEffectAndAcknowledgementCommitTogether(t *testing.T) {
 	app, s := shop(t)
 	ctx := t.Context()
-	by := pg.By{Context: s.Context("default").ID}
+	by := db.By{Context: s.Context("default").ID}
 	if _, err := s.Deliveries.PutSubscription(ctx, by, vocabulary.Subscription{Name: "mine", Kind: "pull", OnError: "skip"}, nil, 0); err != nil {
 		t.Fatal(err)
 	}

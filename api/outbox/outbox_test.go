@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/api/outbox"
 	vocabulary "github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -28,7 +29,7 @@ func shop(t *testing.T) (*pgxpool.Pool, *stores.Store) {
 	s := db.Store(t, 4)
 	d := vocabulary.DefaultDispatcher()
 	d.Type, d.WorkerURL = "PAY", "noop:"
-	if _, err := s.PutDispatcher(t.Context(), pg.By{Context: s.Context("default").ID}, d, 0); err != nil {
+	if _, err := s.PutDispatcher(t.Context(), pgdb.By{Context: s.Context("default").ID}, d, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Pool.Exec(t.Context(), `CREATE TABLE orders (id int PRIMARY KEY)`); err != nil {
@@ -127,11 +128,11 @@ func TestSubmitManyTakesAllOrNone(t *testing.T) {
 func TestRefusalsAreTyped(t *testing.T) {
 	app, s := shop(t)
 	ctx := t.Context()
-	if _, err := s.DrainQueue(ctx, pg.By{Context: s.Context("default").ID}, "shut"); err != nil {
-		if _, err := s.PutQueue(ctx, pg.By{Context: s.Context("default").ID}, pg.Queue{Name: "shut", Priority: "Med", WhenFull: "refuse", OnFailure: "continue"}, 0); err != nil {
+	if _, err := s.DrainQueue(ctx, pgdb.By{Context: s.Context("default").ID}, "shut"); err != nil {
+		if _, err := s.PutQueue(ctx, pgdb.By{Context: s.Context("default").ID}, pg.Queue{Name: "shut", Priority: "Med", WhenFull: "refuse", OnFailure: "continue"}, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.DrainQueue(ctx, pg.By{Context: s.Context("default").ID}, "shut"); err != nil {
+		if _, err := s.DrainQueue(ctx, pgdb.By{Context: s.Context("default").ID}, "shut"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/api/outbox"
 	vocabulary "github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func placeOrder(ctx context.Context, db *pgxpool.Pool, id int, amount string) error {
@@ -47,7 +48,7 @@ func TestTheGoOfThePageIsTheOneThatRuns(t *testing.T) {
 		t.Errorf("docs/sql-outbox.md shows Go that is not placeOrder of this file:\n%s", code)
 	}
 	app, s := shop(t)
-	by := pg.By{Context: s.Context("default").ID}
+	by := db.By{Context: s.Context("default").ID}
 	d := vocabulary.DefaultDispatcher()
 	d.Type, d.WorkerURL = "HELLO", "noop:"
 	if _, err := s.PutDispatcher(t.Context(), by, d, 0); err != nil {

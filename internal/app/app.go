@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
@@ -146,7 +147,7 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 			Audiences: a.cfg.OIDCAudiences,
 			Client:    remote.Guarded(a.cfg.WorkerAllowCIDR, 10*time.Second),
 		},
-		Reconcile: func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+		Reconcile: func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote}, by, q, anew)
 		},
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -65,7 +66,7 @@ const connections = 10
 const lookConnections = 2
 
 // connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable, two_primaries (of several hosts).
-func connect(ctx context.Context, w *pg.Witness, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
 	conns := int32(connections * max(1, len(parts)))
 	if strings.Contains(database, "pool_max_conns") {
 		conns = 0
@@ -89,7 +90,7 @@ func connect(ctx context.Context, w *pg.Witness, database string, parts ...pg.Pa
 // open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
 // connect, and migrations_differ (run `postern migrate up`).
 func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*stores.Store, error) {
-	w := pg.NewWitness()
+	w := db.NewWitness()
 	if err := fit(ctx, w, database, log); err != nil {
 		return nil, err
 	}
@@ -112,12 +113,12 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		return nil, err
 	}
 	store.LookThrough(looks)
-	pg.Fill(ctx, pool)
+	db.Fill(ctx, pool)
 	return store, nil
 }
 
 // fit checks that a database fits this program, and makes the days that statements name, before any connection practises those.
-func fit(ctx context.Context, w *pg.Witness, database string, log *slog.Logger) error {
+func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) error {
 	pool, err := connect(ctx, w, database)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // DevDefaults are the defaults of dev and demo: no authentication, workers on this machine.
@@ -124,7 +125,7 @@ func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept
 
 // prepare brings a database that answers to the newest migration.
 func prepare(ctx context.Context, database string) error {
-	pool, err := connect(ctx, pg.NewWitness(), database)
+	pool, err := connect(ctx, db.NewWitness(), database)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/doctor"
 	"github.com/postern-dev/postern/internal/pg/verify"
 )
@@ -39,7 +40,7 @@ func Violations(ctx context.Context, cfg Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := pg.OnePrimary(ctx, database); err != nil {
+	if err := db.OnePrimary(ctx, database); err != nil {
 		return nil, err
 	}
 	pool, err := connect(ctx, nil, database)

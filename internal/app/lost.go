@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -17,7 +18,7 @@ const quarantineWithin = 20 * time.Second
 // abandon is what a process does last when its database went back: it puts everything there into quarantine, as only
 // it knows that commits are gone, and returns why it ends. A process that starts while this is done may call a worker
 // meanwhile.
-func abandon(ctx context.Context, database string, loss *pg.Loss, log *slog.Logger) error {
+func abandon(ctx context.Context, database string, loss *db.Loss, log *slog.Logger) error {
 	why := loss.Err()
 	log.Error(why.Detail, "lost_from", loss.From, "lost_until", loss.Until)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quarantineWithin)
@@ -42,8 +43,8 @@ func abandon(ctx context.Context, database string, loss *pg.Loss, log *slog.Logg
 
 // enterQuarantine goes through a connection of its own, which has nothing to remember: the pools of the process open
 // none any more.
-func enterQuarantine(ctx context.Context, database string, loss *pg.Loss, log *slog.Logger) error {
-	pool, err := pg.NewWitness().Connect(ctx, database, 2, nil)
+func enterQuarantine(ctx context.Context, database string, loss *db.Loss, log *slog.Logger) error {
+	pool, err := db.NewWitness().Connect(ctx, database, 2, nil)
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func enterQuarantine(ctx context.Context, database string, loss *pg.Loss, log *s
 	if !loss.From.IsZero() {
 		q.LostFrom, q.LostUntil = loss.From, loss.Until
 	}
-	return store.EnterQuarantine(ctx, pg.By{Actor: "service", Via: "lost"}, q)
+	return store.EnterQuarantine(ctx, db.By{Actor: "service", Via: "lost"}, q)
 }
 
 // disowned says whether a process ends because what it holds may be another's by now.

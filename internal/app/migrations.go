@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Migrations are those of one database that answers.
@@ -16,7 +17,7 @@ func NewMigrations(ctx context.Context, cfg Config) (Migrations, error) {
 	if err != nil {
 		return Migrations{}, err
 	}
-	pool, err := connect(ctx, pg.NewWitness(), database)
+	pool, err := connect(ctx, db.NewWitness(), database)
 	if err != nil {
 		return Migrations{}, err
 	}
@@ -45,7 +46,7 @@ func (m Migrations) Status(ctx context.Context) ([]pg.MigrationState, error) {
 // Check is nil if database and program agree, else a fault with code migrations_differ that says what
 // to run.
 func (m Migrations) Check(ctx context.Context) error {
-	pool, err := connect(ctx, pg.NewWitness(), m.database)
+	pool, err := connect(ctx, db.NewWitness(), m.database)
 	if err != nil {
 		return err
 	}

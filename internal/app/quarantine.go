@@ -8,12 +8,13 @@ import (
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // compare puts everything into quarantine where the database ran under another deployment. The process goes on: it takes posts.
 func compare(ctx context.Context, store *stores.Store, cfg Config, log *slog.Logger) error {
-	was, err := store.CompareDeployment(ctx, pg.By{Actor: cfg.NodeName, Via: pg.ViaStart}, cfg.Deployment)
+	was, err := store.CompareDeployment(ctx, db.By{Actor: cfg.NodeName, Via: pg.ViaStart}, cfg.Deployment)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func compare(ctx context.Context, store *stores.Store, cfg Config, log *slog.Log
 // Quarantine is that of the configured database, asked without an API: where none runs, as before a restored database is started.
 type Quarantine struct {
 	*stores.Store
-	By pg.By
+	By db.By
 }
 
 // NewQuarantine opens the configured database; it is to be closed. Faults: those of Examine, and migrations_differ.
@@ -41,7 +42,7 @@ func NewQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{Store: store, By: pg.By{Actor: "postern", Via: "database"}}
+	q := &Quarantine{Store: store, By: db.By{Actor: "postern", Via: "database"}}
 	if u, err := user.Current(); err == nil {
 		q.By.Actor = u.Username
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
@@ -62,7 +63,7 @@ func TestACopyUnderAnotherDeploymentIsInQuarantine(t *testing.T) {
 	if v = status(named(t, clone.URL, "staging")); len(v.Scopes) != 1 || v.Life != life {
 		t.Errorf("a second process made of it %+v", v)
 	}
-	by := pg.By{Actor: "test", Via: "test", Reason: "a copy for tests"}
+	by := pgdb.By{Actor: "test", Via: "test", Reason: "a copy for tests"}
 	if next := v.Scopes[0].NextStep(); strings.Contains(next, "run postern quarantine reconcile") || !strings.Contains(next, `those of "shop"`) ||
 		!strings.Contains(next, "postern identity announce staging --reason") {
 		t.Errorf("of a copy the next step is %s", next)
@@ -96,7 +97,7 @@ func TestARestoreUnderAnotherDeploymentIsACopyUntilItIsAnnounced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	store := named(t, db.URL, "shop").Store()
-	by := pg.By{Actor: "test", Via: "test", Reason: "moved"}
+	by := pgdb.By{Actor: "test", Via: "test", Reason: "moved"}
 	if err := store.EnterQuarantine(t.Context(), by, pg.Quarantine{Reason: "restored"}); err != nil {
 		t.Fatal(err)
 	}

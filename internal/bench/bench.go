@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -111,7 +112,7 @@ func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 // prepare makes a dispatcher the one of benchType, and finds the lane of its queues.
 func (b *Bench) prepare(ctx context.Context, d outbox.Dispatcher) error {
 	b.ctxID = b.store.Context("default").ID
-	if _, err := b.store.PutDispatcher(ctx, pg.By{Context: b.ctxID, Actor: "bench"}, d, 0); err != nil {
+	if _, err := b.store.PutDispatcher(ctx, db.By{Context: b.ctxID, Actor: "bench"}, d, 0); err != nil {
 		return err
 	}
 	return b.pool.QueryRow(ctx, `WITH need AS (SELECT dispatcher_id, pool_id FROM postern.dispatcher WHERE context_id = $1 AND type = $2),

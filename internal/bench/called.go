@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // noop is the dispatcher whose worker is built in.
@@ -28,7 +29,7 @@ func (b *Bench) called(ctx context.Context, url string, senders int, f func() er
 		d.Pool = fmt.Sprintf("bench-%d", senders)
 		d.Inclusion.PollEvery = outbox.Duration(time.Second)
 		for i := range senders {
-			if _, err := b.store.PutSender(ctx, pg.By{Context: b.ctxID, Actor: "bench"}, pg.Sender{Account: fmt.Sprintf("%s-%d", d.Pool, i), Pool: d.Pool}, 0); err != nil {
+			if _, err := b.store.PutSender(ctx, db.By{Context: b.ctxID, Actor: "bench"}, pg.Sender{Account: fmt.Sprintf("%s-%d", d.Pool, i), Pool: d.Pool}, 0); err != nil {
 				return err
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	pgevents "github.com/postern-dev/postern/internal/pg/events"
 )
 
@@ -34,7 +35,7 @@ func events(ctx context.Context, b *Bench) ([]*Result, error) {
 	})}
 	go tool.Serve(l)
 	defer tool.Close()
-	by := pg.By{Context: b.store.Context("default").ID, Actor: "bench"}
+	by := db.By{Context: b.store.Context("default").ID, Actor: "bench"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Pool = leader.TypeResult, "noop:", leader.PoolOfResults
 	if _, err := b.store.PutDispatcher(ctx, by, d, 0); err != nil {
@@ -67,7 +68,7 @@ func events(ctx context.Context, b *Bench) ([]*Result, error) {
 	return []*Result{r}, nil
 }
 
-func (b *Bench) eventRun(ctx context.Context, by pg.By) (_ *trial, err error) {
+func (b *Bench) eventRun(ctx context.Context, by db.By) (_ *trial, err error) {
 	if err := b.reset(ctx); err != nil {
 		return nil, err
 	}

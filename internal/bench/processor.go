@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/pg"
 	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -138,7 +138,7 @@ func batchInserts(ctx context.Context, b *Bench) ([]*Result, error) {
 // insertRun inserts at the front of a line, over and over, and then a few times in its middle, which is the rank that is
 // farthest from both ends.
 func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial, error) {
-	by := pg.By{Context: b.ctxID, Actor: "bench", Via: "bench"}
+	by := db.By{Context: b.ctxID, Actor: "bench", Via: "bench"}
 	f := processor.Function{Domain: name, ContractAddress: benchType, MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "pay"}}}
 	n := pgbatches.NewBatch{Actions: processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f}}}, Priority: processor.Med,
 		Messages: []processor.Message{{Msg: json.RawMessage(`{"pay":{}}`)}}}

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -41,7 +42,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 	each := 5 * rounds
 	db := pgtest.New(t)
 	s := db.Store(t, 6)
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := pgdb.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	_, err := s.Pool().Exec(t.Context(), sqlWorkerTables)
 	must(t, err)
 	chain := startServer(t, "ledger", "")
@@ -145,7 +146,7 @@ func TestBatchesSurviveKills(t *testing.T) {
 }
 
 // enqueue puts the ith batch of a processor: every second one atomic, every third one with an action that fails.
-func enqueue(t *testing.T, s *stores.Store, by pg.By, name, typ string, i int) (int64, expected) {
+func enqueue(t *testing.T, s *stores.Store, by pgdb.By, name, typ string, i int) (int64, expected) {
 	t.Helper()
 	fails, atomic := i%3 == 2, i%2 == 1
 	calls := []string{"set", "add", "end"}

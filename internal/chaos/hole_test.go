@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -57,7 +57,7 @@ func newSite(t *testing.T) *site {
 	s.fake.Fencing(true)
 	s.fake.IncludeAll(true) // asked after a call whose answer was lost, it says that it is done
 	s.fake.Script(dispatches, remotetest.Done(map[string]any{"ok": true}))
-	by := pg.By{Context: s.store.Context("default").ID, Actor: "test", Via: "test"}
+	by := pgdb.By{Context: s.store.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", s.fake.URL()
 	_, err := s.store.PutDispatcher(t.Context(), by, d, 0)

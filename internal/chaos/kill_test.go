@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -26,7 +27,7 @@ func TestKillNineInTheMiddle(t *testing.T) {
 	fake.IncludeAll(true)
 	fake.Fencing(true)
 	fake.Script(dispatches, remotetest.Accept("").Slow(15*time.Millisecond))
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := pgdb.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Pool = "T", fake.URL(), "p"
 	d.Inclusion.PollEvery = outbox.Duration(30 * time.Millisecond)
@@ -63,7 +64,7 @@ func must(t *testing.T, err error) {
 }
 
 // post puts depth transactions into each queue, round by round.
-func post(t *testing.T, s *stores.Store, by pg.By, queues, depth int) []outbox.ID {
+func post(t *testing.T, s *stores.Store, by pgdb.By, queues, depth int) []outbox.ID {
 	t.Helper()
 	var ids []outbox.ID
 	for n := range depth {

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -78,7 +79,7 @@ func TestKillTheLeader(t *testing.T) {
 	}
 	db := pgtest.New(t)
 	s := db.Store(t, 6)
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := pgdb.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	fake := remotetest.NewFake(t)
 	fake.Script(dispatches, remotetest.Done("ok").Slow(2*time.Millisecond))
 	fake.IncludeAll(true) // what a dead node executed is done, for whoever asks after it

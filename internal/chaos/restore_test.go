@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -43,7 +44,7 @@ func losesTime(t *testing.T, standby bool) {
 	s := c.store(c.main)
 	fake := remotetest.NewFake(t)
 	fake.IncludeAll(true)
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := db.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", fake.URL()
 	d.Inclusion.PollEvery = outbox.Duration(30 * time.Millisecond)
@@ -109,7 +110,7 @@ func losesTime(t *testing.T, standby bool) {
 type place struct{ queue, seq int64 }
 
 // named says what uid an id leads to, "" for none; it may be no other than that of what was posted under it.
-func named(t *testing.T, s *stores.Store, by pg.By, id outbox.ID, uid string) string {
+func named(t *testing.T, s *stores.Store, by db.By, id outbox.ID, uid string) string {
 	t.Helper()
 	tx, err := s.Transaction(t.Context(), by.Context, id)
 	switch {
@@ -175,7 +176,7 @@ type feedReader struct {
 }
 
 // until reads until it has seen enough.
-func (r *feedReader) until(s *stores.Store, by pg.By, enough func() bool) {
+func (r *feedReader) until(s *stores.Store, by db.By, enough func() bool) {
 	r.t.Helper()
 	sub, err := s.Deliveries.Subscription(r.t.Context(), by.Context, "p")
 	must(r.t, err)
@@ -205,7 +206,7 @@ type pour struct {
 	ids  map[string]outbox.ID
 }
 
-func pouring(t *testing.T, s *stores.Store, by pg.By) *pour {
+func pouring(t *testing.T, s *stores.Store, by db.By) *pour {
 	ctx, end := context.WithCancel(t.Context())
 	p := &pour{t: t, end: end, done: make(chan struct{}), ids: map[string]outbox.ID{}}
 	go func() {
@@ -247,7 +248,7 @@ func (p *pour) stop() map[string]outbox.ID {
 }
 
 // postRound posts one into each queue, under a uid that says in which life and round.
-func postRound(t *testing.T, s *stores.Store, by pg.By, life string, n int) map[string]outbox.ID {
+func postRound(t *testing.T, s *stores.Store, by db.By, life string, n int) map[string]outbox.ID {
 	ids := map[string]outbox.ID{}
 	for q := range lossQueues {
 		uid := fmt.Sprintf("%s-%d-%d", life, q, n)

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -79,7 +80,7 @@ type load struct {
 	t     *testing.T
 	url   string
 	s     *stores.Store
-	by    pg.By
+	by    db.By
 	fake  *remotetest.Fake
 	depth int
 	ids   map[string]outbox.ID
@@ -93,7 +94,7 @@ func newLoad(t *testing.T, url string, fake *remotetest.Fake, queues int) *load 
 	t.Helper()
 	l := &load{t: t, url: url, fake: fake, depth: queues, ids: map[string]outbox.ID{}, stop: make(chan struct{})}
 	l.s = engine(t, url, "poster")
-	l.by = pg.By{Context: l.s.Context("default").ID, Actor: "test", Via: "test"}
+	l.by = db.By{Context: l.s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", fake.URL()
 	_, err := l.s.PutDispatcher(t.Context(), l.by, d, 0)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
 )
@@ -22,7 +22,7 @@ func TestKillWhoDelivers(t *testing.T) {
 	const queues, depth = 100, 4
 	db := pgtest.New(t)
 	s := db.Store(t, 6)
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := pgdb.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", remote.NoopURL
 	_, err := s.PutDispatcher(t.Context(), by, d, 0)

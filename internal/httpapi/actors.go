@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) actorRoutes() {
@@ -150,14 +150,14 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 }
 
 // onceOf makes a POST repeatable by its Idempotency-Key.
-func onceOf(header string, body any) (pg.Once, error) {
+func onceOf(header string, body any) (db.Once, error) {
 	key, err := keyOf(header)
 	if err != nil {
-		return pg.Once{}, err
+		return db.Once{}, err
 	}
 	b, err := json.Marshal(body)
 	sum := sha256.Sum256(b)
-	return pg.Once{Key: key, Hash: sum[:]}, err
+	return db.Once{Key: key, Hash: sum[:]}, err
 }
 
 // actor checks what a schema cannot say.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
@@ -41,7 +42,7 @@ type Config struct {
 	OIDC      OIDC           // whose tokens are taken besides API keys
 	Tools     *remote.Client // asks and tries tools; nil for one that dials public addresses alone
 	// Reconcile asks workers about the next part of what has not ended in a scope in quarantine; nil: this process calls none.
-	Reconcile func(ctx context.Context, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error)
+	Reconcile func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error)
 }
 
 // Ingester stores posts: pg.Ingester.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) auditRoutes() {
@@ -61,15 +61,15 @@ func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, 
 	if err := p.read(filters, &from); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Audit(ctx, contextID(ctx), pg.AuditFilter{Actor: in.Actor, Action: in.Action, Object: in.Object,
+	found, err := a.Store.Audit(ctx, contextID(ctx), db.AuditFilter{Actor: in.Actor, Action: in.Action, Object: in.Object,
 		After: in.AtAfter, Before: in.AtBefore, FromAt: from.At, FromID: from.ID, Limit: limit + 1})
 	if err != nil {
 		return nil, err
 	}
 	out := &auditOutput{}
 	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
-		func(r *pg.AuditRow) auditCursor { return auditCursor{r.At, r.ID} },
-		plainly(func(r *pg.AuditRow) auditView {
+		func(r *db.AuditRow) auditCursor { return auditCursor{r.At, r.ID} },
+		plainly(func(r *db.AuditRow) auditView {
 			return auditView{r.At.UTC(), r.Actor, r.Via, r.Action, r.Object, r.Reason, r.RequestID, r.Before, r.After}
 		}))
 	return out, err

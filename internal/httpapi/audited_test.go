@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // noLever are the operations that are not pulled here, with the reason.
@@ -87,7 +88,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 	apart := func() { made("/dispatchers/apart", `{"worker_url": "http://127.0.0.1:1/"}`)() }
 	quarantined := func() { // the lever would wait for its node, which is none
 		apart()
-		if err := d.store.EnterQuarantine(t.Context(), pg.By{Actor: "test", Via: "test"}, pg.Quarantine{Type: "apart", Reason: "for the test"}); err != nil {
+		if err := d.store.EnterQuarantine(t.Context(), db.By{Actor: "test", Via: "test"}, pg.Quarantine{Type: "apart", Reason: "for the test"}); err != nil {
 			t.Fatal(err)
 		}
 	}

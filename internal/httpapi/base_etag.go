@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // matches says whether a list of entity tags, as in If-Match and If-None-Match, names etag.
@@ -79,7 +79,7 @@ func (c Conditions) version() (int64, error) {
 	case "":
 		return 0, nil
 	case "*":
-		return pg.AnyVersion, nil
+		return db.AnyVersion, nil
 	}
 	n, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(strings.TrimSpace(c.IfMatch), "W/"), `"`), 10, 64)
 	if err != nil || n <= 0 {

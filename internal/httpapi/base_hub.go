@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -194,7 +195,7 @@ func (h *hub) due() (ends, others []outbox.ID, over map[outbox.ID]bool, youngest
 
 // ask finds out which of ends are over, and what others are now.
 func (h *hub) ask(ends, others []outbox.ID) (over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
-	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), db.AnswerWithin)
 	defer cancel()
 	var err error
 	if len(ends) > 0 {
@@ -218,7 +219,7 @@ const readAtOnce = 64
 // context at once; a request that does not get its end so reads it by itself.
 func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) {
 	ended := h.sort(over, found)
-	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), db.AnswerWithin)
 	defer cancel()
 	for of, all := range ended {
 		for some := range slices.Chunk(all, readAtOnce) {

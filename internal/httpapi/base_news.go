@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -112,7 +112,7 @@ func (n *news) due() (subs []int32, asked map[int32]bool) {
 }
 
 func (n *news) ask(subs []int32, asked map[int32]bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), pg.AnswerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), db.AnswerWithin)
 	defer cancel()
 	newest, err := n.store.Deliveries.Newest(ctx, subs)
 	if err != nil {

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"context"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Purging is what every purge takes: how many at most, and why.
@@ -26,7 +26,7 @@ type purgeOutput struct {
 }
 
 // purge cancels what waits of an object.
-func (p *Purging) purge(ctx context.Context, object string, pull func(context.Context, pg.By, string, int) (int, bool, error)) (*purgeOutput, error) {
+func (p *Purging) purge(ctx context.Context, object string, pull func(context.Context, db.By, string, int) (int, bool, error)) (*purgeOutput, error) {
 	most, reason := bulkMost, ""
 	if p.Body != nil {
 		or(&p.Body.Max, bulkMost)

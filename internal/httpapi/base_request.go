@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -44,10 +45,10 @@ func scopeOf(ctx context.Context) *scope {
 }
 
 // by says who pulls a lever, and why: by the body, or else the query.
-func by(ctx context.Context, reason string) pg.By {
+func by(ctx context.Context, reason string) db.By {
 	s := scopeOf(ctx)
 	or(&reason, s.reason)
-	who := pg.By{Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
+	who := db.By{Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
 	if s.Context != nil {
 		who.Context = s.Context.ID
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // resource answers what is asked of every named thing: list, get, put, patch and delete. S is what people write of it,
@@ -23,7 +24,7 @@ type resource[S, T, V any] struct {
 	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
 	// there is.
 	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
-	remove func(ctx context.Context, by pg.By, called string) error
+	remove func(ctx context.Context, by db.By, called string) error
 }
 
 // one is the answer about one thing that has a version.
@@ -187,7 +188,7 @@ func simply[T, V any](view func(T) V) func(context.Context, T) (V, error) {
 
 // onNamed is an action on a named thing.
 func onNamed(
-	act func(ctx context.Context, by pg.By, called string) (pg.LeverResult, error),
+	act func(ctx context.Context, by db.By, called string) (pg.LeverResult, error),
 ) func(context.Context, *actNamed) (*leverOutput, error) {
 	return func(ctx context.Context, in *actNamed) (*leverOutput, error) {
 		return lever(act(ctx, by(ctx, in.Body.reason()), string(in.Name)))
@@ -196,16 +197,16 @@ func onNamed(
 
 // turned is the action that turns something of a named thing on or off, as pause and resume do.
 func turned(
-	act func(ctx context.Context, by pg.By, called string, on bool) (pg.LeverResult, error), on bool,
+	act func(ctx context.Context, by db.By, called string, on bool) (pg.LeverResult, error), on bool,
 ) func(context.Context, *actNamed) (*leverOutput, error) {
-	return onNamed(func(ctx context.Context, by pg.By, called string) (pg.LeverResult, error) {
+	return onNamed(func(ctx context.Context, by db.By, called string) (pg.LeverResult, error) {
 		return act(ctx, by, called, on)
 	})
 }
 
 // purged is the purge of what waits of a named thing.
 func purged(
-	purge func(ctx context.Context, by pg.By, called string, most int) (cancelled int, more bool, err error),
+	purge func(ctx context.Context, by db.By, called string, most int) (cancelled int, more bool, err error),
 ) func(context.Context, *purgeInput) (*purgeOutput, error) {
 	return func(ctx context.Context, in *purgeInput) (*purgeOutput, error) {
 		return in.purge(ctx, string(in.Name), purge)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // bulkMost is how many transactions one request may change, bulkIDs how many it may name, bulkPage how many of a filter
@@ -136,7 +137,7 @@ type bulkRun struct {
 	in    *bulkInput
 	pull  pg.Pull
 	apart bool
-	by    pg.By
+	by    db.By
 	out   *bulkOutput
 }
 
@@ -235,7 +236,7 @@ func (r *bulkRun) byFilter(ctx context.Context) error {
 }
 
 // redriveAgain posts a transaction once more, as it was.
-func (a *API) redriveAgain(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+func (a *API) redriveAgain(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
 	_, err := a.Store.Redrive(ctx, by, id, pg.Redrive{})
 	return pg.LeverResult{Changed: err == nil}, err
 }

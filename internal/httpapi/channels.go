@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) channelRoutes() {
@@ -257,7 +258,7 @@ func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettin
 }
 
 // removeChannel removes a channel: one of kind cap finishes what it holds, one of kind integrity must be empty.
-func (a *API) removeChannel(ctx context.Context, by pg.By, called string) error {
+func (a *API) removeChannel(ctx context.Context, by db.By, called string) error {
 	v, err := a.channel(ctx, called)
 	switch {
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) contextRoutes() {
@@ -115,7 +116,7 @@ func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 			}
 		},
 		write: a.writeContext,
-		remove: func(ctx context.Context, by pg.By, called string) error {
+		remove: func(ctx context.Context, by db.By, called string) error {
 			defer a.forget()
 			return a.Store.RemoveContext(ctx, by, called)
 		},

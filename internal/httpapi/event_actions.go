@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/events"
 )
 
@@ -162,7 +162,7 @@ func (a *API) redriveEvents(ctx context.Context, in *redriveEventsInput) (*bulkO
 	return out, nil
 }
 
-func (a *API) oneRedrive(ctx context.Context, who pg.By, id uuid.UUID, dry bool) error {
+func (a *API) oneRedrive(ctx context.Context, who db.By, id uuid.UUID, dry bool) error {
 	if dry {
 		joint, end := a.Store.DryRun(ctx)
 		defer end()

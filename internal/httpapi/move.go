@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // placeBody is where a transaction is to stand: "head", {"before": id} or {"after": id}.
@@ -75,7 +76,7 @@ func (a *API) to(ctx context.Context, queue name, place *placeBody) (*pg.Place, 
 
 // moving is the lever for one place.
 func (a *API) moving(queue name, to *pg.Place) pg.Pull {
-	return func(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+	return func(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
 		if queue == "" {
 			return a.Store.Move(ctx, by, id, *to)
 		}
@@ -129,7 +130,7 @@ func (a *API) moveMany(ctx context.Context, in *moveManyInput) (*bulkOutput, err
 	}
 	into, dry := in.Body.Queue, in.DryRun || in.Body.DryRun
 	last, follows := map[int64]outbox.ID{}, map[outbox.ID]outbox.ID{}
-	pull := func(ctx context.Context, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+	pull := func(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
 		line := id.Queue
 		if into != "" {
 			line = 0 // all of them come to stand in one queue

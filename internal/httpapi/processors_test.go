@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/httpapi"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 const (
@@ -218,7 +218,7 @@ func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 			t.Error(r.raw)
 		}
 	}
-	if _, err := d.store.Batches.PauseProcessor(t.Context(), pg.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
+	if _, err := d.store.Batches.PauseProcessor(t.Context(), db.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -72,7 +72,7 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 }
 
 // paced refuses an actor of a context that does too often what anybody may do.
-func (a *API) paced(who pg.By) error {
+func (a *API) paced(who db.By) error {
 	if wait := a.ticks.take(strconv.Itoa(int(who.Context))+" "+who.Actor, time.Now()); wait > 0 {
 		return fault.New(fault.Retry, "rate_limited", "actor %q ticks more than %d times a second", fault.Clip(who.Actor), a.Limits.Ticks).After(wait)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 type transactionActionInput struct {
@@ -27,7 +28,7 @@ func idOf(s string) (outbox.ID, error) {
 }
 
 // act pulls a lever on one transaction.
-func act(ctx context.Context, in *transactionActionInput, pull func(context.Context, pg.By, outbox.ID) (pg.LeverResult, error)) (*leverOutput, error) {
+func act(ctx context.Context, in *transactionActionInput, pull func(context.Context, db.By, outbox.ID) (pg.LeverResult, error)) (*leverOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err

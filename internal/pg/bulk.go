@@ -8,13 +8,14 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // bulkChunk is how many transactions one commit of a bulk changes: their queues are locked until then.
 const bulkChunk = 100
 
 // Pull is a lever on one transaction.
-type Pull func(ctx context.Context, by By, id outbox.ID) (LeverResult, error)
+type Pull func(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error)
 
 // Pulled is what a lever did with one transaction of several, or why it refused.
 type Pulled struct {
@@ -26,7 +27,7 @@ type Pulled struct {
 // Bulk pulls a lever on many transactions in the order of ids, in chunks of one commit each, and returns one
 // result for each that was tried. A refusal concerns one transaction; an error, of the database say, ends
 // the bulk: what is in the list then has been done. With dry nothing is kept.
-func (s *Store) Bulk(ctx context.Context, by By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
+func (s *Store) Bulk(ctx context.Context, by db.By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), bulkChunk)
 		var part []Pulled
@@ -54,7 +55,7 @@ func (s *Store) Bulk(ctx context.Context, by By, ids []outbox.ID, dry bool, pull
 }
 
 // BulkApart is Bulk with a commit for each, for levers that may refuse after they have written something.
-func (s *Store) BulkApart(ctx context.Context, by By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
+func (s *Store) BulkApart(ctx context.Context, by db.By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
 	for i := range ids {
 		tried, end := ctx, func() {}
 		if dry {
@@ -69,7 +70,7 @@ func (s *Store) BulkApart(ctx context.Context, by By, ids []outbox.ID, dry bool,
 	return done, nil
 }
 
-func pullEach(ctx context.Context, by By, ids []outbox.ID, pull Pull) ([]Pulled, error) {
+func pullEach(ctx context.Context, by db.By, ids []outbox.ID, pull Pull) ([]Pulled, error) {
 	var list []Pulled
 	for _, id := range ids {
 		r, err := pull(ctx, by, id)
@@ -88,7 +89,7 @@ func pullEach(ctx context.Context, by By, ids []outbox.ID, pull Pull) ([]Pulled,
 
 // PurgeQueue cancels up to most transactions that wait in a queue, oldest first; what is in flight goes on.
 // more says that some wait still. With posts coming all the while it ends with what waited at its begin.
-func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (cancelled int, more bool, err error) {
+func (s *Store) PurgeQueue(ctx context.Context, by db.By, name string, most int) (cancelled int, more bool, err error) {
 	q, err := s.Queue(ctx, by.Context, name)
 	if err != nil {
 		return 0, false, err
@@ -97,7 +98,7 @@ func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (c
 		return 0, false, err
 	}
 	by.Match = nil // it was about the queue
-	dry := JointOf(ctx) != nil
+	dry := db.JointOf(ctx) != nil
 	begin, err := s.Now(ctx)
 	if err != nil {
 		return 0, false, err
@@ -131,7 +132,7 @@ func (s *Store) PurgeQueue(ctx context.Context, by By, name string, most int) (c
 }
 
 // cancelWaits is Cancel of what waits; one that went out since it was looked for is left alone.
-func (s *Store) cancelWaits(ctx context.Context, by By, id outbox.ID) (LeverResult, error) {
+func (s *Store) cancelWaits(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error) {
 	t, err := s.Transaction(ctx, by.Context, id)
 	if err != nil || t.State != outbox.WAITING {
 		return LeverResult{}, err
@@ -147,17 +148,17 @@ func (s *Store) waiting(ctx context.Context, queue, above int64, until time.Time
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT $4`, queue, above, until, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
 		return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	})
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // auditPurge keeps who purged what, beside the rows of what was cancelled.
-func (s *Store) auditPurge(ctx context.Context, by By, object string) error {
-	return s.Run(ctx, func(t *Txn) error {
+func (s *Store) auditPurge(ctx context.Context, by db.By, object string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		s.AuditIn(b, by, "purge", object)
 		return t.Commit(ctx, b)

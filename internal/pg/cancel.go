@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // LeverResult is what a lever did.
@@ -33,12 +34,12 @@ type inHand struct {
 }
 
 // hold locks the queue of a transaction for a lever, and finds its state.
-func (s *Store) hold(ctx context.Context, t *Txn, by By, lever string, id outbox.ID) (*inHand, error) {
+func (s *Store) hold(ctx context.Context, t *db.Txn, by db.By, lever string, id outbox.ID) (*inHand, error) {
 	return s.holdAll(ctx, t, by, lever, id, nil)
 }
 
 // holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
-func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
+func (s *Store) holdAll(ctx context.Context, t *db.Txn, by db.By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
 	h := &inHand{e: newEffects(s), rows: map[int64]*QueueRow{}}
 	ids := append([]int64{id.Queue}, more...)
 	if r != nil {
@@ -107,12 +108,12 @@ func (s *Store) holdAll(ctx context.Context, t *Txn, by By, lever string, id out
 
 // Cancel takes a transaction back that has not gone out (S2.5 rows 18 and 19). WAITING: at once. RETRY: pending,
 // until its worker has been asked about the earlier call. A transaction that is out, or has ended, is refused.
-func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+func (s *Store) Cancel(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	deps, err := s.reachOf(ctx, id, false, position{})
 	if err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}
 		h, err := s.holdAll(ctx, t, by, "cancel", id, deps)
 		if err != nil {
@@ -159,7 +160,7 @@ func (s *Store) Cancel(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 // cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
 // mark makes every settle look for it. Who depends on it must have been reached before; with nil they are
 // left to a ripple.
-func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *QueueRow, task *Task, by By, code string, deps *reach) error {
+func (e *effects) cancelWaiting(ctx context.Context, t *db.Txn, q *QueueRow, task *Task, by db.By, code string, deps *reach) error {
 	if deps == nil && q.Marks > 0 {
 		var watched bool
 		b := &pgx.Batch{}
@@ -177,7 +178,7 @@ func (e *effects) cancelWaiting(ctx context.Context, t *Txn, q *QueueRow, task *
 }
 
 // passOver lets a queue go on without a transaction that waits in it, and without those of except.
-func (e *effects) passOver(ctx context.Context, t *Txn, q *QueueRow, task *Task, by By, except []int64) error {
+func (e *effects) passOver(ctx context.Context, t *db.Txn, q *QueueRow, task *Task, by db.By, except []int64) error {
 	if q.Cur != 0 || q.First() != task.ID.Seq {
 		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
 		q.Marks++
@@ -207,7 +208,7 @@ func (e *effects) passOver(ctx context.Context, t *Txn, q *QueueRow, task *Task,
 // Abandon ends, by an operator's word, what an outage makes immovable (S2.21): DISPATCHING, REVISION, or
 // RETRY whose cancel stays pending. The fence rises, so that a late answer is only recorded; the sender
 // is released and blocked until somebody unblocks it.
-func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	if by.Reason == "" {
 		return r, fault.At("/reason", "abandon wants a reason: it is kept for those who ask why")
 	}
@@ -215,7 +216,7 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		h, err := s.holdAll(ctx, t, by, "abandon", id, deps)
 		if err != nil {
 			return err
@@ -278,8 +279,8 @@ func (s *Store) Abandon(ctx context.Context, by By, id outbox.ID) (r LeverResult
 
 // RetryNow ends a delay before its time (the lever retry): RETRY only. It changes nothing of one whose delay
 // is over, or whose cancel is pending.
-func (s *Store) RetryNow(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		h, err := s.hold(ctx, t, by, "retry", id)
 		if err != nil {
 			return err

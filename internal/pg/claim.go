@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Room says how much a node can take: calls in flight over all types, and per dispatcher.
@@ -66,7 +68,7 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*Lease, more, unsure bool, err error) {
 	var c *claim
 	var load *loader
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		more, unsure, load = false, false, nil
 		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t, quarantine: s.QuarantineView()}
 		if err := c.openLanes(ctx); err != nil {
@@ -96,7 +98,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 
 type claim struct {
 	s     *Store
-	t     *Txn
+	t     *db.Txn
 	e     *effects
 	node  Node
 	room  Room
@@ -358,7 +360,7 @@ func (c *claim) sender(q *QueueRow, l *openLane, taken map[int32]bool) *freeSend
 func (c *claim) take(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
 	c.write(b, load)
-	c.t.newest = c.e.newest()
+	c.t.Newest = c.e.newest()
 	return c.t.Commit(ctx, b)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Dispatcher is a type's settings with what the database adds to them.
@@ -188,7 +189,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 		done = append(done, t.Read(b))
 	}
 	if err := s.Looks.SendBatch(ctx, b).Close(); err != nil {
-		return Known(err)
+		return db.Known(err)
 	}
 	s.Conf.put(v)
 	for _, read := range done {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Context is a tenant.
@@ -33,13 +34,13 @@ func (s *Store) Context(name string) *Context { return s.Conf.view.Load().contex
 func (s *Store) ContextByID(id int32) *Context { return s.Conf.view.Load().tenants[id] }
 
 // contexts reads the tenants: all of them, or the one of a name.
-func (s *Store) contexts(ctx context.Context, db querier, name string) ([]*Context, error) {
+func (s *Store) contexts(ctx context.Context, db pgdb.Querier, name string) ([]*Context, error) {
 	rows, err := db.Query(ctx, contextsSQL, name)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pgdb.Known(err)
 	}
 	list, err := scanContexts(rows)
-	return list, Known(err)
+	return list, pgdb.Known(err)
 }
 
 const contextsSQL = `SELECT context_id, name, max_depth, require_key, declared_queues, paused, draining, version, created_at
@@ -102,7 +103,7 @@ func (t *Tenant) Settings() any {
 
 // LockTenant locks the row of a context and reads it with its members behind the lock, so that who changes
 // members sees what the one before has committed. nil: there is none; version is then that of a deleted one.
-func LockTenant(ctx context.Context, t *Txn, name string) (v *Tenant, version int64, err error) {
+func LockTenant(ctx context.Context, t *pgdb.Txn, name string) (v *Tenant, version int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT context_id, max_depth, require_key, declared_queues, paused, removed_at IS NOT NULL, version, created_at
 		FROM postern.context WHERE name = $1 FOR UPDATE`, name).Query(func(rows pgx.Rows) error {
@@ -129,14 +130,14 @@ func LockTenant(ctx context.Context, t *Txn, name string) (v *Tenant, version in
 }
 
 // PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
-func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *pgdb.Txn) error {
 		before, have, err := LockTenant(ctx, t, v.Name)
 		if err != nil {
 			return err
 		}
 		created = before == nil
-		if err := MatchVersion(version, have, created); err != nil {
+		if err := pgdb.MatchVersion(version, have, created); err != nil {
 			return err
 		}
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
@@ -158,7 +159,7 @@ func (s *Store) PutContext(ctx context.Context, by By, v Tenant, version int64) 
 }
 
 // WriteTenant writes a context and its members, and returns by for its own audit rows.
-func WriteTenant(ctx context.Context, t *Txn, by By, v Tenant) (By, error) {
+func WriteTenant(ctx context.Context, t *pgdb.Txn, by pgdb.By, v Tenant) (pgdb.By, error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.context (name, max_depth, require_key, declared_queues) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET max_depth = excluded.max_depth, require_key = excluded.require_key,
@@ -173,11 +174,11 @@ func WriteTenant(ctx context.Context, t *Txn, by By, v Tenant) (By, error) {
 
 // RemoveContext takes away a context that holds nothing. Its row stays, so that what a slow client posts at
 // the same moment is stored under it, and is there when the context is put again.
-func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
+func (s *Store) RemoveContext(ctx context.Context, by pgdb.By, name string) error {
 	if name == System || name == "default" {
 		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
 	}
-	err := s.Run(ctx, func(t *Txn) error {
+	err := s.Run(ctx, func(t *pgdb.Txn) error {
 		before, have, err := LockTenant(ctx, t, name)
 		switch {
 		case err != nil:
@@ -222,7 +223,7 @@ func (s *Store) RemoveContext(ctx context.Context, by By, name string) error {
 
 // PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are closed, those
 // of types that come later too. Calls that are out end, and posts are accepted all the while.
-func (s *Store) PauseContext(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+func (s *Store) PauseContext(ctx context.Context, by pgdb.By, name string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockContext, name, paused)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/migrations"
 )
 
@@ -51,7 +52,7 @@ func (s *Store) ofDays(sql string, ids []outbox.ID, read func(sql string) (enoug
 		from, to = min(from, id.Day), max(to, id.Day)
 	}
 	if s.today(from, to) {
-		if enough, err := read(OfDay(sql, to)); err == nil && enough || err != nil && sqlState(err) != "42P01" {
+		if enough, err := read(OfDay(sql, to)); err == nil && enough || err != nil && db.SQLState(err) != "42P01" {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // CodeDependency is the code of what failed because something that it depends on did not end DONE (S2.15).
@@ -107,7 +108,7 @@ func (s *Store) reachOf(ctx context.Context, root outbox.ID, good bool, after po
 func (s *Store) readReach(ctx context.Context, r *reach) error {
 	b := &pgx.Batch{}
 	r.read(b)
-	return Known(s.Db(ctx).SendBatch(ctx, b).Close())
+	return db.Known(s.Db(ctx).SendBatch(ctx, b).Close())
 }
 
 // queues lists what has to be locked beside more.
@@ -141,7 +142,7 @@ func (e *grown) Mend(ctx context.Context) error { return e.s.readReach(ctx, e.r)
 func (e *grown) Elsewhere() bool { return false }
 
 // behind reads again what the locks have settled.
-func (r *reach) behind(ctx context.Context, s *Store, t *Txn, rows map[int64]*QueueRow) error {
+func (r *reach) behind(ctx context.Context, s *Store, t *db.Txn, rows map[int64]*QueueRow) error {
 	b := &pgx.Batch{}
 	r.read(b)
 	if err := t.Send(ctx, b); err != nil {
@@ -277,12 +278,12 @@ func (s *Store) Rippling() bool { return s.rippling.Load() }
 // those were. It is safe to run anywhere and at any time: what an earlier round did is done.
 func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 	s.rippling.Store(false)
-	rows, err := s.pool.Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', postern.salt(t.created_at, t.moved_from), o.state
+	rows, err := s.Pool().Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', postern.salt(t.created_at, t.moved_from), o.state
 		FROM postern.ripple r -- first, however few rows the others once had
 		CROSS JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (r.queue_id, r.seq, r.day) LIMIT 1) t
 		CROSS JOIN LATERAL (SELECT state FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (r.queue_id, r.seq, r.day) LIMIT 1) o ORDER BY r.at LIMIT 1000`)
 	if err != nil {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	type end struct {
 		id    outbox.ID
@@ -292,7 +293,7 @@ func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 		return e, row.Scan(&e.id.Queue, &e.id.Seq, &e.id.Day, &e.id.Salt, &e.state)
 	})
 	if err != nil {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	for _, e := range ends {
 		if err := s.ripple(ctx, e.id, e.state); err != nil {
@@ -312,7 +313,7 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			return err
 		}
 		var done bool
-		err := s.Run(ctx, func(t *Txn) error {
+		err := s.Run(ctx, func(t *db.Txn) error {
 			e := newEffects(s)
 			rows := map[int64]*QueueRow{}
 			b := &pgx.Batch{}

@@ -8,16 +8,17 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ReadDispatchers reads dispatchers: of one context unless 0, of one type unless "".
-func (s *Store) ReadDispatchers(ctx context.Context, db querier, contextID int32, typ string) ([]*Dispatcher, error) {
+func (s *Store) ReadDispatchers(ctx context.Context, db pgdb.Querier, contextID int32, typ string) ([]*Dispatcher, error) {
 	rows, err := db.Query(ctx, dispatchersSQL, contextID, typ)
 	if err != nil {
-		return nil, Known(err)
+		return nil, pgdb.Known(err)
 	}
 	list, err := scanDispatchers(rows)
-	return list, Known(err)
+	return list, pgdb.Known(err)
 }
 
 const dispatchersSQL = `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
@@ -70,12 +71,12 @@ func (s *Store) Dispatcher(ctx context.Context, contextID int32, typ string) (*D
 
 // PutDispatcher creates or replaces a dispatcher. A version other than 0 must be the present one. What
 // waits in lanes that no longer fit is moved by Relane.
-func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, version int64) (created bool, err error) {
+func (s *Store) PutDispatcher(ctx context.Context, by pgdb.By, d outbox.Dispatcher, version int64) (created bool, err error) {
 	settings, err := json.Marshal(d)
 	if err != nil {
 		return false, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pgdb.Txn) error {
 		created, err = t.LockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher
 			WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, d.Type)
 		if err != nil {
@@ -109,7 +110,7 @@ func (s *Store) PutDispatcher(ctx context.Context, by By, d outbox.Dispatcher, v
 
 // PauseDispatcher stops or resumes dispatching a type, and ends a drain. Calls that are out end; queues stay in the
 // lanes.
-func (s *Store) PauseDispatcher(ctx context.Context, by By, typ string, paused bool) (LeverResult, error) {
+func (s *Store) PauseDispatcher(ctx context.Context, by pgdb.By, typ string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/dispatchers/"+typ, `UPDATE postern.dispatcher SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockDispatcher, typ, paused)
 }
@@ -119,8 +120,8 @@ const lockDispatcher = `SELECT version, removed_at IS NOT NULL FROM postern.disp
 // RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
 // lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
 // head of a queue. Its secret stays until the type is put anew: hooks of what has ended, and calls that are out, are signed.
-func (s *Store) RemoveDispatcher(ctx context.Context, by By, typ string, force bool) error {
-	err := s.Run(ctx, func(t *Txn) error {
+func (s *Store) RemoveDispatcher(ctx context.Context, by pgdb.By, typ string, force bool) error {
+	err := s.Run(ctx, func(t *pgdb.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)
 		if err != nil {
 			return err
@@ -165,8 +166,8 @@ func Verb(paused bool) string {
 
 // SetFlag runs an update of one named row, with its audit row; zero rows mean that it was so already, or
 // that there is no such row.
-func (s *Store) SetFlag(ctx context.Context, by By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) SetFlag(ctx context.Context, by pgdb.By, action, object, update, exists, name string, value any) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *pgdb.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, exists, by.Context, name)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Fenced is a queue under a fence.
@@ -44,7 +45,7 @@ func doubtful(node Node, rows []*QueueRow, err error) error {
 // session of a settlement whose caller has gone, for as long as a standby is away, and the other queues of the list
 // go on meanwhile. The next try sees what that settlement has committed.
 func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, left []Fenced, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		left = nil
 		var ids []int64
 		for _, h := range list {
@@ -90,7 +91,7 @@ const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_
 func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine []Fenced, next int64, err error) {
 	rows, err := s.Looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
 	if err != nil {
-		return nil, 0, Known(err)
+		return nil, 0, db.Known(err)
 	}
 	var one Fenced
 	var end bool
@@ -103,5 +104,5 @@ func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine
 		}
 		return nil
 	})
-	return mine, next, Known(err)
+	return mine, next, db.Known(err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Drainer moves the rows that postern.submit has staged into their queues, in the order in which they were staged.
@@ -116,11 +117,11 @@ func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err 
 		UNION ALL (SELECT '', 0 WHERE EXISTS (SELECT FROM postern.outbox o WHERE o.queue IS NULL))`,
 		from.name, from.context, drainQueues-1)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	var n nameKey
 	_, err = pgx.ForEachRow(rows, []any{&n.name, &n.context}, func() error { names = append(names, n); return nil })
-	return names, Known(err)
+	return names, db.Known(err)
 }
 
 // stagedRow is a staged submission and the number that orders it.
@@ -144,7 +145,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 	}
 	reread := false
 	var done round
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		left, done = nil, round{}
 		rows, err := s.takeStaged(ctx, t, names, skip, &left)
 		if err != nil {
@@ -179,7 +180,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 				}
 			}
 		}
-		gone := Columns{N: len(rows)}
+		gone := db.Columns{N: len(rows)}
 		for i, r := range rows {
 			if slices.Contains(in.again, i) { // it waits for this commit
 				done.More = true
@@ -205,7 +206,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 
 // takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered
 // rows have no queue that could be locked: they are locked themselves.
-func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
+func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
 	var ids []int64
 	asked := map[nameKey]int64{} // once, so that the queues below are those that were locked
 	unordered := false
@@ -247,7 +248,7 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
-	got := Columns{N: len(names)}
+	got := db.Columns{N: len(names)}
 	for _, n := range names {
 		switch {
 		case n.name == "":
@@ -276,7 +277,7 @@ func (s *Store) takeStaged(ctx context.Context, t *Txn, names []nameKey, skip bo
 
 // turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped
 // as something cancelled is.
-func (in *ingest) turnDown(ctx context.Context, t *Txn, sub *Submission, why *fault.Error) error {
+func (in *ingest) turnDown(ctx context.Context, t *db.Txn, sub *Submission, why *fault.Error) error {
 	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Salt: outbox.SaltOf(in.e.now, "")}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
 		Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries, NotBefore: sub.NotBefore, Tags: sub.Tags, CreatedAt: in.e.now}
 	if sub.Queue == "" {

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // putAside takes out of rows what depends on others (S2.15), and what was staged behind it in its queue.
@@ -57,10 +58,10 @@ func (s *Store) drainDependents(ctx context.Context, out *round) error {
 // neither does not exist.
 func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, err error) {
 	var wait bool
-	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.outbox o WHERE o.context_id = $1 AND o.uid = ANY ($2) AND o.stage_id <> $3)`,
+	err = s.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.outbox o WHERE o.context_id = $1 AND o.uid = ANY ($2) AND o.stage_id <> $3)`,
 		r.sub.ContextID, r.sub.DependsOn, r.number).Scan(&wait)
 	if err != nil || wait {
-		return done, Known(err)
+		return done, db.Known(err)
 	}
 	subs := []*Submission{r.sub}
 	if err := s.EnsureQueues(ctx, subs); err != nil {
@@ -72,7 +73,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 	}
 	s.Judge(r.sub)
 	reread := false
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		done = round{}
 		b := &pgx.Batch{}
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // effects collects what one transaction writes besides bodies, and writes it set by set in the lock
@@ -136,24 +137,24 @@ func newEffects(s *Store) *effects {
 func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.
-func (e *effects) commit(ctx context.Context, t *Txn, b *pgx.Batch) error {
+func (e *effects) commit(ctx context.Context, t *db.Txn, b *pgx.Batch) error {
 	if err := e.tell(ctx, t, b); err != nil {
 		return err
 	}
 	e.write(b)
 	if e.woke() && e.s.Doorbell != nil {
-		if err := e.s.Doorbell(ctx, t.begin); err != nil {
+		if err := e.s.Doorbell(ctx, t.Begin); err != nil {
 			return err
 		}
 	}
-	t.newest = e.newest()
+	t.Newest = e.newest()
 	if err := t.Commit(ctx, b); err != nil {
 		return err
 	}
-	if e.s.Count != nil && (t.joint == nil || !t.joint.Dry) {
+	if e.s.Count != nil && (t.Joint == nil || !t.Joint.Dry) {
 		e.count()
 	}
-	if told := e.s.ended.Load(); told != nil && t.joint == nil {
+	if told := e.s.ended.Load(); told != nil && t.Joint == nil {
 		for _, o := range e.outcomes {
 			(*told)(o.ID)
 		}
@@ -226,17 +227,17 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		case g.Sender != 0:
 			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
 				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
-				g.Sender, e.now, Nullable(g.Until))
+				g.Sender, e.now, db.Nullable(g.Until))
 		default: // several calls that failed in the same while count once
 			b.Queue(`UPDATE postern.dispatcher SET gate_failures = gate_failures + 1, gate_until = greatest(`+gateUntil+`, $3), gate_reason = $4
 				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_reason = 'probe')`,
-				g.Dispatcher, e.now, Nullable(g.Until), g.Why)
+				g.Dispatcher, e.now, db.Nullable(g.Until), g.Why)
 		}
 	}
 	if len(e.senderFree) > 0 {
-		c := Columns{N: len(e.senderFree)}
+		c := db.Columns{N: len(e.senderFree)}
 		for _, f := range e.senderFree {
-			c.Add(f.Sender, Nullable(f.Nonce), f.Block, Nullable(f.Until), f.Why)
+			c.Add(f.Sender, db.Nullable(f.Nonce), f.Block, db.Nullable(f.Until), f.Why)
 		}
 		b.Queue(`UPDATE postern.sender s SET queue_id = NULL, bound_since = NULL, last_used_at = $6,
 				last_nonce = coalesce(f.nonce, s.last_nonce),
@@ -305,14 +306,14 @@ func (e *effects) writeWaits(b *pgx.Batch) {
 }
 
 // newest is a row by which the commit of these effects can be found again, if they have one.
-func (e *effects) newest() acked {
+func (e *effects) newest() db.Acked {
 	switch {
 	case len(e.accepted) > 0:
-		return accepted(e.accepted[0].ID, e.accepted[0].CreatedAt)
+		return db.Accepted(e.accepted[0].ID, e.accepted[0].CreatedAt)
 	case len(e.outcomes) > 0:
-		return ended(e.outcomes[0].ID, e.now)
+		return db.Ended(e.outcomes[0].ID, e.now)
 	case len(e.saved) > 0:
-		return leased(e.saved[0].ID, e.saved[0].Fence, e.now)
+		return db.Leased(e.saved[0].ID, e.saved[0].Fence, e.now)
 	}
-	return acked{}
+	return db.Acked{}
 }

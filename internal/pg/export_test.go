@@ -7,10 +7,11 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Constraints is the map of errors.go, by the name of a constraint.
-func Constraints() map[string]fault.Kind { return constraints }
+func Constraints() map[string]fault.Kind { return db.Constraints }
 
 // Rehearse is what connections of parts practise.
 var Rehearse = rehearse
@@ -40,7 +41,7 @@ func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }
 
 // LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they found it, or no more.
 // LookedBack has LookBack look, from the beginning or nearby, and says whether claims leave that to it now.
-var LockSQL, LockOneSQL = lockingQueues("q.queue_id", "").many, lockingQueues("q.queue_id", "").one
+var LockSQL, LockOneSQL = lockingQueues("q.queue_id", "").Many, lockingQueues("q.queue_id", "").One
 
 func (s *Store) FromFronts(on bool) {
 	s.fronts.mu.Lock()
@@ -81,8 +82,8 @@ func NewestSQL(id int64) map[string][]any {
 	return map[string][]any{
 		LockSQL:                             {ids, []int32{0}},
 		LockOneSQL:                          {id, 0},
-		guardSQL.many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}, []int32{0}},
-		guardSQL.one:                        {id, 1, 1, nil, 1, 1, nil, 0},
+		guardSQL.Many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}, []int32{0}},
+		guardSQL.One:                        {id, 1, 1, nil, 1, 1, nil, 0},
 		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
 		"SELECT q.queue_id" + exclusiveSQL:  {1, 100, false, time.Time{}, time.Time{}, nil},
 		updateText(tail, 0):                 {ids, []int64{1}, []int32{0}},

@@ -144,7 +144,7 @@ func (s *Store) LookBack(ctx context.Context) error {
 	f.mu.Unlock()
 
 	back := map[int32]front{}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.Pool(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', '0', true)`); err != nil {
 			return err
 		}

@@ -1,57 +1,61 @@
 package pg
 
-import "github.com/jackc/pgx/v5"
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
+)
 
 // writeHistory inserts what is never changed afterwards: outcomes, attempts, deliveries, marks. A second
 // outcome of a transaction is refused by its key and fails the whole SQL transaction.
 func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, o := range e.outcomes {
-			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), Raw(o.Result), Nullable(o.Class),
-				Nullable(o.Code), Nullable(o.Error), Nullable(o.Attempt), o.Retries, Nullable(o.Fence), Nullable(o.Sender), Nullable(o.Node),
-				Nullable(o.Fee), Nullable(o.Nonce), Nullable(o.Hash), Nullable(o.Height), Nullable(o.StartedAt), Nullable(o.SubmittedAt),
-				Nullable(o.RetriedAt), e.now)
+			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), db.Raw(o.Result), db.Nullable(o.Class),
+				db.Nullable(o.Code), db.Nullable(o.Error), db.Nullable(o.Attempt), o.Retries, db.Nullable(o.Fence), db.Nullable(o.Sender), db.Nullable(o.Node),
+				db.Nullable(o.Fee), db.Nullable(o.Nonce), db.Nullable(o.Hash), db.Nullable(o.Height), db.Nullable(o.StartedAt), db.Nullable(o.SubmittedAt),
+				db.Nullable(o.RetriedAt), e.now)
 		}
 		outcomeInsert.Queue(b, c)
 	}
 	if n := len(e.attempts); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, a := range e.attempts {
 			at := a.At
 			if at.IsZero() {
 				at = e.now
 			}
-			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, Nullable(a.Sender), Nullable(a.Node), Nullable(a.Fee),
-				Nullable(a.Nonce), Nullable(a.Hash), Raw(a.Data), Nullable(a.Class), Nullable(a.Code), Nullable(a.Error),
-				Nullable(a.NothingDone), Nullable(a.StartedAt), at)
+			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, db.Nullable(a.Sender), db.Nullable(a.Node), db.Nullable(a.Fee),
+				db.Nullable(a.Nonce), db.Nullable(a.Hash), db.Raw(a.Data), db.Nullable(a.Class), db.Nullable(a.Code), db.Nullable(a.Error),
+				db.Nullable(a.NothingDone), db.Nullable(a.StartedAt), at)
 		}
 		attemptInsert.Queue(b, c)
 	}
 	if n := len(e.lost); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, l := range e.lost {
-			c.Add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, Nullable(l.Sender), Nullable(l.Node), Nullable(l.Fee),
-				l.Code, l.Text, Nullable(l.StartedAt))
+			c.Add(l.Queue, l.Seq, l.From.Time(), l.To.Time(), l.Attempt, l.Fence, db.Nullable(l.Sender), db.Nullable(l.Node), db.Nullable(l.Fee),
+				l.Code, l.Text, db.Nullable(l.StartedAt))
 		}
 		b.Queue(lostInsert, c.Args(e.now)...)
 	}
 	if n := len(e.deliveries); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, d := range e.deliveries {
 			c.Add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
 		}
 		deliveryInsert.Queue(b, c)
 	}
 	if n := len(e.marks); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, m := range e.marks {
 			c.Add(m.Queue, m.Seq, m.Kind, m.Reason, m.Actor, e.now)
 		}
 		markInsert.Queue(b, c)
 	}
 	if n := len(e.unmarks); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, m := range e.unmarks {
 			c.Add(m.Queue, m.Seq, m.Kind)
 		}
@@ -59,14 +63,14 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.Args()...)
 	}
 	if n := len(e.depends); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, d := range e.depends {
 			c.Add(d.Who.Queue, d.Who.Seq, d.Who.Day.Time(), d.On.Queue, d.On.Seq, d.On.Day.Time(), d.On.Salt)
 		}
 		dependencyInsert.Queue(b, c)
 	}
 	if n := len(e.ripples); n > 0 {
-		c := Columns{N: n}
+		c := db.Columns{N: n}
 		for _, id := range e.ripples {
 			c.Add(id.Queue, id.Seq, id.Day.Time(), e.now)
 		}
@@ -78,12 +82,12 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 }
 
 var (
-	outcomeInsert = InsertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
+	outcomeInsert = db.InsertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
 		"result jsonb", "error_class text", "error_code text", "error text", "attempt int =", "retries int =", "fence bigint",
 		"sender_id int", "node_id bigint =", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
 		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz =")
 	// the same answer recorded twice (a resend after a lost commit) is one attempt
-	attemptInsert = InsertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
+	attemptInsert = db.InsertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
 		"code text", "error text", "nothing_done boolean", "started_at timestamptz", "answered_at timestamptz")
 	lostInsert = `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, node_id, fee, class, code, error, started_at, answered_at)
@@ -93,13 +97,13 @@ var (
 			n(queue_id, seq, first_day, last_day, attempt, fence, sender_id, node_id, fee, code, error, started_at)
 		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
 		ON CONFLICT DO NOTHING`
-	deliveryInsert = InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
+	deliveryInsert = db.InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
 		"at timestamptz", "next_at timestamptz")
-	markInsert       = InsertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
-	dependencyInsert = InsertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
-	rippleInsert     = InsertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
-	taskInsert       = InsertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
+	markInsert       = db.InsertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
+	dependencyInsert = db.InsertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
+	rippleInsert     = db.InsertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")
+	taskInsert       = db.InsertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
-	keyInsert = InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
+	keyInsert = db.InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
 )

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Submission is one transaction that somebody wants to post. The caller has validated its form.
@@ -33,8 +34,8 @@ type Submission struct {
 	DependsOn   []string   // ids or uids: it goes out only after all of them are DONE (S2.15)
 	Insertion   *Insertion // a place in its queue; SubmitBatch alone heeds it
 
-	Held    bool // made of what is held already: a drain lets it pass
-	redrive *By  // who redrives, for the audit row in the same commit
+	Held    bool   // made of what is held already: a drain lets it pass
+	redrive *db.By // who redrives, for the audit row in the same commit
 
 	judged bool   // its data must fit the schema of its type
 	schema []byte // what Judge held it against
@@ -89,7 +90,7 @@ func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependenci
 	reread := false // a type or sender that we have not heard of may be new
 	in := &ingest{}
 	defer func() { in.taking.end(in.now(), err) }()
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		in.taking.end(in.now(), nil) // of a run that is repeated
 		again = nil
 		in = &ingest{deps: deps, atomic: atomic, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, len(subs))}
@@ -171,15 +172,15 @@ type keyRow struct {
 }
 
 // knownSQL reads what the keys name already.
-var knownSQL = forRows(func(one bool) string {
+var knownSQL = db.ForRows(func(one bool) string {
 	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(postern.salt(t.created_at, t.moved_from), 0)
-		FROM ` + given(one, 1, "context_id int", "key text") + `
+		FROM ` + db.Given(one, 1, "context_id int", "key text") + `
 		CROSS JOIN LATERAL (SELECT * FROM postern.idempotency i WHERE (i.context_id, i.key) = (n.context_id, n.key) LIMIT 1) i
 		LEFT JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) LIMIT 1) t ON true`
 })
 
 // load locks the queues, then reads what is known of the keys, then the time.
-func (in *ingest) load(ctx context.Context, t *Txn) error {
+func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*QueueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
 	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
 	var ids []int64
@@ -208,7 +209,7 @@ func (in *ingest) load(ctx context.Context, t *Txn) error {
 		in.deps.load(b)
 	}
 	if len(uids) > 0 {
-		b.Queue(knownSQL.of(len(uids)), argument(contexts), argument(uids)).Query(func(rows pgx.Rows) error {
+		b.Queue(knownSQL.Of(len(uids)), db.Argument(contexts), db.Argument(uids)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var k taskKey
 				var v keyRow
@@ -262,7 +263,7 @@ func (in *ingest) id(sub *Submission) int64 {
 func (in *ingest) row(sub *Submission) *QueueRow { return in.queues[in.id(sub)] }
 
 // decide hands out positions, submission by submission.
-func (in *ingest) decide(ctx context.Context, t *Txn) error {
+func (in *ingest) decide(ctx context.Context, t *db.Txn) error {
 	var lacks missing
 	for i, sub := range in.subs {
 		key := taskKey{sub.ContextID, sub.UID}
@@ -329,7 +330,7 @@ func replay(sub *Submission, known keyRow) Accepted {
 }
 
 // admit gives one submission its position, or says why it gets none.
-func (in *ingest) admit(ctx context.Context, t *Txn, sub *Submission, f fate) (outbox.ID, error) {
+func (in *ingest) admit(ctx context.Context, t *db.Txn, sub *Submission, f fate) (outbox.ID, error) {
 	view := in.e.view
 	d := view.dispatcherOf(sub.ContextID, sub.Type)
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
@@ -412,7 +413,7 @@ func (in *ingest) queue(sub *Submission) (*QueueRow, error) {
 }
 
 // room refuses what does not fit into its queue, or makes room by dropping the oldest that waits.
-func (in *ingest) room(ctx context.Context, t *Txn, q *QueueRow, sub *Submission) error {
+func (in *ingest) room(ctx context.Context, t *db.Txn, q *QueueRow, sub *Submission) error {
 	limit := int64(q.MaxDepth)
 	if limit == 0 {
 		limit = int64(in.e.view.maxDepth(sub.ContextID))
@@ -433,7 +434,7 @@ func (in *ingest) room(ctx context.Context, t *Txn, q *QueueRow, sub *Submission
 
 // depth is exact: positions from head on without an outcome. The row alone counts what a node has
 // settled since it last wrote it, and what was cancelled.
-func depth(ctx context.Context, t *Txn, q *QueueRow) (n int64, err error) {
+func depth(ctx context.Context, t *db.Txn, q *QueueRow) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
@@ -448,7 +449,7 @@ func (in *ingest) write(b *pgx.Batch) {
 	in.e.accepted = in.tasks
 	in.auditRedrives(b)
 	if len(in.hashes) > 0 {
-		k := Columns{N: len(in.hashes)}
+		k := db.Columns{N: len(in.hashes)}
 		for _, key := range sortedKeys(in.hashes) {
 			v := in.hashes[key]
 			k.Add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
@@ -458,10 +459,10 @@ func (in *ingest) write(b *pgx.Batch) {
 }
 
 func insertTasks(b *pgx.Batch, tasks []*Task) {
-	c := Columns{N: len(tasks)}
+	c := db.Columns{N: len(tasks)}
 	for _, t := range tasks {
-		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, Nullable(t.UID), t.Actor, t.Type, string(t.Data), Optional(t.MaxRetries),
-			Nullable(t.NotBefore), Nullable(t.SenderID), Raw(t.Tags), Nullable(t.Traceparent), Nullable(t.RedriveOf), Nullable(t.MovedFrom), rawJSON(t.Callback), t.CreatedAt)
+		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, db.Nullable(t.UID), t.Actor, t.Type, string(t.Data), db.Optional(t.MaxRetries),
+			db.Nullable(t.NotBefore), db.Nullable(t.SenderID), db.Raw(t.Tags), db.Nullable(t.Traceparent), db.Nullable(t.RedriveOf), db.Nullable(t.MovedFrom), db.RawJSON(t.Callback), t.CreatedAt)
 	}
 	taskInsert.Queue(b, c)
 }
@@ -472,7 +473,7 @@ func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid)
 var errAgain = errors.New("this one has to wait for a commit")
 
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
-func (in *ingest) dropOldest(ctx context.Context, t *Txn, q *QueueRow) error {
+func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error {
 	if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 		return err
 	}
@@ -489,5 +490,5 @@ func (in *ingest) dropOldest(ctx context.Context, t *Txn, q *QueueRow) error {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}
 	in.touched[q.ID] = true
-	return in.e.cancelWaiting(ctx, t, q, oldest, By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest", nil)
+	return in.e.cancelWaiting(ctx, t, q, oldest, db.By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest", nil)
 }

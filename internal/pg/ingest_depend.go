@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // fate is what dependencies mean for a transaction that is being posted.
@@ -93,7 +94,7 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 	}
 	if b.Len() > 0 {
 		if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
-			return nil, Known(err)
+			return nil, db.Known(err)
 		}
 	}
 	d.cycles()

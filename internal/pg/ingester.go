@@ -5,28 +5,29 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Ingester gathers posts, single ones and small batches, into common commits.
 type Ingester struct {
 	s *Store
-	g group[[]*Submission, []Accepted]
+	g db.Group[[]*Submission, []Accepted]
 }
 
 // NewIngester returns an Ingester over s.
 func NewIngester(s *Store) *Ingester {
 	i := &Ingester{s: s}
-	i.g.name = "ingest"
-	i.g.limit, i.g.flights = 256, 2
-	i.g.weigh = func(subs []*Submission) int { return len(subs) }
-	i.g.run = s.ingestPosts
+	i.g.Name = "ingest"
+	i.g.Limit, i.g.Flights = 256, 2
+	i.g.Weigh = func(subs []*Submission) int { return len(subs) }
+	i.g.Run = s.ingestPosts
 	return i
 }
 
 // Submit stores one submission together with whatever else came in meanwhile. A fault about this one is
 // in the error; an answer means that it is committed.
 func (i *Ingester) Submit(ctx context.Context, sub *Submission) (Accepted, error) {
-	out, err := i.g.do(ctx, []*Submission{sub})
+	out, err := i.g.Do(ctx, []*Submission{sub})
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -44,10 +45,10 @@ func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic b
 		return i.s.ingestPlaced(ctx, subs, atomic)
 	case atomic:
 		return i.s.Ingest(ctx, subs, true)
-	case len(subs) >= worthAFlight || slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }):
+	case len(subs) >= db.WorthAFlight || slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }):
 		return i.s.ingestApart(ctx, subs)
 	}
-	return i.g.do(ctx, subs)
+	return i.g.Do(ctx, subs)
 }
 
 // ingestPosts ingests posts together, and gives each its answers. Where PostgreSQL refuses a value in them, which fails the
@@ -59,7 +60,7 @@ func (s *Store) ingestPosts(ctx context.Context, posts [][]*Submission) ([][]Acc
 	}
 	out, err := s.Ingest(ctx, slices.Concat(posts...), false)
 	if refusedValue(err) {
-		return halves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
+		return db.Halves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
 			func(subs []*Submission, err error) []Accepted {
 				return slices.Repeat([]Accepted{{Err: err}}, len(subs))
 			}), nil
@@ -83,11 +84,11 @@ func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted
 	if len(subs) == 1 {
 		return []Accepted{{Err: fault.At("/data", "data holds a value that the database cannot store").Because(err)}}, nil
 	}
-	return halves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
+	return db.Halves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
 		func(_ *Submission, err error) Accepted { return Accepted{Err: err} }), nil
 }
 
 func refusedValue(err error) bool {
-	state := sqlState(err)
+	state := db.SQLState(err)
 	return len(state) == 5 && state[:2] == "22"
 }

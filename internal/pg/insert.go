@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Insertion is a place in a queue for what is being posted, and who puts it there, for the audit row.
 type Insertion struct {
 	Place
-	By By
+	By db.By
 }
 
 // key is how it goes into the fingerprint.
@@ -81,7 +82,7 @@ func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted,
 		if errors.Is(err, errNotPlaced) {
 			return out, nil
 		}
-		if fault.CodeOf(err) != "broken" || try == Attempts {
+		if fault.CodeOf(err) != "broken" || try == db.Attempts {
 			return out, err
 		}
 	}

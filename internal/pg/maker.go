@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Maker is a system that posts transactions of its own and goes by how they end. The core asks it before a lever on one
@@ -18,10 +20,10 @@ import (
 // call it like any other.
 type Maker interface {
 	// May refuses a lever on t, whose queue is locked. It decides by its arguments.
-	May(by By, lever string, t *Task) error
+	May(by db.By, lever string, t *Task) error
 	// Redrive leads a redrive of old. It calls post, perhaps behind locks of its own rows, which lie after those of
 	// queues; post reads old again, asks may behind that, and posts the new transaction.
-	Redrive(ctx context.Context, by By, old *Transaction, change Redrive, post Repost) (Accepted, error)
+	Redrive(ctx context.Context, by db.By, old *Transaction, change Redrive, post Repost) (Accepted, error)
 	// Moved is told, in the commit that moves t to another queue, of its new place; MovedFrom names the old one.
 	Moved(b *pgx.Batch, t *Task)
 	// Forget removes, in the course of retention, what the system keeps of what ended before a time.
@@ -60,7 +62,7 @@ func (s *Store) MakerOf(typ, uid string) Maker {
 func (s *Store) HasMaker(t *Task) bool { return s.MakerOf(t.Type, t.UID) != nil }
 
 // may asks the maker of a transaction, if it has one, whether a lever may be pulled.
-func (s *Store) may(by By, lever string, t *Task) error {
+func (s *Store) may(by db.By, lever string, t *Task) error {
 	if m := s.MakerOf(t.Type, t.UID); m != nil {
 		return m.May(by, lever, t)
 	}
@@ -108,7 +110,7 @@ type News struct {
 func (s *Store) Tell(t Teller) { s.tellers = append(s.tellers, t) }
 
 // tell has all tellers add to b what is to be heard of what e is about to write.
-func (e *effects) tell(ctx context.Context, t *Txn, b *pgx.Batch) error {
+func (e *effects) tell(ctx context.Context, t *db.Txn, b *pgx.Batch) error {
 	if len(e.accepted)+len(e.outcomes) == 0 {
 		return nil
 	}

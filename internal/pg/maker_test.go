@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -32,14 +33,14 @@ func newToys(w *world) *toys {
 	return m
 }
 
-func (m *toys) May(_ pg.By, lever string, t *pg.Task) error {
+func (m *toys) May(_ db.By, lever string, t *pg.Task) error {
 	if lever == "suspend" {
 		return fault.New(fault.Conflict, "wrong_state", "transaction %s builds a toy: pause the workshop instead", t.ID)
 	}
 	return nil
 }
 
-func (m *toys) Redrive(ctx context.Context, _ pg.By, old *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
+func (m *toys) Redrive(ctx context.Context, _ db.By, old *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
 	out, err := post(ctx, func(_ context.Context, t *pg.Transaction) error {
 		if t.State != outbox.CANCELLED {
 			return fault.New(fault.Conflict, "wrong_state", "the toy is broken: order another")

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Roles of a member or of an API key, the least first. Each may what those before it may.
@@ -45,12 +46,12 @@ func (s *Store) MembersOf(ctx context.Context, contexts []int32) (map[int32]*Mem
 	}
 	rows, err := s.Db(ctx).Query(ctx, `SELECT context_id, actor_id, role FROM postern.member WHERE context_id = ANY ($1) ORDER BY actor_id`, contexts)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	var id int32
 	var actor, role string
 	if _, err := pgx.ForEachRow(rows, []any{&id, &actor, &role}, func() error { all[id].add(actor, role); return nil }); err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	for _, m := range all {
 		*m = m.OrEmpty()
@@ -63,17 +64,17 @@ func (s *Store) RolesOf(ctx context.Context, actor string) (map[int32]string, er
 	rows, err := s.Db(ctx).Query(ctx, `SELECT m.context_id, min(m.role) FROM postern.member m JOIN postern.context c USING (context_id)
 		WHERE m.actor_id = $1 AND c.removed_at IS NULL GROUP BY m.context_id`, actor) // admin < executor < reader
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	roles := map[int32]string{}
 	var id int32
 	var role string
 	_, err = pgx.ForEachRow(rows, []any{&id, &role}, func() error { roles[id] = role; return nil })
-	return roles, Known(err)
+	return roles, db.Known(err)
 }
 
 // writeMembers makes the members of a context exactly these. The caller holds the context's row.
-func writeMembers(ctx context.Context, t *Txn, contextID int32, m Members) error {
+func writeMembers(ctx context.Context, t *db.Txn, contextID int32, m Members) error {
 	var missing []string
 	b := &pgx.Batch{}
 	b.Queue(`SELECT a FROM unnest($1::text[]) a WHERE NOT EXISTS (SELECT FROM postern.actor WHERE actor_id = a)`, m.names()).
@@ -102,8 +103,8 @@ func writeMembers(ctx context.Context, t *Txn, contextID int32, m Members) error
 }
 
 // SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
-func (s *Store) SetMember(ctx context.Context, by By, name, actor string, roles []string) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) SetMember(ctx context.Context, by db.By, name, actor string, roles []string) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		before, have, err := LockTenant(ctx, t, name)
 		switch {
 		case err != nil:

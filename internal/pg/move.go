@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Place is where a transaction is to stand among those of its queue: right before or after another one, or, without
@@ -24,13 +25,13 @@ type Place struct{ Before, After *outbox.ID }
 // placed below it since). So it still goes first when its worker was away and it waits again. Why no transaction is
 // called twice or left out: ranks are read and written under the lock of the queue. Under the same lock claim and
 // settle decide which one goes out, and the next one is in the row.
-func (s *Store) Move(ctx context.Context, by By, id outbox.ID, to Place) (r LeverResult, err error) {
+func (s *Store) Move(ctx context.Context, by db.By, id outbox.ID, to Place) (r LeverResult, err error) {
 	return s.moveAs(ctx, by, id, to, "move", TxPath(id))
 }
 
 // moveAs is Move with the action and the object that the audit row names.
-func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) moveAs(ctx context.Context, by db.By, id outbox.ID, to Place, action, object string) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "move", id)
 		if err != nil {
@@ -55,7 +56,7 @@ func (s *Store) moveAs(ctx context.Context, by By, id outbox.ID, to Place, actio
 		}
 		b.Queue(`INSERT INTO postern.mark (queue_id, seq, kind, reason, actor, at, rank, before_seq) VALUES ($1, $2, 'placed', $3, $4, $5, $6::text::numeric, $7)
 			ON CONFLICT (queue_id, seq, kind) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, at = excluded.at, rank = excluded.rank,
-				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, Nullable(m.before))
+				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, db.Nullable(m.before))
 		if h.q.Cur == 0 {
 			var next *Task
 			var passed int32
@@ -123,7 +124,7 @@ const neighbourSQL = `(SELECT t.seq, t.seq::numeric AS rank FROM postern.task t 
 
 // find refuses what cannot be done, and finds the rank of the new place. Ranks are decimals of any length, so that
 // there is always one between two.
-func (m *move) find(ctx context.Context, t *Txn) error {
+func (m *move) find(ctx context.Context, t *db.Txn) error {
 	q := m.q
 	switch {
 	case m.state.Terminal():
@@ -183,7 +184,7 @@ func (m *move) find(ctx context.Context, t *Txn) error {
 }
 
 // isThere refuses an anchor whose position exists under another salt: its id is of a time that was lost.
-func isThere(ctx context.Context, t *Txn, id outbox.ID) error {
+func isThere(ctx context.Context, t *db.Txn, id outbox.ID) error {
 	there := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3) AND postern.salt(t.created_at, t.moved_from) = $4)`,
@@ -199,7 +200,7 @@ func notWaiting(id outbox.ID) error {
 }
 
 // out is the position that goes first whatever happens, since it is in flight or has been; 0 = none.
-func (q *QueueRow) out(ctx context.Context, t *Txn) (int64, error) {
+func (q *QueueRow) out(ctx context.Context, t *db.Txn) (int64, error) {
 	if q.Cur != 0 || q.Phase == outbox.PhaseIdle {
 		return q.Cur, nil
 	}
@@ -224,7 +225,7 @@ const waitsAtMost = 10000
 //
 // Only dependencies lead back: a transaction that stood before both stands before both, and one that waits for B
 // waited for it already.
-func (m *move) waits(ctx context.Context, t *Txn) error {
+func (m *move) waits(ctx context.Context, t *db.Txn) error {
 	depends := false
 	b := &pgx.Batch{}
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.kind IN ('held', 'watched'))`, m.q.ID, m.q.Head).
@@ -263,7 +264,7 @@ func (m *move) waits(ctx context.Context, t *Txn) error {
 // lockMoves lets moves in a context with dependencies go one after the other. So two at once, each sound alone,
 // cannot close a circle over two queues: the second one reads what the first has committed. It comes behind the locks
 // of queues; other statements that lock the row of a context lock no queue.
-func lockMoves(ctx context.Context, t *Txn, contextID int32) error {
+func lockMoves(ctx context.Context, t *db.Txn, contextID int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR NO KEY UPDATE`, contextID)
 	return t.Send(ctx, b)
@@ -271,7 +272,7 @@ func lockMoves(ctx context.Context, t *Txn, contextID int32) error {
 
 // dependsOn walks from what some transactions depend on to what stands before that, and so on, and returns one of to
 // that it meets as a dependency, or nil. Places in the queue own count for nothing. Not done: it gave up.
-func dependsOn(ctx context.Context, t *Txn, from, to []position, own int64) (met *position, done bool, err error) {
+func dependsOn(ctx context.Context, t *db.Txn, from, to []position, own int64) (met *position, done bool, err error) {
 	goal := map[position]bool{}
 	for _, p := range to {
 		goal[p] = true

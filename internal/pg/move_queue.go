@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 )
 
 // codeMoved is the code of the end that a transaction has in the queue that it was moved out of. That end is never
@@ -22,8 +23,8 @@ const codeMoved = "moved"
 // Why it is in one queue at any time: both queues are locked in the order of their ids, and its end here and its
 // beginning there are one commit. Why no end of what it depends on is missed: such an end locks the queues of
 // the dependents that it knows and reads them again behind its locks; it begins again if one has moved (reach).
-func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
-	if JointOf(ctx) != nil { // a dry run
+func (s *Store) MoveTo(ctx context.Context, by pgdb.By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
+	if pgdb.JointOf(ctx) != nil { // a dry run
 		return s.moveTo(ctx, by, id, queue, to)
 	}
 	if err := s.EnsureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
@@ -34,19 +35,19 @@ func (s *Store) MoveTo(ctx context.Context, by By, id outbox.ID, queue string, t
 			r, err = s.moveTo(ctx, by, id, queue, to)
 			return err
 		})
-		if fault.CodeOf(err) != "broken" || try == Attempts {
+		if fault.CodeOf(err) != "broken" || try == pgdb.Attempts {
 			return r, err
 		}
 	}
 }
 
-func (s *Store) moveTo(ctx context.Context, by By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
+func (s *Store) moveTo(ctx context.Context, by pgdb.By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
 	subs := []*Submission{{ContextID: by.Context, Queue: queue}}
 	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return r, err
 	}
 	var m *transfer
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *pgdb.Txn) error {
 		target := s.QueueID(by.Context, queue)
 		h, err := s.holdAll(ctx, t, by, "move", id, nil, target)
 		if err != nil {
@@ -91,7 +92,7 @@ type transfer struct {
 }
 
 // allowed refuses what cannot be done.
-func (m *transfer) allowed(ctx context.Context, t *Txn, queue string) error {
+func (m *transfer) allowed(ctx context.Context, t *pgdb.Txn, queue string) error {
 	id, q := m.task.ID, m.there
 	switch {
 	case m.state.Terminal():
@@ -130,7 +131,7 @@ func (m *transfer) allowed(ctx context.Context, t *Txn, queue string) error {
 
 // circle refuses a move after which it would wait for itself: it depends on one that would go out behind it, or
 // one that would go out before it depends on it, perhaps through others.
-func (m *transfer) circle(ctx context.Context, t *Txn) error {
+func (m *transfer) circle(ctx context.Context, t *pgdb.Txn) error {
 	b := &pgx.Batch{}
 	id := m.task.ID
 	b.Queue(`SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'watched'))`, id.Queue, id.Seq).
@@ -189,7 +190,7 @@ func (m *transfer) circle(ctx context.Context, t *Txn) error {
 }
 
 // anchor is the position that it is placed before or behind: nil for the end of the queue, 0 for before everything.
-func (m *transfer) anchor(ctx context.Context, t *Txn) (any, error) {
+func (m *transfer) anchor(ctx context.Context, t *pgdb.Txn) (any, error) {
 	switch {
 	case m.to == nil:
 		return nil, nil
@@ -202,7 +203,7 @@ func (m *transfer) anchor(ctx context.Context, t *Txn) (any, error) {
 }
 
 // leaveHere ends it in the queue where it is. No subscriber hears of that end.
-func (m *transfer) leaveHere(ctx context.Context, t *Txn, by By, b *pgx.Batch) error {
+func (m *transfer) leaveHere(ctx context.Context, t *pgdb.Txn, by pgdb.By, b *pgx.Batch) error {
 	old := *m.task
 	q := m.there
 	m.task.ID = outbox.ID{Queue: q.ID, Seq: q.Tail + 1, Day: max(outbox.DayOf(m.e.now), q.TailDay)}
@@ -254,7 +255,7 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 }
 
 // follow adds to found what of ids was moved to another queue, as read there.
-func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.ID]*Transaction, read func([]outbox.ID) (map[outbox.ID]*Transaction, error)) error {
+func follow(ctx context.Context, db pgdb.Querier, ids []outbox.ID, found map[outbox.ID]*Transaction, read func([]outbox.ID) (map[outbox.ID]*Transaction, error)) error {
 	var queues, seqs []int64
 	var days []time.Time
 	asked := map[position]outbox.ID{}
@@ -267,7 +268,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 	rows, err := db.Query(ctx, `SELECT o.queue_id, o.seq, postern.salt(t.created_at, t.moved_from), o.result->>'moved_to' FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 		JOIN postern.outcome o USING (queue_id, seq, day) JOIN postern.task t USING (queue_id, seq, day) WHERE o.error_code = '`+codeMoved+`'`, queues, seqs, days)
 	if err != nil {
-		return Known(err)
+		return pgdb.Known(err)
 	}
 	to := map[outbox.ID]outbox.ID{}
 	var list []outbox.ID
@@ -283,7 +284,7 @@ func follow(ctx context.Context, db querier, ids []outbox.ID, found map[outbox.I
 		list = append(list, id)
 		return err
 	}); err != nil || len(list) == 0 {
-		return Known(err)
+		return pgdb.Known(err)
 	}
 	there, err := read(list)
 	for old, id := range to {
@@ -307,7 +308,7 @@ func (s *Store) PathsOf(ctx context.Context, t *Transaction) ([]string, error) {
 		err = s.Db(ctx).QueryRow(ctx, `SELECT coalesce(max(moved_from::text), '') FROM postern.task WHERE (queue_id, seq, day) = ($1, $2, $3)`,
 			id.Queue, id.Seq, id.Day.Time()).Scan(&text)
 		if err != nil {
-			return nil, Known(err)
+			return nil, pgdb.Known(err)
 		}
 	}
 	return paths, nil

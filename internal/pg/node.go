@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -26,12 +27,12 @@ type Node struct {
 func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {
 	n := Node{Name: name, TTL: ttl, Epoch: 1}
 	for try := 1; ; try++ {
-		_, err := s.beat(ctx, &n.ID, `INSERT INTO postern.node (name, version, ttl, heartbeat_at, quarantine)
+		_, err := s.WriteBeat(ctx, &n.ID, `INSERT INTO postern.node (name, version, ttl, heartbeat_at, quarantine)
 			SELECT $1, $2, $3, coalesce($4::timestamptz, clock_timestamp()), s.quarantine
 			FROM postern.store s
 			FOR SHARE OF s
 			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.LeaseNow())
-		if sqlState(err) != "23505" || try == Attempts { // another node has drawn the same id in this millisecond
+		if db.SQLState(err) != "23505" || try == db.Attempts { // another node has drawn the same id in this millisecond
 			return n, err
 		}
 	}
@@ -41,7 +42,7 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 // what it has in hand and go on under Reincarnate. A fault "database_went_back": the count of its heartbeats
 // in the row has fallen, so that the row is an old one; the witness then tells that something is lost.
 func (s *Store) Beat(ctx context.Context, n Node) (alive bool, err error) {
-	return s.beat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
+	return s.WriteBeat(ctx, &n.ID, `UPDATE postern.node SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
 		RETURNING node_id, beats, heartbeat_at`, n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number)
 }
@@ -65,7 +66,7 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 	var quarantine int64
 	var ids, beats []int64
 	var silent []bool
-	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(node_id) FILTER (WHERE node_id <> $1), '{}'),
+	err = s.Pool().QueryRow(ctx, `SELECT coalesce(array_agg(node_id) FILTER (WHERE node_id <> $1), '{}'),
 			coalesce(array_agg(beats) FILTER (WHERE node_id <> $1), '{}'),
 			coalesce(array_agg(heartbeat_at + ttl < coalesce($3::timestamptz, clock_timestamp())) FILTER (WHERE node_id <> $1), '{}'),
 			coalesce(bool_or(draining) FILTER (WHERE node_id = $1), false),
@@ -79,26 +80,26 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 	if err == nil && quarantine > s.QuarantineView().number {
 		err = s.Refresh(ctx)
 	}
-	return p, Known(err)
+	return p, db.Known(err)
 }
 
 // Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row.
 // No other process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was
 // in this database.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
-	err := s.pool.QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
+	err := s.Pool().QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
 		WHERE node_id = $1 RETURNING epoch`, n.ID, s.LeaseNow()).Scan(&n.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}
-	return n, Known(err)
+	return n, db.Known(err)
 }
 
 // Leave ends a node that stops by itself. What it still owns is released by the next Release.
 func (s *Store) Leave(ctx context.Context, n Node) error {
-	_, err := s.pool.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
+	_, err := s.Pool().Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.LeaseNow())
-	return Known(err)
+	return db.Known(err)
 }
 
 // BuryThose is Bury for nodes that were seen, and have not beaten since.
@@ -147,9 +148,9 @@ const releaseChunk = 500
 func (s *Store) Release(ctx context.Context) (total int, err error) {
 	var nodes []int64
 	var epochs []int32
-	rows, err := s.pool.Query(ctx, `SELECT node_id, epoch FROM postern.node WHERE released_epoch < epoch`)
+	rows, err := s.Pool().Query(ctx, `SELECT node_id, epoch FROM postern.node WHERE released_epoch < epoch`)
 	if err != nil {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	var node int64
 	var epoch int32
@@ -157,22 +158,22 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 		nodes, epochs = append(nodes, node), append(epochs, epoch)
 		return nil
 	}); err != nil || len(nodes) == 0 {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	if total, err = s.releaseOrphans(ctx); err != nil {
 		return total, err
 	}
-	_, err = s.pool.Exec(ctx, `WITH o AS MATERIALIZED (SELECT DISTINCT node_id, node_epoch FROM postern.queue WHERE node_id IS NOT NULL)
+	_, err = s.Pool().Exec(ctx, `WITH o AS MATERIALIZED (SELECT DISTINCT node_id, node_epoch FROM postern.queue WHERE node_id IS NOT NULL)
 		UPDATE postern.node n SET released_epoch = e.epoch FROM ROWS FROM (unnest($1::bigint[]), unnest($2::int[])) e(node_id, epoch)
 		WHERE n.node_id = e.node_id AND n.released_epoch < e.epoch
 			AND NOT EXISTS (SELECT FROM o WHERE o.node_id = e.node_id AND o.node_epoch < e.epoch)`, nodes, epochs)
-	return total, Known(err)
+	return total, db.Known(err)
 }
 
 func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 	for after := int64(0); ; {
 		var n, freed int
-		err := s.Run(ctx, func(t *Txn) (err error) {
+		err := s.Run(ctx, func(t *db.Txn) (err error) {
 			n, freed = 0, 0
 			var rows []*QueueRow
 			e := newEffects(s)
@@ -209,7 +210,7 @@ func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
 // orphans leaves of locked rows those whose owner is no live node. The statement that locked them decided
 // by its own snapshot: somebody may have released and claimed a row since, and PostgreSQL compares what
 // it locks with the old row of node, which was none.
-func orphans(ctx context.Context, t *Txn, rows []*QueueRow) ([]*QueueRow, error) {
+func orphans(ctx context.Context, t *db.Txn, rows []*QueueRow) ([]*QueueRow, error) {
 	type owner struct {
 		node  int64
 		epoch int32
@@ -232,7 +233,7 @@ func orphans(ctx context.Context, t *Txn, rows []*QueueRow) ([]*QueueRow, error)
 // GiveUpAll releases all queues that the node holds, as it does when it ends. Like Release, but it waits for locks.
 // GiveUp releases single queues before that, by their fences.
 func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var rows []*QueueRow
 		e := newEffects(s)
 		b := &pgx.Batch{}
@@ -251,7 +252,7 @@ func (s *Store) GiveUpAll(ctx context.Context, n Node) (total int, err error) {
 }
 
 // handBack takes locked queues from the node that gives them up, and commits.
-func (e *effects) handBack(ctx context.Context, t *Txn, rows []*QueueRow) error {
+func (e *effects) handBack(ctx context.Context, t *db.Txn, rows []*QueueRow) error {
 	if err := exact(ctx, t, rows); err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func (e *effects) orphan(q *QueueRow, code, text string) {
 // exact writes into the rows the head and position that the outcomes show, and since when it is in flight. While a
 // node works through a queue without marks its outcomes are gapless from the position in the row on (see Settle), so
 // that the highest one tells; with marks the row is always written.
-func exact(ctx context.Context, t *Txn, rows []*QueueRow) error {
+func exact(ctx context.Context, t *db.Txn, rows []*QueueRow) error {
 	b := &pgx.Batch{}
 	for _, q := range rows {
 		if q.Node == 0 && q.Phase != outbox.PhaseDispatching || q.Cur == 0 || q.Marks > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // NodeView is a process that dispatches, as people see it. One that has stopped stays for a day.
@@ -50,31 +51,31 @@ func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeView, error) {
 	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.LeaseNow(), olderThan, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanNode)
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // Node returns the node of that name, or NotFound: of several the newest that is not dead, else the newest.
 func (s *Store) Node(ctx context.Context, name string) (*NodeView, error) {
 	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND n.name = $2 ORDER BY n.dead_at IS NOT NULL, n.node_id DESC LIMIT 1`, s.LeaseNow(), name)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanNode)
 	if err == nil && len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no node %q", fault.Clip(name))
 	}
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
 
 // DrainNode makes a node claim nothing more, or lets it again; it hears of it with its next heartbeat, and hands
 // back each queue when the call that it has out for it ends.
-func (s *Store) DrainNode(ctx context.Context, by By, name string, drain bool) (r LeverResult, err error) {
+func (s *Store) DrainNode(ctx context.Context, by db.By, name string, drain bool) (r LeverResult, err error) {
 	verb := "resume"
 	if drain {
 		verb = "drain"
@@ -89,10 +90,10 @@ func (s *Store) DrainNode(ctx context.Context, by By, name string, drain bool) (
 // BuryNode ends a node now, as Bury does those that are silent, and releases its queues. A process that is alive
 // all the same goes on under the new epoch; what it has out counts as late. The argument is that of Bury: a claim
 // holds the key of the node's row, so it commits before and is released, or sees the end and takes nothing.
-func (s *Store) BuryNode(ctx context.Context, by By, name string) (r LeverResult, err error) {
+func (s *Store) BuryNode(ctx context.Context, by db.By, name string) (r LeverResult, err error) {
 	r, err = s.pullNode(ctx, by, "bury", name, `UPDATE postern.node SET dead_at = coalesce($2::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND dead_at IS NULL`, s.LeaseNow())
-	if err != nil || JointOf(ctx) != nil {
+	if err != nil || db.JointOf(ctx) != nil {
 		return r, err
 	}
 	_, err = s.Release(ctx)
@@ -101,7 +102,7 @@ func (s *Store) BuryNode(ctx context.Context, by By, name string) (r LeverResult
 }
 
 // pullNode runs an update of the node of that name, with its audit row. A dead one can do nothing but be dead.
-func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, value any) (r LeverResult, err error) {
+func (s *Store) pullNode(ctx context.Context, by db.By, verb, name, update string, value any) (r LeverResult, err error) {
 	n, err := s.Node(ctx, name)
 	switch {
 	case err != nil:
@@ -109,7 +110,7 @@ func (s *Store) pullNode(ctx context.Context, by By, verb, name, update string, 
 	case n.DeadAt != nil && verb != "bury":
 		return r, fault.New(fault.Conflict, "wrong_state", "node %s is dead since %s: it claims nothing", fault.Clip(name), n.DeadAt.UTC().Format(time.RFC3339))
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT epoch, draining FROM postern.node WHERE node_id = $1 FOR NO KEY UPDATE`, n.ID).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&n.Epoch, &n.Draining) })

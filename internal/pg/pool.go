@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Pool is a set of senders: what happens to one after a failure, who is free, and who waits.
@@ -49,21 +50,21 @@ const poolsSQL = poolSQL + ` AND p.name > $3 ORDER BY p.name LIMIT $4`
 func (s *Store) SenderPools(ctx context.Context, contextID int32, after string, limit int) ([]*Pool, error) {
 	rows, err := s.Db(ctx).Query(ctx, poolsSQL, contextID, s.Clock(), after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanPool)
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // SenderPool returns one pool, or NotFound.
 func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*Pool, error) {
 	rows, err := s.Db(ctx).Query(ctx, poolSQL+` AND p.name = $3`, contextID, s.Clock(), name)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanPool)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no pool %q: it comes into being with its first sender", fault.Clip(name))
@@ -72,8 +73,8 @@ func (s *Store) SenderPool(ctx context.Context, contextID int32, name string) (*
 }
 
 // PutPool creates a pool or replaces its settings; version as in MatchVersion.
-func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) PutPool(ctx context.Context, by db.By, v Pool, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, v.Name)
 		if err != nil {
 			return err
@@ -93,7 +94,7 @@ func (s *Store) PutPool(ctx context.Context, by By, v Pool, version int64) (crea
 
 // PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed.
 // What they serve they go on with.
-func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+func (s *Store) PausePool(ctx context.Context, by db.By, name string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)
 }
@@ -101,8 +102,8 @@ func (s *Store) PausePool(ctx context.Context, by By, name string, paused bool) 
 // RemovePool removes a pool that nothing needs any more; Conflict "in_use" while it has senders, or a dispatcher or
 // queue names it. A statement that makes one of these locks the pool's row first: it waits for the commit of a
 // removal and then makes the pool anew, or the removal waits for it and then sees it.
-func (s *Store) RemovePool(ctx context.Context, by By, name string) error {
-	err := s.Run(ctx, func(t *Txn) error {
+func (s *Store) RemovePool(ctx context.Context, by db.By, name string) error {
+	err := s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name)
 		if err != nil {
 			return err

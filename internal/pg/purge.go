@@ -7,23 +7,24 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // DrainContext makes a context accept nothing more and work off the rest; resume ends it.
-func (s *Store) DrainContext(ctx context.Context, by By, name string) (LeverResult, error) {
+func (s *Store) DrainContext(ctx context.Context, by db.By, name string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "drain", "/contexts/"+name, `UPDATE postern.context SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND NOT draining`, lockContext, name, true)
 }
 
 // DrainDispatcher makes a type accept nothing more and work off the rest; resume ends it.
-func (s *Store) DrainDispatcher(ctx context.Context, by By, typ string) (LeverResult, error) {
+func (s *Store) DrainDispatcher(ctx context.Context, by db.By, typ string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "drain", "/dispatchers/"+typ, `UPDATE postern.dispatcher SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND NOT draining`, lockDispatcher, typ, true)
 }
 
 // DrainSender lets a sender take only what names it, until none is left, and accepts nothing more that does; resume ends
 // it. What it serves it serves to the end of that transaction.
-func (s *Store) DrainSender(ctx context.Context, by By, account string) (LeverResult, error) {
+func (s *Store) DrainSender(ctx context.Context, by db.By, account string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "drain", "/senders/"+account, `UPDATE postern.sender SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND NOT draining`, senderExists, account, true)
 }
@@ -45,7 +46,7 @@ func (v *confView) closed(sub *Submission, d *Dispatcher) error {
 
 // PurgeContext, PurgeDispatcher and PurgeSender are PurgeQueue for all queues of a context, for what waits of one
 // type, or for what only one account may sign: queue by queue, oldest first.
-func (s *Store) PurgeContext(ctx context.Context, by By, name string, most int) (cancelled int, more bool, err error) {
+func (s *Store) PurgeContext(ctx context.Context, by db.By, name string, most int) (cancelled int, more bool, err error) {
 	t, err := s.Tenant(ctx, name)
 	if err != nil {
 		return 0, false, err
@@ -53,7 +54,7 @@ func (s *Store) PurgeContext(ctx context.Context, by By, name string, most int) 
 	return s.purge(ctx, by, "/contexts/"+name, t.Version, most, "", "")
 }
 
-func (s *Store) PurgeDispatcher(ctx context.Context, by By, typ string, most int) (cancelled int, more bool, err error) {
+func (s *Store) PurgeDispatcher(ctx context.Context, by db.By, typ string, most int) (cancelled int, more bool, err error) {
 	d, err := s.Dispatcher(ctx, by.Context, typ)
 	if err != nil {
 		return 0, false, err
@@ -61,7 +62,7 @@ func (s *Store) PurgeDispatcher(ctx context.Context, by By, typ string, most int
 	return s.purge(ctx, by, "/dispatchers/"+typ, d.Version, most, typ, "")
 }
 
-func (s *Store) PurgeSender(ctx context.Context, by By, account string, most int) (cancelled int, more bool, err error) {
+func (s *Store) PurgeSender(ctx context.Context, by db.By, account string, most int) (cancelled int, more bool, err error) {
 	v, err := s.Sender(ctx, by.Context, account)
 	if err != nil {
 		return 0, false, err
@@ -69,12 +70,12 @@ func (s *Store) PurgeSender(ctx context.Context, by By, account string, most int
 	return s.purge(ctx, by, "/senders/"+account, v.Version, most, "", account)
 }
 
-func (s *Store) purge(ctx context.Context, by By, object string, version int64, most int, typ, account string) (cancelled int, more bool, err error) {
+func (s *Store) purge(ctx context.Context, by db.By, object string, version int64, most int, typ, account string) (cancelled int, more bool, err error) {
 	if err := by.Seen(version); err != nil {
 		return 0, false, err
 	}
 	by.Match = nil // it was about the object
-	dry := JointOf(ctx) != nil
+	dry := db.JointOf(ctx) != nil
 	begin, err := s.Now(ctx)
 	if err != nil {
 		return 0, false, err
@@ -91,13 +92,13 @@ func (s *Store) purge(ctx context.Context, by By, object string, version int64, 
 			WHERE q.context_id = $1 AND q.queue_id >= $2 AND q.phase <> 'IDLE' ORDER BY q.queue_id, t.seq LIMIT $5`,
 			by.Context, above.queue, above.seq, begin, min(bulkChunk, most-cancelled+1), typ, account)
 		if err != nil {
-			return cancelled, false, Known(err)
+			return cancelled, false, db.Known(err)
 		}
 		ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id outbox.ID, err error) {
 			return id, row.Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 		})
 		if err != nil {
-			return cancelled, false, Known(err)
+			return cancelled, false, db.Known(err)
 		}
 		if len(ids) > most-cancelled {
 			ids, more = ids[:most-cancelled], true

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Quarantine keeps what leaves this database from leaving: nothing is dispatched, no hook, callback or webhook is delivered, no
@@ -87,14 +88,14 @@ func (q Quarantine) Object() string {
 //
 // What a process has leased and not yet called, what it settles and hands on, and what it delivers is decided in the process, by
 // the same number: AwaitQuarantine waits until all know it.
-func (s *Store) EnterQuarantine(ctx context.Context, by By, q Quarantine) error {
-	if err := s.Run(ctx, func(t *Txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
+func (s *Store) EnterQuarantine(ctx context.Context, by db.By, q Quarantine) error {
+	if err := s.Run(ctx, func(t *db.Txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
 		return err
 	}
 	return s.Reconfigured(ctx)
 }
 
-func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine) error {
+func (s *Store) enterQuarantine(ctx context.Context, t *db.Txn, by db.By, q Quarantine) error {
 	lock := &pgx.Batch{}
 	lock.Queue(`SET LOCAL lock_timeout = '25s'`) // a claim whose commit waits for a standby is waited for
 	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
@@ -118,7 +119,7 @@ func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine
 	b.Queue(`WITH was AS (SELECT lost_from FROM postern.quarantine WHERE context_id IS NULL AND type IS NULL)
 		UPDATE postern.store SET quarantine = quarantine + 1, life = CASE
 			WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
-			ELSE life END`, q.whole(), Nullable(q.LostFrom))
+			ELSE life END`, q.whole(), db.Nullable(q.LostFrom))
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)
 		VALUES ($1, nullif($2, ''), $3, $4, $5, $9, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE
@@ -127,15 +128,15 @@ func (s *Store) enterQuarantine(ctx context.Context, t *Txn, by By, q Quarantine
 			reason = excluded.reason, actor = excluded.actor, via = excluded.via,
 			deployment = coalesce(nullif(excluded.deployment, ''), quarantine.deployment),
 			reconcile_at = NULL, reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0`,
-		contextID, q.Type, q.Reason, by.Actor, by.Via, Nullable(q.LostFrom), Nullable(q.LostUntil), s.Clock(), q.Deployment)
+		contextID, q.Type, q.Reason, by.Actor, by.Via, db.Nullable(q.LostFrom), db.Nullable(q.LostUntil), s.Clock(), q.Deployment)
 	b.Queue(`UPDATE postern.node n SET quarantine = s.quarantine FROM postern.store s WHERE n.dead_at IS NULL`)
 	s.AuditIn(b, by, "enter", q.Object())
 	return t.Commit(ctx, b)
 }
 
 // AnnounceDeployment says under which deployment this database runs from now on; not changed: it did already.
-func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) AnnounceDeployment(ctx context.Context, by db.By, name string) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var was string
 		b := &pgx.Batch{}
 		b.Queue(`SELECT deployment FROM postern.store FOR UPDATE`).QueryRow(func(row pgx.Row) error { return row.Scan(&was) })
@@ -158,20 +159,20 @@ func (s *Store) AnnounceDeployment(ctx context.Context, by By, name string) (r L
 // CompareDeployment is asked by a process at its start. The first that has a deployment gives it to the database. One that has another
 // may run on a copy of the database: everything enters quarantine; where it is there already, the quarantine notes the
 // deployment, so that nobody is told to ask the workers of the original. was is the deployment of the database, "" if it fits.
-func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was string, err error) {
+func (s *Store) CompareDeployment(ctx context.Context, by db.By, name string) (was string, err error) {
 	if name == "" {
 		return "", nil
 	}
-	err = s.pool.QueryRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
+	err = s.Pool().QueryRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
 		SELECT coalesce((SELECT deployment FROM given), (SELECT deployment FROM postern.store))`, name).Scan(&was)
 	if err != nil {
-		return "", Known(err)
+		return "", db.Known(err)
 	}
 	if was == "" { // another has given it meanwhile
-		err = s.pool.QueryRow(ctx, `SELECT deployment FROM postern.store`).Scan(&was)
+		err = s.Pool().QueryRow(ctx, `SELECT deployment FROM postern.store`).Scan(&was)
 	}
 	if err != nil || was == name {
-		return "", Known(err)
+		return "", db.Known(err)
 	}
 	if s.QuarantinedWhole() {
 		_, err := s.Exec(ctx, `UPDATE postern.quarantine SET deployment = $1 WHERE context_id IS NULL AND type IS NULL`, name)
@@ -184,7 +185,7 @@ func (s *Store) CompareDeployment(ctx context.Context, by By, name string) (was 
 }
 
 // scopeOf is the id of the scope's context, nil for all. A type that does not exist is a mistake of who asks.
-func scopeOf(ctx context.Context, t *Txn, q Quarantine) (id *int32, err error) {
+func scopeOf(ctx context.Context, t *db.Txn, q Quarantine) (id *int32, err error) {
 	if q.Context != "" {
 		err := t.Conn.QueryRow(ctx, `SELECT context_id FROM postern.context WHERE name = $1 AND removed_at IS NULL`, q.Context).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -206,7 +207,7 @@ func scopeOf(ctx context.Context, t *Txn, q Quarantine) (id *int32, err error) {
 }
 
 // auditContext is where the lever is written down: where its user is, in the scope's context, or in that of the system.
-func auditContext(ctx context.Context, t *Txn, by By, scope *int32) (id int32, err error) {
+func auditContext(ctx context.Context, t *db.Txn, by db.By, scope *int32) (id int32, err error) {
 	if by.Context != 0 {
 		return by.Context, nil
 	}
@@ -219,7 +220,7 @@ func auditContext(ctx context.Context, t *Txn, by By, scope *int32) (id int32, e
 
 // lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
 // heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
-func lostTime(ctx context.Context, t *Txn) (from, until time.Time, err error) {
+func lostTime(ctx context.Context, t *db.Txn) (from, until time.Time, err error) {
 	err = t.Conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
 				ORDER BY t.created_at DESC LIMIT 1)
@@ -304,13 +305,13 @@ func (s *Store) Quarantined(contextID int32, typ string) bool {
 // begins any more: a node says so in its heartbeat, once it decides by that number, and one that says nothing for as long as its
 // leases hold begins none.
 func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err error) {
-	rows, err := s.pool.Query(ctx, `SELECT n.name FROM postern.node n
+	rows, err := s.Pool().Query(ctx, `SELECT n.name FROM postern.node n
 		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.LeaseNow())
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	silent, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	return silent, Known(err)
+	return silent, db.Known(err)
 }
 
 // AwaitQuarantine waits until every live node knows the quarantine, or ctx ends: the error then names those that do not.

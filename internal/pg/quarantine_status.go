@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // QuarantineStatus is what the database says of itself and of what is in quarantine.
@@ -118,17 +119,17 @@ func scanScope(row pgx.CollectableRow) (*QuarantinedScope, error) {
 func (s *Store) QuarantineScopes(ctx context.Context) ([]*QuarantinedScope, error) {
 	rows, err := s.Db(ctx).Query(ctx, scopesSQL+` ORDER BY x.quarantine_id`)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanScope)
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // Quarantine reads all of it, in a few statements: what waits is counted in the rows of the queues that do.
 func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error) {
 	v = &QuarantineStatus{}
 	if err := s.Db(ctx).QueryRow(ctx, `SELECT deployment, life FROM postern.store`).Scan(&v.Deployment, &v.Life); err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	if v.Scopes, err = s.QuarantineScopes(ctx); err != nil || len(v.Scopes) == 0 {
 		return v, err
@@ -146,13 +147,13 @@ func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error)
 		GROUP BY 1, 2
 		ORDER BY 1, 2`)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	v.Waiting, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w WaitingType, err error) {
 		return w, row.Scan(&w.Context, &w.Type, &w.Queues, &w.Transactions)
 	})
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	v.Open, v.More, err = s.unreconciled(ctx)
 	return v, err
@@ -167,7 +168,7 @@ func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more boo
 		ORDER BY u.queue_id, u.seq
 		LIMIT $1`, openListed+1)
 	if err != nil {
-		return nil, false, Known(err)
+		return nil, false, db.Known(err)
 	}
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unreconciled, err error) {
 		return u, row.Scan(&u.ID.Queue, &u.ID.Seq, &u.ID.Day, &u.ID.Salt, &u.Context, &u.Type, &u.Why, &u.Detail, &u.At)
@@ -175,13 +176,13 @@ func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more boo
 	if more = len(list) > openListed; more {
 		list = list[:openListed]
 	}
-	return list, more, Known(err)
+	return list, more, db.Known(err)
 }
 
 // ReleaseQuarantine lets a scope go, and returns how it stood. Where something may be lost, and its workers were not asked about
 // everything, or something is open, it is Conflict "not_reconciled" unless anyway is set. Processes hear of it within a second.
-func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyway bool) (v *QuarantinedScope, err error) {
-	err = s.Run(ctx, func(t *Txn) (err error) {
+func (s *Store) ReleaseQuarantine(ctx context.Context, by db.By, q Quarantine, anyway bool) (v *QuarantinedScope, err error) {
+	err = s.Run(ctx, func(t *db.Txn) (err error) {
 		v, err = s.releaseQuarantine(ctx, t, by, q, anyway)
 		return err
 	})
@@ -191,7 +192,7 @@ func (s *Store) ReleaseQuarantine(ctx context.Context, by By, q Quarantine, anyw
 	return v, s.Reconfigured(ctx)
 }
 
-func (s *Store) releaseQuarantine(ctx context.Context, t *Txn, by By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {
+func (s *Store) releaseQuarantine(ctx context.Context, t *db.Txn, by db.By, q Quarantine, anyway bool) (x *QuarantinedScope, err error) {
 	lock := &pgx.Batch{}
 	lock.Queue(`SELECT FROM postern.store FOR UPDATE`)
 	lock.Queue(scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type).Query(func(rows pgx.Rows) error {

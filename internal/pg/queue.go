@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Queue is a named queue: its settings and what it is doing.
@@ -110,29 +111,29 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
 			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, "", Known(err)
+			return nil, "", db.Known(err)
 		}
 	}
 	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1)
 	if err != nil {
-		return nil, "", Known(err)
+		return nil, "", db.Known(err)
 	}
 	list, err = pgx.CollectRows(rows, scanQueue)
 	if len(list) > f.Limit {
 		return list[:f.Limit], list[f.Limit-1].Name, nil
 	}
-	return list, next, Known(err)
+	return list, next, db.Known(err)
 }
 
 // Queue returns one queue, or NotFound.
 func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue, error) {
 	rows, err := s.Db(ctx).Query(ctx, queueSQL+` AND n.name = $2`, contextID, name)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanQueue)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no queue %q: the first post to it makes it, and so does PUT /queues/%[1]s with {}", fault.Clip(name))
@@ -143,14 +144,14 @@ func (s *Store) Queue(ctx context.Context, contextID int32, name string) (*Queue
 // Declared says whether somebody configured a queue.
 func (s *Store) Declared(ctx context.Context, contextID int32, name string) (yes bool, err error) {
 	err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND name = $2 AND configured)`, contextID, name).Scan(&yes)
-	return yes, Known(err)
+	return yes, db.Known(err)
 }
 
 // PutQueue creates or replaces the settings of a queue (S2.19).
-func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (created bool, err error) {
-	if version > 0 || version == AnyVersion { // what is not there has no version: it is not made for the comparison
+func (s *Store) PutQueue(ctx context.Context, by db.By, v Queue, version int64) (created bool, err error) {
+	if version > 0 || version == db.AnyVersion { // what is not there has no version: it is not made for the comparison
 		if _, err := s.Queue(ctx, by.Context, v.Name); fault.KindOf(err) == fault.NotFound {
-			return false, MatchVersion(version, 0, true)
+			return false, db.MatchVersion(version, 0, true)
 		} else if err != nil {
 			return false, err
 		}
@@ -162,7 +163,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 	if v.Priority == "High" {
 		prio = 0
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		id := s.QueueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
 		var old int64
 		var configured bool
@@ -181,7 +182,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 			return fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
 		}
 		created = !configured
-		if err := MatchVersion(version, old, created && version == -1); err != nil {
+		if err := db.MatchVersion(version, old, created && version == -1); err != nil {
 			return err
 		}
 		q, now, err := s.lockOne(ctx, t, id)
@@ -194,7 +195,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.queue_name SET configured = true, prio = $3, max_depth = $4, pool_id = $5, when_full = $6, on_failure = $7, version = version + 1
-			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, Nullable(int32(v.MaxDepth)), Nullable(pool), v.WhenFull, v.OnFailure)
+			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, db.Nullable(int32(v.MaxDepth)), db.Nullable(pool), v.WhenFull, v.OnFailure)
 		e := newEffects(s)
 		e.now = now
 		standing := q.Phase == outbox.PhaseReady
@@ -220,7 +221,7 @@ func (s *Store) PutQueue(ctx context.Context, by By, v Queue, version int64) (cr
 
 // relane puts a READY queue, which the caller has taken out of its lane, into the one that its head
 // needs now.
-func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *QueueRow) error {
+func (s *Store) relane(ctx context.Context, t *db.Txn, e *effects, q *QueueRow) error {
 	var head *Task
 	b := &pgx.Batch{}
 	s.nextTasks(b, []stretch{{q.ID, q.First(), q.First(), q.HeadDay}}, q.TailDay, func(t *Task) { head = t })
@@ -240,7 +241,7 @@ func (s *Store) relane(ctx context.Context, t *Txn, e *effects, q *QueueRow) err
 }
 
 // PauseQueue stops a queue after what is in flight, or lets it go on. Posts are accepted all the while.
-func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool) (LeverResult, error) {
+func (s *Store) PauseQueue(ctx context.Context, by db.By, name string, paused bool) (LeverResult, error) {
 	return s.onQueue(ctx, by, Verb(paused), name, func(e *effects, q *QueueRow) bool {
 		changed := q.Paused != paused || q.Draining && !paused
 		if q.Paused != paused && q.Phase == outbox.PhaseReady {
@@ -259,7 +260,7 @@ func (s *Store) PauseQueue(ctx context.Context, by By, name string, paused bool)
 }
 
 // DrainQueue makes a queue accept nothing more and work off the rest; resume ends it.
-func (s *Store) DrainQueue(ctx context.Context, by By, name string) (LeverResult, error) {
+func (s *Store) DrainQueue(ctx context.Context, by db.By, name string) (LeverResult, error) {
 	return s.onQueue(ctx, by, "drain", name, func(e *effects, q *QueueRow) bool {
 		changed := !q.Draining
 		q.Draining = true
@@ -268,14 +269,14 @@ func (s *Store) DrainQueue(ctx context.Context, by By, name string) (LeverResult
 }
 
 // onQueue pulls a lever on one queue under its lock.
-func (s *Store) onQueue(ctx context.Context, by By, action, name string, change func(*effects, *QueueRow) bool) (r LeverResult, err error) {
+func (s *Store) onQueue(ctx context.Context, by db.By, action, name string, change func(*effects, *QueueRow) bool) (r LeverResult, err error) {
 	if _, err := s.Queue(ctx, by.Context, name); err != nil {
 		return r, err
 	}
 	if err := s.makeQueues(ctx, []nameKey{{by.Context, name}}); err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		id := s.QueueID(by.Context, name) // anew in each run: it may have been forgotten, or made anew
 		if _, err := t.LockVersion(ctx, 0, `SELECT version, false FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name); err != nil {
 			return err

@@ -7,13 +7,14 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // RemoveQueue takes the settings of a queue back (S2.4, S2.19). Outcomes: a queue that never held anything is gone;
 // one that did keeps its name, positions and fences, and is as if it had never been configured; Conflict "in_use"
 // while anything waits or is in flight; NotFound.
-func (s *Store) RemoveQueue(ctx context.Context, by By, name string) error {
-	return s.Run(ctx, func(t *Txn) error {
+func (s *Store) RemoveQueue(ctx context.Context, by db.By, name string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		var id, have, last int64
 		b := &pgx.Batch{}
 		b.Queue(`SELECT queue_id, version, last_seq FROM postern.queue_name WHERE context_id = $1 AND name = $2 FOR UPDATE`, by.Context, name).

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // queueMissing asks run to make the queue rows and to begin again.
@@ -155,7 +157,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		contexts[i], names[i] = k.context, k.name
 	}
 	found := map[nameKey]int64{}
-	err := s.Run(ctx, func(t *Txn) error {
+	err := s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.queue_name (context_id, name, queue_id)
 			SELECT n.context_id, n.name, nextval('postern.queue_id') FROM ROWS FROM (unnest($1::int[]), unnest($2::text[])) n(context_id, name)
@@ -190,7 +192,7 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 		return err
 	}
 	for k, id := range found {
-		if j := JointOf(ctx); j != nil && s.QueueID(k.context, k.name) == 0 {
+		if j := db.JointOf(ctx); j != nil && s.QueueID(k.context, k.name) == 0 {
 			j.AtEnd(func() { s.forgetQueue(id) })
 		}
 		s.names.add(k, id)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -65,7 +66,7 @@ func (s *Store) Ready(ctx context.Context) []Readiness {
 
 // ask asks one question.
 func (s *Store) ask(ctx context.Context, q *question) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	ctx, cancel := context.WithTimeout(ctx, db.AnswerWithin)
 	defer cancel()
 	var list []Readiness
 	err := safe.Try("readiness", func() (err error) {
@@ -87,12 +88,12 @@ func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	database, durable, migrations := Readiness{Name: "database"}, Readiness{Name: "synchronous_commit"}, Readiness{Name: "migrations"}
 	var readOnly bool
 	var synchronous string
-	err := s.pool.QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('synchronous_commit')`).
+	err := s.Pool().QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('synchronous_commit')`).
 		Scan(&readOnly, &synchronous)
 	if err == nil {
-		err = migrate.Lacks(ctx, s.pool)
+		err = migrate.Lacks(ctx, s.Pool())
 	}
-	if lack := lacking(s.role(), err); lack != nil {
+	if lack := db.Lacking(s.Role(), err); lack != nil {
 		grants.Detail = fault.As(lack).Detail
 		return []Readiness{grants}, nil
 	}
@@ -102,7 +103,7 @@ func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	case err != nil:
 		return nil, err
 	}
-	if grants.Detail, err = s.lacks(ctx); err != nil && migrations.Detail == "" && !readOnly {
+	if grants.Detail, err = s.Lacks(ctx); err != nil && migrations.Detail == "" && !readOnly {
 		return nil, err
 	}
 	if readOnly {

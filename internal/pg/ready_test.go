@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -62,7 +63,7 @@ func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg.Fill(t.Context(), pool)
+	pgdb.Fill(t.Context(), pool)
 	if list := s.Ready(t.Context()); len(list) != 4 {
 		t.Errorf("%v", list)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -16,8 +17,8 @@ import (
 // for is no exception: PostgreSQL compares the row again as it is then.
 //
 // A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
-var guardSQL = forRows(func(one bool) string {
-	rows := given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int", "era int")
+var guardSQL = db.ForRows(func(one bool) string {
+	rows := db.Given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int", "era int")
 	if !one {
 		rows = "(SELECT * FROM " + rows + " ORDER BY queue_id) n"
 	}
@@ -88,5 +89,5 @@ func (st *settlement) recall(b *pgx.Batch) {
 	if now := st.s.Clock(); now != nil {
 		st.e.now = *now
 	}
-	b.Queue(guardSQL.of(n), argument(ids), argument(fences), argument(curs), argument(tails), argument(lanes), argument(prios), argument(senders), argument(eras))
+	b.Queue(guardSQL.Of(n), db.Argument(ids), db.Argument(fences), db.Argument(curs), db.Argument(tails), db.Argument(lanes), db.Argument(prios), db.Argument(senders), db.Argument(eras))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -31,7 +32,7 @@ type Unended struct {
 
 // ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound: nothing of
 // that name is in quarantine. Conflict: the database may be a copy, whose workers are those of the original. What dead nodes have left is released first, so that its rows say where it stands.
-func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bool) (*QuarantinedScope, error) {
+func (s *Store) ReconcileRound(ctx context.Context, by db.By, q Quarantine, anew bool) (*QuarantinedScope, error) {
 	if _, err := s.Bury(ctx); err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 	if err != nil || v.ReconcileAt != nil && v.ReconciledAt == nil && !anew {
 		return v, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.quarantine
 			SET reconcile_at = coalesce($2::timestamptz, clock_timestamp()), reconciled_at = NULL, after_queue = 0, after_seq = 0, asked = 0, moved = 0, unknown = 0
@@ -67,16 +68,16 @@ func (s *Store) ReconcileRound(ctx context.Context, by By, q Quarantine, anew bo
 
 // QuarantinedScope reads one scope in quarantine, or NotFound.
 func (s *Store) QuarantinedScope(ctx context.Context, q Quarantine) (*QuarantinedScope, error) {
-	rows, err := s.pool.Query(ctx, scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type)
+	rows, err := s.Pool().Query(ctx, scopesSQL+` WHERE coalesce(c.name, '') = $1 AND coalesce(x.type, '') = $2`, q.Context, q.Type)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanScope)
 	if err == nil && len(list) == 0 {
 		err = q.notThere(fault.NotFound, "not_found")
 	}
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
@@ -104,17 +105,17 @@ func (s *Store) NextUnended(ctx context.Context, v *QuarantinedScope, limit int)
 
 // queueWithWork reads the first queue in which something may lie behind a place.
 func (s *Store) queueWithWork(ctx context.Context, v *QuarantinedScope, after position) (*QueueRow, error) {
-	rows, err := s.pool.Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q
+	rows, err := s.Pool().Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q
 		WHERE q.queue_id >= $1 AND (q.queue_id > $1 OR q.tail_seq > $2) AND q.phase <> 'IDLE'
 			AND ($3 = '' OR q.context_id = (SELECT c.context_id FROM postern.context c WHERE c.name = $3))
 		ORDER BY q.queue_id LIMIT 1`, after.queue, after.seq, v.Context)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	var list []*QueueRow
 	err = collectQueues(rows, &list)
 	if err != nil || len(list) == 0 {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
@@ -126,16 +127,16 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *QueueRow,
 	if after.queue == q.ID {
 		from = max(from, after.seq+1)
 	}
-	rows, err := s.pool.Query(ctx, `SELECT `+TaskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
+	rows, err := s.Pool().Query(ctx, `SELECT `+TaskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
 			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'unknown'))
 		ORDER BY t.seq LIMIT $6`,
 		q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Task, error) { return ScanTask(row) })
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	for _, t := range tasks {
 		d := s.DispatcherOf(t.ContextID, t.Type)
@@ -167,16 +168,16 @@ func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 	if u.row.Pool != 0 {
 		pool = u.row.Pool
 	}
-	rows, err := s.pool.Query(ctx, `SELECT DISTINCT coalesce(nullif(worker_url, ''), $3) FROM postern.sender
+	rows, err := s.Pool().Query(ctx, `SELECT DISTINCT coalesce(nullif(worker_url, ''), $3) FROM postern.sender
 		WHERE CASE WHEN $1::int <> 0 THEN sender_id = $1 ELSE pool_id = $2 END ORDER BY 1`, sender, pool, u.Dispatcher.WorkerURL)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if len(list) == 0 {
-		return urls, Known(err)
+		return urls, db.Known(err)
 	}
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // found makes of an unended transaction what a node that resumes its attempt would have in hand.
@@ -190,8 +191,8 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 	load := newLoader(s, []*QueueRow{&row})
 	b := &pgx.Batch{}
 	load.queue(b)
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, Known(err)
+	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
+		return nil, db.Known(err)
 	}
 	l, err := load.lease(&row, now)
 	if err == nil {
@@ -257,13 +258,13 @@ func (st *settlement) adopt(a *Answer) {
 
 // Reread reads again where a transaction stands, behind the end of one before it in its queue.
 func (s *Store) Reread(ctx context.Context, u *Unended) error {
-	rows, err := s.pool.Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q WHERE q.queue_id = $1`, u.ID.Queue)
+	rows, err := s.Pool().Query(ctx, `SELECT `+QueueSelect+` FROM postern.queue q WHERE q.queue_id = $1`, u.ID.Queue)
 	if err != nil {
-		return Known(err)
+		return db.Known(err)
 	}
 	var list []*QueueRow
 	if err := collectQueues(rows, &list); err != nil {
-		return Known(err)
+		return db.Known(err)
 	}
 	if len(list) > 0 {
 		u.at(list[0])
@@ -302,7 +303,7 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 	if len(r.Part) > 0 {
 		upto = positionOf(r.Part[len(r.Part)-1].ID)
 	}
-	c := Columns{N: len(r.Open)}
+	c := db.Columns{N: len(r.Open)}
 	for _, u := range r.Open {
 		c.Add(u.ID.Queue, u.ID.Seq, u.ID.Day.Time(), u.Type, u.Why, u.Detail)
 	}
@@ -311,7 +312,7 @@ func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconc
 				reconciled_at = CASE WHEN $9 THEN coalesce($10::timestamptz, clock_timestamp()) END
 			WHERE quarantine_id = $1 AND (after_queue, after_seq) = ($2, $3) AND reconciled_at IS NULL`
 	args := []any{v.id, v.after.queue, v.after.seq, upto.queue, upto.seq, len(r.Part), r.Moved, r.Unknown, r.Last, s.Clock()}
-	return s.Run(ctx, func(t *Txn) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		if len(r.Open) == 0 {
 			b.Queue(step, args...)

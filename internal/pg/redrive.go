@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Redrive is what a redrive changes; what is empty stays as it was.
@@ -25,7 +26,7 @@ type Redrive struct {
 // "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven,
 // and what a system has posted only where its Maker allows it).
 // The link between both is written in the commit of the new one, and its key refuses a second.
-func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive) (Accepted, error) {
+func (s *Store) Redrive(ctx context.Context, by db.By, id outbox.ID, change Redrive) (Accepted, error) {
 	old, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return Accepted{}, err
@@ -44,7 +45,7 @@ func (s *Store) Redrive(ctx context.Context, by By, id outbox.ID, change Redrive
 }
 
 // redrive is Redrive of a transaction that was read; may, nil for nothing, refuses what its maker refuses.
-func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Redrive,
+func (s *Store) redrive(ctx context.Context, by db.By, old *Transaction, change Redrive,
 	may func(context.Context, *Transaction) error) (Accepted, error) {
 	id := old.ID // it may have been moved
 	if err := seenTag(by, old); err != nil {
@@ -74,7 +75,7 @@ func (s *Store) redrive(ctx context.Context, by By, old *Transaction, change Red
 		LEFT JOIN postern.sender s ON s.sender_id = t.sender_id AND s.removed_at IS NULL
 		WHERE (t.queue_id, t.seq, t.day) = ($1, $2, $3)`, id.Queue, id.Seq, id.Day.Time()).Scan(&sub.Sender, &sub.Traceparent, &sub.Callback)
 	if err != nil {
-		return Accepted{}, Known(err)
+		return Accepted{}, db.Known(err)
 	}
 	if change.DependsOn != nil {
 		sub.DependsOn = *change.DependsOn
@@ -102,11 +103,11 @@ func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err e
 			}
 			var next string
 			err = s.Db(ctx).QueryRow(ctx, `SELECT new_id::text FROM postern.redrive WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Scan(&next)
-			if IsNoRows(err) {
+			if db.IsNoRows(err) {
 				break
 			}
 			if err != nil {
-				return nil, Known(err)
+				return nil, db.Known(err)
 			}
 			text = next
 		}
@@ -116,7 +117,7 @@ func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err e
 }
 
 // redriven answers for a transaction that has been redriven.
-func (s *Store) redriven(ctx context.Context, by By, old *Transaction, change Redrive) (Accepted, error) {
+func (s *Store) redriven(ctx context.Context, by db.By, old *Transaction, change Redrive) (Accepted, error) {
 	if id, err := outbox.ParseID(old.RedrivenBy); err == nil && change.UID != "" {
 		if t, err := s.Transaction(ctx, by.Context, id); err == nil && t.UID == change.UID {
 			return Accepted{ID: id, Replay: true}, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -68,7 +69,7 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	if p == 0 || c.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement { // else nothing is prepared, or not by name
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	ctx, cancel := context.WithTimeout(ctx, db.OpenWithin)
 	defer cancel()
 	began, day := time.Now(), outbox.DayOf(time.Now())
 	for _, sql := range rehearsed(p, day) {
@@ -134,7 +135,7 @@ func rehearse(p Part) (texts []string, err error) {
 	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
-	r.s = &Store{DB: &DB{}, Conf: newConf(nil)}
+	r.s = &Store{DB: &db.DB{}, Conf: newConf(nil)}
 	r.s.Conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.Conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
 	r.s.Conf.shared.Store(int32(1), true)
@@ -214,7 +215,7 @@ func (r *rehearsal) post(n int, like Submission, by taking) error {
 	}
 	lockQueues(r.b, lockWaiting, ids, nil, map[int64]*QueueRow{})
 	if len(uids) > 0 {
-		r.b.Queue(knownSQL.of(n), argument(contexts), argument(uids))
+		r.b.Queue(knownSQL.Of(n), db.Argument(contexts), db.Argument(uids))
 	}
 	in.taking.readOpen(r.b, in.e.view, in.subs)
 	r.s.takes.Store(false)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -186,7 +187,7 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 		pool, err := pg.Connect(t.Context(), url, most, pg.Posts, pg.Works)
 		pgworld.OK(t, err)
 		defer pool.Close()
-		pg.Fill(t.Context(), pool)
+		db.Fill(t.Context(), pool)
 		if s := pool.Stat(); s.IdleConns() != most || s.NewConnsCount() != int64(most) {
 			t.Errorf("of %d connections %d are open and %d were opened, want all, once", most, s.IdleConns(), s.NewConnsCount())
 		}
@@ -208,7 +209,7 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	pg.Fill(ctx, pool)
+	db.Fill(ctx, pool)
 	if n := pool.Stat().IdleConns(); n != 0 {
 		t.Errorf("%d connections to nobody", n)
 	}
@@ -222,7 +223,7 @@ func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
 	pool, err := pg.Connect(t.Context(), d.URL+"&pool_health_check_period=100ms", most, pg.Posts, pg.Works)
 	pgworld.OK(t, err)
 	defer pool.Close()
-	pg.Fill(t.Context(), pool)
+	db.Fill(t.Context(), pool)
 	_, err = d.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	pgworld.OK(t, err)
 	pgworld.OK(t, pool.Ping(t.Context()))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Retain drops the days of which everything ended at least keep ago, the oldest first, and returns how many.
@@ -26,11 +27,11 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 	before := now.Add(-keep)
 	for {
 		var day *time.Time
-		err := s.pool.QueryRow(ctx, `SELECT min(to_date(right(k.relname, 8), 'YYYYMMDD')) FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
+		err := s.Pool().QueryRow(ctx, `SELECT min(to_date(right(k.relname, 8), 'YYYYMMDD')) FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
 			WHERE i.inhparent = 'postern.task'::regclass AND k.relname ~ '_[0-9]{8}$'
 				AND to_date(right(k.relname, 8), 'YYYYMMDD') < ($1::timestamptz AT TIME ZONE 'UTC')::date`, before).Scan(&day)
 		if err != nil {
-			return dropped, Known(err)
+			return dropped, db.Known(err)
 		}
 		held := ""
 		if day != nil {
@@ -38,8 +39,8 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 				return dropped, err
 			}
 		}
-		if _, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
-			return dropped, Known(err)
+		if _, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
+			return dropped, db.Known(err)
 		}
 		if day == nil || held != "" {
 			return dropped, errors.Join(s.tidyOld(ctx, before), s.forget(ctx, before))
@@ -50,8 +51,8 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 
 // RetainAll notes that nothing is dropped.
 func (s *Store) RetainAll(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
-	return Known(err)
+	_, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
+	return db.Known(err)
 }
 
 // A day is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took. retainMost is how many may
@@ -61,8 +62,8 @@ const retainAtOnce, retainMost = 2000, 10000
 // dropDay drops one day, or says what holds it.
 func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string, err error) {
 	var by *string
-	if err := s.pool.QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
-		return deref(by), Known(err)
+	if err := s.Pool().QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
+		return deref(by), db.Known(err)
 	}
 	queues, seqs, err := s.survivors(ctx, day)
 	if err != nil {
@@ -79,11 +80,11 @@ func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string
 	if err := s.forgetKeys(ctx, day, before, awaitedQueues, awaitedSeqs); err != nil {
 		return "", err
 	}
-	err = s.pool.QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
-	if sqlState(err) == "55P03" { // of the partition itself
+	err = s.Pool().QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
+	if db.SQLState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
-	return deref(by), Known(err)
+	return deref(by), db.Known(err)
 }
 
 // survivors are the positions of what has not ended of a day, or more than retainMost of them. As the day is over,
@@ -93,13 +94,13 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce && len(queues) <= retainMost; {
 		began := time.Now()
 		var q, p []int64
-		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
+		err := s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
 					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) OFFSET 0) AS ended
 				FROM postern.task t WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) ORDER BY t.queue_id, t.seq LIMIT $4)
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
 				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq, &q, &p)
 		if err != nil {
-			return nil, nil, Known(err)
+			return nil, nil, db.Known(err)
 		}
 		queues, seqs = append(queues, q...), append(seqs, p...)
 		if n == retainAtOnce {
@@ -118,7 +119,7 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
-		err := s.pool.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
+		err := s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
 				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3)
 					AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.done_at < $5)
 					AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($6::bigint[]), unnest($7::bigint[])) a(queue_id, seq) WHERE (a.queue_id, a.seq) = (t.queue_id, t.seq))
@@ -131,7 +132,7 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
 			day, queue, seq, retainAtOnce, before, queues, seqs).Scan(&n, &queue, &seq)
 		if err != nil {
-			return Known(err)
+			return db.Known(err)
 		}
 		if n == retainAtOnce {
 			if err := Rest(ctx, time.Since(began)); err != nil {
@@ -145,21 +146,21 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 // awaitedOf returns the positions of transactions of a day that have ended and that others wait for, or more than
 // retainMost of them. There will be no others, since a post is now of a later day.
 func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
+	err = s.Pool().QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
 		SELECT a.queue_id, a.seq FROM (`+s.Awaited()+`) a
 		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
 		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
-	return queues, seqs, Known(err)
+	return queues, seqs, db.Known(err)
 }
 
 // tidyOld removes what survived its day and has ended since, unless an event or a batch still goes by it: few rows, in partitions of
 // their own.
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool
-	if err := s.pool.QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
-		return Known(err)
+	if err := s.Pool().QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
+		return db.Known(err)
 	}
-	_, err := s.pool.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
+	_, err := s.Pool().Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
 		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
 				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))
@@ -174,14 +175,14 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
 		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)
-	return Known(err)
+	return db.Known(err)
 }
 
 // missing says that a transaction is not there: that its day was dropped, or that it never was.
 func (s *Store) missing(ctx context.Context, id outbox.ID) error {
 	var since time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
-		return Known(err)
+	if err := s.Pool().QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
+		return db.Known(err)
 	}
 	if id.Day < outbox.DayOf(since) {
 		return fault.New(fault.NotFound, "expired", "transaction %s is of %s, which retention has dropped: everything before %s is gone", id,

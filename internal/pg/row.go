@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // QueueRow is a locked row of queue, as decisions see and change it. Zero stands for NULL in ids,
@@ -63,8 +64,8 @@ var queueColumns = []queueColumn{
 	{"era", "int", "", func(q *QueueRow) any { return &q.Era }, nil},
 	{"named", "boolean", "", func(q *QueueRow) any { return &q.Named }, nil},
 	{"head_seq", "bigint", "", func(q *QueueRow) any { return &q.Head }, func(q *QueueRow) any { return q.Head }},
-	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *QueueRow) any { return &q.Cur }, func(q *QueueRow) any { return Nullable(q.Cur) }},
-	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *QueueRow) any { return &q.Next }, func(q *QueueRow) any { return Nullable(q.Next) }},
+	{"cur_seq", "bigint", "coalesce(q.cur_seq, 0)", func(q *QueueRow) any { return &q.Cur }, func(q *QueueRow) any { return db.Nullable(q.Cur) }},
+	{"next_seq", "bigint", "coalesce(q.next_seq, 0)", func(q *QueueRow) any { return &q.Next }, func(q *QueueRow) any { return db.Nullable(q.Next) }},
 	{"tail_seq", "bigint", "", func(q *QueueRow) any { return &q.Tail }, func(q *QueueRow) any { return q.Tail }},
 	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *QueueRow) any { return &q.HeadDay }, func(q *QueueRow) any { return q.HeadDay.Time() }},
 	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *QueueRow) any { return &q.TailDay }, func(q *QueueRow) any { return q.TailDay.Time() }},
@@ -74,21 +75,21 @@ var queueColumns = []queueColumn{
 	{"phase", "text", "", func(q *QueueRow) any { return &q.Phase }, func(q *QueueRow) any { return string(q.Phase) }},
 	{"attempt", "int", "", func(q *QueueRow) any { return &q.Attempt }, func(q *QueueRow) any { return q.Attempt }},
 	{"retries", "int", "", func(q *QueueRow) any { return &q.Retries }, func(q *QueueRow) any { return q.Retries }},
-	{"fee", "text", "coalesce(q.fee, '')", func(q *QueueRow) any { return &q.Fee }, func(q *QueueRow) any { return Nullable(q.Fee) }},
-	{"lane", "int", "coalesce(q.lane, 0)", func(q *QueueRow) any { return &q.Lane }, func(q *QueueRow) any { return Nullable(q.Lane) }},
+	{"fee", "text", "coalesce(q.fee, '')", func(q *QueueRow) any { return &q.Fee }, func(q *QueueRow) any { return db.Nullable(q.Fee) }},
+	{"lane", "int", "coalesce(q.lane, 0)", func(q *QueueRow) any { return &q.Lane }, func(q *QueueRow) any { return db.Nullable(q.Lane) }},
 	{"prio", "smallint", "", func(q *QueueRow) any { return &q.Prio }, func(q *QueueRow) any { return q.Prio }},
 	{"paused", "boolean", "", func(q *QueueRow) any { return &q.Paused }, func(q *QueueRow) any { return q.Paused }},
 	{"draining", "boolean", "", func(q *QueueRow) any { return &q.Draining }, func(q *QueueRow) any { return q.Draining }},
-	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *QueueRow) any { return &q.Pool }, func(q *QueueRow) any { return Nullable(q.Pool) }},
-	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *QueueRow) any { return &q.MaxDepth }, func(q *QueueRow) any { return Nullable(q.MaxDepth) }},
+	{"pool_id", "int", "coalesce(q.pool_id, 0)", func(q *QueueRow) any { return &q.Pool }, func(q *QueueRow) any { return db.Nullable(q.Pool) }},
+	{"max_depth", "int", "coalesce(q.max_depth, 0)", func(q *QueueRow) any { return &q.MaxDepth }, func(q *QueueRow) any { return db.Nullable(q.MaxDepth) }},
 	{"drop_oldest", "boolean", "", func(q *QueueRow) any { return &q.DropOldest }, func(q *QueueRow) any { return q.DropOldest }},
 	{"pause_on_failure", "boolean", "", func(q *QueueRow) any { return &q.PauseOnFailure }, func(q *QueueRow) any { return q.PauseOnFailure }},
-	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *QueueRow) any { return &q.Pin }, func(q *QueueRow) any { return Nullable(q.Pin) }},
-	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *QueueRow) any { return &q.Sender }, func(q *QueueRow) any { return Nullable(q.Sender) }},
-	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *QueueRow) any { return &q.Node }, func(q *QueueRow) any { return Nullable(q.Node) }},
-	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *QueueRow) any { return &q.NodeEpoch }, func(q *QueueRow) any { return Nullable(q.NodeEpoch) }},
+	{"pin_sender_id", "int", "coalesce(q.pin_sender_id, 0)", func(q *QueueRow) any { return &q.Pin }, func(q *QueueRow) any { return db.Nullable(q.Pin) }},
+	{"sender_id", "int", "coalesce(q.sender_id, 0)", func(q *QueueRow) any { return &q.Sender }, func(q *QueueRow) any { return db.Nullable(q.Sender) }},
+	{"node_id", "bigint", "coalesce(q.node_id, 0)", func(q *QueueRow) any { return &q.Node }, func(q *QueueRow) any { return db.Nullable(q.Node) }},
+	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *QueueRow) any { return &q.NodeEpoch }, func(q *QueueRow) any { return db.Nullable(q.NodeEpoch) }},
 	{"entered_at", "timestamptz", "", func(q *QueueRow) any { return &q.EnteredAt }, func(q *QueueRow) any { return q.EnteredAt }},
-	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *QueueRow) any { return &q.NotBefore }, func(q *QueueRow) any { return Nullable(q.NotBefore) }},
+	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *QueueRow) any { return &q.NotBefore }, func(q *QueueRow) any { return db.Nullable(q.NotBefore) }},
 }
 
 // QueueSelect is the select list of a queue row of alias q.
@@ -117,16 +118,16 @@ func (q *QueueRow) dests(more ...any) []any {
 var stored = slices.DeleteFunc(slices.Clone(queueColumns), func(c queueColumn) bool { return c.value == nil })
 
 // queueInsert stores new rows: all that can be written, and what never changes.
-var queueInsert = func() *insertion {
+var queueInsert = func() *db.Insertion {
 	var cols []string
 	for _, c := range stored {
 		cols = append(cols, c.name+" "+c.typ)
 	}
-	return InsertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
+	return db.InsertMany("queue", "", append(cols, "context_id int =", "named boolean =")...)
 }()
 
 func insertQueues(b *pgx.Batch, rows []*QueueRow) {
-	c := Columns{N: len(rows)}
+	c := db.Columns{N: len(rows)}
 	for _, q := range rows {
 		values := make([]any, 0, len(queueColumns))
 		for _, col := range stored {
@@ -137,7 +138,7 @@ func insertQueues(b *pgx.Batch, rows []*QueueRow) {
 	queueInsert.Queue(b, c)
 }
 
-// updates are the texts of queueUpdate by the columns that they write, as bits, and allSame or oneRow.
+// updates are the texts of queueUpdate by the columns that they write, as bits, and AllSame or OneRow.
 var updates sync.Map
 
 // likelySame are the columns of a queue that a batch is likely to set to one value, as bits.
@@ -191,9 +192,9 @@ func queueUpdate(b *pgx.Batch, rows []*QueueRow) {
 		}
 		key := changed
 		if len(rows) == 1 {
-			key |= oneRow
+			key |= db.OneRow
 		} else if values != 0 {
-			key |= allSame
+			key |= db.AllSame
 		}
 		text, ok := updates.Load(key)
 		if !ok {
@@ -203,7 +204,7 @@ func queueUpdate(b *pgx.Batch, rows []*QueueRow) {
 		for i, q := range rows {
 			eras[i] = q.Era
 		}
-		b.Queue(text.(string), append(args, argument(eras))...)
+		b.Queue(text.(string), append(args, db.Argument(eras))...)
 	}
 	for _, q := range rows {
 		if q.before != nil {
@@ -271,9 +272,9 @@ var (
 	lockSkipping = lockingQueues(QueueSelect, "SKIP LOCKED")
 )
 
-func lockingQueues(list, skip string) rowwise {
-	return forRows(func(one bool) string {
-		return "SELECT " + list + " FROM " + newestQueue(one, given(one, 1, "queue_id bigint", "era int"), "", skip)
+func lockingQueues(list, skip string) db.Rowwise {
+	return db.ForRows(func(one bool) string {
+		return "SELECT " + list + " FROM " + newestQueue(one, db.Given(one, 1, "queue_id bigint", "era int"), "", skip)
 	})
 }
 
@@ -298,7 +299,7 @@ func lockAll(b *pgx.Batch, ids []int64, into map[int64]*QueueRow) {
 }
 
 // lockQueues does so however: waiting or not. Of a queue that stands in eras, the row is known to be of that one or of a later one.
-func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, into map[int64]*QueueRow) {
+func lockQueues(b *pgx.Batch, how db.Rowwise, ids []int64, eras map[int64]int32, into map[int64]*QueueRow) {
 	if len(ids) == 0 {
 		return
 	}
@@ -309,7 +310,7 @@ func lockQueues(b *pgx.Batch, how rowwise, ids []int64, eras map[int64]int32, in
 	for i, id := range ids {
 		from[i] = eras[id]
 	}
-	b.Queue(how.of(len(ids)), argument(ids), argument(from)).Query(func(rows pgx.Rows) error { return ScanQueues(rows, into) })
+	b.Queue(how.Of(len(ids)), db.Argument(ids), db.Argument(from)).Query(func(rows pgx.Rows) error { return ScanQueues(rows, into) })
 }
 
 func ScanQueues(rows pgx.Rows, into map[int64]*QueueRow) error {
@@ -364,7 +365,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	for i, id := range ids {
 		queues[i] = id.Queue
 	}
-	lock := func(t *Txn, b *pgx.Batch) { lockAll(b, queues, map[int64]*QueueRow{}) }
+	lock := func(t *db.Txn, b *pgx.Batch) { lockAll(b, queues, map[int64]*QueueRow{}) }
 	if err := s.DB.Together(ctx, lock, fn); err != nil {
 		return err
 	}
@@ -380,7 +381,7 @@ func (s *Store) ReadNow(b *pgx.Batch, now *time.Time) {
 }
 
 // lockOne locks one queue in t and returns it, or nil if there is none.
-func (s *Store) lockOne(ctx context.Context, t *Txn, id int64) (*QueueRow, time.Time, error) {
+func (s *Store) lockOne(ctx context.Context, t *db.Txn, id int64) (*QueueRow, time.Time, error) {
 	var now time.Time
 	rows := map[int64]*QueueRow{}
 	b := &pgx.Batch{}

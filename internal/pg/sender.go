@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Sender is a scarce account, its settings and what it is doing.
@@ -54,34 +55,34 @@ const sendersSQL = SenderSQL + ` AND s.account > $4 ORDER BY s.account LIMIT $5`
 func (s *Store) Senders(ctx context.Context, contextID int32, after string, limit int) ([]*Sender, error) {
 	rows, err := s.Db(ctx).Query(ctx, sendersSQL, contextID, "", s.Clock(), after, limit)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, ScanSender)
-	return list, Known(err)
+	return list, db.Known(err)
 }
 
 // Sender returns one sender, or NotFound.
 func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*Sender, error) {
 	rows, err := s.Db(ctx).Query(ctx, SenderSQL, contextID, account, s.Clock())
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, ScanSender)
 	if err == nil && len(list) == 0 || account == "" {
 		return nil, fault.New(fault.NotFound, "not_found", "no sender %q", fault.Clip(account))
 	}
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
 
 // PutSender creates or replaces a sender. A pool comes into being with its first sender.
-func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (created bool, err error) {
+func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64) (created bool, err error) {
 	if len(v.Attributes) == 0 {
 		v.Attributes = json.RawMessage("{}")
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, `SELECT version, removed_at IS NOT NULL FROM postern.sender
 			WHERE context_id = $1 AND account = $2 FOR UPDATE`, by.Context, v.Account)
 		if err != nil {
@@ -104,7 +105,7 @@ func (s *Store) PutSender(ctx context.Context, by By, v Sender, version int64) (
 }
 
 // RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
-func (s *Store) RemoveSender(ctx context.Context, by By, account string) error {
+func (s *Store) RemoveSender(ctx context.Context, by db.By, account string) error {
 	_, err := s.SetFlag(ctx, by, "delete", "/senders/"+account,
 		`UPDATE postern.sender SET removed_at = $3, paused = false, draining = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
 		senderExists, account, time.Now())
@@ -115,13 +116,13 @@ const senderExists = `SELECT version, removed_at IS NOT NULL FROM postern.sender
 
 // PauseSender keeps a sender from another transaction, or lets it again, and ends a drain. What is in flight keeps it;
 // then its queue goes on with another one.
-func (s *Store) PauseSender(ctx context.Context, by By, account string, paused bool) (LeverResult, error) {
+func (s *Store) PauseSender(ctx context.Context, by db.By, account string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, senderExists, account, paused)
 }
 
 // BlockSender keeps a sender from taking another queue until a moment, Forever included.
-func (s *Store) BlockSender(ctx context.Context, by By, account string, until time.Time) (LeverResult, error) {
+func (s *Store) BlockSender(ctx context.Context, by db.By, account string, until time.Time) (LeverResult, error) {
 	when := "infinity"
 	if until.Before(Forever) {
 		when = until.UTC().Format(time.RFC3339Nano)
@@ -132,7 +133,7 @@ func (s *Store) BlockSender(ctx context.Context, by By, account string, until ti
 }
 
 // UnblockSender lets a blocked sender work again at once.
-func (s *Store) UnblockSender(ctx context.Context, by By, account string) (LeverResult, error) {
+func (s *Store) UnblockSender(ctx context.Context, by db.By, account string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND blocked_until IS NOT NULL`, senderExists, account, "")
 }

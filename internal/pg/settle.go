@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -40,7 +41,7 @@ func (s *Store) Settle(ctx context.Context, answers []*Answer) ([]Settled, error
 // settleTogether settles all answers in one commit but the ends that others wait for, which it marks apart.
 func (s *Store) settleTogether(ctx context.Context, answers []*Answer) (out []Settled, err error) {
 	if s.recallable(answers) {
-		if out, err = s.settleBy(ctx, answers, true); sqlState(err) != guardFailed {
+		if out, err = s.settleBy(ctx, answers, true); db.SQLState(err) != guardFailed {
 			return out, err
 		}
 		s.forgetful.Store(recallAgain)
@@ -50,7 +51,7 @@ func (s *Store) settleTogether(ctx context.Context, answers []*Answer) (out []Se
 
 // settleBy settles in one commit, by what the leases remember or by what the rows say.
 func (s *Store) settleBy(ctx context.Context, answers []*Answer, byMemory bool) (out []Settled, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		apart := 0
 		st := newSettlement(s, answers)
 		out = st.out
@@ -96,7 +97,7 @@ func (s *Store) settleWatched(ctx context.Context, a *Answer) Settled {
 		return Settled{Err: err}
 	}
 	var st *settlement
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		st = newSettlement(s, []*Answer{a})
 		st.deps = r
 		if err := st.load(ctx, t); err != nil {
@@ -146,7 +147,7 @@ type position struct{ queue, seq int64 }
 
 func positionOf(id outbox.ID) position { return position{id.Queue, id.Seq} }
 
-func (st *settlement) load(ctx context.Context, t *Txn) error {
+func (st *settlement) load(ctx context.Context, t *db.Txn) error {
 	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{} // by memory there are none of these
 	st.marked, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
 	var ids, on, onSeqs []int64
@@ -229,7 +230,7 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 }
 
 // loadMarked reads, in queues with marks, which transaction comes next, and what marks say of the one that ends.
-func (st *settlement) loadMarked(ctx context.Context, t *Txn) error {
+func (st *settlement) loadMarked(ctx context.Context, t *db.Txn) error {
 	b := &pgx.Batch{}
 	for _, a := range st.answers {
 		id := a.Lease.ID()

@@ -3,27 +3,29 @@ package pg
 import (
 	"context"
 	"strings"
+
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Settler gathers the answers that come in while a commit is in flight into the next one.
 type Settler struct {
 	s *Store
-	g group[*Answer, Settled]
+	g db.Group[*Answer, Settled]
 }
 
 // NewSettler returns a Settler over s.
 func NewSettler(s *Store) *Settler {
 	st := &Settler{s: s}
-	st.g.name = "settle"
-	st.g.limit, st.g.flights = 256, 2
-	st.g.run = s.settleApart
+	st.g.Name = "settle"
+	st.g.Limit, st.g.Flights = 256, 2
+	st.g.Run = s.settleApart
 	return st
 }
 
 // Settle records one answer together with whatever else came in meanwhile; what others depend on by itself, without
 // holding up the rest, since thousands may.
 func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
-	out, err := st.g.do(ctx, a)
+	out, err := st.g.Do(ctx, a)
 	if err == nil && out.apart {
 		out = st.s.settleWatched(context.WithoutCancel(ctx), a)
 	}
@@ -37,7 +39,7 @@ func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 // PostgreSQL refuses, an outcome that stands already), the batch is halved until only that one fails.
 func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, error) {
 	out, err := s.settleTogether(ctx, answers)
-	state := sqlState(err)
+	state := db.SQLState(err)
 	if !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "23") {
 		return out, err
 	}
@@ -50,6 +52,6 @@ func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, 
 		}
 		return nil, err
 	}
-	return halves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
+	return db.Halves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
 		func(_ *Answer, err error) Settled { return Settled{Err: err} }), nil
 }

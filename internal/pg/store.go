@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
-	*DB
+	*db.DB
 	Conf *conf
 
 	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it, which begin
@@ -52,7 +53,7 @@ func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxp
 }
 
 // ConnectBy is Connect with a witness that looks at each connection before it is used.
-func ConnectBy(ctx context.Context, w *Witness, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
+func ConnectBy(ctx context.Context, w *db.Witness, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	var all Part
 	for _, p := range parts {
 		all |= p
@@ -66,7 +67,7 @@ func ConnectBy(ctx context.Context, w *Witness, url string, conns int32, parts .
 // New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it before
 // it starts.
 func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
-	return &Store{DB: NewDB(pool, log), Conf: newConf(pool), failAtOnce: failAtOnce}
+	return &Store{DB: db.NewDB(pool, log), Conf: newConf(pool), failAtOnce: failAtOnce}
 }
 
 // Start creates the partitions of the coming days and reads the configuration.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Suspend keeps a transaction from going out until Resume (S2.21): it keeps its place, and what stands behind
@@ -16,8 +17,8 @@ import (
 // Why nothing suspended goes out: the mark is written under the lock of its queue, which claim and settle
 // hold when they hand something out; a head that stood ready leaves its lane in the same commit, and with a
 // mark in the queue each settle reads, behind its lock, what holds the next one and the one in hand.
-func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "suspend", id)
 		if err != nil {
@@ -48,8 +49,8 @@ func (s *Store) Suspend(ctx context.Context, by By, id outbox.ID) (r LeverResult
 }
 
 // Resume ends a suspension: the transaction goes out when its turn comes, or has come.
-func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+func (s *Store) Resume(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "resume", id)
 		if err != nil {
@@ -88,7 +89,7 @@ func (s *Store) Resume(ctx context.Context, by By, id outbox.ID) (r LeverResult,
 
 // parked says whether what is in flight has been held before it would go out again: then nothing but a lever
 // moves it, neither a timer nor a place in the lane resume.
-func (e *effects) parked(ctx context.Context, t *Txn, q *QueueRow) (parked bool, err error) {
+func (e *effects) parked(ctx context.Context, t *db.Txn, q *QueueRow) (parked bool, err error) {
 	k := e.key(q)
 	b := &pgx.Batch{}
 	b.Queue(ParkedSQL, q.ID, k.Lane, k.Prio, k.Since).QueryRow(func(row pgx.Row) error { return row.Scan(&parked) })

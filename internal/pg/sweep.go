@@ -7,12 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // QueuesAbout is how many rows the hot table had when PostgreSQL last counted; 0 if it has not.
 func (s *Store) QueuesAbout(ctx context.Context) (n int, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'postern.queue'::regclass`).Scan(&n)
-	return n, Known(err)
+	err = s.Pool().QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'postern.queue'::regclass`).Scan(&n)
+	return n, db.Known(err)
 }
 
 // Reap removes the hot rows of idle queues that were not used since before, after it has copied their tail and fence
@@ -39,7 +40,7 @@ func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total i
 // reapFrom takes those behind a queue, in the order of their ids, so that nothing is looked at twice; last is where it goes
 // on, -1 at the end.
 func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOnce int) (n int, last int64, err error) {
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var ids []int64
 		b := &pgx.Batch{}
 		b.Queue(`SELECT n.queue_id FROM postern.queue q JOIN postern.queue_name n ON n.queue_id = q.queue_id
@@ -85,21 +86,21 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 // exclusiveness has changed) and returns how many. A process that did not know of the change yet may
 // have put them there, so it is repeated. Lanes that fit are not read.
 func (s *Store) Relane(ctx context.Context) (n int, err error) {
-	rows, err := s.pool.Query(ctx, `WITH other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
+	rows, err := s.Pool().Query(ctx, `WITH other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
 				OR l.kind = 'exclusive' AND (l.value = '') <> (d.settings->>'exclusive' = 'type')
 				OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool
 			FROM postern.lane l JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
 		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
 			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id OFFSET 0)) LIMIT 1000) r LIMIT 1000`)
 	if err != nil {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return 0, Known(err)
+		return 0, db.Known(err)
 	}
 	for _, id := range ids {
-		err := s.Run(ctx, func(t *Txn) error {
+		err := s.Run(ctx, func(t *db.Txn) error {
 			q, now, err := s.lockOne(ctx, t, id)
 			if err != nil || q == nil || q.Phase != outbox.PhaseReady {
 				return err
@@ -123,6 +124,6 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 
 // Forget removes the rows of nodes that have been dead for a day and own nothing any more, as Release has found.
 func (s *Store) Forget(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.LeaseNow())
-	return Known(err)
+	_, err := s.Pool().Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.LeaseNow())
+	return db.Known(err)
 }

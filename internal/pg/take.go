@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Taker is the part of this process that calls workers, where it has one. A post to an empty queue is taken at once:
@@ -80,7 +81,7 @@ type taken struct {
 
 // taking begins with nothing taken.
 func (s *Store) taking(ctx context.Context) (t taking) {
-	if by := s.taker.Load(); by != nil && JointOf(ctx) == nil {
+	if by := s.taker.Load(); by != nil && db.JointOf(ctx) == nil {
 		if node, ok := (*by).Taking(); ok {
 			t.s, t.by, t.node, t.open, t.quarantine = s, *by, node, map[int32]bool{}, s.QuarantineView()
 		}

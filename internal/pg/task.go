@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Task is the stored body of one transaction.
@@ -77,8 +78,8 @@ type stretch struct {
 // its own behind the lock: the locking statement's snapshot is older than its lock and may miss the newest
 // row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of
 // the day are the same for all, so that partitions are left out before the statement begins.
-var nextTasksSQL = forRows(func(one bool) string {
-	return `SELECT ` + TaskSelect + ` FROM ` + given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
+var nextTasksSQL = db.ForRows(func(one bool) string {
+	return `SELECT ` + TaskSelect + ` FROM ` + db.Given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
 	CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last
 		AND t.day BETWEEN $4::date AND $5::date OFFSET 0) t -- the offset keeps it a look for each: of an empty table all days were read
 	WHERE t.seq = n.seq OR pg_column_size(t.data) <= 2048`
@@ -92,11 +93,11 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 	for i, n := range list {
 		queues[i], seqs[i], lasts[i], from = n.queue, n.seq, n.last, min(from, n.from)
 	}
-	sql := nextTasksSQL.of(len(list))
+	sql := nextTasksSQL.Of(len(list))
 	if s.today(from, to) {
 		sql = OfDay(sql, to)
 	}
-	b.Queue(sql, argument(queues), argument(seqs), argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
+	b.Queue(sql, db.Argument(queues), db.Argument(seqs), db.Argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			t, err := ScanTask(rows)
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Transaction is what a reader sees of one transaction, in whatever state.
@@ -96,7 +97,7 @@ func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.
 	return s.transactions(ctx, s.Db(ctx), contextID, ids)
 }
 
-func (s *Store) transactions(ctx context.Context, db querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
+func (s *Store) transactions(ctx context.Context, db pgdb.Querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	out, rest := make(map[outbox.ID]*Transaction, len(ids)), ids
 	err := s.ofDays(TransactionsSQL, ids, func(sql string) (bool, error) {
 		err := readTransactions(ctx, db, sql, contextID, rest, out)
@@ -104,7 +105,7 @@ func (s *Store) transactions(ctx context.Context, db querier, contextID int32, i
 		return len(rest) == 0, err
 	})
 	if err != nil || len(rest) == 0 {
-		return out, Known(err)
+		return out, pgdb.Known(err)
 	}
 	return out, follow(ctx, db, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 		return s.transactions(ctx, db, contextID, ids)
@@ -112,7 +113,7 @@ func (s *Store) transactions(ctx context.Context, db querier, contextID int32, i
 }
 
 // readTransactions adds what sql finds of ids.
-func readTransactions(ctx context.Context, db querier, sql string, contextID int32, ids []outbox.ID, found map[outbox.ID]*Transaction) error {
+func readTransactions(ctx context.Context, db pgdb.Querier, sql string, contextID int32, ids []outbox.ID, found map[outbox.ID]*Transaction) error {
 	var queues, seqs []int64
 	var days []time.Time
 	for _, id := range ids {
@@ -155,7 +156,7 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 		}
 		return id, fault.New(fault.NotFound, "not_found", "no transaction with uid %q", fault.Clip(uid))
 	}
-	return id, Known(err)
+	return id, pgdb.Known(err)
 }
 
 func TxPath(id outbox.ID) string { return "/transactions/" + id.String() }
@@ -167,11 +168,11 @@ func (s *Store) PostedBy(ctx context.Context, contextID int32, id outbox.ID) (ac
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", fault.New(fault.NotFound, "not_found", "no transaction %s", id)
 	}
-	return actor, Known(err)
+	return actor, pgdb.Known(err)
 }
 
 // seenTransaction is seen for a transaction whose queue t has locked.
-func (s *Store) seenTransaction(ctx context.Context, t *Txn, by By, id outbox.ID) error {
+func (s *Store) seenTransaction(ctx context.Context, t *pgdb.Txn, by pgdb.By, id outbox.ID) error {
 	if by.Match == nil {
 		return nil
 	}
@@ -183,7 +184,7 @@ func (s *Store) seenTransaction(ctx context.Context, t *Txn, by By, id outbox.ID
 }
 
 // seenTag compares what a client last saw of a transaction with what it is.
-func seenTag(by By, t *Transaction) error {
+func seenTag(by pgdb.By, t *Transaction) error {
 	if by.Match == nil || t == nil || by.Match(t.Tag()) {
 		return nil
 	}

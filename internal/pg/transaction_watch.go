@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Watch reads transactions of any context by id, without their bodies, in one statement: for a caller that waits for
@@ -17,11 +18,11 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 	for _, id := range ids {
 		queues, seqs, days = append(queues, id.Queue), append(seqs, id.Seq), append(days, id.Day.Time())
 	}
-	rows, err := s.pool.Query(ctx, TransactionSelect+`
+	rows, err := s.Pool().Query(ctx, TransactionSelect+`
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[])) n(queue_id, seq, day)
 		`+TxOf("n"), queues, seqs, days)
 	if err != nil {
-		return nil, Known(err)
+		return nil, db.Known(err)
 	}
 	defer rows.Close()
 	out := make(map[outbox.ID]*Transaction, len(ids))
@@ -33,9 +34,9 @@ func (s *Store) Watch(ctx context.Context, ids []outbox.ID) (map[outbox.ID]*Tran
 		out[t.ID] = t
 	}
 	if err := rows.Err(); err != nil || len(out) == len(ids) {
-		return out, Known(err)
+		return out, db.Known(err)
 	}
-	return out, follow(ctx, s.pool, ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
+	return out, follow(ctx, s.Pool(), ids, out, func(ids []outbox.ID) (map[outbox.ID]*Transaction, error) { return s.Watch(ctx, ids) })
 }
 
 // endedSQL says of each id whether it has ended, and whether that was by a move to another place.
@@ -52,19 +53,19 @@ func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open b
 	err = s.ofDays(unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
 		return true, s.Db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)
 	})
-	return open, Known(err)
+	return open, db.Known(err)
 }
 
 // Ended says which transactions have ended, by a read of an index for each, where Watch puts the whole of it
 // together: for a caller that waits for very many ends. Those that were moved are elsewhere.
 func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID]bool, elsewhere []outbox.ID, err error) {
-	c := Columns{N: len(ids)}
+	c := db.Columns{N: len(ids)}
 	for _, id := range ids {
 		c.Add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
 	}
 	ended = map[outbox.ID]bool{}
 	err = s.ofDays(endedSQL, ids, func(sql string) (bool, error) {
-		rows, err := s.pool.Query(ctx, sql, c.Args()...)
+		rows, err := s.Pool().Query(ctx, sql, c.Args()...)
 		if err != nil {
 			return false, err
 		}
@@ -80,5 +81,5 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 		})
 		return true, err
 	})
-	return ended, elsewhere, Known(err)
+	return ended, elsewhere, db.Known(err)
 }

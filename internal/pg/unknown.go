@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -37,7 +38,7 @@ func (st *settlement) hold(q *QueueRow, a *Answer) {
 
 // WasDone ends a transaction that is held DONE, by an operator's word. Outcomes: Changed; NotFound; Conflict "wrong_state"
 // for one that is not held.
-func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	if err := says(by, "was-done"); err != nil {
 		return r, err
 	}
@@ -45,7 +46,7 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 	if err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		h, err := s.holdAll(ctx, t, by, "was-done", id, deps)
 		if err != nil {
 			return err
@@ -106,11 +107,11 @@ func (s *Store) WasDone(ctx context.Context, by By, id outbox.ID) (r LeverResult
 // WasNotDone lets a transaction that is held go out again, by an operator's word: under the same token, by the sender that
 // it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that is not
 // held.
-func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverResult, err error) {
+func (s *Store) WasNotDone(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	if err := says(by, "was-not-done"); err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		h, err := s.hold(ctx, t, by, "was-not-done", id)
 		if err != nil {
 			return err
@@ -138,7 +139,7 @@ func (s *Store) WasNotDone(ctx context.Context, by By, id outbox.ID) (r LeverRes
 }
 
 // says refuses a lever without a reason, where that is how an operator found out what happened outside.
-func says(by By, lever string) error {
+func says(by db.By, lever string) error {
 	if by.Reason == "" {
 		return fault.At("/reason", "%s wants a reason: how it was found out what came of it", lever)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Woken is what a round of timers brought.
@@ -42,7 +43,7 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		return Woken{}, nil
 	}
 	var leased []*QueueRow
-	err = s.Run(ctx, func(t *Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		w, leased = Woken{}, nil
 		e := newEffects(s)
 		due, err := s.dueTimers(ctx, t, node, limit, e, &w)
@@ -76,11 +77,11 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 			l.Resume = l.Phase == outbox.PhaseDispatching
 		}
 		if e.woke() && s.Doorbell != nil {
-			if err := s.Doorbell(ctx, t.begin); err != nil {
+			if err := s.Doorbell(ctx, t.Begin); err != nil {
 				return err
 			}
 		}
-		t.newest = e.newest()
+		t.Newest = e.newest()
 		if err := t.Commit(ctx, &pgx.Batch{}); err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ type dueQueues struct {
 	held  map[int64]bool
 }
 
-func (s *Store) dueTimers(ctx context.Context, t *Txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
+func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
 	quarantine := s.QuarantineView()
 	b := &pgx.Batch{}
 	s.ReadNow(b, &e.now)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -18,7 +18,7 @@ import (
 func watched(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	witness := pg.NewWitness()
+	witness := pgdb.NewWitness()
 	pool, err := witness.Connect(t.Context(), db.URL, 4, nil)
 	pgworld.OK(t, err)
 	t.Cleanup(pool.Close)
@@ -29,7 +29,7 @@ func watched(t *testing.T) *world {
 }
 
 // reconnect closes all connections and opens one. It returns what was found missing.
-func (w *world) reconnect() (*pg.Loss, error) {
+func (w *world) reconnect() (*pgdb.Loss, error) {
 	w.S.Pool().Reset()
 	err := w.S.Pool().Ping(w.Ctx)
 	return w.S.Loss(), err

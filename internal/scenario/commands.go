@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // say adds to what a command says, line by line.
@@ -27,15 +28,15 @@ func init() { // the functions name commands in their errors
 
 		// what people do
 		"pause": paused(true), "resume": paused(false), "drain": drain, "redrive": redrive, "block": block, "unblock": unblock,
-		"cancel":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
-		"abandon":  on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
-		"was-done": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.WasDone(s.ctx, by, id) }),
-		"was-not-done": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) {
+		"cancel":   on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Cancel(s.ctx, by, id) }),
+		"abandon":  on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Abandon(s.ctx, by, id) }),
+		"was-done": on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) { return s.store.WasDone(s.ctx, by, id) }),
+		"was-not-done": on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) {
 			return s.store.WasNotDone(s.ctx, by, id)
 		}),
-		"suspend": on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Suspend(s.ctx, by, id) }),
+		"suspend": on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) { return s.store.Suspend(s.ctx, by, id) }),
 		"move":    move,
-		"retry":   on(func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
+		"retry":   on(func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error) { return s.store.RetryNow(s.ctx, by, id) }),
 
 		// high-integrity channels
 		"channel": channel, "send": send, "receive": receive, "ack": judge(true), "nack": judge(false), "retrier": retrier, "sweeper": sweeper, "tend": tend,

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // refusal is how a story shows that something was refused.
@@ -32,7 +33,7 @@ func did(r pg.LeverResult, err error, say say) error {
 }
 
 // on makes a lever on one transaction: NAME UID [reason=]
-func on(pull func(s *story, by pg.By, id outbox.ID) (pg.LeverResult, error)) func(*story, *command, say) error {
+func on(pull func(s *story, by db.By, id outbox.ID) (pg.LeverResult, error)) func(*story, *command, say) error {
 	return func(s *story, c *command, say say) error {
 		id, err := s.id(c.word())
 		if err != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
 	pgbatches "github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // as is who does what a command says: by=ACTOR, else the people of the story.
-func (s *story) as(c *command) pg.By {
+func (s *story) as(c *command) db.By {
 	by := s.by
 	by.Actor = c.option("by", by.Actor)
 	return by
@@ -207,7 +207,7 @@ func sendsBatch(s *story, c *command, _ say) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.store.Batches.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), ttl, pg.Once{})
+	_, err = s.store.Batches.Send(s.ctx, s.as(c), label, messagesOf(c.rest()), ttl, db.Once{})
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -32,7 +33,7 @@ type story struct {
 	ctx     context.Context
 	pool    *pgxpool.Pool
 	store   *stores.Store // of the people who post and pull levers
-	by      pg.By
+	by      pgdb.By
 	now     time.Time
 	nodes   map[string]*node
 	workers map[string]*worker
@@ -112,7 +113,7 @@ func begin(t testing.TB) *story {
 	if s.store, err = s.open(); err != nil {
 		t.Fatal(err)
 	}
-	s.by = pg.By{Context: s.store.Context("default").ID, Actor: "story", Via: "story"}
+	s.by = pgdb.By{Context: s.store.Context("default").ID, Actor: "story", Via: "story"}
 	s.workers["worker"] = &worker{Fake: remotetest.NewFake(t)}
 	return s
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -107,7 +107,7 @@ func (e *Batches) tick(ctx context.Context, p batches.DueProcessor) error {
 		}
 	}
 	// Also where an execution has just ended: its processor may tick again, which is compared behind the lock.
-	out, err := e.Store.Batches.TickDue(ctx, pg.By{Context: p.Context, Via: "tick"}, p.Name)
+	out, err := e.Store.Batches.TickDue(ctx, db.By{Context: p.Context, Via: "tick"}, p.Name)
 	if err == nil && out.Outcome != "" {
 		e.Log.Debug("ticked", "processor", p.Name, "outcome", out.Outcome, "batch", out.Batch.ID)
 	}

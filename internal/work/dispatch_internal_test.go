@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -23,14 +24,14 @@ type cell struct {
 	t    *testing.T
 	db   *pgtest.DB
 	fake *remotetest.Fake
-	by   pg.By
+	by   db.By
 }
 
 func newCell(t *testing.T) *cell {
 	t.Helper()
 	c := &cell{t: t, db: pgtest.New(t), fake: remotetest.NewFake(t)}
 	s := c.db.Store(t, 10)
-	c.by = pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
+	c.by = db.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "mint", c.fake.URL()
 	d.Retry.Initial = outbox.Duration(100 * time.Millisecond)

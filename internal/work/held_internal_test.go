@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -31,7 +32,7 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok").Slow(300*time.Millisecond))
 	s := comparingNode(t, server.URL, "taker")
 	comparingNode(t, server.URL, "other")
-	by := pg.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
+	by := db.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL = "T", fake.URL()
 	_, err = s.PutDispatcher(ctx, by, d, 0)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
@@ -26,7 +27,7 @@ type house struct {
 	db   *pgtest.DB
 	s    *stores.Store
 	fake *remotetest.Fake
-	by   pg.By
+	by   db.By
 	ctx  context.Context
 }
 
@@ -34,7 +35,7 @@ func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{t: t, db: pgtest.New(t), fake: remotetest.NewFake(t), ctx: t.Context()}
 	h.s = h.store()
-	h.by = pg.By{Context: h.s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
+	h.by = db.By{Context: h.s.Context("default").ID, Actor: "test", Via: "test", Reason: "because"}
 	return h
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
@@ -24,7 +25,7 @@ const (
 // Reconcile asks the workers about the next part of what has not ended in a scope in quarantine, and returns how its round
 // stands. What a worker did in the lost time is recorded, as if a node had resumed it and asked; what it never saw waits for the
 // release; what it does not say is open. A part that is broken off is asked about again.
-func Reconcile(ctx context.Context, s *stores.Store, worker remote.Worker, by pg.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+func Reconcile(ctx context.Context, s *stores.Store, worker remote.Worker, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 	v, err := s.ReconcileRound(ctx, by, q, anew)
 	if err != nil {
 		return nil, err

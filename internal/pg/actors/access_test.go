@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -19,7 +20,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"ann", "bob"} {
-		_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: id, PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
+		_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: id, PublicKeys: []string{}, Address: []string{}}, "", db.Once{})
 		w.Must(err)
 	}
 	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}, Members: pg.Members{Admins: []string{"ann", "bob"}}}, 0)
@@ -51,7 +52,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: "ann", PublicKeys: []string{}, Address: []string{}}, "", pg.Once{})
+	_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: "ann", PublicKeys: []string{}, Address: []string{}}, "", db.Once{})
 	w.Must(err)
 	_, err = w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}}, 0)
 	w.Must(err)

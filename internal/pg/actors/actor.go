@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Actor is an identity: who may be a member of contexts. Outside it is known by public keys or by what an
@@ -46,24 +47,24 @@ func scanActor(row pgx.CollectableRow) (*Actor, error) {
 func (s *Store) Actors(ctx context.Context, before string, limit int) ([]*Actor, error) {
 	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Actor returns one actor, or NotFound.
 func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
 	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE actor_id = $1`, id)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanActor)
 	if err == nil && len(list) == 0 {
 		return nil, noActor(id)
 	}
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
@@ -74,7 +75,7 @@ func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string,
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
-	return id, pg.Known(err)
+	return id, db.Known(err)
 }
 
 func noActor(id string) error {
@@ -83,8 +84,8 @@ func noActor(id string) error {
 
 // CreateActor makes an actor, and with own a context of that name whose only admin it is. replay says that
 // the same request was answered before; id is then that of the first.
-func (s *Store) CreateActor(ctx context.Context, by pg.By, a Actor, own string, once pg.Once) (id string, replay bool, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) CreateActor(ctx context.Context, by db.By, a Actor, own string, once db.Once) (id string, replay bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = a.ID, false
 		first, err := t.Replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
 		if err != nil {
@@ -96,7 +97,7 @@ func (s *Store) CreateActor(ctx context.Context, by pg.By, a Actor, own string, 
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.actor (actor_id, public_keys, address, issuer, subject, request_key, request_hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			a.ID, a.PublicKeys, a.Address, pg.Nullable(a.Issuer), pg.Nullable(a.Subject), pg.Nullable(once.Key), once.Hash)
+			a.ID, a.PublicKeys, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject), db.Nullable(once.Key), once.Hash)
 		s.AuditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
 		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
@@ -138,18 +139,18 @@ func subjectTaken(err error, a *Actor) error {
 }
 
 // PutActor replaces the settings of an actor. A version other than 0 must be the present one.
-func (s *Store) PutActor(ctx context.Context, by pg.By, a Actor, version int64) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) PutActor(ctx context.Context, by db.By, a Actor, version int64) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		before, err := lockActor(ctx, t, a.ID)
 		if err != nil {
 			return err
 		}
-		if err := pg.MatchVersion(version, before.Version, false); err != nil {
+		if err := db.MatchVersion(version, before.Version, false); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.actor SET public_keys = $2, address = $3, issuer = $4, subject = $5, version = version + 1 WHERE actor_id = $1`,
-			a.ID, a.PublicKeys, a.Address, pg.Nullable(a.Issuer), pg.Nullable(a.Subject))
+			a.ID, a.PublicKeys, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject))
 		s.AuditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
 		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
@@ -158,7 +159,7 @@ func (s *Store) PutActor(ctx context.Context, by pg.By, a Actor, version int64) 
 	})
 }
 
-func lockActor(ctx context.Context, t *pg.Txn, id string) (a *Actor, err error) {
+func lockActor(ctx context.Context, t *db.Txn, id string) (a *Actor, err error) {
 	b := &pgx.Batch{}
 	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanActor)
@@ -178,8 +179,8 @@ func lockActor(ctx context.Context, t *pg.Txn, id string) (a *Actor, err error) 
 
 // RemoveActor forgets an actor that is no member of any context. Who makes it one at the same moment waits
 // for the lock, by the foreign key, and is refused.
-func (s *Store) RemoveActor(ctx context.Context, by pg.By, id string) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) RemoveActor(ctx context.Context, by db.By, id string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		before, err := lockActor(ctx, t, id)
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Key is an API key, without its secret: of that only hashes exist.
@@ -62,24 +63,24 @@ func (s *Store) Keys(ctx context.Context, contextID int32, before uuid.UUID, lim
 	}
 	rows, err := s.Db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id < $3 ORDER BY key_id DESC LIMIT $4`, s.Clock(), contextID, before, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanKey)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Key returns one key of a context, or NotFound.
 func (s *Store) Key(ctx context.Context, contextID int32, id uuid.UUID) (*Key, error) {
 	rows, err := s.Db(ctx).Query(ctx, keySQL+` WHERE context_id = $2 AND key_id = $3`, s.Clock(), contextID, id)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanKey)
 	if err == nil && len(list) == 0 {
 		return nil, noKey(id)
 	}
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
@@ -88,8 +89,8 @@ func noKey(id uuid.UUID) error { return fault.New(fault.NotFound, "not_found", "
 
 // CreateKey stores a key of by.Context under the hash of its secret. replay says that the same request was
 // answered before; id is then that of the first, whose secret nobody can show again.
-func (s *Store) CreateKey(ctx context.Context, by pg.By, k Key, hash []byte, once pg.Once) (id uuid.UUID, replay bool, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) CreateKey(ctx context.Context, by db.By, k Key, hash []byte, once db.Once) (id uuid.UUID, replay bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = k.ID, false
 		first, err := t.Replayed(ctx, once, `SELECT key_id::text, request_hash FROM postern.api_key WHERE context_id = $1 AND request_key = $2`, by.Context, once.Key)
 		if err != nil {
@@ -105,7 +106,7 @@ func (s *Store) CreateKey(ctx context.Context, by pg.By, k Key, hash []byte, onc
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, narrowed, hash, expires_at, created_by, created_at, request_key, request_hash)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::timestamptz, clock_timestamp()), $11, $12)`,
-			k.ID, by.Context, k.Prefix, k.Name, k.Role, k.Only, hash, k.ExpiresAt, by.Actor, s.Clock(), pg.Nullable(once.Key), once.Hash)
+			k.ID, by.Context, k.Prefix, k.Name, k.Role, k.Only, hash, k.ExpiresAt, by.Actor, s.Clock(), db.Nullable(once.Key), once.Hash)
 		s.AuditChange(b, by, "create", k.path(), nil, k.settings())
 		return t.Commit(ctx, b)
 	})
@@ -113,7 +114,7 @@ func (s *Store) CreateKey(ctx context.Context, by pg.By, k Key, hash []byte, onc
 }
 
 // RotateKey gives a key another secret; the one before holds for the overlap, then only the new one.
-func (s *Store) RotateKey(ctx context.Context, by pg.By, id uuid.UUID, hash []byte, overlap time.Duration) error {
+func (s *Store) RotateKey(ctx context.Context, by db.By, id uuid.UUID, hash []byte, overlap time.Duration) error {
 	return s.changeKey(ctx, by, id, "rotate", func(b *pgx.Batch, k *Key) any {
 		b.Queue(`UPDATE postern.api_key SET previous_hash = hash, previous_until = coalesce($2::timestamptz, clock_timestamp()) + $3, hash = $4, version = version + 1
 			WHERE key_id = $1`, id, s.Clock(), overlap, hash)
@@ -122,15 +123,15 @@ func (s *Store) RotateKey(ctx context.Context, by pg.By, id uuid.UUID, hash []by
 }
 
 // RemoveKey revokes a key. Processes that looked it up a moment ago may honour it for a second more.
-func (s *Store) RemoveKey(ctx context.Context, by pg.By, id uuid.UUID) error {
+func (s *Store) RemoveKey(ctx context.Context, by db.By, id uuid.UUID) error {
 	return s.changeKey(ctx, by, id, "delete", func(b *pgx.Batch, _ *Key) any {
 		b.Queue(`DELETE FROM postern.api_key WHERE key_id = $1`, id)
 		return nil
 	})
 }
 
-func (s *Store) changeKey(ctx context.Context, by pg.By, id uuid.UUID, action string, change func(*pgx.Batch, *Key) any) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) changeKey(ctx context.Context, by db.By, id uuid.UUID, action string, change func(*pgx.Batch, *Key) any) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		var k *Key
 		b := &pgx.Batch{}
 		b.Queue(keySQL+` WHERE context_id = $2 AND key_id = $3 FOR UPDATE`, s.Clock(), by.Context, id).Query(func(rows pgx.Rows) error {
@@ -176,7 +177,7 @@ func (s *Store) UseKey(ctx context.Context, prefix string) (*UsedKey, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	return k, nil
 }
@@ -193,7 +194,7 @@ func (s *Store) HasAdmin(ctx context.Context) (any bool, err error) {
 	err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.api_key WHERE context_id = $1 AND role = 'admin'
 			AND (expires_at IS NULL OR expires_at > coalesce($2::timestamptz, clock_timestamp())))
 		OR EXISTS (SELECT FROM postern.member WHERE context_id = $1 AND role = 'admin')`, s.Context(pg.System).ID, s.Clock()).Scan(&any)
-	return any, pg.Known(err)
+	return any, db.Known(err)
 }
 
 // BootstrapKey stores the first admin key of system, unless that context has an admin key that holds. Of
@@ -203,9 +204,9 @@ func (s *Store) BootstrapKey(ctx context.Context, prefix string, hash []byte) (s
 	if err != nil {
 		return false, err
 	}
-	by := pg.By{Context: s.Context(pg.System).ID, Actor: "bootstrap", Via: "start"}
+	by := db.By{Context: s.Context(pg.System).ID, Actor: "bootstrap", Via: "start"}
 	k := Key{ID: id, Prefix: prefix, Name: "bootstrap", Role: pg.Admin, Only: []string{}}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT FROM postern.context WHERE context_id = $1 FOR UPDATE`, by.Context)
 		b.Queue(`INSERT INTO postern.api_key (key_id, context_id, prefix, name, role, hash, created_by) SELECT $1, $2, $3, $4, $5, $6, $7

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -37,21 +38,21 @@ func scanAuthorization(row pgx.CollectableRow) (*Authorization, error) {
 func (s *Store) Authorizations(ctx context.Context, contextID int32, actor, after string, limit int) ([]*Authorization, error) {
 	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label > $3 ORDER BY a.label LIMIT $4`, contextID, actor, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanAuthorization)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Authorization returns one authorization with the calls that an actor has spent, or NotFound.
 func (s *Store) Authorization(ctx context.Context, contextID int32, label, actor string) (*Authorization, error) {
 	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label = $3`, contextID, actor, label)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanAuthorization)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	if len(list) == 0 {
 		return nil, noAuthorization(label)
@@ -72,17 +73,17 @@ const authorizationLock = `SELECT version, removed_at IS NOT NULL FROM postern.b
 // PutAuthorization creates an authorization or, with its version, replaces it: without one a label that is taken is
 // refused (Conflict "in_use"). What has been counted stays; its duration begins anew. The height is that of
 // its processor, read before: a height only rises, so that it ends no later than it says.
-func (s *Store) PutAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64) (created bool, err error) {
+func (s *Store) PutAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64) (created bool, err error) {
 	return s.writeAuthorization(ctx, by, a, version, true)
 }
 
 // ReviseAuthorization is PutAuthorization for a change that leaves alone how long it holds.
-func (s *Store) ReviseAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64) error {
+func (s *Store) ReviseAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64) error {
 	_, err := s.writeAuthorization(ctx, by, a, version, false)
 	return err
 }
 
-func (s *Store) writeAuthorization(ctx context.Context, by pg.By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
+func (s *Store) writeAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
 	if err := a.Validate(); err != nil {
 		return false, err
 	}
@@ -93,7 +94,7 @@ func (s *Store) writeAuthorization(ctx context.Context, by pg.By, a processor.Au
 	if err := s.executesAtomically(ctx, by.Context, a.Actions); err != nil {
 		return false, err
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, authorizationLock, by.Context, a.Label)
 		if err != nil {
 			return err
@@ -137,7 +138,7 @@ func (s *Store) writeAuthorization(ctx context.Context, by pg.By, a processor.Au
 }
 
 // EnableAuthorization lets batches of an authorization be sent, or refuses them; those that were sent go on.
-func (s *Store) EnableAuthorization(ctx context.Context, by pg.By, label string, enabled bool) (pg.LeverResult, error) {
+func (s *Store) EnableAuthorization(ctx context.Context, by db.By, label string, enabled bool) (pg.LeverResult, error) {
 	action := "disable"
 	if enabled {
 		action = "enable"
@@ -147,8 +148,8 @@ func (s *Store) EnableAuthorization(ctx context.Context, by pg.By, label string,
 }
 
 // RemoveAuthorization removes an authorization of which nothing runs; Conflict "in_use" while something does.
-func (s *Store) RemoveAuthorization(ctx context.Context, by pg.By, label string) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, authorizationLock, by.Context, label)
 		if err != nil {
 			return err
@@ -179,7 +180,7 @@ func (s *Store) RemoveAuthorization(ctx context.Context, by pg.By, label string)
 
 // authorization reads one behind its processor's lock and locks it: what is counted of it is changed under both. The
 // processor comes first in the order of locks, and calls of configuration lock the authorization alone.
-func (h *heldProcessor) authorization(ctx context.Context, t *pg.Txn, contextID int32, label, actor string) (a *Authorization, err error) {
+func (h *heldProcessor) authorization(ctx context.Context, t *db.Txn, contextID int32, label, actor string) (a *Authorization, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.batch_authorization WHERE context_id = $1 AND label = $2 FOR UPDATE`, contextID, label)
 	b.Queue(authorizationSelect+` AND a.label = $3 AND a.domain = $4`, contextID, actor, label, h.Name).Query(func(rows pgx.Rows) error {
@@ -199,12 +200,12 @@ func (h *heldProcessor) authorization(ctx context.Context, t *pg.Txn, contextID 
 // one commit: the batch, the count of what runs, and the call that is held for it. Two that send at once come one
 // after the other by the processor's lock, and so the last place below a limit is given once. The same request again is
 // answered with the batch that it made, and counts nothing. Of a remote domain it may be sent again until ttl is over.
-func (s *Store) Send(ctx context.Context, by pg.By, label string, messages []processor.Message, ttl time.Duration, once pg.Once) (v *Batch, err error) {
+func (s *Store) Send(ctx context.Context, by db.By, label string, messages []processor.Message, ttl time.Duration, once db.Once) (v *Batch, err error) {
 	seen, err := s.Authorization(ctx, by.Context, label, by.Actor)
 	if err != nil {
 		return nil, err
 	}
-	err = s.onProcessor(ctx, by.Context, seen.domain, func(t *pg.Txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, seen.domain, func(t *db.Txn, h *heldProcessor) error {
 		a, err := h.authorization(ctx, t, by.Context, label, by.Actor)
 		if err != nil {
 			return err

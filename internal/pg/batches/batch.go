@@ -9,7 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -25,7 +25,7 @@ type Batch struct {
 	UpdatedAt time.Time
 	Replay    bool // the same request had made it before
 
-	once            pg.Once
+	once            db.Once
 	origin          string // the transaction of another installation that brought it
 	processorID     int32
 	authorizationID int32
@@ -60,10 +60,10 @@ func (v *Batch) scan(row pgx.CollectableRow, first ...any) error {
 func (s *Store) batches(ctx context.Context, sql string, args ...any) ([]*Batch, error) {
 	rows, err := s.Db(ctx).Query(ctx, batchSelect+sql, args...)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanBatch)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Batch returns one batch of a processor, or NotFound.
@@ -112,7 +112,7 @@ func (s *Store) BatchesInLine(ctx context.Context, contextID int32, name string,
 }
 
 // load reads batches behind the lock of their processor.
-func (h *heldProcessor) load(ctx context.Context, t *pg.Txn, where string, args ...any) (list []*Batch, err error) {
+func (h *heldProcessor) load(ctx context.Context, t *db.Txn, where string, args ...any) (list []*Batch, err error) {
 	b := &pgx.Batch{}
 	b.Queue(batchSelect+` WHERE b.processor_id = $1 AND `+where, append([]any{h.ID}, args...)...).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, scanBatch)
@@ -123,7 +123,7 @@ func (h *heldProcessor) load(ctx context.Context, t *pg.Txn, where string, args 
 }
 
 // one reads the batch of an id behind the lock of its processor, or refuses.
-func (h *heldProcessor) one(ctx context.Context, t *pg.Txn, id int64) (*Batch, error) {
+func (h *heldProcessor) one(ctx context.Context, t *db.Txn, id int64) (*Batch, error) {
 	list, err := h.load(ctx, t, `b.batch_id = $2`, id)
 	if err == nil && len(list) == 0 {
 		err = noBatch(id, h.Name)
@@ -147,7 +147,7 @@ type change struct {
 // store queues in b what a decision makes of a batch: its row, its place, its history, and with its end what was held
 // for it. The processor is locked, and a batch is written under that lock only. If it were not, the number of
 // the step would be taken, and nothing of this is committed.
-func (h *heldProcessor) store(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, c change) error {
+func (h *heldProcessor) store(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, c change) error {
 	st := c.step
 	if st.From == processor.Queued {
 		if v.place == nil {
@@ -211,7 +211,7 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 		SELECT $1, p.context_id, p.processor_id, nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), $15, $16, $17, $17, $18, $19, $20, $21, $22
 		FROM postern.processor p WHERE p.processor_id = $2`,
 		v.ID, h.ID, v.authorizationID, v.Label, v.Initiator, v.ByOwner, v.held, v.Priority, string(actions), string(messages),
-		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, pg.Nullable(v.once.Key), v.once.Hash, v.TTL, v.DeliverAs, pg.Nullable(v.origin))
+		v.Expiration, string(v.State), v.steps, string(r.Kind), r.N, r.Reason, h.now, db.Nullable(v.once.Key), v.once.Hash, v.TTL, v.DeliverAs, db.Nullable(v.origin))
 }
 
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {
@@ -233,7 +233,7 @@ func (v *Batch) result() processor.Result {
 // notify queues in b that subscribers will be told of the end of a batch, once: the rows here commit with the end or
 // not at all, and no event leaves Done (S4.7). Of a timeout that is no end they are told each time, under a number of
 // its own, which it returns.
-func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
+func (h *heldProcessor) notify(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch) (notice *int64, err error) {
 	event, number := outbox.EventResult, v.ID
 	switch v.State {
 	case processor.TimedOut:
@@ -250,7 +250,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 	if err != nil {
 		return nil, err
 	}
-	c := pg.Columns{}
+	c := db.Columns{}
 	if l.Tell(&c, h.now, h.contextID, outbox.OfProcessor(h.ID, number, outbox.DayOf(h.now)), event); c.N > 0 {
 		h.told = true
 		deliveries.FanoutInsert.Queue(b, c)
@@ -259,7 +259,7 @@ func (h *heldProcessor) notify(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *
 }
 
 // next draws a number.
-func next(ctx context.Context, t *pg.Txn, sequence string) (n int64, err error) {
+func next(ctx context.Context, t *db.Txn, sequence string) (n int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT nextval($1::text::regclass)`, sequence).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	err = t.Send(ctx, b)
@@ -293,8 +293,8 @@ func (s *Store) BatchHistory(ctx context.Context, contextID int32, name string, 
 	}
 	rows, err := s.Db(ctx).Query(ctx, `SELECT at, event, from_state, to_state, actor, reason FROM postern.batch_step WHERE batch_id = $1 ORDER BY step`, id)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[BatchStep])
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }

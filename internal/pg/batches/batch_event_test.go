@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -97,7 +97,7 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	pull := p.Subscribe(outbox.Subscription{Name: "pull", Kind: "pull", Events: []outbox.Event{outbox.EventTimeout}})
 	hook := p.Subscribe(outbox.Subscription{Name: "hook", Kind: "webhook", Events: []outbox.Event{outbox.EventTimeout}})
 	_, m := adding(1, false, nil)
-	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, time.Hour, pg.Once{})
+	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, time.Hour, db.Once{})
 	p.Must(err)
 	for range 2 {
 		_, err = p.S.Batches.Tick(p.Ctx, p.By, "main")

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // batchMaker is the Maker of the executions of batches.
@@ -39,10 +40,10 @@ const awaitedByBatches = `SELECT i.queue_id, i.seq, i.day
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
 // May refuses nothing: what a lever does to an execution is an end for the batch like any other.
-func (m batchMaker) May(pg.By, string, *pg.Task) error { return nil }
+func (m batchMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive refuses: the processor tries again by itself, and what has ended is sent anew as a batch.
-func (m batchMaker) Redrive(ctx context.Context, by pg.By, _ *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
+func (m batchMaker) Redrive(ctx context.Context, by db.By, _ *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
 	return post(ctx, func(ctx context.Context, t *pg.Transaction) error { return m.s.redrivesNoBatch(ctx, by.Context, t) })
 }
 

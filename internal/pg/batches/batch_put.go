@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -18,7 +18,7 @@ type NewBatch struct {
 	Priority   processor.Priority
 	Expiration *time.Time // nil: what its actions say
 	Label      string     // the authorization that it counts for, "" for none
-	Once       pg.Once
+	Once       db.Once
 
 	Peer   string // the installation that sends it, which may what the owner may; "" for none
 	Origin string // its transaction there
@@ -26,7 +26,7 @@ type NewBatch struct {
 
 // owned refuses an actor that is not the owner of a processor. Without an owner, each actor that the API admits may
 // act.
-func (h *heldProcessor) owned(by pg.By) error {
+func (h *heldProcessor) owned(by db.By) error {
 	if h.Owner != "" && h.Owner != by.Actor {
 		return processor.NotOwner()
 	}
@@ -35,16 +35,16 @@ func (h *heldProcessor) owned(by pg.By) error {
 
 // Enqueue puts an owner's batch at the back of its line. Outcomes: the batch, Queued; the batch, Done, when it has
 // expired already; Invalid for a batch that cannot be executed; Forbidden for others than the owner.
-func (s *Store) Enqueue(ctx context.Context, by pg.By, name string, n NewBatch) (*Batch, error) {
+func (s *Store) Enqueue(ctx context.Context, by db.By, name string, n NewBatch) (*Batch, error) {
 	return s.putBatch(ctx, by, name, n, processor.Enqueued, processor.Spot{})
 }
 
 // Insert puts an owner's batch at a spot of its line; else like Enqueue. Invalid "Index out of bounds".
-func (s *Store) Insert(ctx context.Context, by pg.By, name string, n NewBatch, spot processor.Spot) (*Batch, error) {
+func (s *Store) Insert(ctx context.Context, by db.By, name string, n NewBatch, spot processor.Spot) (*Batch, error) {
 	return s.putBatch(ctx, by, name, n, processor.Inserted, spot)
 }
 
-func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch, on processor.Event, spot processor.Spot) (v *Batch, err error) {
+func (s *Store) putBatch(ctx context.Context, by db.By, name string, n NewBatch, on processor.Event, spot processor.Spot) (v *Batch, err error) {
 	if err := n.Actions.Validate(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch,
 	if err := s.executesAtomically(ctx, by.Context, n.Actions); err != nil {
 		return nil, err
 	}
-	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := h.mayPut(ctx, t, by, n.Peer); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *Store) putBatch(ctx context.Context, by pg.By, name string, n NewBatch,
 
 // requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
 // at once to two processors, the index refuses one, which is run again and finds the other's.
-func requested(ctx context.Context, t *pg.Txn, contextID int32, once pg.Once) (v *Batch, err error) {
+func requested(ctx context.Context, t *db.Txn, contextID int32, once db.Once) (v *Batch, err error) {
 	first, err := t.Replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
 	if err != nil || first == "" {
 		return nil, err
@@ -116,7 +116,7 @@ func requested(ctx context.Context, t *pg.Txn, contextID int32, once pg.Once) (v
 }
 
 // begin gives a batch its id and queues in b how its life begins.
-func (h *heldProcessor) begin(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by pg.By) (err error) {
+func (h *heldProcessor) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, on processor.Event, spot processor.Spot, by db.By) (err error) {
 	if v.ID, err = next(ctx, t, "postern.batch_id"); err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ type Eviction struct {
 
 // Evict ends a batch that stands in a line or waits for a callback: RemovedByOwner. Outcomes besides: Invalid
 // "Index out of bounds"; NotFound for an id; Conflict "wrong_state" for one that is being executed or has ended.
-func (s *Store) Evict(ctx context.Context, by pg.By, name string, e Eviction) (v *Batch, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) Evict(ctx context.Context, by db.By, name string, e Eviction) (v *Batch, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := h.owned(by); err != nil {
 			return err
 		}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -21,7 +21,7 @@ func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	put := func(s *stores.Store, name string, into chan<- *batches.Batch) {
 		a, m := adding(1, false, nil)
 		a.NonAtomic.Functions[0].Domain = name
-		v, err := s.Batches.Enqueue(p.Ctx, p.By, name, batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: pg.Once{Key: "k", Hash: []byte("same")}})
+		v, err := s.Batches.Enqueue(p.Ctx, p.By, name, batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: db.Once{Key: "k", Hash: []byte("same")}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -53,7 +53,7 @@ func TestAGrantCountsTheCallThatIsBeingHeld(t *testing.T) {
 	_, m := adding(1, false, nil)
 	held, finish := pgworld.Hold(p.S, 1)
 	sent, granted := make(chan error, 1), make(chan batches.Grant, 1)
-	go func() { _, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{}); sent <- err }()
+	go func() { _, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, db.Once{}); sent <- err }()
 	<-held
 	go func() {
 		g, err := o.S.Batches.PutGrant(p.Ctx, p.By, "pay", "ann", 2)

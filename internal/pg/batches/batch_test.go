@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -30,7 +31,7 @@ func newPlant(t *testing.T) *plant {
 	return &plant{w, w.Node("n")}
 }
 
-func (p *plant) as(actor string) pg.By { by := p.By; by.Actor = actor; return by }
+func (p *plant) as(actor string) db.By { by := p.By; by.Actor = actor; return by }
 
 func amount(n int64) *int64 { return &n }
 
@@ -230,7 +231,7 @@ func (p *plant) authorize(label string, change func(*processor.Authorization)) {
 
 func (p *plant) send(actor, label string) (*batches.Batch, error) {
 	_, m := adding(1, false, nil)
-	return p.S.Batches.Send(p.Ctx, p.as(actor), label, m, 0, pg.Once{})
+	return p.S.Batches.Send(p.Ctx, p.as(actor), label, m, 0, db.Once{})
 }
 
 func (p *plant) count(label, actor string) (running int, spent int64) {
@@ -342,7 +343,7 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	a.Actions, _ = adding(1, false, nil)
 	for want, do := range map[string]func(s *stores.Store) error{
 		"call_limit": func(s *stores.Store) error {
-			_, err := s.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
+			_, err := s.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, db.Once{})
 			return err
 		},
 		"in_use": func(s *stores.Store) error { _, err := s.Batches.PutAuthorization(p.Ctx, p.By, a, 0); return err },

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -20,7 +20,7 @@ type pendingCallback struct {
 }
 
 // callback reads what a batch waits for, behind the lock of its processor; nil if it waits for nothing.
-func (h *heldProcessor) callback(ctx context.Context, t *pg.Txn, id int64) (c *pendingCallback, err error) {
+func (h *heldProcessor) callback(ctx context.Context, t *db.Txn, id int64) (c *pendingCallback, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT c.address, c.payload, c.received, c.deadline FROM postern.batch_callback c JOIN postern.batch b USING (batch_id)
 		WHERE c.batch_id = $1 AND b.processor_id = $2`, id, h.ID).Query(func(rows pgx.Rows) error {
@@ -42,8 +42,8 @@ func (h *heldProcessor) callback(ctx context.Context, t *pg.Txn, id int64) (c *p
 // Confirm gives a batch the callback that it waits for (S4.8). Outcomes: requeued or finished; waiting, if the
 // execution is not known to have ended, and the callback is kept until then; NotFound "Pending callback not found";
 // Forbidden "Invalid callback sender". A payload that differs counts as a failure of the action.
-func (s *Store) Confirm(ctx context.Context, by pg.By, name string, id int64, payload json.RawMessage) (out Ticked, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) Confirm(ctx context.Context, by db.By, name string, id int64, payload json.RawMessage) (out Ticked, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		c, err := h.callback(ctx, t, id)
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (s *Store) Confirm(ctx context.Context, by pg.By, name string, id int64, pa
 }
 
 // received queues in b what a callback makes of the batch that waits for it.
-func (h *heldProcessor) received(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, c *pendingCallback, payload json.RawMessage, actor string) (processor.Step, error) {
+func (h *heldProcessor) received(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, c *pendingCallback, payload json.RawMessage, actor string) (processor.Step, error) {
 	facts, text := h.facts(), ""
 	if facts.Wrong = !processor.Same(payload, c.payload); facts.Wrong {
 		text = "Invalid callback message received"
@@ -90,7 +90,7 @@ func (h *heldProcessor) received(ctx context.Context, t *pg.Txn, b *pgx.Batch, v
 }
 
 // early looks for a callback that came before the execution was known to have ended.
-func (h *heldProcessor) early(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch) error {
+func (h *heldProcessor) early(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch) error {
 	c, err := h.callback(ctx, t, v.ID)
 	if err != nil || c == nil || c.received == nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -31,7 +31,7 @@ const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq
 func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 	id, err := s.ByUID(ctx, contextID, v.runUID())
 	if err == nil {
-		_, err = s.Cancel(ctx, pg.By{Context: contextID, Via: "tick", Reason: undelivered}, id)
+		_, err = s.Cancel(ctx, db.By{Context: contextID, Via: "tick", Reason: undelivered}, id)
 	}
 	if fault.KindOf(err) == fault.Conflict {
 		return nil
@@ -44,7 +44,7 @@ func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
 
 // endTTL ends a batch that was not delivered, and not sent again while its ttl lasted.
 func (s *Store) endTTL(ctx context.Context, contextID int32, name string, id int64) error {
-	return s.onProcessor(ctx, contextID, name, func(t *pg.Txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, name, func(t *db.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, id)
 		if err != nil {
 			return err
@@ -52,14 +52,14 @@ func (s *Store) endTTL(ctx context.Context, contextID int32, name string, id int
 		if v.State != processor.TimedOut || v.TTL.After(h.now) { // it was sent again, or evicted, meanwhile
 			return t.Rollback(ctx)
 		}
-		return h.bringOn(ctx, t, v, processor.TTLOver, pg.By{})
+		return h.bringOn(ctx, t, v, processor.TTLOver, db.By{})
 	})
 }
 
 // Resend sends a batch that was not delivered again, under its id (S4.14): it stands at the back of its line. Anyone
 // may. Outcomes: the batch, Queued, or, when its ttl is over, ended as Timeout(false); NotFound; Conflict
 // "Messages are not retriable" for any other.
-func (s *Store) Resend(ctx context.Context, by pg.By, label string, id int64) (v *Batch, err error) {
+func (s *Store) Resend(ctx context.Context, by db.By, label string, id int64) (v *Batch, err error) {
 	found, err := s.batches(ctx, ` WHERE b.batch_id = $1 AND b.context_id = $2 AND b.label = $3`, id, by.Context, label)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *Store) Resend(ctx context.Context, by pg.By, label string, id int64) (v
 	if len(found) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "authorization %q has no execution %d", fault.Clip(label), id)
 	}
-	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *pg.Txn, h *heldProcessor) error {
+	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *db.Txn, h *heldProcessor) error {
 		if v, err = h.one(ctx, t, id); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (s *Store) Resend(ctx context.Context, by pg.By, label string, id int64) (v
 }
 
 // bringOn decides what an event does to a batch, stores that, and commits.
-func (h *heldProcessor) bringOn(ctx context.Context, t *pg.Txn, v *Batch, on processor.Event, by pg.By) error {
+func (h *heldProcessor) bringOn(ctx context.Context, t *db.Txn, v *Batch, on processor.Event, by db.By) error {
 	st, err := v.Decide(on, h.facts())
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // DueProcessor is one that has something to do.
@@ -38,7 +38,7 @@ const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(
 func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int, err error) {
 	rows, err := s.Looks.Query(ctx, dueSQL, s.Clock())
 	if err != nil {
-		return nil, 0, pg.Known(err)
+		return nil, 0, db.Known(err)
 	}
 	var p DueProcessor
 	var now bool
@@ -49,5 +49,5 @@ func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int
 		}
 		return nil
 	})
-	return due, busy, pg.Known(err)
+	return due, busy, db.Known(err)
 }

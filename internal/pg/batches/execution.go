@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -158,14 +159,14 @@ func (s *Store) Advance(ctx context.Context, contextID int32, name string) error
 			UNION ALL SELECT b.batch_id, false FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out' AND b.ttl <= n.now) w
 		WHERE p.context_id = $1 AND p.name = $2 ORDER BY w.batch_id LIMIT 100`, contextID, name, s.Clock())
 	if err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	overdue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
 		ID   int64
 		Sent bool
 	}])
 	if err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	for _, v := range overdue {
 		end := s.endTTL
@@ -194,7 +195,7 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 	case errors.Is(err, pgx.ErrNoRows):
 		return s.repost(ctx, contextID, v)
 	case err != nil:
-		return pg.Known(err)
+		return db.Known(err)
 	case late:
 		return s.takeBack(ctx, contextID, v)
 	case o.state == "":
@@ -208,7 +209,7 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 	var since time.Time
 	if err := s.Db(ctx).QueryRow(ctx, `SELECT r.since FROM postern.retained r`).Scan(&since); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	if v.UpdatedAt.Before(since) {
 		return s.finish(ctx, contextID, v, ending{on: processor.ResultLost, text: "its transaction was dropped by retention before anybody asked how it ended"})
@@ -219,7 +220,7 @@ func (s *Store) repost(ctx context.Context, contextID int32, v *Batch) error {
 // finish ends the execution of a run, unless that has been done: it compares state and run behind the lock, so that two
 // that know of the same outcome count it once.
 func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e ending) error {
-	return s.onProcessor(ctx, contextID, seen.Processor, func(t *pg.Txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, seen.Processor, func(t *db.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, seen.ID)
 		if err != nil {
 			return err
@@ -237,7 +238,7 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e endi
 }
 
 // conclude queues in b the end of the execution of a batch, which was read Executing behind the lock.
-func (h *heldProcessor) conclude(ctx context.Context, t *pg.Txn, b *pgx.Batch, v *Batch, e ending) error {
+func (h *heldProcessor) conclude(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, e ending) error {
 	facts := h.facts()
 	facts.Error, facts.Result = e.text, e.result
 	st, err := v.Decide(e.on, facts)
@@ -257,7 +258,7 @@ func (h *heldProcessor) conclude(ctx context.Context, t *pg.Txn, b *pgx.Batch, v
 
 // overdue ends the wait of a batch for a callback that did not come, or that came too late for its expiration.
 func (s *Store) overdue(ctx context.Context, contextID int32, name string, id int64) error {
-	return s.onProcessor(ctx, contextID, name, func(t *pg.Txn, h *heldProcessor) error {
+	return s.onProcessor(ctx, contextID, name, func(t *db.Txn, h *heldProcessor) error {
 		v, err := h.one(ctx, t, id)
 		if err != nil {
 			return err

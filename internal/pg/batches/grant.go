@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Grant is how many calls an actor may still make of an authorization, and how many it has spent (S4.13).
@@ -16,8 +16,8 @@ type Grant struct{ Left, Spent int64 }
 // PutGrant gives an actor so many calls from now on, whatever it has spent. Conflict "wrong_state" for an
 // authorization that counts no calls. The authorization's row is locked: each change of a call (hold, burn, give
 // back) takes that lock too, and so the spent calls do not change meanwhile.
-func (s *Store) PutGrant(ctx context.Context, by pg.By, label, actor string, left int64) (g Grant, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) PutGrant(ctx context.Context, by db.By, label, actor string, left int64) (g Grant, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(authorizationLock, by.Context, label)
 		var found *Authorization

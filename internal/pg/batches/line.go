@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -30,7 +30,7 @@ const (
 )
 
 // between reads up to n batches of a line between two places: from the lower one up, or from the upper one down.
-func (h *heldProcessor) between(ctx context.Context, t *pg.Txn, prio processor.Priority, sql string, low, high, pass, n int64) (list []standing, err error) {
+func (h *heldProcessor) between(ctx context.Context, t *db.Txn, prio processor.Priority, sql string, low, high, pass, n int64) (list []standing, err error) {
 	b := &pgx.Batch{}
 	b.Queue(sql, h.ID, prio, low, high, pass, n).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[standing])
@@ -41,7 +41,7 @@ func (h *heldProcessor) between(ctx context.Context, t *pg.Txn, prio processor.P
 }
 
 // at returns the batch at a position that is there.
-func (h *heldProcessor) at(ctx context.Context, t *pg.Txn, prio processor.Priority, position int64) (standing, error) {
+func (h *heldProcessor) at(ctx context.Context, t *db.Txn, prio processor.Priority, position int64) (standing, error) {
 	l := h.lines[prio]
 	pass, fromTail := l.Nearer(position)
 	sql := placesUp
@@ -59,7 +59,7 @@ func (h *heldProcessor) at(ctx context.Context, t *pg.Txn, prio processor.Priori
 }
 
 // whereIs returns where a batch of this processor stands, or false if it stands in no line.
-func (h *heldProcessor) whereIs(ctx context.Context, t *pg.Txn, batch int64) (prio processor.Priority, place int64, found bool, err error) {
+func (h *heldProcessor) whereIs(ctx context.Context, t *db.Txn, batch int64) (prio processor.Priority, place int64, found bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT priority, place FROM postern.batch_place WHERE batch_id = $1 AND processor_id = $2`, batch, h.ID).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&prio, &place}, func() error { found = true; return nil })
@@ -71,7 +71,7 @@ func (h *heldProcessor) whereIs(ctx context.Context, t *pg.Txn, batch int64) (pr
 
 // put queues in b that a batch joins a line at a spot, and returns its place. Invalid "Index out of bounds"; NotFound, if
 // the batch beside which it was to stand is not in this line.
-func (h *heldProcessor) put(ctx context.Context, t *pg.Txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot, batch int64) (int64, error) {
+func (h *heldProcessor) put(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot, batch int64) (int64, error) {
 	place, err := h.spot(ctx, t, b, prio, spot)
 	if err != nil {
 		return 0, err
@@ -98,7 +98,7 @@ func (h *heldProcessor) saveLines(b *pgx.Batch) {
 }
 
 // spot finds the place for a spot, and makes room there if there is none.
-func (h *heldProcessor) spot(ctx context.Context, t *pg.Txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot) (int64, error) {
+func (h *heldProcessor) spot(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot) (int64, error) {
 	l := h.lines[prio]
 	if beside := spot.Before + spot.After; beside != 0 {
 		line, place, found, err := h.whereIs(ctx, t, beside)
@@ -136,7 +136,7 @@ func (h *heldProcessor) spot(ctx context.Context, t *pg.Txn, b *pgx.Batch, prio 
 }
 
 // middle finds a place between those who stand at or below before and at or above after.
-func (h *heldProcessor) middle(ctx context.Context, t *pg.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
+func (h *heldProcessor) middle(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
 	down, err := h.between(ctx, t, prio, placesDown, l.Lowest, before, 0, 1)
 	if err != nil {
@@ -163,7 +163,7 @@ func (h *heldProcessor) middle(ctx context.Context, t *pg.Txn, b *pgx.Batch, pri
 
 // deal gives new places to some batches around a spot, and returns the one that is left free for the new batch.
 // It begins with 32 on each side and looks at eight times as many until there is room: the whole line in the end.
-func (h *heldProcessor) deal(ctx context.Context, t *pg.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
+func (h *heldProcessor) deal(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
 	h.dealt = true
 	if err := t.Send(ctx, b); err != nil { // what is queued may take away what would be read here
@@ -254,5 +254,5 @@ func (s *Store) Standing(ctx context.Context, contextID int32, name string, prio
 		}
 		return err
 	})
-	return ids, length, pg.Known(err)
+	return ids, length, db.Known(err)
 }

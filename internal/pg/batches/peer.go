@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
 // PutPeer lets another installation send batches to a processor, in messages signed with secret; one of that name is
 // replaced, and what it sent stays its own.
-func (s *Store) PutPeer(ctx context.Context, by pg.By, name, peer string, secret []byte) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) PutPeer(ctx context.Context, by db.By, name, peer string, secret []byte) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
@@ -31,8 +31,8 @@ func (s *Store) PutPeer(ctx context.Context, by pg.By, name, peer string, secret
 }
 
 // RemovePeer takes nothing more from an installation, and answers it no more. What it has sent is executed. NotFound.
-func (s *Store) RemovePeer(ctx context.Context, by pg.By, name, peer string) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) RemovePeer(ctx context.Context, by db.By, name, peer string) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 	rows, err := s.Db(ctx).Query(ctx, `SELECT r.secret, p.name = $2 FROM postern.processor_peer r JOIN postern.processor p ON p.processor_id = r.processor_id
 		WHERE p.context_id = $1 AND p.removed_at IS NULL AND r.name = $3 ORDER BY p.name = $2 DESC`, contextID, name, peer)
 	if err != nil {
-		return nil, false, pg.Known(err)
+		return nil, false, db.Known(err)
 	}
 	var secret []byte
 	var here bool
@@ -81,7 +81,7 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 		}
 		return nil
 	}); err != nil {
-		return nil, false, pg.Known(err)
+		return nil, false, db.Known(err)
 	}
 	if len(secrets) == 0 {
 		return nil, false, noPeer(name, peer)
@@ -91,7 +91,7 @@ func (s *Store) Peer(ctx context.Context, contextID int32, name, peer string) (s
 
 // mayPut refuses an actor that may not put a batch into a line as its owner does. The row that admits a peer is read
 // behind the processor's lock, which the statement that removes it holds too.
-func (h *heldProcessor) mayPut(ctx context.Context, t *pg.Txn, by pg.By, peer string) (err error) {
+func (h *heldProcessor) mayPut(ctx context.Context, t *db.Txn, by db.By, peer string) (err error) {
 	if peer == "" {
 		return h.owned(by)
 	}
@@ -120,7 +120,7 @@ type Arrival struct {
 // there, it is the batch that the first message made (Replay). With the peer's right, which is the owner's; everything is
 // the one SQL transaction of any other batch. Conflict "idempotency_conflict" for the same name with another content; what Enqueue refuses.
 // Of two at once to one processor the second waits for its lock, and finds what the first has made.
-func (s *Store) Receive(ctx context.Context, by pg.By, name string, a Arrival) (*Batch, error) {
+func (s *Store) Receive(ctx context.Context, by db.By, name string, a Arrival) (*Batch, error) {
 	p, err := s.Processor(ctx, by.Context, name)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Store) Receive(ctx context.Context, by pg.By, name string, a Arrival) (
 		return nil, fault.At("/txData/data", "the batch is not understood: %s", err)
 	}
 	sum := sha256.Sum256(text)
-	once := pg.Once{Key: fmt.Sprintf(":peer:%d:%s:%s", p.ID, a.Peer, a.Name()), Hash: sum[:]}
+	once := db.Once{Key: fmt.Sprintf(":peer:%d:%s:%s", p.ID, a.Peer, a.Name()), Hash: sum[:]}
 	by.Actor = actorOf(a.Peer)
 	v, err := s.received(ctx, by.Context, once)
 	if err != nil || v != nil {
@@ -143,8 +143,8 @@ func (s *Store) Receive(ctx context.Context, by pg.By, name string, a Arrival) (
 	return s.Enqueue(ctx, by, name, NewBatch{Actions: a.Actions, Messages: a.Messages, Priority: a.Priority, Expiration: a.Expiration, Once: once, Peer: a.Peer, Origin: a.Origin})
 }
 
-func (s *Store) received(ctx context.Context, contextID int32, once pg.Once) (v *Batch, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) received(ctx context.Context, contextID int32, once db.Once) (v *Batch, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		if v, err = requested(ctx, t, contextID, once); err != nil || v != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (s *Store) received(ctx context.Context, contextID int32, once pg.Once) (v 
 func (s *Store) neverForgotten(ctx context.Context, since time.Time) error {
 	var kept time.Time
 	if err := s.Db(ctx).QueryRow(ctx, `SELECT greatest(r.since, r.before + 1) FROM postern.retained r`).Scan(&kept); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	if since.Before(kept) {
 		return fault.New(fault.Conflict, "wrong_state", "the message is of %s, and what was received before %s is forgotten here: it may have been executed",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -62,7 +63,7 @@ const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
 func (s *Store) processors(ctx context.Context, contextID int32, name, after string, limit int) ([]*Processor, error) {
 	rows, err := s.Db(ctx).Query(ctx, processorsSQL, contextID, name, after, limit, s.Clock())
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
 		p, by, since := &Processor{}, int64(0), (*time.Time)(nil)
@@ -72,7 +73,7 @@ func (s *Store) processors(ctx context.Context, contextID int32, name, after str
 		}
 		return p, err
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Processors lists up to limit processors of a context by name, those after a given one.
@@ -101,11 +102,11 @@ const processorLock = `SELECT version, removed_at IS NOT NULL FROM postern.proce
 // PutProcessor creates a processor or replaces its settings; version as in matchVersion. Its height, and
 // whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
 // second waits in its upsert for the first, and then replaces what it made.
-func (s *Store) PutProcessor(ctx context.Context, by pg.By, p Processor, version int64) (created bool, err error) {
+func (s *Store) PutProcessor(ctx context.Context, by db.By, p Processor, version int64) (created bool, err error) {
 	if err := s.knowsType(ctx, by.Context, p.DeliverAs); err != nil {
 		return false, err
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, processorLock, by.Context, p.Name)
 		if err != nil {
 			return err
@@ -128,8 +129,8 @@ func (s *Store) PutProcessor(ctx context.Context, by pg.By, p Processor, version
 
 // PauseProcessor refuses ticks of a processor, or allows them again. All but ticks work on (S4.9), and what is
 // being executed ends. Its owner's call, and idempotent.
-func (s *Store) PauseProcessor(ctx context.Context, by pg.By, name string, paused bool) (r pg.LeverResult, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) PauseProcessor(ctx context.Context, by db.By, name string, paused bool) (r pg.LeverResult, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := h.owned(by); err != nil {
 			return err
 		}
@@ -149,8 +150,8 @@ func (s *Store) PauseProcessor(ctx context.Context, by pg.By, name string, pause
 
 // SetHeight raises the height of the domain that a processor serves. It never falls (S0.3): a lower one is
 // refused, the same one changes nothing.
-func (s *Store) SetHeight(ctx context.Context, by pg.By, name string, height int64) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int64) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
@@ -165,8 +166,8 @@ func (s *Store) SetHeight(ctx context.Context, by pg.By, name string, height int
 
 // RemoveProcessor removes a processor that has nothing to do; Conflict "in_use" while a batch of it has not ended. A
 // post of a batch holds the same lock: it comes before this and is seen, or after it and finds no processor.
-func (s *Store) RemoveProcessor(ctx context.Context, by pg.By, name string) error {
-	return s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) RemoveProcessor(ctx context.Context, by db.By, name string) error {
+	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
@@ -210,9 +211,9 @@ type stay struct {
 }
 
 // onProcessor runs fn with a processor locked; fn ends the transaction.
-func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*pg.Txn, *heldProcessor) error) error {
+func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*db.Txn, *heldProcessor) error) error {
 	var h *heldProcessor
-	err := s.Run(ctx, func(t *pg.Txn) (err error) {
+	err := s.Run(ctx, func(t *db.Txn) (err error) {
 		if h, err = s.lockProcessor(ctx, t, contextID, name); err != nil {
 			return err
 		}
@@ -224,7 +225,7 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 	if h.told {
 		s.RingHere()
 	}
-	if j := pg.JointOf(ctx); s.BatchLeft != nil && (j == nil || !j.Dry) {
+	if j := db.JointOf(ctx); s.BatchLeft != nil && (j == nil || !j.Dry) {
 		for _, v := range h.left {
 			s.BatchLeft(v.in, v.took)
 		}
@@ -234,7 +235,7 @@ func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, f
 
 // lockProcessor locks a processor and reads its lines in a statement of its own, so that it sees what the last
 // holder of the lock committed. NotFound if there is none.
-func (s *Store) lockProcessor(ctx context.Context, t *pg.Txn, contextID int32, name string) (*heldProcessor, error) {
+func (s *Store) lockProcessor(ctx context.Context, t *db.Txn, contextID int32, name string) (*heldProcessor, error) {
 	h := &heldProcessor{s: s, contextID: contextID}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+processorColumns+` FROM postern.processor p WHERE p.context_id = $1 AND p.name = $2 AND p.removed_at IS NULL FOR UPDATE`,

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -50,7 +50,7 @@ func outcomeOf(st processor.Step) string {
 // first Executing (one_execution_per_processor says so too). That commit is the intent. The transaction that is then
 // posted has a uid made of batch and run: a tick that dies after the commit, or two processes that bring it on, post
 // one transaction.
-func (s *Store) Tick(ctx context.Context, by pg.By, name string) (Ticked, error) {
+func (s *Store) Tick(ctx context.Context, by db.By, name string) (Ticked, error) {
 	if err := s.Advance(ctx, by.Context, name); err != nil {
 		return Ticked{}, err
 	}
@@ -60,7 +60,7 @@ func (s *Store) Tick(ctx context.Context, by pg.By, name string) (Ticked, error)
 // TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
 // be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
 // has ended, and is what is returned where nothing else is begun; if not, Advance knows more.
-func (s *Store) TickDue(ctx context.Context, by pg.By, name string) (Ticked, error) {
+func (s *Store) TickDue(ctx context.Context, by db.By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {
 	case "processor_paused", "nothing_to_process", "busy", "not_found":
@@ -69,8 +69,8 @@ func (s *Store) TickDue(ctx context.Context, by pg.By, name string) (Ticked, err
 	return out, err
 }
 
-func (s *Store) tick(ctx context.Context, by pg.By, name string, due bool) (out Ticked, err error) {
-	err = s.onProcessor(ctx, by.Context, name, func(t *pg.Txn, h *heldProcessor) error {
+func (s *Store) tick(ctx context.Context, by db.By, name string, due bool) (out Ticked, err error) {
+	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		out = Ticked{}
 		a, err := h.see(ctx, t)
 		if err != nil {
@@ -126,7 +126,7 @@ type sight struct {
 }
 
 // see reads what is executed and who stands at the heads, in one round trip; of Med only if a tick may look there.
-func (h *heldProcessor) see(ctx context.Context, t *pg.Txn) (a sight, err error) {
+func (h *heldProcessor) see(ctx context.Context, t *db.Txn) (a sight, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT i.body_hash, `+outcomeColumns+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
 		LEFT JOIN postern.idempotency i ON i.context_id = b.context_id AND i.key = ':processor:' || b.batch_id || ':' || b.run
@@ -171,7 +171,7 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 // concluded queues in b the end of the batch that is being executed, if its transaction has ended, and returns that
 // batch, else nil. The heads of the lines are then read as if that end had been written. This commit tells of it
 // before it tells of anything else.
-func (h *heldProcessor) concluded(ctx context.Context, t *pg.Txn, b *pgx.Batch, a *sight) (*Batch, error) {
+func (h *heldProcessor) concluded(ctx context.Context, t *db.Txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	v := a.running
 	if v == nil || a.outcome.state == "" || !bytes.Equal(a.hash, v.submission(h.contextID).Hash) {
 		return nil, nil
@@ -197,7 +197,7 @@ func (h *heldProcessor) concluded(ctx context.Context, t *pg.Txn, b *pgx.Batch, 
 }
 
 // next is the batch that a tick looks at.
-func (h *heldProcessor) next(ctx context.Context, t *pg.Txn, a *sight) (*Batch, error) {
+func (h *heldProcessor) next(ctx context.Context, t *db.Txn, a *sight) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
 	}
@@ -226,7 +226,7 @@ func (h *heldProcessor) next(ctx context.Context, t *pg.Txn, a *sight) (*Batch, 
 
 // allCool says whether every batch of a line is in its cooldown: then a fair processor looks at the other (S4.10).
 // Its cost is the length of the line, while its head cools.
-func (h *heldProcessor) allCool(ctx context.Context, t *pg.Txn, prio processor.Priority) (all bool, err error) {
+func (h *heldProcessor) allCool(ctx context.Context, t *db.Txn, prio processor.Priority) (all bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT NOT EXISTS (SELECT FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
 		WHERE l.processor_id = $1 AND l.priority = $2 AND (coalesce(b.expiration_time < $3, false)

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -111,7 +112,7 @@ func TestAnActionIsRetriedByItself(t *testing.T) {
 		a.Actions, _ = adding(2, false, retries(5, time.Second))
 	})
 	_, m := adding(2, false, nil)
-	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, pg.Once{})
+	v, err := p.S.Batches.Send(p.Ctx, p.as("ann"), "pay", m, 0, db.Once{})
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 1 {"add":{"i":0}}`)
 	for range 6 {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -115,12 +115,12 @@ func (x *whyBatch) awaiting() error {
 	var address string
 	var deadline time.Time
 	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`, x.v.ID).Scan(&address, &deadline)
-	if pg.IsNoRows(err) { // it has come meanwhile
+	if db.IsNoRows(err) { // it has come meanwhile
 		x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d has just been confirmed", x.v.ID)
 		return nil
 	}
 	if err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	next := &reads.NextStep{At: deadline, What: "it counts as failed: callback timed out"}
 	if e := x.v.Expiration; e != nil && e.Before(deadline) {
@@ -194,7 +194,7 @@ func (x *whyBatch) before() error {
 			AND l.place < me.place ORDER BY l.place LIMIT 1000) l
 		WHERE me.batch_id = $1`, x.v.ID).Scan(&ahead, &head)
 	if err != nil || ahead == 0 {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("%d batches stand before it in %s", ahead, x.v.Priority), nil)
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ChannelSettings are those of a high-integrity channel (S1.15).
@@ -68,14 +68,14 @@ const channelsSQL = `SELECT c.channel_id, c.name, c.capacity, c.max_retries, c.r
 func (s *Store) channels(ctx context.Context, contextID int32, name, after string, limit int) ([]*ChannelInfo, error) {
 	rows, err := s.Db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelInfo, error) {
 		v := &ChannelInfo{}
 		return v, row.Scan(&v.ID, &v.Name, &v.Capacity, &v.MaxRetries, &v.RetryEvery, &v.StaleAfter, &v.SweepEvery,
 			&v.Queued, &v.Offered, &v.Active, &v.Dropped, &v.Version, &v.CreatedAt)
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Channels lists up to limit channels of a context by name, those after a given one.
@@ -104,11 +104,11 @@ const channelVersion = `SELECT version, false FROM postern.channel WHERE context
 // PutChannel creates a channel or replaces its settings; version as in MatchVersion. What is offered beyond a
 // smaller capacity stays offered. Two that create one at a time both insert: the second waits in its upsert
 // for the first, and then replaces what it made.
-func (s *Store) PutChannel(ctx context.Context, by pg.By, c ChannelSettings, version int64) (created bool, err error) {
+func (s *Store) PutChannel(ctx context.Context, by db.By, c ChannelSettings, version int64) (created bool, err error) {
 	if err := c.Validate(); err != nil {
 		return false, err
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		if created, err = t.LockVersion(ctx, version, channelVersion, by.Context, c.Name); err != nil {
 			return err
 		}
@@ -126,8 +126,8 @@ func (s *Store) PutChannel(ctx context.Context, by pg.By, c ChannelSettings, ver
 
 // RemoveChannel removes a channel in which nothing lies, with its records; Conflict "in_use" while a message
 // has not ended. Who sends holds the same lock, so that it comes before this and is seen, or finds no channel.
-func (s *Store) RemoveChannel(ctx context.Context, by pg.By, name string) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) RemoveChannel(ctx context.Context, by db.By, name string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, channelVersion, by.Context, name)
 		switch {
 		case err != nil:
@@ -183,7 +183,7 @@ func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name str
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
 	}
-	return c, pg.Known(err)
+	return c, db.Known(err)
 }
 
 // Outgoing is a message as its sender brings it. The ID is the sender's: what it brings twice is sent once.

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Caps lists up to limit channels to the workflow of a context by name, those after a given one: the senders of the
@@ -18,10 +19,10 @@ import (
 func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit int) ([]*pg.Sender, error) {
 	rows, err := s.Db(ctx).Query(ctx, pg.SenderSQL+` AND p.name = $4 AND s.account > $5 ORDER BY s.account LIMIT $6`, contextID, "", s.Clock(), leader.PoolOfResults, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pg.ScanSender)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
@@ -60,11 +61,11 @@ func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, s
 	}
 	rows, err := s.Db(ctx).Query(ctx, sql, c.ID, set, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*ChannelMessageInfo, error) {
 		v := &ChannelMessageInfo{}
 		return v, row.Scan(&v.ID, &v.Set, &v.Retries, &v.Fence, &v.Error, &v.Payload, &v.CreatedAt, &v.UpdatedAt)
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ChannelMessageRow is a row of channel_message, locked.
@@ -73,10 +74,10 @@ type ChannelMessageChange struct {
 	S       *Store
 	Channel int32
 	Now     time.Time
-	fresh   pg.Columns
-	changed pg.Columns
-	ended   pg.Columns
-	gone    pg.Columns
+	fresh   db.Columns
+	changed db.Columns
+	ended   db.Columns
+	gone    db.Columns
 }
 
 // apply puts a step into the row and what is to be written of it. reason is that of an end.
@@ -106,14 +107,14 @@ func (w *ChannelMessageChange) apply(m *ChannelMessageRow, step leader.ChannelMe
 		w.gone.Add(w.Channel, m.ID)
 		w.ended.Add(w.Channel, m.ID, m.fence, m.State, m.retries, reason, payload, m.createdAt, w.Now)
 	case m.State != was || step.RaiseFence:
-		w.changed.Add(w.Channel, m.ID, m.State, m.retries, m.fence, m.draw, pg.Optional(m.node), pg.Optional(m.epoch), m.err)
+		w.changed.Add(w.Channel, m.ID, m.State, m.retries, m.fence, m.draw, db.Optional(m.node), db.Optional(m.epoch), m.err)
 	}
 }
 
 var (
-	channelMessageInsert = pg.InsertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
+	channelMessageInsert = db.InsertMany("channel_message", "", "channel_id int", "message_id text", "payload jsonb", "state text", "fence bigint", "draw bigint",
 		"created_at timestamptz", "updated_at timestamptz")
-	channelMessageEndInsert = pg.InsertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
+	channelMessageEndInsert = db.InsertMany("channel_message_end", "", "channel_id int", "message_id text", "fence bigint", "state text", "retries int", "reason text",
 		"payload jsonb", "created_at timestamptz", "ended_at timestamptz")
 )
 
@@ -154,7 +155,7 @@ const (
 // Send stores messages and offers those for which there is room, one answer for each. A message that exists,
 // in whatever state, is not touched (S1.15). NotFound: the channel was removed.
 func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent, err error) {
-	err = c.s.Run(ctx, func(t *pg.Txn) error {
+	err = c.s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		if out, err = c.SendIn(ctx, t, b, list); err != nil {
 			return err
@@ -165,7 +166,7 @@ func (c *Conduit[P]) Send(ctx context.Context, list ...Outgoing[P]) (out []Sent,
 }
 
 // SendIn sends as a part of t, whose last batch is b.
-func (c *Conduit[P]) SendIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
+func (c *Conduit[P]) SendIn(ctx context.Context, t *db.Txn, b *pgx.Batch, list []Outgoing[P]) ([]Sent, error) {
 	ids := make([]string, len(list))
 	payloads := make([]json.RawMessage, len(list))
 	for i, m := range list {
@@ -229,7 +230,7 @@ func (c *Conduit[P]) SendIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, list [
 // somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
 // what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
 func (c *Conduit[P]) Receive(ctx context.Context, by pg.Node, max int) (list []Held[P], err error) {
-	err = c.s.Run(ctx, func(t *pg.Txn) error {
+	err = c.s.Run(ctx, func(t *db.Txn) error {
 		list = nil
 		var rows []*ChannelMessageRow
 		w := &ChannelMessageChange{S: c.s, Channel: c.id}
@@ -292,7 +293,7 @@ func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason st
 // judge ends or gives back a message. It compares the fence behind the lock of the message's row, so that between
 // this and its commit no other process can take the message back.
 func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
-	return c.s.Run(ctx, func(t *pg.Txn) error {
+	return c.s.Run(ctx, func(t *db.Txn) error {
 		var rows []*ChannelMessageRow
 		acked := false
 		w := &ChannelMessageChange{S: c.s, Channel: c.id}
@@ -326,13 +327,13 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 }
 
 // AckIn acknowledges messages as a part of t, whose last batch is b.
-func (c *Conduit[P]) AckIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, held []Held[P]) error {
+func (c *Conduit[P]) AckIn(ctx context.Context, t *db.Txn, b *pgx.Batch, held []Held[P]) error {
 	return c.MoveIn(ctx, t, b, held, leader.ChannelMessageOk)
 }
 
 // MoveIn lets something happen to messages that are held. A message that is not held any more under its fence is
 // passed over: another receiver has it.
-func (c *Conduit[P]) MoveIn(ctx context.Context, t *pg.Txn, b *pgx.Batch, held []Held[P], event string) error {
+func (c *Conduit[P]) MoveIn(ctx context.Context, t *db.Txn, b *pgx.Batch, held []Held[P], event string) error {
 	if len(held) == 0 {
 		return nil
 	}

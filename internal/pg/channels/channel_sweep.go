@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Retried says what a look at the queued messages of a channel did.
@@ -45,7 +45,7 @@ type offered struct{ met, Offered, Dropped int }
 // Two calls of offer are serial by the channel's lock; the second sees what the first left. Only offer moves a queued
 // message, so none is skipped. Served by channel_message_to_draw.
 func (c *Conduit[P]) Offer(ctx context.Context, start int64, most int, fresh bool) (did offered, err error) {
-	err = c.s.Run(ctx, func(t *pg.Txn) error {
+	err = c.s.Run(ctx, func(t *db.Txn) error {
 		did = offered{}
 		var after, before []*ChannelMessageRow
 		b := &pgx.Batch{}
@@ -107,7 +107,7 @@ func (c *Conduit[P]) told(b *pgx.Batch, m *ChannelMessageRow, reason string) err
 func (c *Conduit[P]) Sweep(ctx context.Context) (total int, err error) {
 	const chunk = 500
 	for n := chunk; n == chunk; total += n {
-		err := c.s.Run(ctx, func(t *pg.Txn) error {
+		err := c.s.Run(ctx, func(t *db.Txn) error {
 			var rows []*ChannelMessageRow
 			w := &ChannelMessageChange{S: c.s, Channel: c.id}
 			b := &pgx.Batch{}

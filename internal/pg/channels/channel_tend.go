@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Tended is what the retriers and sweepers of channels did.
@@ -49,7 +49,7 @@ type dueChannel struct {
 
 // dueChannels takes the channels whose time has come, and writes down that they were looked at.
 func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		due = nil
 		var now time.Time
 		b := &pgx.Batch{}
@@ -69,7 +69,7 @@ func (s *Store) dueChannels(ctx context.Context) (due []dueChannel, err error) {
 			return t.Rollback(ctx)
 		}
 		b = &pgx.Batch{}
-		var c pg.Columns
+		var c db.Columns
 		for _, d := range due {
 			c.Add(d.id, d.retry, d.sweep)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Callbacks are deliveries like those of subscriptions, to the endpoint that the transaction itself names. They need
@@ -41,7 +42,7 @@ const nextCallbacksSQL = `UPDATE postern.delivery d SET state = 'pending', next_
 
 // callBack adds the deliveries of the callbacks whom an end concerns.
 func callBack(b *pgx.Batch, news pg.News) {
-	c := pg.Columns{}
+	c := db.Columns{}
 	for _, o := range news.Outcomes {
 		if o.Callback.Wants(o.State) {
 			c.N++
@@ -81,12 +82,12 @@ func (s *Store) ReleaseCallbacks(ctx context.Context) (int64, error) {
 			AND NOT EXISTS (SELECT FROM postern.delivery y WHERE y.subscription_id = -1 AND y.queue_id = x.queue_id AND y.state = 'pending' AND y.url = x.url)
 		LIMIT $1`, releaseAtOnce)
 	if err != nil {
-		return 0, pg.Known(err)
+		return 0, db.Known(err)
 	}
 	queues, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(queues) == 0 {
-		return 0, pg.Known(err)
+		return 0, db.Known(err)
 	}
 	tag, err := s.Pool().Exec(ctx, nextCallbacksSQL, queues, s.Clock())
-	return tag.RowsAffected(), pg.Known(err)
+	return tag.RowsAffected(), db.Known(err)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // numberAtOnce bounds one numbering.
@@ -28,10 +28,10 @@ func (s *Store) Busy(ctx context.Context) ([]int32, error) {
 				WHERE d.subscription_id = n.track AND d.state = 'pending' AND d.next_at <= coalesce($1::timestamptz, clock_timestamp()))`,
 		s.Clock(), []int32{HookTrack, CallbackTrack})
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Handed is what a pass over a track leaves to be done.
@@ -52,7 +52,7 @@ type Handed struct {
 // once give each position once. A pass without receipts does not wait for the lock: its holder does the same work. A
 // process that dies loses its lock and its SQL transaction, and nothing else.
 func (s *Store) Deliver(ctx context.Context, track int32, done []Receipt, room int) (h Handed, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		p := &pass{s: s, track: track, done: done, room: room}
 		if err := p.load(ctx, t); err != nil {
 			return err
@@ -113,7 +113,7 @@ type newsRow struct {
 	queue, typ string
 }
 
-func (p *pass) load(ctx context.Context, t *pg.Txn) error {
+func (p *pass) load(ctx context.Context, t *db.Txn) error {
 	b := &pgx.Batch{}
 	if p.track > 0 {
 		lock := ` FOR UPDATE`
@@ -185,7 +185,7 @@ func (p *pass) number(b *pgx.Batch) {
 	if sub.Kind == "webhook" {
 		state = "queued"
 	}
-	rows, gone := pg.Columns{}, pg.Columns{}
+	rows, gone := db.Columns{}, db.Columns{}
 	for _, n := range p.news {
 		gone.Add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
@@ -207,7 +207,7 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 }
 
-var eventInsert = pg.InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
+var eventInsert = db.InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
 	"cursor bigint", "at timestamptz", "state text", "created_at timestamptz")
 
 const fanoutDelete = `DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Tracks that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
@@ -164,9 +165,9 @@ const receiptsSQL = `WITH ended AS (UPDATE postern.delivery d SET state = n.stat
 // lease was over, and somebody else has it) changes nothing, and is not counted. Of a subscription, whose row is
 // locked, report.deliveries shows how many were delivered: counting them there would read each of the day.
 func writeReceipts(b *pgx.Batch, track int32, list []Receipt, now time.Time) {
-	c := pg.Columns{N: len(list)}
+	c := db.Columns{N: len(list)}
 	for _, r := range list {
-		c.Add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, pg.Nullable(r.Message), pg.Raw(r.Try))
+		c.Add(r.ID.Queue, r.ID.Seq, r.ID.Day.Time(), track, r.Event, r.Attempts, r.State, r.Again, db.Nullable(r.Message), db.Raw(r.Try))
 	}
 	if len(list) > 0 {
 		b.Queue(receiptsSQL, c.Args(now)...)

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // DeliveryID names a delivery: its track, its transaction and the event that it tells. It packs the key of its row,
@@ -137,10 +138,10 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	}
 	rows, err := s.Db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanDelivery)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Delivery returns one delivery, or NotFound.
@@ -148,26 +149,26 @@ func (s *Store) Delivery(ctx context.Context, contextID int32, id DeliveryID) (*
 	rows, err := s.Db(ctx).Query(ctx, deliverySelect+` WHERE d.context_id = $1 AND (d.queue_id, d.seq, d.day, d.subscription_id, d.event) = ($2, $3, $4, $5, $6)
 		AND coalesce(postern.salt(t.created_at, t.moved_from), 0) = $7`, contextID, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, id.ID.Salt)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanDelivery)
 	if err == nil && len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no delivery %q", fault.Clip(id.String()))
 	}
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	return list[0], nil
 }
 
 // RetryDelivery makes one delivery due now: one that waits for its next try, or once more one that has
 // ended. One that stands behind another of its queue stays there.
-func (s *Store) RetryDelivery(ctx context.Context, by pg.By, id DeliveryID) (r pg.LeverResult, err error) {
+func (s *Store) RetryDelivery(ctx context.Context, by db.By, id DeliveryID) (r pg.LeverResult, err error) {
 	d, err := s.Delivery(ctx, by.Context, id)
 	if err != nil {
 		return r, err
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		r = pg.LeverResult{}
 		var state string
 		var now time.Time

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // What happens is told in two steps. The SQL transaction in which it happens only inserts a narrow row of
@@ -104,7 +105,7 @@ func (t *subscribers) Of(ctx context.Context, send func(context.Context, *pgx.Ba
 }
 
 // Tell adds to c a row for each subscription of a context that may want an event.
-func (l *listeners) Tell(c *pg.Columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
+func (l *listeners) Tell(c *db.Columns, now time.Time, of int32, id outbox.ID, event outbox.Event) {
 	for _, s := range l.of[of] {
 		if s.Wants(event) {
 			c.N++
@@ -120,7 +121,7 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	if err != nil || l.of == nil {
 		return false, err
 	}
-	c := pg.Columns{}
+	c := db.Columns{}
 	for _, task := range news.Accepted {
 		l.Tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
 	}
@@ -133,4 +134,4 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	return c.N > 0, nil
 }
 
-var FanoutInsert = pg.InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")
+var FanoutInsert = db.InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

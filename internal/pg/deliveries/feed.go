@@ -13,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Cursor is a position in a subscription, as clients keep it. It names the subscription, so that one of
@@ -81,7 +81,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 	b.Queue(`SELECT newest, dropped, greatest(newest, postern.micros(coalesce($2::timestamptz, clock_timestamp()))) FROM postern.subscription WHERE subscription_id = $1`,
 		sub, s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&newest, &dropped, &most) })
 	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
-		return nil, 0, pg.Known(err)
+		return nil, 0, db.Known(err)
 	}
 	switch {
 	case after > most:
@@ -112,13 +112,13 @@ func ahead(c Cursor) error {
 func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	out := map[int32]int64{}
 	var id int32
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error { out[id] = n; return nil })
-	return out, pg.Known(err)
+	return out, db.Known(err)
 }
 
 // Ack acknowledges everything up to and with a position; going back is Rewind.
@@ -146,7 +146,7 @@ func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (
 
 // Rewind takes a pull subscription back to before the first event that happened since, and returns how many
 // events it will get once more.
-func (s *Store) Rewind(ctx context.Context, by pg.By, name string, since time.Time) (n int64, err error) {
+func (s *Store) Rewind(ctx context.Context, by db.By, name string, since time.Time) (n int64, err error) {
 	err = s.onSubscription(ctx, by, "redeliver", name, func(b *pgx.Batch, id int32, _ time.Time) {
 		b.Queue(`UPDATE postern.checkpoint k SET acked = o.first FROM (SELECT k.acked AS was, least(k.acked, (SELECT min(d.cursor) - 1 FROM postern.delivery d
 				WHERE d.subscription_id = $1 AND d.subscription_id > 0 AND d.at >= $2)) AS first

@@ -7,7 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // streamName is that of the subscription behind the stream of a context; no name that people give begins so.
@@ -21,7 +21,7 @@ const streamKept = 24 * time.Hour
 func (s *Store) ContextStream(ctx context.Context, contextID int32) (*Subscription, error) {
 	v, err := s.Subscription(ctx, contextID, streamName)
 	if fault.KindOf(err) == fault.NotFound {
-		_, err = s.PutSubscription(ctx, pg.By{Context: contextID, Actor: "service", Via: "stream"}, outbox.Subscription{Name: streamName, Kind: "stream", Events: outbox.TransactionEvents, OnError: "skip"}, nil, -1)
+		_, err = s.PutSubscription(ctx, db.By{Context: contextID, Actor: "service", Via: "stream"}, outbox.Subscription{Name: streamName, Kind: "stream", Events: outbox.TransactionEvents, OnError: "skip"}, nil, -1)
 		if err != nil && fault.KindOf(err) != fault.Conflict { // somebody else was first
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (s *Store) TidySubscriptions(ctx context.Context) error {
 	rows, err := s.Pool().Query(ctx, `SELECT context_id FROM postern.subscription WHERE kind = 'stream' AND removed_at IS NULL
 		AND coalesce(used_at, created_at) < coalesce($1::timestamptz, clock_timestamp()) - $2::interval`, s.Clock(), streamKept)
 	if err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	var contexts []int32
 	for rows.Next() {
@@ -64,9 +64,9 @@ func (s *Store) TidySubscriptions(ctx context.Context) error {
 		}
 		contexts = append(contexts, id)
 	}
-	errs := []error{pg.Known(rows.Err())}
+	errs := []error{db.Known(rows.Err())}
 	for _, id := range contexts {
-		errs = append(errs, s.RemoveSubscription(ctx, pg.By{Context: id, Actor: "service", Via: "sweep", Reason: "nobody has read it for a day"}, streamName))
+		errs = append(errs, s.RemoveSubscription(ctx, db.By{Context: id, Actor: "service", Via: "sweep", Reason: "nobody has read it for a day"}, streamName))
 	}
 	_, err = s.Exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
 	return errors.Join(append(errs, err)...)

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Subscription is one with what the database knows of it.
@@ -53,10 +54,10 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
 	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.Clock(), true, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Subscription returns one subscription, or NotFound.
@@ -72,11 +73,11 @@ func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Sub
 func (s *Store) subscription(ctx context.Context, contextID int32, name string, counting bool) (*Subscription, error) {
 	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.Clock(), counting)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanSubscription)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	if len(list) == 0 || name == "" {
 		return nil, noSubscription(name)
@@ -90,8 +91,8 @@ func noSubscription(name string) error {
 
 // PutSubscription creates or replaces a subscription. secret is for a new webhook. Events with a number stay as they
 // are; a subscription does not change its kind.
-func (s *Store) PutSubscription(ctx context.Context, by pg.By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) PutSubscription(ctx context.Context, by db.By, v outbox.Subscription, secret []byte, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var kind string
 		created, err = t.LockVersion(ctx, version, `SELECT version, false FROM postern.subscription
 			WHERE context_id = $1 AND name = $2 AND removed_at IS NULL FOR UPDATE`, by.Context, v.Name)
@@ -146,7 +147,7 @@ func (s *Store) begin(ctx context.Context, contextID int32, name string) error {
 }
 
 // RemoveSubscription ends a subscription; what it has not delivered stays undelivered, as failed.
-func (s *Store) RemoveSubscription(ctx context.Context, by pg.By, name string) error {
+func (s *Store) RemoveSubscription(ctx context.Context, by db.By, name string) error {
 	err := s.onSubscription(ctx, by, "delete", name, func(b *pgx.Batch, id int32, now time.Time) {
 		b.Queue(`UPDATE postern.subscription SET removed_at = $2, version = version + 1 WHERE subscription_id = $1`, id, now)
 		b.Queue(`UPDATE postern.delivery SET state = 'failed', next_at = NULL, ended_at = $2, error = 'the subscription was deleted'
@@ -161,8 +162,8 @@ func (s *Store) RemoveSubscription(ctx context.Context, by pg.By, name string) e
 }
 
 // onSubscription runs statements behind the lock of a subscription's row.
-func (s *Store) onSubscription(ctx context.Context, by pg.By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) onSubscription(ctx context.Context, by db.By, action, name string, do func(b *pgx.Batch, id int32, now time.Time)) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		var id int32
 		var version int64
 		var now time.Time
@@ -191,7 +192,7 @@ func (s *Store) onSubscription(ctx context.Context, by pg.By, action, name strin
 
 // EnableSubscription lets a webhook be called again, at once and from where it stopped; or stops it, while
 // its events go on being kept.
-func (s *Store) EnableSubscription(ctx context.Context, by pg.By, name string, enabled bool) (r pg.LeverResult, err error) {
+func (s *Store) EnableSubscription(ctx context.Context, by db.By, name string, enabled bool) (r pg.LeverResult, err error) {
 	action := "disable"
 	if enabled {
 		action = "enable"
@@ -212,7 +213,7 @@ func (s *Store) EnableSubscription(ctx context.Context, by pg.By, name string, e
 }
 
 // RotateSecret makes secret the one that signs; the one before signs beside it for a day.
-func (s *Store) RotateSecret(ctx context.Context, by pg.By, name string, secret []byte) error {
+func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret []byte) error {
 	v, err := s.Subscription(ctx, by.Context, name)
 	if err != nil {
 		return err
@@ -227,7 +228,7 @@ func (s *Store) RotateSecret(ctx context.Context, by pg.By, name string, secret 
 }
 
 // TestSubscription makes an event that only this subscription gets. It goes the way of all others.
-func (s *Store) TestSubscription(ctx context.Context, by pg.By, name string) (id string, err error) {
+func (s *Store) TestSubscription(ctx context.Context, by db.By, name string) (id string, err error) {
 	err = s.onSubscription(ctx, by, "test", name, func(b *pgx.Batch, sub int32, now time.Time) {
 		b.Queue(`WITH n AS (UPDATE postern.subscription SET tests = tests + 1 WHERE subscription_id = $1 RETURNING tests)
 			INSERT INTO postern.fanout (subscription_id, at, queue_id, seq, event, day) SELECT $1, $2, 0, tests, 'test', $3 FROM n
@@ -244,7 +245,7 @@ func (s *Store) TestSubscription(ctx context.Context, by pg.By, name string) (id
 
 // Redeliver makes a webhook's deliveries of events in [since, until) due once more, in the order of their
 // queues: those that failed for good, or all. Returns how many.
-func (s *Store) Redeliver(ctx context.Context, by pg.By, name string, since, until time.Time, all bool) (n int64, err error) {
+func (s *Store) Redeliver(ctx context.Context, by db.By, name string, since, until time.Time, all bool) (n int64, err error) {
 	states := []string{"failed"}
 	if all {
 		states = append(states, "delivered")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Event is one request to run a tool (S1.4).
@@ -87,12 +87,12 @@ func (s *Store) Events(ctx context.Context, contextID int32, f EventFilter) ([]*
 			AND ($8::timestamptz IS NULL OR (e.created_at, e.event_id) `+way+` ($8, $9::text::uuid))
 			AND ($11 = false OR e.redriven_by IS NULL)
 		ORDER BY e.created_at `+order+`, e.event_id `+order+` LIMIT $10`,
-		contextID, f.Source, f.Status, f.Tool, f.Digest, pg.Nullable(f.After), pg.Nullable(f.Before), pg.Nullable(f.FromAt), f.FromID.String(), f.Limit, f.NotRedriven)
+		contextID, f.Source, f.Status, f.Tool, f.Digest, db.Nullable(f.After), db.Nullable(f.Before), db.Nullable(f.FromAt), f.FromID.String(), f.Limit, f.NotRedriven)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanEvent)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Event returns one event, or NotFound.
@@ -100,11 +100,11 @@ func (s *Store) Event(ctx context.Context, contextID int32, id uuid.UUID) (*Even
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.event_id = $2::text::uuid AND e.context_id = $1`, contextID, id.String())
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotFound, "not_found", "no event %q", id)
@@ -122,8 +122,8 @@ type Pushed struct {
 // them (nil: as it is), in one SQL transaction, all or none. One that is there with the same content is known;
 // Conflict "idempotency_conflict": with another. The source's row is locked, so that what is read of its events
 // is what the last one who pushed has committed.
-func (s *Store) PushEvents(ctx context.Context, by pg.By, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items []leader.Item, cursor json.RawMessage) (out []Pushed, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var id, channel int32
 		var kind string
 		var now time.Time

@@ -11,8 +11,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	pgchannels "github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Advanced says what became of events.
@@ -43,7 +43,7 @@ func (s *Store) AdvanceEvents(ctx context.Context, by string, list []uuid.UUID) 
 
 func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advanced) error {
 	var out Advanced
-	err := s.Run(ctx, func(t *pg.Txn) error {
+	err := s.Run(ctx, func(t *db.Txn) error {
 		out = Advanced{Ended: map[string]int{}, Moved: map[uuid.UUID]bool{}}
 		var locked []*eventRow
 		var now time.Time
@@ -118,7 +118,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 }
 
 // sendResults queues messages for the channels to the workflows, context by context in their order.
-func (s *Store) sendResults(ctx context.Context, t *pg.Txn, b *pgx.Batch, results map[int32][]pgchannels.Outgoing[EventRef]) error {
+func (s *Store) sendResults(ctx context.Context, t *db.Txn, b *pgx.Batch, results map[int32][]pgchannels.Outgoing[EventRef]) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 		UNION ALL (SELECT event_id::text, true FROM postern.event_drop LIMIT 1000)
 		UNION ALL (SELECT event_id::text, false FROM postern.event WHERE status = 'Active' AND outcome <> '' AND event_id > $1::text::uuid ORDER BY event_id LIMIT $2)`, from.String(), page)
 	if err != nil {
-		return nil, next, pg.Known(err)
+		return nil, next, db.Known(err)
 	}
 	n := 0
 	var text string
@@ -213,13 +213,13 @@ func (s *Store) LostEvents(ctx context.Context, from uuid.UUID) (list []uuid.UUI
 	if n < page {
 		next = uuid.UUID{}
 	}
-	return list, next, pg.Known(err)
+	return list, next, db.Known(err)
 }
 
 // OfferDueEvents sends the messages of events again whose next try is due, and returns how many. An event that is
 // locked is in the hands of another process, and skipped. Served by event_due.
 func (s *Store) OfferDueEvents(ctx context.Context) (n int, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		n = 0
 		var ids []string
 		lines := map[int32][]pgchannels.Outgoing[EventRef]{}

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // CalledEvent is what a call of a tool must know of its event.
@@ -32,10 +33,10 @@ func (s *Store) CalledEvent(ctx context.Context, contextID int32, call ToolCall)
 	err := s.Db(ctx).QueryRow(ctx, `SELECT e.json, s.map, e.status, e.outcome, e.retried + 1 FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
 		WHERE e.context_id = $1 AND e.event_id = $2::text::uuid`, contextID, call.Event).Scan(&v.JSON, &v.Map, &status, &outcome, &try)
 	switch {
-	case pg.IsNoRows(err):
+	case db.IsNoRows(err):
 		return nil, fault.New(fault.NotFound, "no_event", "no event %q", fault.Clip(call.Event))
 	case err != nil:
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	case outcome != "" || try != call.Try || status != leader.EventActive && status != leader.EventQueued:
 		return nil, fault.New(fault.Conflict, "event_moved_on", "event %s is %s by now, at try %d: its tool is not called for try %d", call.Event, status, try, call.Try)
 	}

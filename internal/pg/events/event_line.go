@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // leaderChannel is a channel of the leader in which something lies.
@@ -37,7 +37,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		JOIN postern.channel c ON c.channel_id = l.channel_id
 		JOIN postern.context x ON x.context_id = c.context_id AND NOT x.paused AND x.context_id <> ALL ($2)`, channels.ChannelOfResults, s.QuarantineView().Contexts())
 	if err != nil {
-		return w, pg.Known(err)
+		return w, db.Known(err)
 	}
 	var l leaderChannel
 	var results, offered bool
@@ -51,7 +51,7 @@ func (s *Store) LeaderWork(ctx context.Context) (w LeaderWork, err error) {
 		}
 		return nil
 	})
-	return w, pg.Known(err)
+	return w, db.Known(err)
 }
 
 // refill offers messages that wait in a channel and were never refused, where a receiver made room. Messages that
@@ -72,7 +72,7 @@ func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []channels.H
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	c := channels.ConduitOf[EventRef](s.Channels, l.Channel)
-	back := s.Run(ctx, func(t *pg.Txn) error {
+	back := s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		if err := c.MoveIn(ctx, t, b, held, leader.ChannelMessageStale); err != nil {
 			return err
@@ -153,8 +153,8 @@ type EventStep struct {
 // eventChange is what one transaction writes about events, which it has locked.
 type eventChange struct {
 	by    string
-	rows  pg.Columns
-	moves pg.Columns
+	rows  db.Columns
+	moves db.Columns
 	steps []EventStep
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -34,13 +34,13 @@ func (s *Store) EventMoves(ctx context.Context, contextID int32, id uuid.UUID) (
 		UNION ALL SELECT at, 'lever', '', action, '', 0, actor, reason FROM postern.audit WHERE context_id = $2 AND object = $3
 		ORDER BY 1, 6`, id.String(), contextID, "/events/"+id.String())
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*EventMove, error) {
 		v := &EventMove{}
 		return v, row.Scan(&v.At, &v.Machine, &v.From, &v.Event, &v.To, &v.Fence, &v.By, &v.Detail)
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // WhyEvent says what an event waits for: first its own blockers, then those of its transaction.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // eventMaker is the Maker of the transactions that call the tools of events and tell their results.
@@ -52,11 +53,11 @@ const awaitedByEvents = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.t
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
 // May refuses nothing: what a lever does to a call or a result is an end for the event like any other.
-func (m eventMaker) May(pg.By, string, *pg.Task) error { return nil }
+func (m eventMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive redrives a call or a result behind the lock of its event, so that of both one is redriven, and has the event
 // know the transaction that tells its result once more.
-func (m eventMaker) Redrive(ctx context.Context, by pg.By, old *pg.Transaction, change pg.Redrive, post pg.Repost) (out pg.Accepted, err error) {
+func (m eventMaker) Redrive(ctx context.Context, by db.By, old *pg.Transaction, change pg.Redrive, post pg.Repost) (out pg.Accepted, err error) {
 	event, ok := eventOf(old)
 	if !ok {
 		return post(ctx, nil)

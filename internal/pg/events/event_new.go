@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // EventRef is the payload of such a message.
@@ -74,18 +74,18 @@ type newEvent struct {
 	stored  bool       // it was not there
 }
 
-var newEventInsert = pg.InsertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
+var newEventInsert = db.InsertMany("event", "ON CONFLICT ON CONSTRAINT one_event_per_identity DO NOTHING RETURNING event_id::text", "event_id uuid", "context_id int =",
 	"source_id int =", "identity text", "checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "redrive_of uuid",
 	"created_at timestamptz =", "updated_at timestamptz =", "entered_at timestamptz =")
 
 // storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
 // can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
 // event and the message about it, or neither.
-func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
+func (s *Store) storeEvents(ctx context.Context, t *db.Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var rows pg.Columns
+	var rows db.Columns
 	byID := map[string]*newEvent{}
 	steps := map[string]leader.EventStep{}
 	for _, e := range list {
@@ -117,7 +117,7 @@ func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channe
 	if err := t.Send(ctx, insert); err != nil {
 		return err
 	}
-	var moves pg.Columns
+	var moves db.Columns
 	var out []channels.Outgoing[EventRef]
 	for _, e := range list {
 		if !e.stored {
@@ -139,4 +139,4 @@ func (s *Store) storeEvents(ctx context.Context, t *pg.Txn, b *pgx.Batch, channe
 	return err
 }
 
-var moveInsert = pg.InsertMany("event_move", "", "event_id uuid", "n int", "at timestamptz =", "was text =", "event text =", "status text =", "fence bigint", "by text =", "detail text")
+var moveInsert = db.InsertMany("event_move", "", "event_id uuid", "n int", "at timestamptz =", "was text =", "event text =", "status text =", "fence bigint", "by text =", "detail text")

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // eventOf returns the event whose tool a transaction calls, or whose result it tells, false if it does neither. The
@@ -36,7 +37,7 @@ func eventOf(t *pg.Transaction) (id uuid.UUID, ok bool) {
 // and channels and new rows after them, so that there is no cycle.
 func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queue string, fn func(context.Context) error) error {
 	locked := func(ctx context.Context) error {
-		err := s.Run(ctx, func(t *pg.Txn) error {
+		err := s.Run(ctx, func(t *db.Txn) error {
 			b := &pgx.Batch{}
 			b.Queue(`SELECT FROM postern.event WHERE event_id = $1::text::uuid AND context_id = $2 FOR UPDATE`, id.String(), contextID)
 			return t.Commit(ctx, b)
@@ -46,7 +47,7 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 		}
 		return fn(ctx)
 	}
-	if pg.JointOf(ctx) != nil { // a bulk or a dry run
+	if db.JointOf(ctx) != nil { // a bulk or a dry run
 		return locked(ctx)
 	}
 	for try := 1; ; try++ {
@@ -57,7 +58,7 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 			}
 			ids = append(ids, outbox.ID{Queue: s.QueueID(contextID, queue)})
 		}
-		if err := s.Together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == pg.Attempts {
+		if err := s.Together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == db.Attempts {
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *pg.Tran
 // tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer than
 // retention keeps what links that to the first one.
 func (s *Store) tellAgain(ctx context.Context, event uuid.UUID, tx outbox.ID) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.event SET result_queue = $2, result_seq = $3, result_day = $4, result_id = $5, result_redriven = true
 			WHERE event_id = $1::text::uuid`, event.String(), tx.Queue, tx.Seq, tx.Day.Time(), tx.String())
@@ -140,7 +141,7 @@ func (s *Store) resultRedriven(ctx context.Context, contextID int32, e *Event) e
 // now. Conflict "wrong_state" of one that is not Dead, "already_redriven" (names it, or the transaction that tells its
 // result once more, unless that has failed too); Invalid if it can still not be read. The old one's row is locked, so
 // that there is one new one, and none beside its result (onEvent).
-func (s *Store) RedriveEvent(ctx context.Context, by pg.By, id uuid.UUID) (fresh uuid.UUID, err error) {
+func (s *Store) RedriveEvent(ctx context.Context, by db.By, id uuid.UUID) (fresh uuid.UUID, err error) {
 	err = s.onEvent(ctx, by.Context, id, "", func(ctx context.Context) error {
 		old, err := s.Event(ctx, by.Context, id)
 		if err == nil {
@@ -152,7 +153,7 @@ func (s *Store) RedriveEvent(ctx context.Context, by pg.By, id uuid.UUID) (fresh
 }
 
 // redriveEvent is RedriveEvent of an event that was read behind its lock.
-func (s *Store) redriveEvent(ctx context.Context, by pg.By, old *Event) (fresh uuid.UUID, err error) {
+func (s *Store) redriveEvent(ctx context.Context, by db.By, old *Event) (fresh uuid.UUID, err error) {
 	id := old.ID
 	switch {
 	case old.Status != leader.EventDead:
@@ -168,13 +169,13 @@ func (s *Store) redriveEvent(ctx context.Context, by pg.By, old *Event) (fresh u
 	err = s.Db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).
 		Scan(&source, &channel, &src.Kind, &src.Map)
 	if err != nil {
-		return fresh, pg.Known(err)
+		return fresh, db.Known(err)
 	}
 	it := src.Item(leader.Item{Identity: "redrive:" + id.String(), Checkpoint: old.Checkpoint, Digest: old.Digest}, old.JSON)
 	if it.Undecoded != "" {
 		return fresh, fault.New(fault.Invalid, "invalid", "event %s still cannot be read: %s", id, it.Undecoded)
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		var now time.Time
 		b := &pgx.Batch{}
 		s.ReadNow(b, &now)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ResultBody is what the workflow is told of an event (S1.14).
@@ -73,13 +74,13 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []channels.Hel
 	if err != nil {
 		return err
 	}
-	var ids pg.Columns
+	var ids db.Columns
 	for i, a := range posted {
 		if a.Err == nil {
 			ids.Add(of[i].ID, a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.ID.String())
 		}
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		if len(ids.Cols) > 0 {
 			b.Queue(`UPDATE postern.event e SET result_queue = n.queue_id, result_seq = n.seq, result_day = n.day, result_id = n.id
@@ -104,7 +105,7 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.
 			WHERE (o.queue_id, o.seq, o.day) = (e.tool_queue, e.tool_seq, e.tool_day) AND e.outcome = 'successful') o ON true
 		WHERE e.event_id = ANY ($1::text[]::uuid[]) AND e.status = 'Active' AND e.outcome <> ''`, idsOf(held))
 	if err != nil {
-		return nil, nil, pg.Known(err)
+		return nil, nil, db.Known(err)
 	}
 	var v eventRow
 	var at time.Time
@@ -134,5 +135,5 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.
 		of = append(of, &one)
 		return nil
 	})
-	return subs, of, pg.Known(err)
+	return subs, of, db.Known(err)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that
@@ -27,7 +27,7 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)
 			SELECT count(*), coalesce(max(c.created_at), $2), coalesce((SELECT l.event_id::text FROM c l ORDER BY l.created_at DESC, l.event_id DESC LIMIT 1), $3) FROM c`,
 			before, at, id, atOnce).Scan(&n, &at, &id)
-		return n, pg.Known(err)
+		return n, db.Known(err)
 	})
 }
 

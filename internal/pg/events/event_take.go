@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ToolCall is the data of a transaction that calls a tool.
@@ -83,9 +84,9 @@ func collectCalling(into *map[string]int) func(pgx.Rows) error {
 func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]int, err error) {
 	rows, err := s.Db(ctx).Query(ctx, callingSQL, contextID)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
-	return out, pg.Known(collectCalling(&out)(rows))
+	return out, db.Known(collectCalling(&out)(rows))
 }
 
 // activate holds messages of a channel and makes their events Active, as many as there is room for. With them come
@@ -99,7 +100,7 @@ func (s *Store) calling(ctx context.Context, contextID int32) (out map[string]in
 // session waits while it holds the dispatcher's row, and there is no cycle.
 func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots int) (held []channels.Held[EventRef], open []*eventRow, steps []EventStep, err error) {
 	share := toolShare(slots)
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		held, open, steps = nil, nil, nil
 		var calling map[string]int
 		b := &pgx.Batch{}
@@ -198,7 +199,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []channels.Held[
 	if err != nil {
 		return err
 	}
-	var ids pg.Columns
+	var ids db.Columns
 	var names []string
 	for i, a := range posted {
 		if v := of[i]; a.Err == nil {
@@ -206,7 +207,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []channels.Held[
 			names = append(names, v.ID)
 		}
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
 		if len(names) > 0 {
 			// Locked in their order: the process that had the messages before may be at the same events.

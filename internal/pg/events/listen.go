@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // SourceLease is the right to ask a source for one page, and to store it.
@@ -31,7 +32,7 @@ func (s *Store) LeaseSources(ctx context.Context, n pg.Node, max int, lease time
 	if quarantine.Whole() {
 		return nil, time.Time{}, nil
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		list, next = nil, time.Time{}
 		var now time.Time
 		b := &pgx.Batch{}
@@ -59,7 +60,7 @@ func (s *Store) LeaseSources(ctx context.Context, n pg.Node, max int, lease time
 		if len(list) == 0 {
 			return t.Rollback(ctx)
 		}
-		var c pg.Columns
+		var c db.Columns
 		for _, l := range list {
 			l.Fence = s.Fence(l.Fence, now)
 			c.Add(l.ID, l.Fence)
@@ -89,7 +90,7 @@ type Stored struct {
 // The source's row is locked and its fence compared first, so that of two readers only the one that still has the
 // lease stores anything. A pause, a rewind and a new definition of the source raise the fence.
 func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(t *pg.Txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(t *db.Txn, b *pgx.Batch, now time.Time) error {
 		var list []*newEvent
 		for _, it := range page.Items {
 			e := &newEvent{Item: it, Context: l.ContextID, Source: l.ID, by: l.by}
@@ -162,7 +163,7 @@ func sameJSON(a, b json.RawMessage) bool {
 // FailPage writes down that there was no page: the source is asked again after wait, or, where asking again cannot
 // help, is failed.
 func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
-	err = s.underLease(ctx, l, &out, func(_ *pg.Txn, b *pgx.Batch, now time.Time) error {
+	err = s.underLease(ctx, l, &out, func(_ *db.Txn, b *pgx.Batch, now time.Time) error {
 		state := "running"
 		if !trouble.Retryable {
 			state, out.Stopped = "failed", trouble.Text
@@ -175,8 +176,8 @@ func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Tr
 }
 
 // underLease runs write with the source locked, if the lease is still good.
-func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*pg.Txn, *pgx.Batch, time.Time) error) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*db.Txn, *pgx.Batch, time.Time) error) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		*out = Stored{Fenced: true}
 		var fence int64
 		var now time.Time

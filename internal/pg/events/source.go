@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Source is one with how far it was read.
@@ -44,7 +45,7 @@ const sourcesSQL = `SELECT ` + sourceColumns + `, coalesce($5::timestamptz, cloc
 func (s *Store) sources(ctx context.Context, contextID int32, name, after string, limit int) ([]*Source, error) {
 	rows, err := s.Db(ctx).Query(ctx, sourcesSQL, contextID, name, after, limit, s.Clock())
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Source, error) {
 		v := &Source{}
@@ -59,7 +60,7 @@ func (s *Store) sources(ctx context.Context, contextID int32, name, after string
 		}
 		return v, err
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Sources lists up to limit sources of a context by name, those after a given one.
@@ -88,7 +89,7 @@ const sourceVersion = `SELECT version, removed_at IS NOT NULL FROM postern.sourc
 // PutSource creates a source or replaces its settings; version as in MatchVersion. Its cursor and state stay, and
 // so does what it has brought, also where one of that name was removed. A look that is under way stores nothing. A table of this
 // database has to lie in one of SourceSchemas.
-func (s *Store) PutSource(ctx context.Context, by pg.By, v leader.Source, version int64) (created bool, err error) {
+func (s *Store) PutSource(ctx context.Context, by db.By, v leader.Source, version int64) (created bool, err error) {
 	if err := v.Validate(); err != nil {
 		return false, err
 	}
@@ -97,7 +98,7 @@ func (s *Store) PutSource(ctx context.Context, by pg.By, v leader.Source, versio
 			return false, err
 		}
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		if created, err = t.LockVersion(ctx, version, sourceVersion, by.Context, v.Name); err != nil {
 			return err
 		}
@@ -135,8 +136,8 @@ func jsonText(raw json.RawMessage) any {
 }
 
 // changeSource changes what a look goes by: one that is under way finds another fence, and stores nothing.
-func (s *Store) changeSource(ctx context.Context, by pg.By, name, action, set string, args ...any) (r pg.LeverResult, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) changeSource(ctx context.Context, by db.By, name, action, set string, args ...any) (r pg.LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, sourceVersion, by.Context, name)
 		switch {
 		case err != nil:
@@ -170,7 +171,7 @@ func (s *Store) changeSource(ctx context.Context, by pg.By, name, action, set st
 var changed = map[string]string{"pause": ` AND state <> 'paused'`, "resume": ` AND state <> 'running'`}
 
 // PauseSource stops reading a source, or goes on where it stopped, also after a failure.
-func (s *Store) PauseSource(ctx context.Context, by pg.By, name string, paused bool) (pg.LeverResult, error) {
+func (s *Store) PauseSource(ctx context.Context, by db.By, name string, paused bool) (pg.LeverResult, error) {
 	if paused {
 		return s.changeSource(ctx, by, name, "pause", `state = 'paused'`)
 	}
@@ -179,12 +180,12 @@ func (s *Store) PauseSource(ctx context.Context, by pg.By, name string, paused b
 
 // RewindSource reads a source again from a cursor of its own, nil for its start. What is stored is not stored
 // twice.
-func (s *Store) RewindSource(ctx context.Context, by pg.By, name string, cursor json.RawMessage) (pg.LeverResult, error) {
+func (s *Store) RewindSource(ctx context.Context, by db.By, name string, cursor json.RawMessage) (pg.LeverResult, error) {
 	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL, kept_from = NULL`, jsonText(cursor))
 }
 
 // RemoveSource ends a source. Its events stay.
-func (s *Store) RemoveSource(ctx context.Context, by pg.By, name string) error {
+func (s *Store) RemoveSource(ctx context.Context, by db.By, name string) error {
 	_, err := s.changeSource(ctx, by, name, "delete", `removed_at = coalesce($3::timestamptz, clock_timestamp())`)
 	return err
 }

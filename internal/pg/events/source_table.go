@@ -14,7 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // A page of a table takes at most so long, and has at most so many bytes: a row more, if one row is more.
@@ -262,7 +262,7 @@ func (r *tableRead) mark(ctx context.Context, page leader.Page, now time.Time) (
 	switch {
 	case err == nil:
 		r.at.Seen, r.at.Since = &seen, &now
-	case !pg.IsNoRows(err):
+	case !db.IsNoRows(err):
 		return page, err
 	}
 	if r.at.At != nil || r.at.Seen != nil {

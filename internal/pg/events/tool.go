@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Tool is one of the registry, with what is known of its health (S1.7).
@@ -64,10 +65,10 @@ const toolsSQL = `SELECT DISTINCT ON (t.fqn) ` + toolColumns + ` FROM postern.to
 func (s *Store) tools(ctx context.Context, contextID int32, fqn, after string, limit int) ([]*Tool, error) {
 	rows, err := s.Db(ctx).Query(ctx, toolsSQL, contextID, s.Context(pg.System).ID, fqn, after, limit)
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanTool)
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // Tools lists up to limit tools that a context may call by name, those after a given one, without their schemas.
@@ -118,7 +119,7 @@ func noTool(fqn string) error {
 func (s *Store) unregistered(ctx context.Context, contextID int32, fqn string) error {
 	var at *time.Time
 	if err := s.Db(ctx).QueryRow(ctx, `SELECT max(t.removed_at) FROM postern.tool t WHERE t.context_id IN ($1, $2) AND t.fqn = $3`, contextID, s.Context(pg.System).ID, fqn).Scan(&at); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	if at == nil {
 		return noTool(fqn)
@@ -173,7 +174,7 @@ func (s *Store) definition(ctx context.Context, v *Tool) (*leader.Definition, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	d, err := m.Definition()
 	if err != nil {
@@ -217,7 +218,7 @@ func with(d *leader.Definition, set ToolSettings) *Tool {
 }
 
 // lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one, too.
-func lockTool(ctx context.Context, t *pg.Txn, contextID int32, fqn string) (v *Tool, before *registered, err error) {
+func lockTool(ctx context.Context, t *db.Txn, contextID int32, fqn string) (v *Tool, before *registered, err error) {
 	var removed bool
 	var in, out []byte
 	b := &pgx.Batch{}
@@ -246,14 +247,14 @@ func lockTool(ctx context.Context, t *pg.Txn, contextID int32, fqn string) (v *T
 //
 // Two that register one at a time both insert: the second waits in its upsert for the first, and then replaces what that
 // made. What a probe or a look at /meta brings that began before is compared with the version, and changes nothing.
-func (s *Store) PutTool(ctx context.Context, by pg.By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
-	err = s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) PutTool(ctx context.Context, by db.By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		v, before, err := lockTool(ctx, t, by.Context, d.FQN.String())
 		if err != nil {
 			return err
 		}
 		created = v == nil
-		if err := pg.MatchVersion(version, t.Version, created); err != nil {
+		if err := db.MatchVersion(version, t.Version, created); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -283,8 +284,8 @@ func (s *Store) PutTool(ctx context.Context, by pg.By, d *leader.Definition, set
 }
 
 // RemoveTool takes a tool out of the registry: an event that names it is refused from then on (S1.7).
-func (s *Store) RemoveTool(ctx context.Context, by pg.By, fqn string) error {
-	return s.Run(ctx, func(t *pg.Txn) error {
+func (s *Store) RemoveTool(ctx context.Context, by db.By, fqn string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
 		v, before, err := lockTool(ctx, t, by.Context, fqn)
 		switch {
 		case err != nil:

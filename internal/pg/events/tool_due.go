@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // DueTool is a tool of which something is to be learned.
@@ -35,13 +35,13 @@ func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 			refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
 		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.Clock(), limit, failedAgain, quarantine.Contexts())
 	if err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
 		v := &DueTool{Tool: &Tool{}}
 		return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)
 	})
-	return list, pg.Known(err)
+	return list, db.Known(err)
 }
 
 // ToolChecked stores what a probe brought: why the tool is not ready, "" if it is. One that began before the tool was
@@ -57,18 +57,18 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 				health_since = CASE WHEN t.health = $3 THEN t.health_since ELSE n.now END
 			FROM old, n WHERE t.tool_id = old.tool_id)
 		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, v.ID, v.Version, health, why, s.Clock()).Scan(&changed)
-	return changed, pg.Known(err)
+	return changed, db.Known(err)
 }
 
 // ToolRefreshed stores what a look at /meta brought: its definition, or why there is none; then the one that is known
 // stays, and another look comes soon. A definition that has changed is a change of the configuration. Of two looks, or
 // a look and a change, the row's version decides which counts: the later one finds another and changes nothing.
-func (s *Store) ToolRefreshed(ctx context.Context, by pg.By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
+func (s *Store) ToolRefreshed(ctx context.Context, by db.By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
 	if d == nil {
 		_, err = s.Exec(ctx, `UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`, v.ID, v.Version, why)
 		return false, err
 	}
-	err = s.Run(ctx, func(t *pg.Txn) error {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		now, before, err := lockTool(ctx, t, v.ContextID, v.FQN)
 		if err != nil {
 			return err

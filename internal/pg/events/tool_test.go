@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -99,7 +100,7 @@ func TestAToolIsFoundAsItIsRegisteredNow(t *testing.T) {
 		t.Errorf("a removed tool is created again: %v %v", created, err)
 	}
 
-	rows, err := w.S.Audit(w.Ctx, w.ID, pg.AuditFilter{Object: "/tools/" + v.FQN, Limit: 9})
+	rows, err := w.S.Audit(w.Ctx, w.ID, db.AuditFilter{Object: "/tools/" + v.FQN, Limit: 9})
 	w.Must(err)
 	var did []string
 	for _, r := range rows {

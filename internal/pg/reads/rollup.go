@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // rollupHours is how far back an hour that was missed is made up for; rollupKept how long roll-ups stay.
@@ -40,11 +41,11 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 			AND NOT EXISTS (SELECT FROM postern.rolling r WHERE r.moved_at > clock_timestamp() - interval '30 seconds')
 		ORDER BY h DESC`, now, rollupHours-1)
 	if err != nil {
-		return 0, pg.Known(err)
+		return 0, db.Known(err)
 	}
 	hours, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	if err != nil {
-		return 0, pg.Known(err)
+		return 0, db.Known(err)
 	}
 	for _, h := range hours {
 		if err := s.rollHour(ctx, h, rollupAtOnce, unhurried(h.Add(time.Hour).Sub(now))); err != nil {
@@ -54,7 +55,7 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	}
 	for _, table := range []string{"rolled", "rolling", "rolling_part", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
 		if _, err := s.Pool().Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
-			return n, pg.Known(err)
+			return n, db.Known(err)
 		}
 	}
 	return n, nil
@@ -68,7 +69,7 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 		began := time.Now()
 		var ended *bool
 		if err := s.Pool().QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
-			return pg.Known(err)
+			return db.Known(err)
 		}
 		if ended == nil || *ended {
 			return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Sample is what GET /metrics shows of the database. Counts are of queues with work, never of transactions.
@@ -88,5 +88,5 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b.Queue("COMMIT")
 	err = s.Pool().SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
-	return v, pg.Known(err)
+	return v, db.Known(err)
 }

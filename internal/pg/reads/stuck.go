@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
@@ -51,7 +52,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		})
 	b.Queue("COMMIT")
 	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
-		return 0, pg.Known(err)
+		return 0, db.Known(err)
 	}
 	b = &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -104,7 +105,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		n++
 	}
 	b.Queue("COMMIT")
-	return n, pg.Known(s.Pool().SendBatch(ctx, b).Close())
+	return n, db.Known(s.Pool().SendBatch(ctx, b).Close())
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Dispatch is one dispatch of a transaction, as far as it has come.
@@ -98,7 +99,7 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 			return rows.Err()
 		})
 	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
-		return nil, pg.Known(err)
+		return nil, db.Known(err)
 	}
 	for i := range p.recorded {
 		before(p.recorded[i].StartedAt, p.recorded[i].AnsweredAt)

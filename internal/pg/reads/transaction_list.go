@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // ListFilter narrows a list of transactions. Empty fields do not narrow.
@@ -48,7 +49,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	sql, args := q.page(f)
 	rows, err := s.Pool().Query(ctx, sql, args...)
 	if err != nil {
-		return nil, nil, pg.Known(err)
+		return nil, nil, db.Known(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -59,7 +60,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 		list = append(list, t)
 	}
 	if rows.Err() != nil {
-		return nil, nil, pg.Known(rows.Err())
+		return nil, nil, db.Known(rows.Err())
 	}
 	if len(list) > f.Limit {
 		list = list[:f.Limit]
@@ -72,7 +73,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list [
 	if errors.Is(err, pgx.ErrNoRows) { // fewer than it may look at: that was all
 		return list, nil, nil
 	}
-	return list, next, pg.Known(err)
+	return list, next, db.Known(err)
 }
 
 // listQuery is how a list is read: keys brings candidates in order from one index, thin says which stay.
@@ -110,7 +111,7 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 			return nil, nil
 		}
 		if err != nil {
-			return nil, pg.Known(err)
+			return nil, db.Known(err)
 		}
 		q.ofQueue(id, f)
 	case bad:
@@ -195,7 +196,7 @@ func (s *Store) fewEndedBadly(ctx context.Context, contextID int32, f ListFilter
 	var n int
 	err := s.Pool().QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
 		contextID, endedSince(f), f.Examined).Scan(&n)
-	return n < f.Examined, pg.Known(err)
+	return n < f.Examined, db.Known(err)
 }
 
 func (q *listQuery) endedBadly(contextID int32, f ListFilter) {

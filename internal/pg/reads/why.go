@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	pgdb "github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Why says what a transaction waits for: the chain of blockers from itself to the root (S2.17).
@@ -133,13 +134,13 @@ func (x *explain) load(queue int64) (err error) {
 	}
 	rows, err := db.Query(x.ctx, "SELECT "+pg.QueueSelect+" FROM postern.queue q WHERE q.queue_id = $1", queue)
 	if err != nil {
-		return pg.Known(err)
+		return pgdb.Known(err)
 	}
 	found := map[int64]*pg.QueueRow{}
 	err = pg.ScanQueues(rows, found)
 	rows.Close()
 	if x.q = found[queue]; err != nil || x.q == nil {
-		return pg.Known(err)
+		return pgdb.Known(err)
 	}
 	from := x.q.First()
 	if x.q.Cur != 0 {
@@ -153,7 +154,7 @@ func (x *explain) load(queue int64) (err error) {
 	if x.flying && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
 		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
 			Scan(&x.since); err != nil {
-			return pg.Known(err)
+			return pgdb.Known(err)
 		}
 	}
 	if list, err := x.s.ReadDispatchers(x.ctx, db, x.context, x.head.Type); err != nil {
@@ -161,7 +162,7 @@ func (x *explain) load(queue int64) (err error) {
 	} else if len(list) > 0 {
 		x.d = list[0]
 	}
-	return pg.Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
+	return pgdb.Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
 			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
 			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.LeaseNow()).
 		Scan(&x.name, &x.due, &x.live))
@@ -233,9 +234,9 @@ func (x *explain) before(t *pg.Transaction) error {
 	if x.q.Marks > 0 { // something may have been placed
 		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + pg.OpenSQL + ` LIMIT 10000) o
 			JOIN (SELECT coalesce((SELECT rank FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $4, 'placed')), $4) AS rank) me ON o.rank < me.rank) n`
-		return pg.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
+		return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
 	}
-	return pg.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
+	return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
 }
 
 // overtaken adds that somebody placed later ones ahead of a transaction, with who did it last.
@@ -251,7 +252,7 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 		SELECT o.seq, o.day - '1970-01-01', o.salt, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
 		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
 		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
-	if pg.IsNoRows(err) {
+	if pgdb.IsNoRows(err) {
 		return nil
 	}
 	id.Queue = t.ID.Queue
@@ -260,7 +261,7 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 		b.Detail = pg.Because("placed ahead of it by "+actor, reason)
 	}
 	x.add(b)
-	return pg.Known(err)
+	return pgdb.Known(err)
 }
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.
@@ -269,12 +270,12 @@ func (x *explain) suspended(id outbox.ID) (bool, error) {
 	var actor, reason string
 	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
 		Scan(&actor, &reason, &b.Since)
-	if pg.IsNoRows(err) {
+	if pgdb.IsNoRows(err) {
 		return false, nil
 	}
 	b.Detail = pg.Because("suspended by "+actor, reason)
 	x.add(b)
-	return true, pg.Known(err)
+	return true, pgdb.Known(err)
 }
 
 // parked says whether the head, in flight, is held before it would go out again, and by whom.
@@ -284,7 +285,7 @@ func (x *explain) parked() (bool, error) {
 	}
 	var parked bool
 	if err := x.s.Pool().QueryRow(x.ctx, pg.ParkedSQL, x.q.ID, x.s.Conf.Resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
-		return false, pg.Known(err)
+		return false, pgdb.Known(err)
 	}
 	return x.suspended(x.head.ID)
 }
@@ -296,7 +297,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 		CROSS JOIN LATERAL (SELECT y.* FROM postern.tx y WHERE (y.queue_id, y.seq, y.day) = (d.on_queue, d.on_seq, d.on_day) OFFSET 0) v
 		WHERE (d.queue_id, d.seq) = ($1, $2) AND v.state <> 'DONE' ORDER BY v.queue_id, v.seq`, id.Queue, id.Seq)
 	if err != nil {
-		return pg.Known(err)
+		return pgdb.Known(err)
 	}
 	var on outbox.ID
 	var uid, state string
@@ -306,7 +307,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 			Levers: []Lever{{"GET", pg.TxPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
 		return nil
 	})
-	return pg.Known(err)
+	return pgdb.Known(err)
 }
 
 // summary is one sentence for people.
@@ -356,8 +357,8 @@ func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z
 
 // noRows makes "not found" a nil result.
 func noRows(err error) error {
-	if fault.KindOf(err) == fault.Internal && pg.IsNoRows(err) {
+	if fault.KindOf(err) == fault.Internal && pgdb.IsNoRows(err) {
 		return nil
 	}
-	return pg.Known(err)
+	return pgdb.Known(err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
@@ -42,7 +43,7 @@ func (x *explain) punctual(first int) error {
 	var what, node *string
 	if err := x.s.Pool().QueryRow(x.ctx, `SELECT min(due), min(what), min(node) FROM postern.overdue WHERE queue_id = $1`, x.q.ID).
 		Scan(&due, &what, &node); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	for i := first; i < len(x.blockers); i++ {
 		b := &x.blockers[i]
@@ -187,8 +188,8 @@ func (x *explain) pausedBy(b Blocker) error {
 			what = before + " is paused"
 		}
 		b.Detail = pg.Because(what+" by "+actor, reason)
-	case !pg.IsNoRows(err):
-		return pg.Known(err)
+	case !db.IsNoRows(err):
+		return db.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -281,8 +282,8 @@ func (x *explain) exclusive(holder int64) error {
 	case err == nil:
 		b.Object, b.Since = pg.TxPath(t.ID), t.CreatedAt
 		b.Detail = fmt.Sprintf("transaction %s is in flight, and %s lets one go at a time (%s)", t.ID, x.head.Type, x.d.Exclusive)
-	case !pg.IsNoRows(err):
-		return pg.Known(err)
+	case !db.IsNoRows(err):
+		return db.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -297,8 +298,8 @@ func (x *explain) dispatching() error {
 		var alive bool
 		err := x.s.Pool().QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
 			x.q.Node, x.q.NodeEpoch, x.s.LeaseNow()).Scan(&name, &alive)
-		if err != nil && !pg.IsNoRows(err) {
-			return pg.Known(err)
+		if err != nil && !db.IsNoRows(err) {
+			return db.Known(err)
 		}
 		if alive {
 			x.moving = true
@@ -340,12 +341,12 @@ func (x *explain) unknown() (bool, error) {
 	var reason string
 	err := x.s.Pool().QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
 		Scan(&reason, &b.Since)
-	if pg.IsNoRows(err) {
+	if db.IsNoRows(err) {
 		return false, nil
 	}
 	b.Detail = pg.Because("held until somebody says what came of it", reason)
 	x.add(b)
-	return true, pg.Known(err)
+	return true, db.Known(err)
 }
 
 func (x *explain) resuming(why string, levers []Lever) {
@@ -398,8 +399,8 @@ func (x *explain) delay() error {
 		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
 	case err == nil:
 		b.Detail = pg.Because(b.Detail, message)
-	case !pg.IsNoRows(err):
-		return pg.Known(err)
+	case !db.IsNoRows(err):
+		return db.Known(err)
 	}
 	var cancelling bool
 	var account, firstFee string
@@ -407,7 +408,7 @@ func (x *explain) delay() error {
 			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
 			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
 				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	at := x.q.NotBefore
 	if at.IsZero() && x.due != nil {

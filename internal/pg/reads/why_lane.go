@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // laneFacts is the lane of a head that waits.
@@ -21,7 +22,7 @@ func (x *explain) lane() (*laneFacts, error) {
 			(SELECT count(*) FROM (SELECT FROM postern.ready r WHERE r.lane = $1 AND (r.prio, r.since, r.queue_id) < ($2, $3, $4) LIMIT 1000) n)
 		FROM postern.lane l LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
 		x.q.Lane, x.q.Prio, x.q.EnteredAt, x.q.ID).Scan(&l.view.Kind, &value, &account, &l.holder, &l.view.Ahead)
-	if pg.IsNoRows(err) { // idle, or its lane is not known yet
+	if db.IsNoRows(err) { // idle, or its lane is not known yet
 		l.view = LaneView{Kind: "dispatcher", Name: x.head.Type}
 		return l, nil
 	}
@@ -37,7 +38,7 @@ func (x *explain) lane() (*laneFacts, error) {
 	if x.d != nil {
 		l.view.GateUntil, l.view.GateReason = x.d.GateUntil, x.d.GateWhy
 	}
-	return l, pg.Known(err)
+	return l, db.Known(err)
 }
 
 // senders adds what keeps the senders that the head could take.
@@ -53,7 +54,7 @@ func (x *explain) senders() error {
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
 	if err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	defer rows.Close()
 	var all []senderFacts
@@ -65,7 +66,7 @@ func (x *explain) senders() error {
 		all = append(all, f)
 	}
 	if rows.Err() != nil {
-		return pg.Known(rows.Err())
+		return db.Known(rows.Err())
 	}
 	if len(all) > 0 && all[0].closed {
 		b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since, Detail: "pool " + all[0].pool + " is paused"}
@@ -221,8 +222,8 @@ func (x *explain) drainedBy(b Blocker) error {
 	switch {
 	case err == nil:
 		b.Detail = pg.Because(b.Detail+" (by "+actor+")", reason)
-	case !pg.IsNoRows(err):
-		return pg.Known(err)
+	case !db.IsNoRows(err):
+		return db.Known(err)
 	}
 	x.add(b)
 	return nil
@@ -236,7 +237,7 @@ func (x *explain) slots() error {
 			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 GROUP BY q.node_id) c
 		JOIN postern.node n ON n.node_id = c.node_id AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp())`,
 		x.d.ID, x.d.Slots, x.s.LeaseNow()).Scan(&taken); err != nil {
-		return pg.Known(err)
+		return db.Known(err)
 	}
 	if taken >= most {
 		x.add(Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since,

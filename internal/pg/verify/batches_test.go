@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -58,7 +59,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	tick(done)
-	_, err = s.Batches.Send(ctx, by, "pay", m, 0, pg.Once{})
+	_, err = s.Batches.Send(ctx, by, "pay", m, 0, db.Once{})
 	ok(t, err)
 	tick(done)
 	tick(outbox.Answer{Class: outbox.ClassRetry, Code: "500", Message: "no"})
@@ -67,7 +68,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
 	_, err = s.Batches.Tick(ctx, by, "main")
 	ok(t, err)
-	_, err = s.Batches.Send(ctx, by, "pay", m, 0, pg.Once{})
+	_, err = s.Batches.Send(ctx, by, "pay", m, 0, db.Once{})
 	ok(t, err)
 	return s.Pool()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -17,10 +18,10 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // opened makes an empty database with a store over it, and says who changes something in it.
-func opened(t *testing.T) (*stores.Store, pg.By) {
+func opened(t *testing.T) (*stores.Store, db.By) {
 	t.Helper()
 	s := pgtest.New(t).Store(t, 4)
-	return s, pg.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
+	return s, db.By{Context: s.Context("default").ID, Actor: "ann", Via: "test"}
 }
 
 func ok(t *testing.T, err error) {

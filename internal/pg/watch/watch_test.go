@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/chaos/proxy"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -50,7 +51,7 @@ func must(t *testing.T, err error) {
 // fill has a pool open all of its connections.
 func fill(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	pg.Fill(t.Context(), pool)
+	db.Fill(t.Context(), pool)
 	if n := pool.Stat().TotalConns(); n != pool.Config().MaxConns {
 		t.Fatalf("%d connections are open", n)
 	}

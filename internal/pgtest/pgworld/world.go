@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -24,7 +25,7 @@ type World struct {
 	S   *stores.Store
 	Now time.Time
 	Ctx context.Context
-	By  pg.By
+	By  db.By
 	ID  int32
 	Due []*deliveries.Delivery // what take handed out last
 }
@@ -39,7 +40,7 @@ func New(t *testing.T) *World {
 // Over is a world over a store with the clock of its database.
 func Over(t *testing.T, s *stores.Store) *World {
 	w := &World{T: t, S: s, Ctx: t.Context(), ID: s.Context("default").ID}
-	w.By = pg.By{Context: w.ID, Actor: "test", Via: "test", Reason: "because"}
+	w.By = db.By{Context: w.ID, Actor: "test", Via: "test", Reason: "because"}
 	return w
 }
 

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -23,8 +23,8 @@ type Txn struct {
 	done  bool
 
 	Version int64  // what LockVersion found
-	joint   *joint // its own beginner commits it
-	newest  acked  // a row by which its commit can be found again, if it has one
+	Joint   *joint // its own beginner commits it
+	Newest  Acked  // a row by which its commit can be found again, if it has one
 }
 
 // Attempts is how often a transaction that PostgreSQL aborted for concurrency is run again.
@@ -66,7 +66,7 @@ func (db *DB) mend(ctx context.Context, err error) error {
 	if l := lack(nil); errors.As(err, &l) {
 		return l.Mend(ctx)
 	}
-	switch sqlState(err) {
+	switch SQLState(err) {
 	case "40001", "40P01":
 		return nil
 	case "23505":
@@ -142,9 +142,9 @@ func (t *Txn) Send(ctx context.Context, b *pgx.Batch) error {
 // warning, a connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
 // "commit_unknown".
 func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
-	if t.joint != nil {
-		if t.newest.kind != 0 {
-			t.joint.newest = t.newest
+	if t.Joint != nil {
+		if t.Newest.kind != 0 {
+			t.Joint.newest = t.Newest
 		}
 		return t.Send(ctx, b)
 	}
@@ -175,7 +175,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	switch {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
-		t.db.witness.saw(t.newest)
+		t.db.witness.saw(t.Newest)
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true
@@ -220,7 +220,7 @@ func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 
 // Rollback gives up what the transaction holds; fn may then return nil.
 func (t *Txn) Rollback(ctx context.Context) error {
-	if t.joint != nil {
+	if t.Joint != nil {
 		return nil // nothing was written
 	}
 	t.done = true
@@ -231,7 +231,7 @@ func (t *Txn) Rollback(ctx context.Context) error {
 	return err
 }
 
-func sqlState(err error) string {
+func SQLState(err error) string {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
 		return e.Code

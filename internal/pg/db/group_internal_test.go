@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 )
 
 // doubling is a group whose flights wait for leave, if it is there, and tell of their batches before.
-func doubling(batches chan []int, leave chan error) *group[int, int] {
-	return &group[int, int]{limit: 256, flights: 2, run: func(ctx context.Context, items []int) ([]int, error) {
+func doubling(batches chan []int, leave chan error) *Group[int, int] {
+	return &Group[int, int]{Limit: 256, Flights: 2, Run: func(ctx context.Context, items []int) ([]int, error) {
 		if batches != nil {
 			batches <- slices.Clone(items)
 		}
@@ -31,7 +31,7 @@ func doubling(batches chan []int, leave chan error) *group[int, int] {
 	}}
 }
 
-func (g *group[T, R]) waits(n int) {
+func (g *Group[T, R]) waits(n int) {
 	for {
 		g.mu.Lock()
 		got := len(g.waiting)
@@ -50,7 +50,7 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := make(chan result[int], 1)
 		go func() {
-			v, err := g.do(ctx, item)
+			v, err := g.Do(ctx, item)
 			out <- result[int]{v, err}
 		}()
 		return cancel, out
@@ -92,8 +92,8 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			batches, leave := make(chan []int), make(chan error)
 			g := doubling(batches, leave)
-			first, run := true, g.run
-			g.run = func(ctx context.Context, items []int) ([]int, error) {
+			first, run := true, g.Run
+			g.Run = func(ctx context.Context, items []int) ([]int, error) {
 				out, err := run(ctx, items)
 				if first {
 					if first = false; bad == "a panic" {
@@ -104,13 +104,13 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 			}
 			ended := make(chan any)
 			go func() {
-				_, err := g.do(t.Context(), 1)
+				_, err := g.Do(t.Context(), 1)
 				ended <- err
 			}()
 			<-batches
 			second := make(chan result[int])
 			go func() {
-				v, err := g.do(t.Context(), 2)
+				v, err := g.Do(t.Context(), 2)
 				second <- result[int]{v, err}
 			}()
 			g.waits(1)
@@ -133,8 +133,8 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
-	run := g.run
-	g.run = func(ctx context.Context, items []int) ([]int, error) {
+	run := g.Run
+	g.Run = func(ctx context.Context, items []int) ([]int, error) {
 		out, err := run(ctx, items)
 		switch {
 		case slices.Contains(items, 10):
@@ -147,7 +147,7 @@ func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 	do := func(n int) chan error {
 		out := make(chan error, 1)
 		go func() {
-			_, err := g.do(t.Context(), n)
+			_, err := g.Do(t.Context(), n)
 			out <- err
 		}()
 		return out
@@ -183,10 +183,10 @@ func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 // However many call at once, each gets its own answer, no flight is larger than the limit, and none is left over.
 func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 	g := doubling(nil, nil)
-	g.limit = 70
-	run := g.run
-	g.run = func(ctx context.Context, items []int) ([]int, error) {
-		if len(items) > g.limit {
+	g.Limit = 70
+	run := g.Run
+	g.Run = func(ctx context.Context, items []int) ([]int, error) {
+		if len(items) > g.Limit {
 			t.Error(len(items), "in one flight")
 		}
 		return run(ctx, items)
@@ -196,7 +196,7 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 		all.Go(func() {
 			for i := range 50 {
 				n := caller*50 + i
-				if got, err := g.do(t.Context(), n); err != nil || got != 2*n {
+				if got, err := g.Do(t.Context(), n); err != nil || got != 2*n {
 					t.Error(n, got, err)
 				}
 			}
@@ -215,12 +215,12 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 func TestAFlightGoesByWeight(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
-	g.limit, g.flights = 100, 1
-	g.weigh = func(n int) int { return n }
+	g.Limit, g.Flights = 100, 1
+	g.Weigh = func(n int) int { return n }
 	var all sync.WaitGroup
 	call := func(n int) {
 		all.Go(func() {
-			if got, err := g.do(t.Context(), n); err != nil || got != 2*n {
+			if got, err := g.Do(t.Context(), n); err != nil || got != 2*n {
 				t.Error(n, got, err)
 			}
 		})
@@ -251,7 +251,7 @@ func TestAFlightGoesByWeight(t *testing.T) {
 // What one half stored stays told, whatever becomes of the other.
 func TestTheFailureOfAHalfIsItsOwn(t *testing.T) {
 	away := errors.New("the database went away")
-	got := halves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
+	got := Halves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
 		if slices.Contains(part, 4) {
 			return nil, away
 		}

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// group gathers what comes in while a commit is in flight into the next one: no timer, no added wait
+// Group gathers what comes in while a commit is in flight into the next one: no timer, no added wait
 // when idle, one commit for many when busy.
 //
 // A flight that panics is answered to all who wait for it as "commit_unknown", and the next one flies.
-type group[T, R any] struct {
-	name    string // of its panics
-	run     func(context.Context, []T) ([]R, error)
-	weigh   func(T) int // nil: each is one
-	limit   int         // what a flight carries, unless its first item alone weighs more
-	flights int         // commits in flight at most
+type Group[T, R any] struct {
+	Name    string // of its panics
+	Run     func(context.Context, []T) ([]R, error)
+	Weigh   func(T) int // nil: each is one
+	Limit   int         // what a flight carries, unless its first item alone weighs more
+	Flights int         // commits in flight at most
 
 	mu      sync.Mutex
 	waiting []waiter[T, R]
@@ -26,9 +26,9 @@ type group[T, R any] struct {
 	flying  int
 }
 
-// worthAFlight is how much has to wait before a second commit goes beside one in flight: fewer cost a commit of
+// WorthAFlight is how much has to wait before a second commit goes beside one in flight: fewer cost a commit of
 // their own, and are served as soon by the next.
-const worthAFlight = 64
+const WorthAFlight = 64
 
 type waiter[T, R any] struct {
 	item   T
@@ -44,11 +44,11 @@ type result[R any] struct {
 // flightTime bounds a flight where no statement's timeout does: on a connection that answers nothing any more.
 const flightTime = time.Minute
 
-// do brings item into a commit and waits for its answer. A caller that finds no commit in flight runs one at once,
+// Do brings item into a commit and waits for its answer. A caller that finds no commit in flight runs one at once,
 // with its own item alone and on its own goroutine, which saves the switches to another one and back; later arrivals
 // go into the next flight. When ctx ends first, the item goes out all the same: a caller that waits returns, a caller
 // that runs the commit stays for an answer that may have no reader any more.
-func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
+func (g *Group[T, R]) Do(ctx context.Context, item T) (R, error) {
 	aside := context.WithoutCancel(ctx)
 	g.mu.Lock()
 	if g.flying == 0 { // then nothing waits
@@ -58,12 +58,12 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 		return g.alone(aside, item)
 	}
 	w := waiter[T, R]{item, 1, make(chan result[R], 1)}
-	if g.weigh != nil {
-		w.weight = g.weigh(item)
+	if g.Weigh != nil {
+		w.weight = g.Weigh(item)
 	}
 	g.waiting = append(g.waiting, w)
 	g.weight += w.weight
-	if g.flying < g.flights && g.weight >= worthAFlight {
+	if g.flying < g.Flights && g.weight >= WorthAFlight {
 		g.flying++
 		go safe.Run("group", func() { g.fly(aside) })
 	}
@@ -77,7 +77,7 @@ func (g *group[T, R]) do(ctx context.Context, item T) (R, error) {
 	}
 }
 
-func (g *group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
+func (g *Group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, flightTime)
 	defer cancel()
 	values, err := g.attempt(ctx, []T{item})
@@ -88,9 +88,9 @@ func (g *group[T, R]) alone(ctx context.Context, item T) (value R, err error) {
 }
 
 // attempt runs one flight. An answer for each item, or an error for all, comes of it, whatever happens.
-func (g *group[T, R]) attempt(ctx context.Context, items []T) (values []R, err error) {
-	err = safe.Try(g.name, func() (err error) {
-		if values, err = g.run(ctx, items); err == nil && len(values) != len(items) {
+func (g *Group[T, R]) attempt(ctx context.Context, items []T) (values []R, err error) {
+	err = safe.Try(g.Name, func() (err error) {
+		if values, err = g.Run(ctx, items); err == nil && len(values) != len(items) {
 			panic(fmt.Sprintf("%d answers to %d items", len(values), len(items)))
 		}
 		return err
@@ -103,7 +103,7 @@ func (g *group[T, R]) attempt(ctx context.Context, items []T) (values []R, err e
 
 // pass hands the place of a caller, whose flight has ended, to a goroutine that goes on for those who
 // gathered meanwhile, if there are any.
-func (g *group[T, R]) pass(ctx context.Context) {
+func (g *Group[T, R]) pass(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) > 0 {
@@ -114,7 +114,7 @@ func (g *group[T, R]) pass(ctx context.Context) {
 }
 
 // fly runs flights until nothing waits.
-func (g *group[T, R]) fly(ctx context.Context) {
+func (g *Group[T, R]) fly(ctx context.Context) {
 	over := false
 	defer func() {
 		if !over { // by a panic between two flights: others fly in its place
@@ -128,15 +128,15 @@ func (g *group[T, R]) fly(ctx context.Context) {
 }
 
 // board takes the next batch of those who wait or, if there is none worth a commit, ends the flight and returns nil.
-func (g *group[T, R]) board() []waiter[T, R] {
+func (g *Group[T, R]) board() []waiter[T, R] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 || g.flying > 1 && g.weight < worthAFlight {
+	if len(g.waiting) == 0 || g.flying > 1 && g.weight < WorthAFlight {
 		g.flying--
 		return nil
 	}
 	n, weight := 1, g.waiting[0].weight
-	for n < len(g.waiting) && weight+g.waiting[n].weight <= g.limit {
+	for n < len(g.waiting) && weight+g.waiting[n].weight <= g.Limit {
 		weight += g.waiting[n].weight
 		n++
 	}
@@ -150,7 +150,7 @@ func (g *group[T, R]) board() []waiter[T, R] {
 }
 
 // land runs one flight and gives each its answer.
-func (g *group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
+func (g *Group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
 	ctx, cancel := context.WithTimeout(ctx, flightTime)
 	defer cancel()
 	items := make([]T, len(batch))
@@ -167,8 +167,8 @@ func (g *group[T, R]) land(ctx context.Context, batch []waiter[T, R]) {
 	}
 }
 
-// halves does each half of a list by itself. The failure of one is that of its items alone: the other may be committed.
-func halves[T, R any](list []T, do func([]T) ([]R, error), failed func(T, error) R) (out []R) {
+// Halves does each half of a list by itself. The failure of one is that of its items alone: the other may be committed.
+func Halves[T, R any](list []T, do func([]T) ([]R, error), failed func(T, error) R) (out []R) {
 	for _, part := range [][]T{list[:len(list)/2], list[len(list)/2:]} {
 		done, err := do(part)
 		if err != nil {

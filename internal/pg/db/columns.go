@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"encoding/json"
@@ -10,27 +10,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
+// Insertion is an INSERT of arrays, one per column. A column that is NULL in all rows is left out, which most
 // are, and where all columns that are likely to be the same in all rows are, each of them is one value: an
 // array costs as much to take apart as the column does to store. Of one row each column is a value. jsonb travels
 // as text, since an array of text needs no escaping of our own.
-type insertion struct {
+type Insertion struct {
 	table, suffix string
 	names, types  []string
 	likely        uint64   // columns that are likely to be the same in all rows, as bits
-	texts         sync.Map // the columns that are there, as bits, and allSame or oneRow -> SQL
+	texts         sync.Map // the columns that are there, as bits, and AllSame or OneRow -> SQL
 }
 
-// allSame is the bit that says that likely columns are values, oneRow that all are.
+// AllSame is the bit that says that likely columns are values, OneRow that all are.
 const (
-	allSame = 1 << 63
-	oneRow  = 1 << 62
+	AllSame = 1 << 63
+	OneRow  = 1 << 62
 )
 
 // InsertMany makes an insertion into columns, each "name type", or "name type =" if it is likely to be the same
 // in all rows; suffix comes behind its rows.
-func InsertMany(table, suffix string, cols ...string) *insertion {
-	in := &insertion{table: table, suffix: suffix}
+func InsertMany(table, suffix string, cols ...string) *Insertion {
+	in := &Insertion{table: table, suffix: suffix}
 	for i, c := range cols {
 		name, typ, _ := strings.Cut(c, " ")
 		if t, same := strings.CutSuffix(typ, " ="); same {
@@ -42,17 +42,17 @@ func InsertMany(table, suffix string, cols ...string) *insertion {
 }
 
 // Queue adds the INSERT of rows to b.
-func (in *insertion) Queue(b *pgx.Batch, rows Columns) {
-	there := uint64(allSame)
+func (in *Insertion) Queue(b *pgx.Batch, rows Columns) {
+	there := uint64(AllSame)
 	if len(rows.Cols[0]) == 1 {
-		there = oneRow
+		there = OneRow
 	}
 	for i, col := range rows.Cols {
 		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
 			there |= 1 << i
 		}
-		if there&oneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
-			there &^= allSame
+		if there&OneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+			there &^= AllSame
 		}
 	}
 	args := make([]any, 0, len(rows.Cols))
@@ -73,11 +73,11 @@ func (in *insertion) Queue(b *pgx.Batch, rows Columns) {
 }
 
 // value says whether a column is one value for all rows.
-func (in *insertion) value(there uint64, i int) bool {
-	return there&oneRow != 0 || there&allSame != 0 && in.likely&(1<<i) != 0
+func (in *Insertion) value(there uint64, i int) bool {
+	return there&OneRow != 0 || there&AllSame != 0 && in.likely&(1<<i) != 0
 }
 
-func (in *insertion) text(there uint64) string {
+func (in *Insertion) text(there uint64) string {
 	var names, arrays, args, reads []string
 	n := 0
 	for i, name := range in.names {
@@ -98,7 +98,7 @@ func (in *insertion) text(there uint64) string {
 		args = append(args, fmt.Sprintf("unnest($%d::%s[])", n, typ))
 	}
 	rows := fmt.Sprintf("VALUES (%s)", strings.Join(reads, ", "))
-	if there&oneRow == 0 {
+	if there&OneRow == 0 {
 		rows = fmt.Sprintf("SELECT %s FROM ROWS FROM (%s) n(%s)", strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "))
 	}
 	return fmt.Sprintf("INSERT INTO postern.%s (%s) %s %s", in.table, strings.Join(names, ", "), rows, in.suffix)
@@ -156,8 +156,8 @@ func Raw(b []byte) any {
 	return string(b)
 }
 
-// rawJSON is a value as a jsonb column takes it, NULL for nil.
-func rawJSON[T any](v *T) any {
+// RawJSON is a value as a jsonb column takes it, NULL for nil.
+func RawJSON[T any](v *T) any {
 	if v == nil {
 		return nil
 	}

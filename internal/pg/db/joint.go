@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type joint struct {
 	lacks  error    // what has to be made or read before it can be done, on another connection than this one
 	Dry    bool     // rolled back in the end, whatever happens
 	undo   []func() // what its end takes back of what this process remembers of it
-	newest acked    // a row by which its commit can be found again
+	newest Acked    // a row by which its commit can be found again
 }
 
 type jointKey struct{}
@@ -65,12 +65,12 @@ func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func
 	if err != nil {
 		return err
 	}
-	t := &Txn{Conn: j.conn, db: db, began: true, newest: j.newest}
+	t := &Txn{Conn: j.conn, db: db, began: true, Newest: j.newest}
 	return Known(t.Commit(ctx, &pgx.Batch{}))
 }
 
 // Db is where the store reads: the pool, or the transaction that it has joined.
-func (db *DB) Db(ctx context.Context) querier {
+func (db *DB) Db(ctx context.Context) Querier {
 	if j := JointOf(ctx); j != nil && j.conn != nil {
 		return j.conn
 	}
@@ -91,7 +91,7 @@ func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 			return Known(err)
 		}
 	}
-	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, db: j.db, began: true, joint: j}) })
+	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, db: j.db, began: true, Joint: j}) })
 	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
 		return err
 	}

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"cmp"
@@ -51,16 +51,16 @@ func (db *DB) makeDay(ctx context.Context, day time.Time) error {
 	if !day.IsZero() {
 		var n int
 		if err := db.pool.QueryRow(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, day).Scan(&n); err != nil {
-			return cmp.Or(lacking(db.role(), err), Known(err))
+			return cmp.Or(Lacking(db.Role(), err), Known(err))
 		}
 	}
 	_, err := db.EnsureDays(ctx)
 	return err
 }
 
-// lacking is the fault of an error that tells of such a lack, nil for others. It is no fault of the request, which may
+// Lacking is the fault of an error that tells of such a lack, nil for others. It is no fault of the request, which may
 // succeed once it is there. role is that of the session, "" where it is not known.
-func lacking(role string, err error) error {
+func Lacking(role string, err error) error {
 	var e *pgconn.PgError
 	if day, missing := dayMissing(err); missing {
 		of := "that day"
@@ -84,8 +84,8 @@ func lacking(role string, err error) error {
 // regrant is what helps where a grant is missing.
 const regrant = "As the owner of the schema, SELECT postern.make_roles() gives the role postern_app what it needs, and GRANT postern_app TO the role of the process"
 
-// role is that under which this process connects.
-func (db *DB) role() string { return db.pool.Config().ConnConfig.User }
+// Role is that under which this process connects.
+func (db *DB) Role() string { return db.pool.Config().ConnConfig.User }
 
 // lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are missing.
 // Partitions of other days have the grants of this one.
@@ -101,9 +101,9 @@ const lacksSQL = `SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass 
 			WHERE i.inhparent = ('postern.' || t)::regclass AND c.relname = t || to_char($1::date, '_YYYYMMDD'))
 	ORDER BY 1 LIMIT 5`
 
-// lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for
+// Lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for
 // nothing.
-func (db *DB) lacks(ctx context.Context) (string, error) {
+func (db *DB) Lacks(ctx context.Context) (string, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
 		return "", err
@@ -118,7 +118,7 @@ func (db *DB) lacks(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the role %q %s. %s", db.role(), strings.Join(list, ", "), regrant), nil
+	return fmt.Sprintf("the role %q %s. %s", db.Role(), strings.Join(list, ", "), regrant), nil
 }
 
 func (db *DB) listLacks(ctx context.Context, day time.Time) ([]string, error) {

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"cmp"
@@ -64,11 +64,11 @@ func (db *DB) HoldCommits(hold func(ctx context.Context, pid uint32) error) { db
 func (db *DB) EnsureDays(ctx context.Context) (n int, err error) {
 	err = db.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)
 		FROM coalesce($1::timestamptz, clock_timestamp()) d`, db.Clock()).Scan(&n)
-	return n, cmp.Or(lacking(db.role(), err), Known(err))
+	return n, cmp.Or(Lacking(db.Role(), err), Known(err))
 }
 
-// querier is a pool, a connection or a transaction.
-type querier interface {
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults

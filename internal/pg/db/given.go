@@ -1,29 +1,29 @@
-package pg
+package db
 
 import (
 	"fmt"
 	"strings"
 )
 
-// rowwise is a statement about rows that are its arguments, as two texts: for many, each column is an array; for one,
+// Rowwise is a statement about rows that are its arguments, as two texts: for many, each column is an array; for one,
 // each is a plain value. On an idle machine a commit has one row, and to take arrays apart, and to join what comes of
 // them, takes PostgreSQL as long as all else that such a statement does.
-type rowwise struct{ many, one string }
+type Rowwise struct{ Many, One string }
 
-// forRows makes both texts of what stands once.
-func forRows(text func(one bool) string) rowwise { return rowwise{text(false), text(true)} }
+// ForRows makes both texts of what stands once.
+func ForRows(text func(one bool) string) Rowwise { return Rowwise{text(false), text(true)} }
 
-// of is the text for n rows.
-func (r rowwise) of(n int) string {
+// Of is the text for n rows.
+func (r Rowwise) Of(n int) string {
 	if n == 1 {
-		return r.one
+		return r.One
 	}
-	return r.many
+	return r.Many
 }
 
-// given is the item n of a FROM: rows that are the arguments from $first on, one for each column "name type". One row
+// Given is the item n of a FROM: rows that are the arguments from $first on, one for each column "name type". One row
 // is a SELECT without FROM, and the plan keeps nothing of it: where a column is read stands the value itself.
-func given(one bool, first int, cols ...string) string {
+func Given(one bool, first int, cols ...string) string {
 	var names, reads []string
 	for i, c := range cols {
 		name, typ, _ := strings.Cut(c, " ")
@@ -40,8 +40,8 @@ func given(one bool, first int, cols ...string) string {
 	return "ROWS FROM (" + strings.Join(reads, ", ") + ") n(" + strings.Join(names, ", ") + ")"
 }
 
-// argument is a column of rows as an argument of a rowwise: the list or, of one row, its value.
-func argument[T any](list []T) any {
+// Argument is a column of rows as an argument of a rowwise: the list or, of one row, its value.
+func Argument[T any](list []T) any {
 	if len(list) == 1 {
 		return list[0]
 	}

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 // cannot end it.
 type asTx struct{ t *Txn }
 
-// begin shows t to a caller that needs it, begun.
-func (t *Txn) begin(ctx context.Context) (pgx.Tx, error) {
+// Begin shows t to a caller that needs it, begun.
+func (t *Txn) Begin(ctx context.Context) (pgx.Tx, error) {
 	if t.began {
 		return asTx{t}, nil
 	}

@@ -1,10 +1,11 @@
-package pg
+package db
 
 import (
 	"context"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/fault"
 )
 

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/wire"
 )
@@ -109,15 +110,15 @@ const AnswerWithin = 40 * time.Second
 // Practice makes a new connection ready for what it is used for, before it is used.
 type Practice func(context.Context, *pgx.Conn) error
 
-// openWithin bounds what a connection takes to open, and to practise, and a process to open its own.
-const openWithin = 10 * time.Second
+// OpenWithin bounds what a connection takes to open, and to practise, and a process to open its own.
+const OpenWithin = 10 * time.Second
 
 // Fill returns when all connections that the pool may have are open, and have practised. A caller that finds no free
 // connection opens one and waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile:
 // without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
 // it.
 func Fill(ctx context.Context, pool *pgxpool.Pool) {
-	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	ctx, cancel := context.WithTimeout(ctx, OpenWithin)
 	defer cancel()
 	var opened sync.WaitGroup
 	most := pool.Config().MaxConns

@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// constraints maps the sentence that a constraint is to what its violation means. A test knows every
+// Constraints maps the sentence that a constraint is to what its violation means. A test knows every
 // constraint of the schema.
-var constraints = map[string]fault.Kind{
+var Constraints = map[string]fault.Kind{
 	"one_row_per_epoch":                     fault.Internal,
 	"epoch_fits_into_an_id":                 fault.Internal,
 	"one_context_per_name":                  fault.Conflict,
@@ -209,11 +209,11 @@ func Known(err error) error {
 		}
 		return err
 	}
-	if lack := lacking("", err); lack != nil {
+	if lack := Lacking("", err); lack != nil {
 		return lack
 	}
 	name := sentence(e)
-	if kind, ok := constraints[name]; ok {
+	if kind, ok := Constraints[name]; ok {
 		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(name, "_", " ")).Because(err)
 	}
 	switch {
@@ -257,7 +257,7 @@ func lost(err error) bool {
 // broken is known for what was done on conn and not committed. Where conn has ended by that, nothing was done, even if
 // no list knows the error.
 func broken(conn *pgxpool.Conn, err error) error {
-	if lack := lacking(conn.Conn().Config().User, err); lack != nil && fault.KindOf(err) == fault.Internal {
+	if lack := Lacking(conn.Conn().Config().User, err); lack != nil && fault.KindOf(err) == fault.Internal {
 		return lack
 	}
 	err = Known(err)

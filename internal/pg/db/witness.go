@@ -1,4 +1,4 @@
-package pg
+package db
 
 import (
 	"context"
@@ -32,9 +32,9 @@ import (
 // acknowledged after it and written before it was under way at the same time, one such commit per connection.
 type Witness struct {
 	mu     sync.Mutex
-	ring   []acked
+	ring   []Acked
 	next   int
-	beat   acked    // the newest heartbeat of this process's node
+	beat   Acked    // the newest heartbeat of this process's node
 	before sighting // the server that was last admitted, with the highest timeline that was seen
 
 	hosts  []*pgconn.Config // of the URL, if it names several
@@ -49,8 +49,8 @@ type Witness struct {
 // leastRing is how many commits are remembered at least.
 const leastRing = 32
 
-// acked is a commit that was acknowledged, by one row that it wrote.
-type acked struct {
+// Acked is a commit that was acknowledged, by one row that it wrote.
+type Acked struct {
 	kind ackedKind
 	id   int64 // of the queue, or of the node
 	n    int64 // the position, the fence, or the number of the heartbeat
@@ -58,19 +58,19 @@ type acked struct {
 	at   time.Time // by the database
 }
 
-// accepted is the commit that accepted a transaction at a moment.
-func accepted(id outbox.ID, at time.Time) acked {
-	return acked{kind: ackedTask, id: id.Queue, n: id.Seq, day: id.Day, at: at}
+// Accepted is the commit that accepted a transaction at a moment.
+func Accepted(id outbox.ID, at time.Time) Acked {
+	return Acked{kind: ackedTask, id: id.Queue, n: id.Seq, day: id.Day, at: at}
 }
 
-// ended is the commit that ended a transaction.
-func ended(id outbox.ID, at time.Time) acked {
-	return acked{kind: ackedOutcome, id: id.Queue, n: id.Seq, day: id.Day, at: at}
+// Ended is the commit that ended a transaction.
+func Ended(id outbox.ID, at time.Time) Acked {
+	return Acked{kind: ackedOutcome, id: id.Queue, n: id.Seq, day: id.Day, at: at}
 }
 
-// leased is the commit that gave a queue a fence.
-func leased(queue, fence int64, at time.Time) acked {
-	return acked{kind: ackedLease, id: queue, n: fence, at: at}
+// Leased is the commit that gave a queue a fence.
+func Leased(queue, fence int64, at time.Time) Acked {
+	return Acked{kind: ackedLease, id: queue, n: fence, at: at}
 }
 
 type ackedKind int
@@ -91,7 +91,7 @@ type Loss struct {
 
 // NewWitness remembers nothing yet.
 func NewWitness() *Witness {
-	return &Witness{ring: make([]acked, leastRing), gone: make(chan struct{})}
+	return &Witness{ring: make([]Acked, leastRing), gone: make(chan struct{})}
 }
 
 // Loss is what was found missing, nil for nothing.
@@ -143,7 +143,7 @@ func (w *Witness) Connect(ctx context.Context, url string, conns int32, practise
 func (w *Witness) attend(cfg *pgxpool.Config) {
 	w.mu.Lock()
 	for len(w.ring) < 2*int(cfg.MaxConns) { // both pools of a process
-		w.ring = append(w.ring, acked{})
+		w.ring = append(w.ring, Acked{})
 	}
 	if w.hosts == nil {
 		w.hosts = hostsOf(&cfg.ConnConfig.Config)
@@ -166,7 +166,7 @@ func (w *Witness) admit(ctx context.Context, c *pgconn.PgConn) error {
 	if l := w.Loss(); l != nil {
 		return l.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	ctx, cancel := context.WithTimeout(ctx, OpenWithin)
 	defer cancel()
 	all := w.remembered()
 	here, missing, err := inspect(ctx, c, all)
@@ -191,7 +191,7 @@ func (w *Witness) admit(ctx context.Context, c *pgconn.PgConn) error {
 }
 
 // saw remembers a commit. It is called behind each that was acknowledged, and costs nothing that can be measured.
-func (w *Witness) saw(a acked) {
+func (w *Witness) saw(a Acked) {
 	if w == nil || a.kind == 0 {
 		return
 	}
@@ -203,7 +203,7 @@ func (w *Witness) saw(a acked) {
 
 // sawBeat remembers a heartbeat, and says whether its number is later than that of the last one: it is, unless the row
 // was put back under an open connection.
-func (w *Witness) sawBeat(a acked) bool {
+func (w *Witness) sawBeat(a Acked) bool {
 	if w == nil {
 		return true
 	}
@@ -217,16 +217,16 @@ func (w *Witness) sawBeat(a acked) bool {
 }
 
 // remembered is a copy of what is remembered.
-func (w *Witness) remembered() []acked {
+func (w *Witness) remembered() []Acked {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := append(slices.Clone(w.ring), w.beat)
-	return slices.DeleteFunc(all, func(a acked) bool { return a.kind == 0 })
+	return slices.DeleteFunc(all, func(a Acked) bool { return a.kind == 0 })
 }
 
 // lose notes that commits are gone, and finds out since when, which is the newest commit that can be seen: one of
 // ours, or the newest heartbeat of any process.
-func (w *Witness) lose(ctx context.Context, c *pgconn.PgConn, here sighting, all []acked, missing map[int]bool) *Loss {
+func (w *Witness) lose(ctx context.Context, c *pgconn.PgConn, here sighting, all []Acked, missing map[int]bool) *Loss {
 	l := &Loss{Server: here.host}
 	for i, a := range all {
 		if missing[i] && a.at.After(l.Newest) {
@@ -262,7 +262,7 @@ func (w *Witness) lost(l *Loss) *Loss {
 }
 
 // setBack notes that the row of the node was put back under open connections, as a restore of a dump does it.
-func (w *Witness) setBack(now acked) error {
+func (w *Witness) setBack(now Acked) error {
 	w.mu.Lock()
 	l := &Loss{Server: w.before.host, Newest: w.beat.at, Until: now.at}
 	w.mu.Unlock()
@@ -300,9 +300,9 @@ const missingSQL = `SELECT w.i
 
 // inspect asks a server who it is, and which of the commits it does not have, by their places in the list. One that
 // does not tell its timeline, as some services do not, is asked for the rest.
-func inspect(ctx context.Context, c *pgconn.PgConn, all []acked) (here sighting, missing map[int]bool, err error) {
+func inspect(ctx context.Context, c *pgconn.PgConn, all []Acked) (here sighting, missing map[int]bool, err error) {
 	results, err := ask(ctx, c, sightingSQL, all)
-	if slices.Contains([]string{"42501", "42883", "0A000"}, sqlState(err)) {
+	if slices.Contains([]string{"42501", "42883", "0A000"}, SQLState(err)) {
 		results, err = ask(ctx, c, plainSightingSQL, all)
 	}
 	if err != nil {
@@ -323,7 +323,7 @@ func inspect(ctx context.Context, c *pgconn.PgConn, all []acked) (here sighting,
 }
 
 // ask sends both questions in one round trip.
-func ask(ctx context.Context, c *pgconn.PgConn, who string, all []acked) ([]*pgconn.Result, error) {
+func ask(ctx context.Context, c *pgconn.PgConn, who string, all []Acked) ([]*pgconn.Result, error) {
 	b := &pgconn.Batch{}
 	b.ExecParams(who, nil, nil, nil, nil)
 	if len(all) > 0 {
@@ -334,7 +334,7 @@ func ask(ctx context.Context, c *pgconn.PgConn, who string, all []acked) ([]*pgc
 
 // columnsOf are commits as the arguments of missingSQL, in text: nothing is known yet of a connection that was just
 // opened.
-func columnsOf(all []acked) [][]byte {
+func columnsOf(all []Acked) [][]byte {
 	var cols [5]strings.Builder
 	for i, a := range all {
 		sep := ","
@@ -385,10 +385,10 @@ func (db *DB) Loss() *Loss { return db.witness.Loss() }
 // Rely has the store remember its commits in the witness of its pools. To be called before anything runs.
 func (db *DB) Rely(w *Witness) { db.witness = w }
 
-// beat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
+// WriteBeat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
 // is none.
-func (db *DB) beat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
-	a := acked{kind: ackedBeat}
+func (db *DB) WriteBeat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
+	a := Acked{kind: ackedBeat}
 	durable, err := db.writeOne(ctx, sql, args, id, &a.n, &a.at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
