@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -124,7 +125,7 @@ func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
-	if err := pg.CheckMigrations(ctx, pool); err != nil {
+	if err := migrate.Check(ctx, pool); err != nil {
 		return err
 	}
 	_, err = stores.Open(ctx, pool, log)

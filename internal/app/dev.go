@@ -11,8 +11,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
 // DevDefaults are the defaults of dev and demo: no authentication, workers on this machine.
@@ -130,7 +130,7 @@ func prepare(ctx context.Context, database string) error {
 		return err
 	}
 	pool.Close()
-	return pg.Migrate(ctx, database, nil)
+	return migrate.Up(ctx, database, nil)
 }
 
 // Run is App.Run; the database is stopped at the end if it is ours.

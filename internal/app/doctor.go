@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/doctor"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/verify"
 )
 
@@ -48,7 +48,7 @@ func Violations(ctx context.Context, cfg Config) ([]string, error) {
 		return nil, err
 	}
 	defer pool.Close()
-	if err := pg.CheckMigrations(ctx, pool); err != nil {
+	if err := migrate.Check(ctx, pool); err != nil {
 		return nil, err
 	}
 	return verify.Violations(ctx, pool)

@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
 // Migrations are those of one database that answers.
@@ -30,17 +30,17 @@ func (m Migrations) Name() string { return Masked(m.database) }
 
 // Up applies what is missing, a line of progress per step.
 func (m Migrations) Up(ctx context.Context, say func(string)) error {
-	return pg.Migrate(ctx, m.database, say)
+	return migrate.Up(ctx, m.database, say)
 }
 
 // Down takes everything back, and all data with it.
 func (m Migrations) Down(ctx context.Context, say func(string)) error {
-	return pg.MigrateDown(ctx, m.database, say)
+	return migrate.Down(ctx, m.database, say)
 }
 
 // Status lists what this program knows and what the database has.
-func (m Migrations) Status(ctx context.Context) ([]pg.MigrationState, error) {
-	return pg.MigrationStatus(ctx, m.database)
+func (m Migrations) Status(ctx context.Context) ([]migrate.State, error) {
+	return migrate.Status(ctx, m.database)
 }
 
 // Check is nil if database and program agree, else a fault with code migrations_differ that says what
@@ -51,5 +51,5 @@ func (m Migrations) Check(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	return pg.CheckMigrations(ctx, pool)
+	return migrate.Check(ctx, pool)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
 // TestReadsGoOnWhileCommitsWaitForAStandby has more batches and settings wait for a standby that is away than a process has
@@ -26,7 +27,7 @@ func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	if err := pg.Migrate(ctx, server.URL, nil); err != nil {
+	if err := migrate.Up(ctx, server.URL, nil); err != nil {
 		t.Fatal(err)
 	}
 	a, _, _ := running(t, server.URL, app.Role{Serve: true}, map[string]string{})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -58,7 +58,7 @@ type Config struct {
 const benchType = "BENCH"
 
 // Open starts or joins the database, brings it to the newest migration, and makes a dispatcher whose worker
-// does nothing. Faults: those of devpg.Start and of pg.Migrate.
+// does nothing. Faults: those of devpg.Start and of migrate.Up.
 func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 	b := &Bench{Config: c, url: c.Database, stop: func() error { return nil }}
 	if b.Progress == nil {
@@ -77,7 +77,7 @@ func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 		}
 		b.stop, b.url = server.Close, server.URL
 	}
-	if err := pg.Migrate(ctx, b.url, nil); err != nil {
+	if err := migrate.Up(ctx, b.url, nil); err != nil {
 		return nil, err
 	}
 	cfg, err := pgxpool.ParseConfig(b.url)

@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remotetest"
 )
@@ -40,7 +41,7 @@ const lossQueues = 6
 func losesTime(t *testing.T, standby bool) {
 	c := newCluster(t)
 	c.start(c.main)
-	must(t, pg.Migrate(t.Context(), c.url(c.main), func(string) {}))
+	must(t, migrate.Up(t.Context(), c.url(c.main), func(string) {}))
 	s := c.store(c.main)
 	fake := remotetest.NewFake(t)
 	fake.IncludeAll(true)

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -27,7 +28,7 @@ func TestStormsLeaveNoQueueStanding(t *testing.T) {
 	const storms, restarts, queues = 20, 5, 40
 	opts, server := ownServer(t)
 	var err error
-	must(t, pg.Migrate(t.Context(), (*server).URL, nil))
+	must(t, migrate.Up(t.Context(), (*server).URL, nil))
 	t.Setenv(ttlEnv, "10m")
 	fake := remotetest.NewFake(t)
 	fake.IncludeAll(true) // whoever asks about a token that was called hears that it is done

@@ -56,12 +56,12 @@ func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
 			continue
 		}
 		if nameless[name] == "" {
-			t.Errorf("internal/pg/errors.go does not know the constraint %s", name)
+			t.Errorf("internal/pg/db/errors.go does not know the constraint %s", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(pg.Constraints())) {
 		if !have[name] {
-			t.Errorf("internal/pg/errors.go knows %s, which is no constraint of the schema", name)
+			t.Errorf("internal/pg/db/errors.go knows %s, which is no constraint of the schema", name)
 		}
 		if automatic.MatchString(name) {
 			t.Errorf("%s is a name that PostgreSQL made, and no sentence", name)

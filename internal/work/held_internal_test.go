@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/remotetest"
@@ -27,7 +28,7 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 	server, err := devpg.Start(ctx, devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
 	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
-	must(t, pg.Migrate(ctx, server.URL, nil))
+	must(t, migrate.Up(ctx, server.URL, nil))
 	fake := remotetest.NewFake(t)
 	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok").Slow(300*time.Millisecond))
 	s := comparingNode(t, server.URL, "taker")
