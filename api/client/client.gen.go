@@ -1328,9 +1328,10 @@ type DispatcherView struct {
 	Draining bool `json:"draining"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>.
-	Exclusive *string      `json:"exclusive,omitempty"`
-	Fee       *FeeSettings `json:"fee,omitempty"`
-	Gate      *GateView    `json:"gate"`
+	Exclusive   *string      `json:"exclusive,omitempty"`
+	Fee         *FeeSettings `json:"fee,omitempty"`
+	Gate        *GateView    `json:"gate"`
+	HoldsSender *HoldView    `json:"holds_sender"`
 
 	// Idempotent The same token may be sent again unasked.
 	Idempotent *bool              `json:"idempotent,omitempty"`
@@ -1647,6 +1648,24 @@ type HistoryView struct {
 	// Machine transaction; lever where a person's action is no event of the machine
 	Machine string `json:"machine"`
 	To      string `json:"to"`
+}
+
+// HoldView defines model for HoldView.
+type HoldView struct {
+	// AtMost all of these; while its worker answers what it was asked, without a block or an unknown outcome
+	AtMost string `json:"at_most"`
+
+	// Calls timeouts.dispatch for each attempt
+	Calls string `json:"calls"`
+
+	// Delays before the retries, at most; half of it on average where kind is exponential
+	Delays string `json:"delays"`
+
+	// Inclusion inclusion.deadline for each attempt, if its worker answers with a hash
+	Inclusion string `json:"inclusion"`
+
+	// Retries where neither the transaction nor the worker names a number
+	Retries int64 `json:"retries"`
 }
 
 // InclusionSettings defines model for InclusionSettings.
@@ -2449,15 +2468,19 @@ type ResultView struct {
 
 // RetrySettings defines model for RetrySettings.
 type RetrySettings struct {
-	// Cap Examples: 5m
+	// Cap The longest delay, where kind is exponential: 20m unless said, with a pool 1m; initial, where that is longer.
+	//
+	// Examples: 20m
 	Cap    *string  `json:"cap,omitempty"`
 	Factor *float64 `json:"factor,omitempty"`
 
-	// Initial Examples: 5s
+	// Initial The first delay, drawn from below it; with kind fixed, every delay.
+	//
+	// Examples: 15s
 	Initial *string            `json:"initial,omitempty"`
 	Kind    *RetrySettingsKind `json:"kind,omitempty"`
 
-	// MaxRetries Without it the worker is asked, else 2.
+	// MaxRetries Without it the worker is asked, else 10; with a pool 5, since the sender is held meanwhile.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// OnFailed Retry what failed in a block.
@@ -3121,7 +3144,7 @@ type TransactionInput struct {
 	// DependsOn Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise.
 	DependsOn []string `json:"depends_on,omitempty"`
 
-	// MaxRetries Else the dispatcher's, else the worker's, else 2.
+	// MaxRetries Else the dispatcher's, else the worker's, else 10; with a pool 5.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// NotBefore Does not go out before; at most 100 years ahead.

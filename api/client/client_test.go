@@ -57,7 +57,7 @@ func TestAClientPostsReadsListsAndIsToldWhatWasWrong(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), serve(t)
 	d, err := c.PutDispatcher(ctx, "PAY", nil, &client.DispatcherSettings{WorkerURL: "http://127.0.0.1:1/"})
-	if err != nil || d.Status != http.StatusCreated || *d.Body.Retry.Initial != "5s" {
+	if err != nil || d.Status != http.StatusCreated || *d.Body.Retry.Initial != "15s" {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	queue, digits := "ada", `{"amount": 123456789012345678901234567890.10}`

@@ -108,7 +108,7 @@ func (b *bench) live(seq int64, s sample) (e end) {
 	c := b.call(seq)
 	c.Type, c.UID, c.Queue, c.Data, c.Account, c.Fee = s.Transaction.Type, s.Transaction.UID, s.Transaction.Queue, s.Transaction.Data, fmt.Sprint("B62q", seq%3), ""
 	c.Timeout = 5 * time.Second
-	most, fee := outbox.DefaultMaxRetries, int64(1000)
+	most, fee := 2, int64(1000) // as the demo has it
 	if s.Transaction.MaxRetries != nil {
 		most = *s.Transaction.MaxRetries
 	}

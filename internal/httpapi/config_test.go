@@ -13,7 +13,7 @@ func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
 	if a.header.Get("ETag") != `"1"` || a.header.Get("Location") != "/dispatchers/pay" || len(a.body["warnings"].([]any)) != 0 {
 		t.Errorf("%s %v", a.raw, a.header)
 	}
-	if r := a.body["retry"].(map[string]any); r["initial"] != "1s" || r["cap"] != "5m" || r["factor"] != 2.0 {
+	if r := a.body["retry"].(map[string]any); r["initial"] != "1s" || r["cap"] != "1m" || r["factor"] != 2.0 {
 		t.Errorf("defaults are missing: %s", a.raw)
 	}
 	d.refused(412, "precondition_failed", "PUT", "/dispatchers/pay", `{"worker_url": "http://x/"}`, "If-None-Match: *")
@@ -26,7 +26,7 @@ func TestDispatchersAreCreatedReplacedPatchedAndDeleted(t *testing.T) {
 		t.Errorf("%s %v", b.raw, b.header)
 	}
 	c := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"max_retries": 5}, "slots": 3}`, `If-Match: "2"`, "Content-Type: application/merge-patch+json")
-	if r := c.body["retry"].(map[string]any); r["max_retries"] != 5.0 || r["initial"] != "5s" || c.body["slots"] != 3.0 {
+	if r := c.body["retry"].(map[string]any); r["max_retries"] != 5.0 || r["initial"] != "15s" || c.body["slots"] != 3.0 {
 		t.Error(c.raw)
 	}
 	c = d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"max_retries": null}, "slots": null}`)

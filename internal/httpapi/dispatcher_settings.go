@@ -39,11 +39,11 @@ type timeoutSettings struct {
 }
 
 type retrySettings struct {
-	MaxRetries *int    `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Without it the worker is asked, else 2."`
+	MaxRetries *int    `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Without it the worker is asked, else 10; with a pool 5, since the sender is held meanwhile."`
 	Kind       string  `json:"kind,omitempty" enum:"exponential,fixed"`
-	Initial    string  `json:"initial,omitempty" example:"5s"`
+	Initial    string  `json:"initial,omitempty" example:"15s" doc:"The first delay, drawn from below it; with kind fixed, every delay."`
 	Factor     float64 `json:"factor,omitempty" minimum:"1" maximum:"100"`
-	Cap        string  `json:"cap,omitempty" example:"5m"`
+	Cap        string  `json:"cap,omitempty" example:"20m" doc:"The longest delay, where kind is exponential: 20m unless said, with a pool 1m; initial, where that is longer."`
 	OnFailed   *bool   `json:"on_failed,omitempty" doc:"Retry what failed in a block."`
 }
 
@@ -62,8 +62,9 @@ type inclusionSettings struct {
 	Confirmations *int   `json:"confirmations,omitempty" minimum:"1" maximum:"1000000"`
 }
 
-// settingsOf reads settings, already validated against their schema, over the defaults.
-func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
+// settingsOf reads settings, already validated against their schema, over the defaults. said is what the request says
+// of them: all, or the patch that raw came from.
+func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 	d = outbox.DefaultDispatcher()
 	switch typ { // those of the leader are built in (S1.5, S1.12)
 	case leader.TypeTool:
@@ -71,8 +72,8 @@ func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
 	case leader.TypeResult:
 		d.Pool, d.Unknown = leader.PoolOfResults, outbox.UnknownUnresolved
 	}
-	if err := json.Unmarshal(raw, &d); err != nil {
-		return d, fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := readSettings(&d, raw, said); err != nil {
+		return d, err
 	}
 	if err := ofPath("type", d.Type, typ); err != nil {
 		return d, err
@@ -91,6 +92,26 @@ func settingsOf(typ string, raw []byte) (d outbox.Dispatcher, err error) {
 		return d, fault.At("/unknown", "unknown %q: %s wants unresolved, since its events tell the end themselves", fault.Clip(string(d.Unknown)), typ)
 	}
 	return d, checkDispatcher(&d)
+}
+
+// readSettings reads settings into d, which has the defaults. Those of retry follow from the pool, and a cap that the
+// request does not name is no less than the first delay.
+func readSettings(d *outbox.Dispatcher, raw, said []byte) error {
+	var first struct{ Pool *string }
+	if json.Unmarshal(raw, &first) == nil && first.Pool != nil {
+		d.Pool = *first.Pool
+	}
+	given := d.Retry.MaxRetries
+	d.Retry = outbox.DefaultRetry(d.Pool != "")
+	d.Retry.MaxRetries = given
+	if err := json.Unmarshal(raw, d); err != nil {
+		return fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	var named struct{ Retry struct{ Cap *string } }
+	if d.Retry.Kind != "fixed" && (json.Unmarshal(said, &named) != nil || named.Retry.Cap == nil) {
+		d.Retry.Cap = max(d.Retry.Cap, d.Retry.Initial)
+	}
+	return nil
 }
 
 // secretOf reads the secret in settings: nil where they say nothing of it, empty where it is taken away.
@@ -124,6 +145,10 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 			return err
 		}
 	}
+	leastCap := time.Duration(d.Retry.Initial)
+	if d.Retry.Kind == "fixed" { // which looks at none
+		leastCap = 0
+	}
 	for _, c := range []struct {
 		pointer    string
 		value      outbox.Duration
@@ -131,7 +156,7 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 	}{
 		{"/timeouts/dispatch", d.Timeouts.Dispatch, time.Millisecond, 24 * time.Hour},
 		{"/retry/initial", d.Retry.Initial, 0, 30 * 24 * time.Hour},
-		{"/retry/cap", d.Retry.Cap, time.Duration(d.Retry.Initial), 30 * 24 * time.Hour},
+		{"/retry/cap", d.Retry.Cap, leastCap, 30 * 24 * time.Hour},
 		{"/inclusion/poll_every", d.Inclusion.PollEvery, time.Millisecond, 24 * time.Hour},
 		{"/inclusion/deadline", d.Inclusion.Deadline, 0, 365 * 24 * time.Hour},
 		{"/inclusion/unknown_grace", d.Inclusion.UnknownGrace, 0, 365 * 24 * time.Hour},

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -101,4 +102,69 @@ func TestACapabilityThatIsNoStringIsRefused(t *testing.T) {
 		}
 	}
 	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:9/", "capabilities": ["atomic", "atomic"]}`)
+}
+
+func TestTheDefaultsOfRetryKeepASenderForAShortTime(t *testing.T) {
+	d := newDoor(t)
+	const worker = `{"worker_url": "http://127.0.0.1:9/"`
+	retry := func(a answer) string {
+		r := a.body["retry"].(map[string]any)
+		return fmt.Sprint(r["kind"], " ", r["initial"], " x", r["factor"], " to ", r["cap"])
+	}
+	for _, c := range []struct{ body, retry, at string }{
+		{worker + `}`, "exponential 15s x2 to 20m", ""},
+		{worker + `, "pool": ""}`, "exponential 15s x2 to 20m", ""},
+		{worker + `, "pool": "p"}`, "exponential 15s x2 to 1m", ""},
+		{worker + `, "pool": "p", "retry": {"cap": "5m"}}`, "exponential 15s x2 to 5m", ""},
+		{worker + `, "pool": "p", "retry": {"initial": "2m"}}`, "exponential 2m x2 to 2m", ""},
+		{worker + `, "retry": {"initial": "1h"}}`, "exponential 1h x2 to 1h", ""},
+		{worker + `, "retry": {"initial": "50h", "kind": "fixed"}}`, "fixed 50h x2 to 20m", ""},
+		{worker + `, "retry": {"initial": "50h", "kind": "fixed", "cap": "1s"}}`, "fixed 50h x2 to 1s", ""},
+		{worker + `, "retry": {"initial": "1h", "cap": "20m"}}`, "", "/retry/cap"},
+		{worker + `, "retry": {"initial": "721h"}}`, "", "/retry/initial"},
+	} {
+		if c.at != "" {
+			if r := d.refused(422, "invalid", "PUT", "/dispatchers/pay", c.body); !strings.Contains(r.raw, c.at) {
+				t.Errorf("%s: %s", c.body, r.raw)
+			}
+			continue
+		}
+		a := d.call("PUT", "/dispatchers/pay", c.body)
+		if a.status >= 300 || retry(a) != c.retry {
+			t.Errorf("%s has retry %q, want %q: %s", c.body, retry(a), c.retry, a.raw)
+		}
+	}
+	d.want(200, "PUT", "/dispatchers/pay", worker+`}`)
+	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "2h"}}`); retry(a) != "exponential 2h x2 to 2h" {
+		t.Error(a.raw)
+	}
+	d.refused(422, "invalid", "PATCH", "/dispatchers/pay", `{"retry": {"initial": "3h", "cap": "1h"}}`)
+	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "3h"}}`); retry(a) != "exponential 3h x2 to 3h" {
+		t.Error(a.raw)
+	}
+	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "1s", "cap": null}}`); retry(a) != "exponential 1s x2 to 20m" {
+		t.Error(a.raw)
+	}
+}
+
+func TestAnAnswerSaysForHowLongOneTransactionMayHoldItsSender(t *testing.T) {
+	d := newDoor(t)
+	const worker = `{"worker_url": "http://127.0.0.1:9/", "timeouts": {"dispatch": "10s"}, "inclusion": {"deadline": "1m"}`
+	a := d.want(201, "PUT", "/dispatchers/pay", worker+`}`)
+	if h, there := a.body["holds_sender"]; h != nil || !there {
+		t.Errorf("a type without senders: %s", a.raw)
+	}
+	for _, c := range []struct{ more, want string }{
+		{``, "retries:5 delays:3m45s calls:1m inclusion:6m at_most:10m45s"},
+		{`, "retry": {"max_retries": 0}`, "retries:0 delays:0s calls:10s inclusion:1m at_most:1m10s"},
+		{`, "retry": {"max_retries": 1, "kind": "fixed", "initial": "50h"}`, "retries:1 delays:50h calls:20s inclusion:2m at_most:50h2m20s"},
+		{`, "retry": {"max_retries": 10000, "kind": "fixed", "initial": "720h"}`, "retries:10000 delays:2562047h calls:27h46m50s inclusion:166h41m at_most:2562047h"},
+	} {
+		a := d.want(200, "PUT", "/dispatchers/pay", worker+`, "pool": "p"`+c.more+`}`)
+		h, _ := a.body["holds_sender"].(map[string]any)
+		got := fmt.Sprintf("retries:%v delays:%v calls:%v inclusion:%v at_most:%v", h["retries"], h["delays"], h["calls"], h["inclusion"], h["at_most"])
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.more, got, c.want)
+		}
+	}
 }

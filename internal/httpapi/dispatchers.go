@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +36,63 @@ type dispatcherView struct {
 	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
 	Signed    bool      `json:"signed" doc:"it has a secret, with which what its worker is sent is signed"`
 	Warnings  []string  `json:"warnings"`
+	Holds     *holdView `json:"holds_sender" doc:"for how long one transaction may hold its sender; null for a type without a pool"`
 	Version   int64     `json:"version"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// holdView says for how long one transaction may hold its sender, part by part. What is asked about again and again, or
+// held for an operator, has no end of its own.
+type holdView struct {
+	AtMost    string `json:"at_most" doc:"all of these; while its worker answers what it was asked, without a block or an unknown outcome"`
+	Retries   int    `json:"retries" doc:"where neither the transaction nor the worker names a number"`
+	Delays    string `json:"delays" doc:"before the retries, at most; half of it on average where kind is exponential"`
+	Calls     string `json:"calls" doc:"timeouts.dispatch for each attempt"`
+	Inclusion string `json:"inclusion" doc:"inclusion.deadline for each attempt, if its worker answers with a hash"`
+}
+
+// viewHold adds up the settings of a type with a pool.
+func viewHold(d *outbox.Dispatcher) *holdView {
+	if d.Pool == "" {
+		return nil
+	}
+	n := d.DefaultMaxRetries()
+	if d.Retry.MaxRetries != nil {
+		n = *d.Retry.MaxRetries
+	}
+	delays, calls := d.Retry.Most(n), times(n+1, d.Timeouts.Dispatch)
+	inclusion := times(n+1, d.Inclusion.Deadline)
+	return &holdView{
+		AtMost:    long(plus(plus(delays, calls), inclusion)),
+		Retries:   n,
+		Delays:    long(delays),
+		Calls:     long(calls),
+		Inclusion: long(inclusion),
+	}
+}
+
+// times is n times d, or the longest duration there is.
+func times(n int, d outbox.Duration) time.Duration {
+	if d > 0 && int64(n) > math.MaxInt64/int64(d) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Duration(d)
+}
+
+// plus is a and b together, or the longest duration there is.
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// long writes a duration; of one that is longer than can be told, its hours.
+func long(d time.Duration) string {
+	if d == math.MaxInt64 {
+		d = d.Truncate(time.Hour)
+	}
+	return outbox.Duration(d).String()
 }
 
 // gateView says that the worker could not be reached, and when it is tried again.
@@ -52,6 +108,7 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &v.DispatcherSettings)
 	}
+	v.Holds = viewHold(&d.Dispatcher)
 	if d.Failures > 0 {
 		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy}
 	}
@@ -121,13 +178,14 @@ func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*one[d
 	if err != nil {
 		return nil, err
 	}
-	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, version)
+	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, in.RawBody, version)
 }
 
+// writeDispatcher writes the settings raw, which said, the body of the request, led to.
 func (a *API) writeDispatcher(
-	ctx context.Context, typ string, raw []byte, version int64,
+	ctx context.Context, typ string, raw, said []byte, version int64,
 ) (*one[dispatcherView], error) {
-	d, err := settingsOf(typ, raw)
+	d, err := settingsOf(typ, raw, said)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +223,7 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*o
 			return nil, err
 		}
 	}
-	return a.writeDispatcher(ctx, d.Type, raw, d.Version)
+	return a.writeDispatcher(ctx, d.Type, raw, in.RawBody, d.Version)
 }
 
 type deleteDispatcherInput struct {

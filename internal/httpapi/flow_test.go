@@ -24,7 +24,7 @@ func (d *door) answerOne(node pg.Node, a outbox.Answer) {
 	if l == nil {
 		return
 	}
-	step := sequencer.Dispatched(l.Flight(outbox.DefaultMaxRetries), a, l.Dispatcher.Dispatcher, 0.5)
+	step := sequencer.Dispatched(l.Flight(l.Dispatcher.DefaultMaxRetries()), a, l.Dispatcher.Dispatcher, 0.5)
 	if _, err := d.store.Settle(context.Background(), []*pg.Answer{{Lease: l, Result: a.Result, Step: step, StartedAt: time.Now(), Reachable: true}}); err != nil {
 		d.t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +83,7 @@ type Timeouts struct {
 
 // Retry says how often and when a failed transaction goes out again (S2.9).
 type Retry struct {
-	MaxRetries *int     `json:"max_retries,omitempty"` // nil: the worker is asked, else 2
+	MaxRetries *int     `json:"max_retries,omitempty"` // nil: the worker is asked, else DefaultMaxRetries
 	Kind       string   `json:"kind"`                  // "exponential" with full jitter, or "fixed"
 	Initial    Duration `json:"initial"`
 	Factor     float64  `json:"factor"`
@@ -113,7 +114,7 @@ func DefaultDispatcher() Dispatcher {
 		Slots:       64,
 		Exclusive:   "none",
 		Timeouts:    Timeouts{Dispatch: Duration(10 * time.Minute)},
-		Retry:       Retry{Kind: "exponential", Initial: Duration(5 * time.Second), Factor: 2, Cap: Duration(5 * time.Minute), OnFailed: true},
+		Retry:       DefaultRetry(false),
 		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
 		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
 		Unknown:     UnknownHold,
@@ -121,8 +122,58 @@ func DefaultDispatcher() Dispatcher {
 	}
 }
 
+// DefaultRetry returns the default of retry. A type with a pool gives up within 4 minutes, since its sender is held
+// meanwhile; others may wait for a worker, or what is behind it, for one hour and a half.
+func DefaultRetry(pooled bool) Retry {
+	r := Retry{
+		Kind:     "exponential",
+		Initial:  Duration(15 * time.Second),
+		Factor:   2,
+		Cap:      Duration(20 * time.Minute),
+		OnFailed: true,
+	}
+	if pooled {
+		r.Cap = Duration(time.Minute)
+	}
+	return r
+}
+
 // DefaultMaxRetries counts where neither transaction, dispatcher nor worker names a number (S2.9).
-const DefaultMaxRetries = 2
+func (d *Dispatcher) DefaultMaxRetries() int {
+	if d.Pool != "" {
+		return 5
+	}
+	return 10
+}
+
+// Longest is the longest delay before retry n, counted from 1: delays are drawn from below it, except fixed ones, which
+// look at neither factor nor cap. A cap of 0 is none.
+func (r Retry) Longest(n int) time.Duration {
+	if r.Kind == "fixed" {
+		return time.Duration(r.Initial)
+	}
+	most := float64(r.Initial) * math.Pow(r.Factor, float64(max(n, 1)-1))
+	limit := float64(math.MaxInt64 / 2)
+	if r.Cap > 0 {
+		limit = float64(r.Cap)
+	}
+	if !(most <= limit) { // also NaN and infinity
+		most = limit
+	}
+	return time.Duration(most)
+}
+
+// Most is how long the delays before n retries are together, at most.
+func (r Retry) Most(n int) (sum time.Duration) {
+	for i := 1; i <= n; i++ {
+		next := r.Longest(i)
+		if sum > math.MaxInt64-next {
+			return math.MaxInt64
+		}
+		sum += next
+	}
+	return sum
+}
 
 // ExclusiveValue returns what a transaction with this data excludes others by, and whether it excludes
 // any (S2.20): "" for the whole type, else the JSON text of the field, "null" where it is absent.

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -70,8 +71,41 @@ func TestTheDefaultsOfADispatcher(t *testing.T) {
 	d := outbox.DefaultDispatcher() // S2.16
 	if d.Slots != 64 || d.Exclusive != "none" || time.Duration(d.Timeouts.Dispatch) != 10*time.Minute || time.Duration(d.Inclusion.Deadline) != 10000*time.Second ||
 		time.Duration(d.Inclusion.PollEvery) != 10*time.Second || time.Duration(d.Inclusion.UnknownGrace) != 5*time.Minute || d.Inclusion.Confirmations != 1 ||
-		time.Duration(d.Retry.Initial) != 5*time.Second || d.Retry.Factor != 2 || time.Duration(d.Retry.Cap) != 5*time.Minute || !d.Retry.OnFailed ||
-		d.Fee.BumpPercent != 10 || d.Fee.CapPercent != 200 || d.Idempotent || !d.Replaceable || outbox.DefaultMaxRetries != 2 {
+		d.Fee.BumpPercent != 10 || d.Fee.CapPercent != 200 || d.Idempotent || !d.Replaceable || !d.Retry.OnFailed {
 		t.Errorf("%+v", d)
+	}
+	for _, c := range []struct {
+		pool           string
+		retries        int
+		atMost, around time.Duration // what all delays are together
+	}{{"", 10, 92 * time.Minute, 46 * time.Minute}, {"p", 5, 4 * time.Minute, 2 * time.Minute}} { // S2.9
+		d := outbox.DefaultDispatcher()
+		d.Pool, d.Retry = c.pool, outbox.DefaultRetry(c.pool != "")
+		most := d.Retry.Most(d.DefaultMaxRetries())
+		if time.Duration(d.Retry.Initial) != 15*time.Second || d.Retry.Factor != 2 || d.DefaultMaxRetries() != c.retries ||
+			most > c.atMost || most < c.atMost*9/10 || most/2 > c.around {
+			t.Errorf("pool %q: %+v, %d retries within %s", c.pool, d.Retry, d.DefaultMaxRetries(), most)
+		}
+	}
+}
+
+func TestWhatAllDelaysAreTogether(t *testing.T) {
+	t.Parallel()
+	second := outbox.Duration(time.Second)
+	for _, c := range []struct {
+		retry outbox.Retry
+		n     int
+		want  time.Duration
+	}{
+		{outbox.Retry{Kind: "exponential", Initial: second, Factor: 2, Cap: 4 * second}, 0, 0},
+		{outbox.Retry{Kind: "exponential", Initial: second, Factor: 2, Cap: 4 * second}, 4, 11 * time.Second},
+		{outbox.Retry{Kind: "exponential", Initial: second, Factor: 2, Cap: 4 * second}, 10000, 3*time.Second + 9998*4*time.Second},
+		{outbox.Retry{Kind: "exponential", Initial: second, Factor: 2}, 10000, math.MaxInt64},
+		{outbox.Retry{Kind: "fixed", Initial: 30 * second, Factor: 9, Cap: second}, 3, 90 * time.Second},
+		{outbox.Retry{Kind: "fixed", Initial: outbox.Duration(30 * 24 * time.Hour)}, 10000, math.MaxInt64},
+	} {
+		if got := c.retry.Most(c.n); got != c.want {
+			t.Errorf("%d retries of %+v wait for %s at most, want %s", c.n, c.retry, got, c.want)
+		}
 	}
 }

@@ -235,7 +235,7 @@ func (m *model) answerRun(rt *rapid.T) {
 	for _, q := range m.sorted() {
 		for n := rapid.IntRange(0, 3).Draw(rt, "n"); n > 0 && q.mode == modeCall && !q.lease.Resume; n-- {
 			q.settle(rt, &pg.Answer{Lease: q.lease, Reachable: true, StartedAt: m.Now, Continue: true, Result: pgworld.Done().Result,
-				Step: sequencer.Dispatched(q.lease.Flight(outbox.DefaultMaxRetries), pgworld.Done(), q.lease.Dispatcher.Dispatcher, 0.5)})
+				Step: sequencer.Dispatched(q.lease.Flight(2), pgworld.Done(), q.lease.Dispatcher.Dispatcher, 0.5)})
 		}
 	}
 }
@@ -261,7 +261,7 @@ func (m *model) answerLate(rt *rapid.T) {
 
 // said draws what the worker says to a lease, and decides.
 func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
-	f, d := l.Flight(outbox.DefaultMaxRetries), l.Dispatcher.Dispatcher
+	f, d := l.Flight(2), l.Dispatcher.Dispatcher
 	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.Now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
 	status := func(states ...outbox.StatusState) outbox.Status {
 		st := outbox.Status{State: rapid.SampledFrom(states).Draw(rt, "status")}

@@ -50,7 +50,7 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 	case out[0].State == outbox.StatusUnreachable:
 		batch = Probe{"status:batch", "bad", out[0].Message}
 	}
-	retries := Probe{"max-retries", "absent", "the dispatcher's own, else 2, counts"}
+	retries := Probe{"max-retries", "absent", "the dispatcher's own counts, else 10; with a pool 5"}
 	switch n, err := c.askMaxRetries(ctx, endpoint(baseURL, "max-retries", typ)); {
 	case err != nil:
 		retries = Probe{"max-retries", "bad", err.Error()}

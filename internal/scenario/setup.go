@@ -42,6 +42,9 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 	},
 	"replaceable": func(d *outbox.Dispatcher, v string) (err error) { d.Replaceable, err = strconv.ParseBool(v); return },
 	"max_retries": func(d *outbox.Dispatcher, v string) error {
+		if d.Retry.MaxRetries = nil; v == "unsaid" { // the worker is asked, else the default counts
+			return nil
+		}
 		n, err := strconv.Atoi(v)
 		d.Retry.MaxRetries = &n
 		return err
@@ -54,11 +57,12 @@ func set(into *outbox.Duration, v string) error {
 	return err
 }
 
-// dispatcher: dispatcher TYPE [worker=worker] [SETTING=VALUE]... It retries after fixed 5 s unless told
-// otherwise, so that a story knows when.
+// dispatcher: dispatcher TYPE [worker=worker] [SETTING=VALUE]... It retries twice, after fixed 5 s, unless told
+// otherwise, so that a story knows when and is short.
 func dispatcher(s *story, c *command, _ say) error {
-	d := outbox.DefaultDispatcher()
-	d.Type, d.WorkerURL, d.Retry.Kind = c.word(), s.worker(c.option("worker", "worker")).URL(), "fixed"
+	d, two := outbox.DefaultDispatcher(), 2
+	d.Type, d.WorkerURL = c.word(), s.worker(c.option("worker", "worker")).URL()
+	d.Retry.Kind, d.Retry.Initial, d.Retry.MaxRetries = "fixed", outbox.Duration(5*time.Second), &two
 	var names []string
 	for name := range c.options {
 		names = append(names, name)

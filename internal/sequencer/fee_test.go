@@ -50,18 +50,21 @@ func TestTheNumberOfRetriesIsTheFirstThatSomebodyNames(t *testing.T) {
 	n := func(i int) *int { return &i }
 	for _, c := range []struct {
 		own, dispatcher, worker *int
+		pool                    string
 		want                    int
 	}{
-		{n(0), n(5), n(7), 0}, {nil, n(5), n(7), 5}, {nil, nil, n(7), 7}, {nil, nil, nil, 2}, {n(-1), n(5), nil, 0},
+		{n(0), n(5), n(7), "p", 0}, {nil, n(5), n(7), "", 5}, {nil, nil, n(7), "p", 7}, {n(-1), n(5), nil, "", 0},
+		{nil, nil, nil, "", 10}, {nil, nil, nil, "p", 5},
 	} {
-		if got := sequencer.MaxRetries(c.own, c.dispatcher, c.worker); got != c.want {
+		d := &outbox.Dispatcher{Pool: c.pool, Retry: outbox.Retry{MaxRetries: c.dispatcher}}
+		if got := sequencer.MaxRetries(c.own, d, c.worker); got != c.want {
 			t.Errorf("got %d, want %d", got, c.want)
 		}
 	}
 }
 
 func TestTheDelayDoublesWithFullJitterUpToItsCap(t *testing.T) {
-	d := outbox.DefaultDispatcher().Retry // 5 s, factor 2, cap 5 min
+	d := outbox.DefaultRetry(false) // 15 s, factor 2, cap 20 min
 	fixed := outbox.Retry{Kind: "fixed", Initial: outbox.Duration(3 * time.Minute), Factor: 9}
 	endless := outbox.Retry{Kind: "exponential", Initial: outbox.Duration(time.Second), Factor: 10}
 	for _, c := range []struct {
@@ -72,11 +75,11 @@ func TestTheDelayDoublesWithFullJitterUpToItsCap(t *testing.T) {
 		least  time.Duration
 		want   time.Duration
 	}{
-		{"the first", d, 1, 0.5, 0, 2500 * time.Millisecond},
-		{"counted from one", d, 0, 0.5, 0, 2500 * time.Millisecond},
-		{"the third", d, 3, 0.5, 0, 10 * time.Second},
-		{"the cap", d, 10, 0.5, 0, 150 * time.Second},
-		{"the cap, however many", d, math.MaxInt, 0.5, 0, 150 * time.Second},
+		{"the first", d, 1, 0.5, 0, 7500 * time.Millisecond},
+		{"counted from one", d, 0, 0.5, 0, 7500 * time.Millisecond},
+		{"the third", d, 3, 0.5, 0, 30 * time.Second},
+		{"the cap", d, 10, 0.5, 0, 10 * time.Minute},
+		{"the cap, however many", d, math.MaxInt, 0.5, 0, 10 * time.Minute},
 		{"no chance, no delay", d, 3, 0, 0, 0},
 		{"the worker's least", d, 1, 0.5, time.Minute, time.Minute},
 		{"the worker's least, beyond the cap", d, 1, 0.5, time.Hour, time.Hour},

@@ -1,22 +1,21 @@
 package sequencer
 
 import (
-	"math"
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// MaxRetries is the number of the transaction, else of its dispatcher, else what the worker said, else
-// 2 (S2.9). A number below 0 counts as 0.
-func MaxRetries(own, dispatcher, worker *int) int {
-	for _, n := range []*int{own, dispatcher, worker} {
+// MaxRetries is the number of the transaction, else of its dispatcher, else what the worker said, else the default of
+// the dispatcher (S2.9). A number below 0 counts as 0.
+func MaxRetries(own *int, d *outbox.Dispatcher, worker *int) int {
+	for _, n := range []*int{own, d.Retry.MaxRetries, worker} {
 		if n != nil {
 			return max(*n, 0)
 		}
 	}
-	return outbox.DefaultMaxRetries
+	return d.DefaultMaxRetries()
 }
 
 // RetryDelay is the wait before retry n, counted from 1: with kind "fixed" always d.Initial, else
@@ -24,15 +23,7 @@ func MaxRetries(own, dispatcher, worker *int) int {
 // the worker named (S2.9). A cap of 0 is none.
 func RetryDelay(d outbox.Retry, n int, chance float64, least time.Duration) time.Duration {
 	if d.Kind == "fixed" {
-		return max(time.Duration(d.Initial), least)
+		return max(d.Longest(n), least)
 	}
-	most := float64(d.Initial) * math.Pow(d.Factor, float64(max(n, 1)-1))
-	limit := float64(math.MaxInt64 / 2)
-	if d.Cap > 0 {
-		limit = float64(d.Cap)
-	}
-	if !(most <= limit) { // also NaN and infinity
-		most = limit
-	}
-	return max(backoff.FullJitter(time.Duration(most), chance), least)
+	return max(backoff.FullJitter(d.Longest(n), chance), least)
 }

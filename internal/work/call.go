@@ -18,7 +18,7 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	var a *pg.Answer
 	switch {
 	case e.withheld(l):
-		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(l.Flight(outbox.DefaultMaxRetries), l.Resume, l.Dispatcher.Dispatcher)}
+		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(l.Flight(l.Dispatcher.DefaultMaxRetries()), l.Resume, l.Dispatcher.Dispatcher)}
 	case l.Phase != outbox.PhaseDispatching:
 		a = e.elapsed(ctx, l)
 	case l.Resume:
@@ -69,7 +69,7 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	}
 	span.Done(string(got.Class), got.Message)
 	e.Metrics.Called(l.Task.Type, got.Class, got.Elapsed)
-	f := l.Flight(outbox.DefaultMaxRetries)
+	f := l.Flight(l.Dispatcher.DefaultMaxRetries())
 	if got.Class != "" || len(got.Result.Done) == 0 {
 		f.MaxRetries = e.maxRetries(ctx, l)
 	}
@@ -125,15 +125,15 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 // maxRetries is how often this transaction may be retried (S2.9): its own number, the dispatcher's, the
 // worker's, or the default.
 func (e *Engine) maxRetries(ctx context.Context, l *pg.Lease) int {
-	own, theirs := l.Task.MaxRetries, l.Dispatcher.Retry.MaxRetries
-	if own != nil || theirs != nil {
-		return sequencer.MaxRetries(own, theirs, nil)
+	own, d := l.Task.MaxRetries, &l.Dispatcher.Dispatcher
+	if own != nil || d.Retry.MaxRetries != nil {
+		return sequencer.MaxRetries(own, d, nil)
 	}
 	worker, err := e.Worker.MaxRetries(ctx, l.WorkerURL(), l.Task.Type)
 	if err != nil {
 		e.Log.Debug("the worker does not say how often it wants retries", "type", l.Task.Type, "error", err)
 	}
-	return sequencer.MaxRetries(nil, nil, worker)
+	return sequencer.MaxRetries(nil, d, worker)
 }
 
 // call is everything that the worker is told (S2.7).

@@ -181,12 +181,12 @@ func (r *reconciler) status(ctx context.Context, u *pg.Unended, url string, atte
 }
 
 func (r *reconciler) maxRetries(ctx context.Context, u *pg.Unended) int {
-	own, theirs := u.MaxRetries, u.Dispatcher.Retry.MaxRetries
-	if own != nil || theirs != nil {
-		return sequencer.MaxRetries(own, theirs, nil)
+	own, d := u.MaxRetries, &u.Dispatcher.Dispatcher
+	if own != nil || d.Retry.MaxRetries != nil {
+		return sequencer.MaxRetries(own, d, nil)
 	}
 	worker, _ := r.worker.MaxRetries(ctx, u.URLs[0], u.Type) // one that does not say gets the default
-	return sequencer.MaxRetries(nil, nil, worker)
+	return sequencer.MaxRetries(nil, d, worker)
 }
 
 func (r *reconciler) open(u *pg.Unended, why, detail string) {

@@ -403,7 +403,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	if len(wk.Leases) != 1 {
 		t.Fatalf("woken: %+v", wk)
 	}
-	step := sequencer.Elapsed(wk.Leases[0].Flight(outbox.DefaultMaxRetries), nil, wk.Leases[0].Dispatcher.Dispatcher, 0.5)
+	step := sequencer.Elapsed(wk.Leases[0].Flight(2), nil, wk.Leases[0].Dispatcher.Dispatcher, 0.5)
 	out := w.Settle(&pg.Answer{Lease: wk.Leases[0], Step: step, Continue: true})
 	if out[0].Next == nil {
 		t.Fatalf("%+v", out)

@@ -84,7 +84,7 @@ func (w *World) Settle(a ...*pg.Answer) []pg.Settled {
 // Answer decides about what a worker said of a lease.
 func (w *World) Answer(l *pg.Lease, a outbox.Answer) *pg.Answer {
 	return &pg.Answer{Lease: l, Result: a.Result, Continue: true, Reachable: a.Class != outbox.ClassBlocked, StartedAt: w.Now,
-		Step: sequencer.Dispatched(l.Flight(outbox.DefaultMaxRetries), a, l.Dispatcher.Dispatcher, 0.5)}
+		Step: sequencer.Dispatched(l.Flight(2), a, l.Dispatcher.Dispatcher, 0.5)}
 }
 
 func (w *World) State(id outbox.ID) outbox.State {
