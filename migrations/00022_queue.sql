@@ -147,6 +147,7 @@ CREATE TABLE postern.node (
     dead_at      timestamptz,
     version      text NOT NULL DEFAULT '',
     draining     boolean NOT NULL DEFAULT false, -- it claims nothing; see internal/pg/node_lever.go
+    worker_allow_cidr text[],                   -- private ranges that it may call; null: it has not said yet
     quarantine   bigint NOT NULL DEFAULT 0,     -- the number of postern.store that it has to know before it leases anything
     heeds        bigint NOT NULL DEFAULT 0,     -- the one that it knew at its last heartbeat
     -- a key: a claim holds it, and what ends an epoch, or puts something into quarantine, waits for the claim's commit

@@ -1107,7 +1107,10 @@ type ChannelView struct {
 	SweepInterval *string           `json:"sweep_interval,omitempty"`
 	Version       int64             `json:"version"`
 	Wallet        *string           `json:"wallet,omitempty"`
-	WorkerURL     *string           `json:"worker_url,omitempty"`
+
+	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	Warnings  []string `json:"warnings,omitempty"`
+	WorkerURL *string  `json:"worker_url,omitempty"`
 }
 
 // ChannelViewKind defines model for ChannelView.Kind.
@@ -1957,6 +1960,9 @@ type NodeView struct {
 
 	// Version of the program
 	Version string `json:"version"`
+
+	// WorkerAllowCidr private ranges that it may call; null until it has said so
+	WorkerAllowCidr []string `json:"worker_allow_cidr"`
 }
 
 // NodeViewState silent: its heartbeat is older than its TTL, and somebody will bury it
@@ -2641,9 +2647,12 @@ type SenderView struct {
 	Queue      *string    `json:"queue"`
 
 	// State that of the queue that it serves
-	State     SenderViewState `json:"state"`
-	Version   int64           `json:"version"`
-	WorkerURL string          `json:"worker_url"`
+	State   SenderViewState `json:"state"`
+	Version int64           `json:"version"`
+
+	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	Warnings  []string `json:"warnings,omitempty"`
+	WorkerURL string   `json:"worker_url"`
 }
 
 // SenderViewState that of the queue that it serves
@@ -2848,6 +2857,9 @@ type SourceView struct {
 	Table      *SourceTable    `json:"table,omitempty"`
 	URL        string          `json:"url"`
 	Version    int64           `json:"version"`
+
+	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // SourceViewKind defines model for SourceView.Kind.
@@ -2966,6 +2978,9 @@ type SubscriptionView struct {
 	Since   *time.Time `json:"since"`
 	URL     string     `json:"url"`
 	Version int64      `json:"version"`
+
+	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // SubscriptionViewKind defines model for SubscriptionView.Kind.
@@ -3122,6 +3137,9 @@ type ToolView struct {
 	Type    ToolViewType `json:"type"`
 	URL     string       `json:"url"`
 	Version int64        `json:"version"`
+
+	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // ToolViewType defines model for ToolView.Type.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/addresses"
 	"github.com/postern-dev/postern/internal/pg/doctor"
 )
 
@@ -25,9 +27,10 @@ func doctorCommand() *cobra.Command {
 		Short: "Look at database, API and workers, and say what is wrong and what to do",
 		Long: trim(`
 			Look at the database that DATABASE_URL names: the settings that matter, the migrations, its clock,
-			sessions that hold everything up, dead nodes, queues that stand still. With --url or POSTERN_URL,
-			or without a database, ask the API: whether it is ready, its clock, what stands still there. And
-			call every worker, from this machine. Each thing that is wrong comes with its remedy.
+			sessions that hold everything up, dead nodes, addresses that a node may not call, queues that
+			stand still. With --url or POSTERN_URL, or without a database, ask the API: whether it is ready,
+			its clock, what stands still there. And call every worker, from this machine. Each thing that is
+			wrong comes with its remedy.
 
 			  DATABASE_URL=postgres://... postern doctor
 			  postern doctor --url https://postern.example -o json | jq '.items[] | select(.state == "bad")'
@@ -158,8 +161,66 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 				r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")), Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") + ` -d '{"worker_url": "http://..."}'`})
 		}
 	}
+	barred, err := d.unreachable()
+	if err != nil {
+		return found, err
+	}
 	stuck, err := d.stuck()
-	return append(found, stuck...), err
+	return append(append(found, barred...), stuck...), err
+}
+
+// unreachable compares the addresses of a context with what the nodes may call.
+func (d *door) unreachable() ([]doctor.Finding, error) {
+	var nodes []addresses.Allowance
+	if err := d.each("/nodes", func(r record) {
+		ranges, told := r.at("worker_allow_cidr").([]any)
+		if !told || r.text("state") != "live" {
+			return
+		}
+		n := addresses.Allowance{Node: r.text("name")}
+		for _, s := range ranges {
+			n.CIDRs = append(n.CIDRs, fmt.Sprint(s))
+		}
+		nodes = append(nodes, n)
+	}); err != nil {
+		return nil, err
+	}
+	var all []addresses.Address
+	for _, kind := range []struct{ path, name, url string }{
+		{"dispatchers", "type", "worker_url"},
+		{"senders", "account", "worker_url"},
+		{"subscriptions", "name", "url"},
+		{"tools", "fqn", "url"},
+		{"sources", "name", "url"},
+	} {
+		if err := d.each("/"+kind.path, func(r record) {
+			all = append(all, addresses.Address{
+				Context: cmp.Or(d.Context, "default"),
+				Object:  kind.path + "/" + r.text(kind.name),
+				URL:     r.text(kind.url),
+			})
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return app.Unreachable(d.ctx, all, nodes), nil
+}
+
+// each reads every page of a list.
+func (d *door) each(path string, do func(record)) error {
+	for next := ""; ; {
+		_, page, err := d.get(path + "?limit=500" + next)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.records("items") {
+			do(r)
+		}
+		if page.text("next") == "" {
+			return nil
+		}
+		next = "&cursor=" + page.text("next")
+	}
 }
 
 // stuck asks why the queues do not move whose head has been there for ten minutes.

@@ -29,6 +29,11 @@ func Examine(ctx context.Context, cfg Config) (found []doctor.Finding, workers [
 	if err == nil && differ == nil {
 		workers, err = doctor.Workers(ctx, m.database)
 	}
+	if err == nil && differ == nil {
+		var barred []doctor.Finding
+		barred, err = unreachable(ctx, m.database)
+		found = append(found, barred...)
+	}
 	return append([]doctor.Finding{f}, found...), workers, err
 }
 

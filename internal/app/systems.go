@@ -15,6 +15,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		Worker:      remote.Mux{Next: a.remote},
 		Log:         a.log,
 		Loops:       &a.loops,
+		Reach:       a.remote.Reach(),
 		NodeName:    a.cfg.NodeName,
 		Metrics:     a.metrics,
 		Traces:      a.traces,

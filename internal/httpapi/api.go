@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/addresses"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
@@ -63,8 +64,10 @@ type API struct {
 	keys    cache[actors.UsedKey]
 	actors  cache[principal]
 	issuers issuers
-	leaving atomic.Bool
-	drained atomic.Bool
+	// allowances is what the nodes may call, for those who do not ask the database each time.
+	allowances cache[[]addresses.Allowance]
+	leaving    atomic.Bool
+	drained    atomic.Bool
 
 	requests requests
 }
@@ -88,7 +91,8 @@ func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Config: c, router: chi.NewMux(), keys: cache[actors.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered}}
+	a := &API{Config: c, router: chi.NewMux(), keys: cache[actors.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered},
+		allowances: cache[[]addresses.Allowance]{life: allowancesKept}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.requests.open = map[*timed]struct{}{}

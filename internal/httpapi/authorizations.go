@@ -163,7 +163,7 @@ func (a *API) writeAuthorization(
 	if err != nil {
 		return nil, err
 	}
-	return a.authorizations().written(ctx, v.Label, created)
+	return a.authorizations().written(ctx, v.Label, s, created)
 }
 
 type patchAuthorizationInput struct {

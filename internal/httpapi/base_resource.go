@@ -21,6 +21,10 @@ type resource[S, T, V any] struct {
 	view     func(context.Context, T) (V, error)
 	head     func(T) (called string, version int64)
 	settings func(T) S // as a PUT would send them
+	// address is the URL that settings have the thing called at, with the pointer to it, and warnings is where the view
+	// of the thing warns of it; both nil for what is not called.
+	address  func(S) (pointer, url string)
+	warnings func(*V) *[]string
 	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
 	// there is.
 	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
@@ -119,22 +123,51 @@ func (r resource[S, T, V]) read(ctx context.Context, called string) (*one[V], er
 	return &one[V]{Status: http.StatusOK, ETag: etag(version), Body: shown}, err
 }
 
+// warned is read for the answer to a write: it warns of an address that may not be called.
+func (r resource[S, T, V]) warned(ctx context.Context, called string, s S) (*one[V], error) {
+	out, err := r.read(ctx, called)
+	if err == nil && r.address != nil {
+		_, url := r.address(s)
+		warnings := r.warnings(&out.Body)
+		*warnings = append(*warnings, r.a.warnOf(ctx, url)...)
+	}
+	return out, err
+}
+
+// reachable refuses settings with an address that no node may call. One that the thing has already is only warned of: a
+// patch of something else goes through while no node lives that would say what it may call.
+func (r resource[S, T, V]) reachable(ctx context.Context, s S, have *S) error {
+	if r.address == nil {
+		return nil
+	}
+	pointer, url := r.address(s)
+	if have != nil {
+		if _, before := r.address(*have); before == url {
+			return nil
+		}
+	}
+	return r.a.reachable(ctx, pointer, url)
+}
+
 // replace is put for a name that was read already.
 func (r resource[S, T, V]) replace(ctx context.Context, called string, c Conditions, s S) (*one[V], error) {
 	version, err := c.version()
 	if err != nil {
 		return nil, err
 	}
+	if err := r.reachable(ctx, s, nil); err != nil {
+		return nil, err
+	}
 	created, err := r.write(ctx, called, s, version)
 	if err != nil {
 		return nil, err
 	}
-	return r.written(ctx, called, created)
+	return r.written(ctx, called, s, created)
 }
 
 // written answers what was written.
-func (r resource[S, T, V]) written(ctx context.Context, called string, created bool) (*one[V], error) {
-	out, err := r.read(ctx, called)
+func (r resource[S, T, V]) written(ctx context.Context, called string, s S, created bool) (*one[V], error) {
+	out, err := r.warned(ctx, called, s)
 	if err == nil && created {
 		out.Status, out.Location = http.StatusCreated, r.path+"/"+called
 	}
@@ -151,7 +184,8 @@ func (r resource[S, T, V]) change(ctx context.Context, called string, c Conditio
 	if err := c.check(version); err != nil {
 		return nil, err
 	}
-	raw, err := merged(r.settings(v), patch)
+	have := r.settings(v)
+	raw, err := merged(have, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +193,13 @@ func (r resource[S, T, V]) change(ctx context.Context, called string, c Conditio
 	if err := r.a.decode(raw, &next, reflect.TypeFor[S]().Name()); err != nil {
 		return nil, err
 	}
+	if err := r.reachable(ctx, next, &have); err != nil {
+		return nil, err
+	}
 	if _, err := r.write(ctx, called, next, version); err != nil {
 		return nil, err
 	}
-	return r.read(ctx, called)
+	return r.warned(ctx, called, next)
 }
 
 // inContext has a function of the store look in the context that the request is about.

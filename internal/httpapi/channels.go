@@ -57,6 +57,7 @@ type channelView struct {
 	BlockedUntil *time.Time `json:"blocked_until,omitempty" doc:"missing beside a block_reason: until somebody unblocks it"`
 	BlockReason  string     `json:"block_reason,omitempty"`
 	LastUsedAt   *time.Time `json:"last_used_at,omitempty"`
+	Warnings     []string   `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 
 	Capacity      *int   `json:"capacity,omitempty"`
 	MaxRetries    *int   `json:"max_retries,omitempty"`
@@ -171,6 +172,9 @@ func (a *API) channels() resource[channelSettings, *channelView, channelView] {
 				SweepInterval: v.SweepInterval,
 			}
 		},
+		address:  func(s channelSettings) (string, string) { return "/worker_url", s.WorkerURL },
+		warnings: func(v *channelView) *[]string { return &v.Warnings },
+
 		write:  a.writeChannel,
 		remove: a.removeChannel,
 	}

@@ -126,12 +126,14 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 // see putDispatcher.
 func (a *API) dispatchers() resource[DispatcherSettings, *pg.Dispatcher, dispatcherView] {
 	return resource[DispatcherSettings, *pg.Dispatcher, dispatcherView]{
-		a:    a,
-		path: "/dispatchers",
-		page: a.pageOfDispatchers,
-		find: inContext(a.Store.Dispatcher),
-		view: func(_ context.Context, d *pg.Dispatcher) (dispatcherView, error) { return viewDispatcher(d) },
-		head: func(d *pg.Dispatcher) (string, int64) { return d.Type, d.Version },
+		a:        a,
+		path:     "/dispatchers",
+		page:     a.pageOfDispatchers,
+		find:     inContext(a.Store.Dispatcher),
+		view:     func(_ context.Context, d *pg.Dispatcher) (dispatcherView, error) { return viewDispatcher(d) },
+		head:     func(d *pg.Dispatcher) (string, int64) { return d.Type, d.Version },
+		address:  func(s DispatcherSettings) (string, string) { return "/worker_url", s.WorkerURL },
+		warnings: func(v *dispatcherView) *[]string { return &v.Warnings },
 	}
 }
 
@@ -178,6 +180,9 @@ func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*one[d
 	if err != nil {
 		return nil, err
 	}
+	if err := a.dispatchers().reachable(ctx, in.Body, nil); err != nil {
+		return nil, err
+	}
 	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, in.RawBody, version)
 }
 
@@ -193,7 +198,7 @@ func (a *API) writeDispatcher(
 	if err != nil {
 		return nil, err
 	}
-	return a.dispatchers().written(ctx, typ, created)
+	return a.dispatchers().written(ctx, typ, DispatcherSettings{WorkerURL: d.WorkerURL}, created)
 }
 
 type patchDispatcherInput struct {
@@ -215,7 +220,11 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*o
 	if err != nil {
 		return nil, err
 	}
-	if err := a.decode(raw, &DispatcherSettings{}, "DispatcherSettings"); err != nil {
+	var next DispatcherSettings
+	if err := a.decode(raw, &next, "DispatcherSettings"); err != nil {
+		return nil, err
+	}
+	if err := a.dispatchers().reachable(ctx, next, &DispatcherSettings{WorkerURL: d.WorkerURL}); err != nil {
 		return nil, err
 	}
 	if s, ok := parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil { // null takes away, as in any patch

@@ -52,6 +52,7 @@ type senderView struct {
 	BlockReason  *string         `json:"block_reason"`
 	LastNonce    *string         `json:"last_nonce" doc:"digits"`
 	LastUsedAt   *time.Time      `json:"last_used_at"`
+	Warnings     []string        `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	Version      int64           `json:"version"`
 	CreatedAt    time.Time       `json:"created_at"`
 }
@@ -70,12 +71,14 @@ func viewSender(s *pg.Sender) senderView {
 // holds (S2.13).
 func (a *API) senders() resource[senderSettings, *pg.Sender, senderView] {
 	return resource[senderSettings, *pg.Sender, senderView]{
-		a:    a,
-		path: "/senders",
-		page: pageInContext(a.Store.Senders),
-		find: inContext(a.Store.Sender),
-		view: simply(viewSender),
-		head: func(s *pg.Sender) (string, int64) { return s.Account, s.Version },
+		a:        a,
+		path:     "/senders",
+		page:     pageInContext(a.Store.Senders),
+		find:     inContext(a.Store.Sender),
+		view:     simply(viewSender),
+		head:     func(s *pg.Sender) (string, int64) { return s.Account, s.Version },
+		address:  func(s senderSettings) (string, string) { return "/worker_url", s.WorkerURL },
+		warnings: func(v *senderView) *[]string { return &v.Warnings },
 		settings: func(s *pg.Sender) senderSettings {
 			return senderSettings{Pool: name(s.Pool), WorkerURL: s.WorkerURL, Attributes: s.Attributes}
 		},

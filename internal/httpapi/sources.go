@@ -66,6 +66,7 @@ type sourceView struct {
 	NextAt        *time.Time          `json:"next_at" doc:"when it is asked next"`
 	Failures      int                 `json:"failures" doc:"since it last answered"`
 	LastError     *string             `json:"last_error"`
+	Warnings      []string            `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	Version       int64               `json:"version"`
 	CreatedAt     time.Time           `json:"created_at"`
 }
@@ -84,12 +85,14 @@ func viewSource(s *events.Source) sourceView {
 // events.
 func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
 	return resource[sourceSettings, *events.Source, sourceView]{
-		a:    a,
-		path: "/sources",
-		page: pageInContext(a.Store.Events.Sources),
-		find: inContext(a.Store.Events.Source),
-		view: simply(viewSource),
-		head: func(s *events.Source) (string, int64) { return s.Name, s.Version },
+		a:        a,
+		path:     "/sources",
+		page:     pageInContext(a.Store.Events.Sources),
+		find:     inContext(a.Store.Events.Source),
+		view:     simply(viewSource),
+		head:     func(s *events.Source) (string, int64) { return s.Name, s.Version },
+		address:  func(s sourceSettings) (string, string) { return "/url", s.URL },
+		warnings: func(v *sourceView) *[]string { return &v.Warnings },
 		settings: func(s *events.Source) sourceSettings {
 			return sourceSettings{
 				Kind:          s.Kind,

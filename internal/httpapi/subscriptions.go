@@ -75,6 +75,7 @@ type subscriptionView struct {
 	Newest         string         `json:"newest" doc:"of the newest event"`
 	Secret         string         `json:"secret,omitempty" doc:"Shown once, to whoever created it: signs (v1)."`
 	SecretUntil    *time.Time     `json:"previous_secret_until" doc:"the secret before signs too until then"`
+	Warnings       []string       `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	PublicKey      *string        `json:"public_key" doc:"of the installation, if it has a signing key: verifies v1a"`
 	Version        int64          `json:"version"`
 	CreatedAt      time.Time      `json:"created_at"`
@@ -102,6 +103,8 @@ func (a *API) subscriptions() resource[subscriptionSettings, *deliveries.Subscri
 		view:     simply(a.viewSubscription),
 		head:     func(s *deliveries.Subscription) (string, int64) { return s.Name, s.Version },
 		settings: settingsOfSubscription,
+		address:  func(s subscriptionSettings) (string, string) { return "/url", s.URL },
+		warnings: func(v *subscriptionView) *[]string { return &v.Warnings },
 		write: func(ctx context.Context, called string, s subscriptionSettings, version int64) (bool, error) {
 			created, _, err := a.writeSubscription(ctx, called, s, version)
 			return created, err
@@ -139,11 +142,14 @@ func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSett
 		return nil, err
 	}
 	called := string(in.Name)
+	if err := a.subscriptions().reachable(ctx, in.Body, nil); err != nil {
+		return nil, err
+	}
 	created, secret, err := a.writeSubscription(ctx, called, in.Body, version)
 	if err != nil {
 		return nil, err
 	}
-	out, err := a.subscriptions().written(ctx, called, created)
+	out, err := a.subscriptions().written(ctx, called, in.Body, created)
 	if err == nil && created && !in.DryRun { // the secret of a rehearsal is nobody's
 		out.Body.Secret = showSecret(secret)
 	}

@@ -59,6 +59,7 @@ type toolView struct {
 	Health       toolHealth      `json:"health"`
 	ReadAt       *time.Time      `json:"read_at" doc:"when its /meta was read last"`
 	RefreshAt    *time.Time      `json:"refresh_at" doc:"when it is read next"`
+	Warnings     []string        `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	RefreshError *string         `json:"refresh_error" doc:"why it could not be read; the definition from before holds"`
 	Version      int64           `json:"version"`
 	CreatedAt    time.Time       `json:"created_at"`
@@ -98,6 +99,8 @@ func (a *API) tools() resource[toolSettings, *events.Tool, toolView] {
 		view:     simply(a.viewTool),
 		head:     func(v *events.Tool) (string, int64) { return v.FQN, v.Version },
 		settings: settingsOfTool,
+		address:  func(s toolSettings) (string, string) { return "/url", s.URL },
+		warnings: func(v *toolView) *[]string { return &v.Warnings },
 		write:    a.writeTool,
 	}
 }

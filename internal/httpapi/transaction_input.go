@@ -74,6 +74,11 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if sub.Callback, err = in.Callback.callback(); err != nil {
 		return nil, err
 	}
+	if sub.Callback != nil {
+		if err := a.reachableSoon(ctx, "/callback/url", sub.Callback.URL); err != nil {
+			return nil, err
+		}
+	}
 	if len(in.Tags) > 0 {
 		sub.Tags, _ = json.Marshal(in.Tags)
 	}

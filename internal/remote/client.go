@@ -30,6 +30,9 @@ type Config struct {
 	AllowCIDR []netip.Prefix // private addresses that workers may have; public ones always may
 	UserAgent string         // "" = "postern"
 
+	// Lookup finds the addresses of a host where a URL is judged before it is called (Reach); nil: as the system does.
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
 	SigningKey ed25519.PrivateKey // signs calls of tools that want it; nil: none, and they are not called
 
 	// Observe sees every exchange as it came over the wire, with the context of its call; nil: nobody does.
@@ -51,6 +54,7 @@ type Exchange struct {
 // Close it at the end.
 type Client struct {
 	transport *http.Transport
+	reach     *Reach
 	userAgent string
 	key       ed25519.PrivateKey
 	observe   func(context.Context, Exchange)
@@ -66,8 +70,13 @@ func New(cfg Config) *Client {
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "postern"
 	}
+	reach := NewReach(cfg.AllowCIDR)
+	if cfg.Lookup != nil {
+		reach.lookup = cfg.Lookup
+	}
 	return &Client{
-		transport:  guarded(cfg.AllowCIDR),
+		transport:  guarded(reach.guard),
+		reach:      reach,
 		userAgent:  cfg.UserAgent,
 		key:        cfg.SigningKey,
 		observe:    cfg.Observe,
@@ -77,10 +86,10 @@ func New(cfg Config) *Client {
 	}
 }
 
-func guarded(allow []netip.Prefix) *http.Transport {
+func guarded(g *guard) *http.Transport {
 	return &http.Transport{
 		Proxy:                  nil, // a proxy of the environment would dial for us, unguarded
-		DialContext:            newGuard(allow).dial,
+		DialContext:            g.dial,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    tlsTimeout,
 		MaxIdleConnsPerHost:    128,
@@ -93,7 +102,7 @@ func guarded(allow []netip.Prefix) *http.Transport {
 // Guarded is an HTTP client for what is no worker: it dials public addresses and those of allow, and follows no
 // redirect.
 func Guarded(allow []netip.Prefix, timeout time.Duration) *http.Client {
-	return &http.Client{Transport: guarded(allow), Timeout: timeout,
+	return &http.Client{Transport: guarded(newGuard(allow)), Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 

@@ -35,6 +35,15 @@ func newGuard(allow []netip.Prefix) *guard {
 	return &guard{safe: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)).Safe}
 }
 
+// may says whether an address may be dialled.
+func (g *guard) may(addr netip.Addr) bool {
+	network := "tcp6"
+	if addr.Is4() {
+		network = "tcp4"
+	}
+	return g.safe(network, netip.AddrPortFrom(addr, 80).String(), nil) == nil
+}
+
 // dial connects, or fails with a refusal if every address of the host was refused.
 func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var allowed atomic.Bool // happy eyeballs: two addresses may be tried side by side

@@ -29,6 +29,7 @@ type Config struct {
 	Concurrency int           // calls in flight at most (default 1000)
 	Types       []string      // types to work on; empty = all
 	Retention   time.Duration // days that ended so long ago are dropped; 0: never
+	Reach       *remote.Reach // what the node may call; nil: it neither tells others nor warns of what it may not
 	Loops       *safe.Loops   // a loop that panics often is reported here; nil: it only begins anew
 	Grace       time.Duration // how long calls may go on after Run was told to stop (default 30 s)
 }
@@ -180,6 +181,7 @@ func (e *Engine) register(ctx context.Context) error {
 // background starts the loops of the process, which run until ctx ends; all counts them.
 func (e *Engine) background(ctx context.Context, all *sync.WaitGroup) {
 	begin := func(name string, f func(context.Context)) { all.Go(e.Loops.Func(ctx, name, f)) }
+	begin("addresses", e.tellReach)
 	begin("claims", e.claimLoop)
 	begin("look back", e.lookBackLoop)
 	begin("configuration", e.Store.KeepFresh)
