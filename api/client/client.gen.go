@@ -1108,7 +1108,7 @@ type ChannelView struct {
 	Version       int64             `json:"version"`
 	Wallet        *string           `json:"wallet,omitempty"`
 
-	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	// Warnings of an address that nodes may not call; after PUT and PATCH
 	Warnings  []string `json:"warnings,omitempty"`
 	WorkerURL *string  `json:"worker_url,omitempty"`
 }
@@ -1655,7 +1655,7 @@ type HistoryView struct {
 
 // HoldView defines model for HoldView.
 type HoldView struct {
-	// AtMost all of these; while its worker answers what it was asked, without a block or an unknown outcome
+	// AtMost all of these; a block and an unknown outcome come on top
 	AtMost string `json:"at_most"`
 
 	// Calls timeouts.dispatch for each attempt
@@ -1961,7 +1961,7 @@ type NodeView struct {
 	// Version of the program
 	Version string `json:"version"`
 
-	// WorkerAllowCidr private ranges that it may call; null until it has said so
+	// WorkerAllowCidr private ranges that it may call
 	WorkerAllowCidr []string `json:"worker_allow_cidr"`
 }
 
@@ -2474,19 +2474,19 @@ type ResultView struct {
 
 // RetrySettings defines model for RetrySettings.
 type RetrySettings struct {
-	// Cap The longest delay, where kind is exponential: 20m unless said, with a pool 1m; initial, where that is longer.
+	// Cap 20m unless said, with a pool 1m; at least initial.
 	//
 	// Examples: 20m
 	Cap    *string  `json:"cap,omitempty"`
 	Factor *float64 `json:"factor,omitempty"`
 
-	// Initial The first delay, drawn from below it; with kind fixed, every delay.
+	// Initial The first delay, or each fixed one.
 	//
 	// Examples: 15s
 	Initial *string            `json:"initial,omitempty"`
 	Kind    *RetrySettingsKind `json:"kind,omitempty"`
 
-	// MaxRetries Without it the worker is asked, else 10; with a pool 5, since the sender is held meanwhile.
+	// MaxRetries Else the worker's, else 10 or, with a pool, 5.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// OnFailed Retry what failed in a block.
@@ -2650,7 +2650,7 @@ type SenderView struct {
 	State   SenderViewState `json:"state"`
 	Version int64           `json:"version"`
 
-	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	// Warnings of an address that nodes may not call; after PUT and PATCH
 	Warnings  []string `json:"warnings,omitempty"`
 	WorkerURL string   `json:"worker_url"`
 }
@@ -2858,7 +2858,7 @@ type SourceView struct {
 	URL        string          `json:"url"`
 	Version    int64           `json:"version"`
 
-	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	// Warnings of an address that nodes may not call; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -2979,7 +2979,7 @@ type SubscriptionView struct {
 	URL     string     `json:"url"`
 	Version int64      `json:"version"`
 
-	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	// Warnings of an address that nodes may not call; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -3138,7 +3138,7 @@ type ToolView struct {
 	URL     string       `json:"url"`
 	Version int64        `json:"version"`
 
-	// Warnings an address that some nodes may not call; in answers to PUT and PATCH
+	// Warnings of an address that nodes may not call; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -3162,7 +3162,7 @@ type TransactionInput struct {
 	// DependsOn Ids or uids: it goes out only after all of them are DONE, and fails if one ends otherwise.
 	DependsOn []string `json:"depends_on,omitempty"`
 
-	// MaxRetries Else the dispatcher's, else the worker's, else 10; with a pool 5.
+	// MaxRetries Else the dispatcher's, else the worker's, else 10 or, with a pool, 5.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// NotBefore Does not go out before; at most 100 years ahead.

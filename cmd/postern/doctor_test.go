@@ -121,37 +121,45 @@ func TestVerifySaysWhatIsNotTrue(t *testing.T) {
 	postern(t, nil, "verify").want(t, 2, "DATABASE_URL")
 }
 
-// An address that the nodes may not call is said in advance: in the log of a node that starts, and by doctor, whether it
-// asks the database or the API.
+// An address that nodes may not call is told in advance: in the log of a node that starts, and by doctor, through the
+// database or the API.
 func TestTheDoctorNamesTheAddressesThatNoNodeMayCall(t *testing.T) {
 	t.Parallel()
 	db := database(pgtest.New(t).URL)
+	const flag, bar = "--worker-allow-cidr 127.0.0.0/8", "no node may call it"
 	_, at := serving(t, append(db, "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8,10.1.0.0/16"), "serve")
+	put := func(path, body string) result {
+		t.Helper()
+		return postern(t, []string{at}, "api", "PUT", path, "-d", body)
+	}
+	work := func(name string, env ...string) *process {
+		t.Helper()
+		return start(t, append(append(env, db...), "POSTERN_METRICS_LISTEN=off", "POSTERN_NODE_NAME="+name), "work")
+	}
 	// No node lives yet, so that what this process may call counts.
-	postern(t, []string{at}, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0)
-	postern(t, []string{at}, "api", "PUT", "/senders/ada", "-d", `{"pool": "p", "worker_url": "http://10.1.2.3"}`).want(t, 0)
-	const flag = "--worker-allow-cidr 127.0.0.0/8"
-	postern(t, []string{at}, "api", "PUT", "/dispatchers/BAD", "-d", `{"worker_url": "http://192.168.1.1"}`).want(t, 1, "no node may call it", "--worker-allow-cidr 192.168.1.1/32")
-	node := start(t, append(db, "POSTERN_METRICS_LISTEN=off", "POSTERN_NODE_NAME=one"), "work")
-	for end := time.Now().Add(time.Minute); strings.Count(node.stderr(), "--worker-allow-cidr") < 2; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the node warns of nothing: %s", node.stderr())
+	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0)
+	put("/senders/ada", `{"pool": "p", "worker_url": "http://10.1.2.3"}`).want(t, 0)
+	put("/dispatchers/BAD", `{"worker_url": "http://192.168.1.1"}`).want(t, 1, bar, "192.168.1.1/32")
+	one := work("one")
+	for end := time.Now().Add(time.Minute); strings.Count(one.stderr(), "--worker-allow-cidr") < 2; {
+		if time.Sleep(20 * time.Millisecond); time.Now().After(end) {
+			t.Fatalf("the node warns of nothing: %s", one.stderr())
 		}
 	}
 	for _, env := range [][]string{db, {at}} {
-		r := postern(t, append(env, "POSTERN_OUTPUT=json"), "doctor")
-		r.want(t, 1, "addresses", "dispatchers/PAY", flag, "POSTERN_WORKER_ALLOW_CIDR", "senders/ada", "10.1.2.3/32")
+		postern(t, append(env, "POSTERN_OUTPUT=json"), "doctor").
+			want(t, 1, "addresses", "dispatchers/PAY", flag, "POSTERN_WORKER_ALLOW_CIDR", "senders/ada", "10.1.2.3/32")
 	}
-	postern(t, []string{at}, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 1, "no node may call it", flag)
-	start(t, append(db, "POSTERN_METRICS_LISTEN=off", "POSTERN_NODE_NAME=two", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8,10.0.0.0/8"), "work")
+	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 1, bar, flag)
+	work("two", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8,10.0.0.0/8")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		r := postern(t, append(db, "POSTERN_OUTPUT=json"), "doctor")
-		if strings.Contains(r.stdout, "one may not call") && !strings.Contains(r.stdout, "no node may call") {
+		if strings.Contains(r.stdout, "one may not call") && !strings.Contains(r.stdout, bar) {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatalf("of two nodes, one may: %s", r.stdout)
 		}
 	}
-	postern(t, []string{at}, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0, "one may not call")
+	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0, "one may not call")
 }

@@ -71,6 +71,6 @@ func finding(r *work.Refusal, nodes []string, all bool) doctor.Finding {
 		at += " leads to " + r.Addrs[0].String() + ", which"
 	}
 	f.Found = fmt.Sprintf("%s (context %s): %s is not public: %s", strings.Join(r.Objects, ", "), r.Context, at, who)
-	f.Remedy = fmt.Sprintf("start `postern work` with --worker-allow-cidr %s (POSTERN_WORKER_ALLOW_CIDR), or with a range around it", r.Range())
+	f.Remedy = "start `postern work` with " + r.Setting()
 	return f
 }

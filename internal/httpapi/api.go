@@ -91,8 +91,13 @@ func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Config: c, router: chi.NewMux(), keys: cache[actors.UsedKey]{life: remembered}, actors: cache[principal]{life: remembered},
-		allowances: cache[[]addresses.Allowance]{life: allowancesKept}}
+	a := &API{
+		Config:     c,
+		router:     chi.NewMux(),
+		keys:       cache[actors.UsedKey]{life: remembered},
+		actors:     cache[principal]{life: remembered},
+		allowances: cache[[]addresses.Allowance]{life: allowancesKept},
+	}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.requests.open = map[*timed]struct{}{}

@@ -20,8 +20,13 @@ type verdict struct {
 	nodes []string // that may not, where others may
 }
 
-// judge compares a place with what the nodes may call: they say it in their rows. Where none lives that has said it, what
-// this process may call counts. What is public is called by all, and costs no statement.
+// Warned is a part of the view of a thing that nodes call.
+type Warned struct {
+	Warnings []string `json:"warnings,omitempty" doc:"of an address that nodes may not call; after PUT and PATCH"`
+}
+
+// judge compares a place with what the nodes may call, as their rows say. Where no node lives that has said it, the
+// settings of this process count. All nodes may call a public place, and it costs no statement.
 func (a *API) judge(
 	p remote.Place, allowances func() ([]addresses.Allowance, error),
 ) (v verdict, err error) {
@@ -51,7 +56,7 @@ func (a *API) reachable(ctx context.Context, pointer, raw string) error {
 	return a.refuseAddress(pointer, raw, func() ([]addresses.Allowance, error) { return a.Store.Allowances(ctx) })
 }
 
-// reachableSoon is reachable for what comes with transactions: it knows what the nodes may call as of a moment ago.
+// reachableSoon is reachable for callbacks: it remembers for a moment what the nodes may call.
 func (a *API) reachableSoon(ctx context.Context, pointer, raw string) error {
 	return a.refuseAddress(pointer, raw, func() ([]addresses.Allowance, error) {
 		list, err := a.allowances.get("", func() (*[]addresses.Allowance, error) {
@@ -80,7 +85,7 @@ func (a *API) refuseAddress(pointer, raw string, allowances func() ([]addresses.
 func (a *API) warnOf(ctx context.Context, raw string) []string {
 	p := a.Tools.Reach().Find(ctx, raw)
 	v, err := a.judge(p, func() ([]addresses.Allowance, error) { return a.Store.Allowances(ctx) })
-	if err != nil { // what was asked for is done: only the warning is missing
+	if err != nil { // the write is done: only its warning is missing
 		a.Log.Warn("what the nodes may call is not known", "error", err)
 		return nil
 	}
@@ -101,5 +106,5 @@ func (a *API) warnOf(ctx context.Context, raw string) []string {
 
 // remedy is what lets nodes call a place.
 func remedy(p remote.Place) string {
-	return fmt.Sprintf("start `postern work` with --worker-allow-cidr %s (POSTERN_WORKER_ALLOW_CIDR), or with a range around it", p.Range())
+	return "start `postern work` with " + p.Setting()
 }

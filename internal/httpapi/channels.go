@@ -47,6 +47,7 @@ type channelSettings struct {
 
 // channelView is a channel as clients read it; what is of the other kind is missing.
 type channelView struct {
+	Warned
 	Name         string     `json:"name"`
 	Kind         string     `json:"kind" enum:"cap,integrity"`
 	State        string     `json:"state,omitempty" enum:"open,busy,blocked,paused" doc:"cap"`
@@ -57,7 +58,6 @@ type channelView struct {
 	BlockedUntil *time.Time `json:"blocked_until,omitempty" doc:"missing beside a block_reason: until somebody unblocks it"`
 	BlockReason  string     `json:"block_reason,omitempty"`
 	LastUsedAt   *time.Time `json:"last_used_at,omitempty"`
-	Warnings     []string   `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 
 	Capacity      *int   `json:"capacity,omitempty"`
 	MaxRetries    *int   `json:"max_retries,omitempty"`

@@ -39,11 +39,11 @@ type timeoutSettings struct {
 }
 
 type retrySettings struct {
-	MaxRetries *int    `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Without it the worker is asked, else 10; with a pool 5, since the sender is held meanwhile."`
+	MaxRetries *int    `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the worker's, else 10 or, with a pool, 5."`
 	Kind       string  `json:"kind,omitempty" enum:"exponential,fixed"`
-	Initial    string  `json:"initial,omitempty" example:"15s" doc:"The first delay, drawn from below it; with kind fixed, every delay."`
+	Initial    string  `json:"initial,omitempty" example:"15s" doc:"The first delay, or each fixed one."`
 	Factor     float64 `json:"factor,omitempty" minimum:"1" maximum:"100"`
-	Cap        string  `json:"cap,omitempty" example:"20m" doc:"The longest delay, where kind is exponential: 20m unless said, with a pool 1m; initial, where that is longer."`
+	Cap        string  `json:"cap,omitempty" example:"20m" doc:"20m unless said, with a pool 1m; at least initial."`
 	OnFailed   *bool   `json:"on_failed,omitempty" doc:"Retry what failed in a block."`
 }
 

@@ -135,34 +135,37 @@ func TestTheDefaultsOfRetryKeepASenderForAShortTime(t *testing.T) {
 		}
 	}
 	d.want(200, "PUT", "/dispatchers/pay", worker+`}`)
-	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "2h"}}`); retry(a) != "exponential 2h x2 to 2h" {
-		t.Error(a.raw)
-	}
 	d.refused(422, "invalid", "PATCH", "/dispatchers/pay", `{"retry": {"initial": "3h", "cap": "1h"}}`)
-	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "3h"}}`); retry(a) != "exponential 3h x2 to 3h" {
-		t.Error(a.raw)
-	}
-	if a := d.want(200, "PATCH", "/dispatchers/pay", `{"retry": {"initial": "1s", "cap": null}}`); retry(a) != "exponential 1s x2 to 20m" {
-		t.Error(a.raw)
+	for _, c := range []struct{ patch, retry string }{
+		{`{"retry": {"initial": "2h"}}`, "exponential 2h x2 to 2h"},
+		{`{"retry": {"initial": "3h"}}`, "exponential 3h x2 to 3h"},
+		{`{"retry": {"initial": "1s", "cap": null}}`, "exponential 1s x2 to 20m"},
+	} {
+		if a := d.want(200, "PATCH", "/dispatchers/pay", c.patch); retry(a) != c.retry {
+			t.Errorf("%s: %s", c.patch, a.raw)
+		}
 	}
 }
 
 func TestAnAnswerSaysForHowLongOneTransactionMayHoldItsSender(t *testing.T) {
 	d := newDoor(t)
-	const worker = `{"worker_url": "http://127.0.0.1:9/", "timeouts": {"dispatch": "10s"}, "inclusion": {"deadline": "1m"}`
+	const worker = `{"worker_url": "http://127.0.0.1:9/", ` +
+		`"timeouts": {"dispatch": "10s"}, "inclusion": {"deadline": "1m"}`
 	a := d.want(201, "PUT", "/dispatchers/pay", worker+`}`)
 	if h, there := a.body["holds_sender"]; h != nil || !there {
 		t.Errorf("a type without senders: %s", a.raw)
 	}
 	for _, c := range []struct{ more, want string }{
-		{``, "retries:5 delays:3m45s calls:1m inclusion:6m at_most:10m45s"},
-		{`, "retry": {"max_retries": 0}`, "retries:0 delays:0s calls:10s inclusion:1m at_most:1m10s"},
-		{`, "retry": {"max_retries": 1, "kind": "fixed", "initial": "50h"}`, "retries:1 delays:50h calls:20s inclusion:2m at_most:50h2m20s"},
-		{`, "retry": {"max_retries": 10000, "kind": "fixed", "initial": "720h"}`, "retries:10000 delays:2562047h calls:27h46m50s inclusion:166h41m at_most:2562047h"},
+		{``, "5 3m45s + 1m + 6m = 10m45s"},
+		{`, "retry": {"max_retries": 0}`, "0 0s + 10s + 1m = 1m10s"},
+		{`, "retry": {"max_retries": 1, "kind": "fixed", "initial": "50h"}`, "1 50h + 20s + 2m = 50h2m20s"},
+		{`, "retry": {"max_retries": 10000, "kind": "fixed", "initial": "720h"}`,
+			"10000 2562047h + 27h46m50s + 166h41m = 2562047h"},
 	} {
 		a := d.want(200, "PUT", "/dispatchers/pay", worker+`, "pool": "p"`+c.more+`}`)
 		h, _ := a.body["holds_sender"].(map[string]any)
-		got := fmt.Sprintf("retries:%v delays:%v calls:%v inclusion:%v at_most:%v", h["retries"], h["delays"], h["calls"], h["inclusion"], h["at_most"])
+		got := fmt.Sprintf("%v %v + %v + %v = %v",
+			h["retries"], h["delays"], h["calls"], h["inclusion"], h["at_most"])
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.more, got, c.want)
 		}

@@ -36,15 +36,15 @@ type dispatcherView struct {
 	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
 	Signed    bool      `json:"signed" doc:"it has a secret, with which what its worker is sent is signed"`
 	Warnings  []string  `json:"warnings"`
-	Holds     *holdView `json:"holds_sender" doc:"for how long one transaction may hold its sender; null for a type without a pool"`
+	Holds     *holdView `json:"holds_sender" doc:"null for a type without a pool"`
 	Version   int64     `json:"version"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// holdView says for how long one transaction may hold its sender, part by part. What is asked about again and again, or
-// held for an operator, has no end of its own.
+// holdView says for how long one transaction may hold its sender, part by part. A worker that is asked again and again
+// what came of a call holds it longer.
 type holdView struct {
-	AtMost    string `json:"at_most" doc:"all of these; while its worker answers what it was asked, without a block or an unknown outcome"`
+	AtMost    string `json:"at_most" doc:"all of these; a block and an unknown outcome come on top"`
 	Retries   int    `json:"retries" doc:"where neither the transaction nor the worker names a number"`
 	Delays    string `json:"delays" doc:"before the retries, at most; half of it on average where kind is exponential"`
 	Calls     string `json:"calls" doc:"timeouts.dispatch for each attempt"`

@@ -42,7 +42,8 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
 	db := pgtest.New(t)
 	s := db.Store(t, 8)
-	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: "none", Version: "test",
+	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Auth: "none", Version: "test",
 		Tools: remote.New(remote.Config{AllowCIDR: prefixes("127.0.0.0/8", "::1/128"), Lookup: someNames})}
 	for _, f := range change {
 		f(&c)

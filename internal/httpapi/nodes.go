@@ -32,14 +32,15 @@ type nodeView struct {
 	HeartbeatAge float64    `json:"heartbeat_age_seconds"`
 	StartedAt    time.Time  `json:"started_at"`
 	DeadAt       *time.Time `json:"dead_at"`
-	AllowCIDR    []string   `json:"worker_allow_cidr" nullable:"true" doc:"private ranges that it may call; null until it has said so"`
+	AllowCIDR    []string   `json:"worker_allow_cidr" nullable:"true" doc:"private ranges that it may call"`
 	Queues       int64      `json:"queues" doc:"that it holds, as of as_of"`
 	AsOf         *time.Time `json:"as_of" doc:"of the sample, taken every 15 s; null before the first one"`
 }
 
 func viewNode(n *pg.NodeView) nodeView {
 	return nodeView{Name: n.Name, Version: n.Release, Epoch: n.Epoch, State: n.State, Draining: n.Draining, TTL: n.TTL.String(), HeartbeatAt: n.HeartbeatAt.UTC(),
-		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt), AllowCIDR: n.AllowCIDR, Queues: n.Queues, AsOf: utc(n.AsOf)}
+		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt),
+		AllowCIDR: n.AllowCIDR, Queues: n.Queues, AsOf: utc(n.AsOf)}
 }
 
 // listNodes lists the newest first; who has stopped stays for a day.

@@ -30,7 +30,11 @@ func allowing(t *testing.T, list ...string) *door {
 
 // someNames knows what three hosts mean.
 func someNames(_ context.Context, _, host string) ([]netip.Addr, error) {
-	known := map[string]string{"worker.internal": "10.9.8.7", "worker.example": "93.184.215.14", "loop.internal": "127.0.0.1"}
+	known := map[string]string{
+		"worker.internal": "10.9.8.7",
+		"worker.example":  "93.184.215.14",
+		"loop.internal":   "127.0.0.1",
+	}
 	if known[host] == "" {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
@@ -61,7 +65,9 @@ var doors = []struct{ method, path, body, at string }{
 	{"PUT", "/tools/xyz.labs.one@1", `{"url": "%s", ` + sums + `}`, "/url"},
 	{"PUT", "/sources/log", `{"kind": "http_json", "url": "%s/events", "map": {"fqn": "/tool"}}`, "/url"},
 	{"POST", "/transactions", `{"type": "base", "uid": "u-%[2]d", "callback": {"url": "%[1]s/hook"}}`, "/callback/url"},
-	{"POST", "/transactions:batch", `{"atomic": true, "items": [{"type": "base", "uid": "v-%[2]d", "callback": {"url": "%[1]s/hook"}}]}`, "/callback/url"},
+	{"POST", "/transactions:batch",
+		`{"atomic": true, "items": [{"type": "base", "uid": "v-%[2]d", "callback": {"url": "%[1]s/hook"}}]}`,
+		"/callback/url"},
 }
 
 // furnish makes what is changed by PATCH.
@@ -82,22 +88,30 @@ func filled(body, at string, n int) string {
 func TestAnAddressThatMayNotBeCalledIsRefusedWhereItIsPut(t *testing.T) {
 	d := allowing(t, "10.20.0.0/16", "fd00::/8")
 	d.furnish()
-	for i, host := range []string{"127.0.0.1:9", "localhost:9", "LocalHost", "[::1]:9", "[::ffff:127.0.0.1]", "169.254.169.254", "10.21.0.1"} {
+	for i, host := range []string{
+		"127.0.0.1:9", "localhost:9", "LocalHost", "[::1]:9", "[::ffff:127.0.0.1]", "169.254.169.254", "10.21.0.1",
+	} {
 		for _, r := range doors {
 			a := d.refused(422, "address_refused", r.method, r.path, filled(r.body, "http://"+host, i))
-			if !strings.Contains(a.raw, r.at) || !strings.Contains(a.raw, "--worker-allow-cidr") || !strings.Contains(a.raw, "POSTERN_WORKER_ALLOW_CIDR") {
-				t.Errorf("%s %s with %s: %s", r.method, r.path, host, a.raw)
+			for _, word := range []string{r.at, "--worker-allow-cidr", "POSTERN_WORKER_ALLOW_CIDR"} {
+				if !strings.Contains(a.raw, word) {
+					t.Errorf("%s %s with %s does not say %s: %s", r.method, r.path, host, word, a.raw)
+				}
 			}
 		}
 	}
-	for i, host := range []string{"93.184.215.14", "10.20.30.40:8000", "[fd00::7]:1", "nowhere.example", "worker.example"} {
+	for i, host := range []string{
+		"93.184.215.14", "10.20.30.40:8000", "[fd00::7]:1", "nowhere.example", "worker.example",
+	} {
 		for _, r := range doors {
-			if a := d.call(r.method, r.path, filled(r.body, "http://"+host, 100+i)); a.status >= 300 || len(warnings(a)) != 0 {
+			a := d.call(r.method, r.path, filled(r.body, "http://"+host, 100+i))
+			if a.status >= 300 || len(warnings(a)) != 0 {
 				t.Errorf("%s %s with %s answers %d: %s", r.method, r.path, host, a.status, a.raw)
 			}
 		}
 	}
-	table := `{"kind": "postgres_table", "url": "postgres://u@%s:5432/app", "table": {"name": "public.t", "cursor": "id", "key": "id"}, "map": {"fqn": "/tool"}}`
+	table := `{"kind": "postgres_table", "url": "postgres://u@%s:5432/app", "map": {"fqn": "/tool"}, ` +
+		`"table": {"name": "public.t", "cursor": "id", "key": "id"}}`
 	d.refused(422, "address_refused", "PUT", "/sources/rows", fmt.Sprintf(table, "127.0.0.1"))
 	d.want(201, "PUT", "/sources/rows", fmt.Sprintf(table, "10.20.0.1"))
 	d.want(201, "PUT", "/dispatchers/inside", `{"worker_url": "noop:"}`)
@@ -125,12 +139,15 @@ func TestANameWhoseAddressMayNotBeCalledIsWarnedOf(t *testing.T) {
 		if a.status >= 300 {
 			t.Errorf("%s %s answers %d: %s", r.method, r.path, a.status, a.raw)
 		}
-		if w := warnings(a); r.at != "/callback/url" && (len(w) != 1 || !strings.Contains(w[0], "worker.internal") || !strings.Contains(w[0], "10.9.8.7")) {
+		if r.at == "/callback/url" { // a post waits for no look-up
+			continue
+		}
+		if w := warnings(a); len(w) != 1 || !strings.Contains(w[0], "worker.internal leads to 10.9.8.7") {
 			t.Errorf("%s %s: %s", r.method, r.path, a.raw)
 		}
 	}
-	if a := d.want(200, "GET", "/senders/acct-1", ""); len(warnings(a)) != 0 { // it is looked up where it is written alone
-		t.Error(a.raw)
+	if a := d.want(200, "GET", "/senders/acct-1", ""); len(warnings(a)) != 0 {
+		t.Errorf("it is looked up where it is read: %s", a.raw)
 	}
 }
 
@@ -170,7 +187,8 @@ func TestTheNodesSayWhatMayBeCalled(t *testing.T) {
 	}
 	d.refused(422, "address_refused", "PATCH", "/dispatchers/pay", `{"worker_url": "http://127.0.0.2/"}`)
 	d.works("c", "10.0.0.0/16", "127.0.0.0/8")
-	if list := d.want(200, "GET", "/nodes", ""); !strings.Contains(list.raw, `"worker_allow_cidr":["10.0.0.0/16","127.0.0.0/8"]`) {
+	const told = `"worker_allow_cidr":["10.0.0.0/16","127.0.0.0/8"]`
+	if list := d.want(200, "GET", "/nodes", ""); !strings.Contains(list.raw, told) {
 		t.Error(list.raw)
 	}
 }

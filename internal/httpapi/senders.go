@@ -39,6 +39,7 @@ type senderSettings struct {
 
 // senderView is a sender as clients read it.
 type senderView struct {
+	Warned
 	Account      string          `json:"account"`
 	Pool         string          `json:"pool"`
 	WorkerURL    string          `json:"worker_url"`
@@ -52,7 +53,6 @@ type senderView struct {
 	BlockReason  *string         `json:"block_reason"`
 	LastNonce    *string         `json:"last_nonce" doc:"digits"`
 	LastUsedAt   *time.Time      `json:"last_used_at"`
-	Warnings     []string        `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	Version      int64           `json:"version"`
 	CreatedAt    time.Time       `json:"created_at"`
 }

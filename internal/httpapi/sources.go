@@ -46,6 +46,7 @@ type sourceSettings struct {
 
 // sourceView is a source as clients read it.
 type sourceView struct {
+	Warned
 	Name          string              `json:"name"`
 	Kind          string              `json:"kind" enum:"sui,http_json,devnet,push,postgres_table"`
 	URL           string              `json:"url"`
@@ -66,7 +67,6 @@ type sourceView struct {
 	NextAt        *time.Time          `json:"next_at" doc:"when it is asked next"`
 	Failures      int                 `json:"failures" doc:"since it last answered"`
 	LastError     *string             `json:"last_error"`
-	Warnings      []string            `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	Version       int64               `json:"version"`
 	CreatedAt     time.Time           `json:"created_at"`
 }

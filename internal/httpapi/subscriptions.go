@@ -59,6 +59,7 @@ type subscriptionFilter struct {
 
 // subscriptionView is a subscription as clients read it.
 type subscriptionView struct {
+	Warned
 	Name           string         `json:"name"`
 	Kind           string         `json:"kind" enum:"webhook,pull"`
 	URL            string         `json:"url"`
@@ -75,7 +76,6 @@ type subscriptionView struct {
 	Newest         string         `json:"newest" doc:"of the newest event"`
 	Secret         string         `json:"secret,omitempty" doc:"Shown once, to whoever created it: signs (v1)."`
 	SecretUntil    *time.Time     `json:"previous_secret_until" doc:"the secret before signs too until then"`
-	Warnings       []string       `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	PublicKey      *string        `json:"public_key" doc:"of the installation, if it has a signing key: verifies v1a"`
 	Version        int64          `json:"version"`
 	CreatedAt      time.Time      `json:"created_at"`

@@ -42,6 +42,7 @@ type toolSettings struct {
 
 // toolView is a tool as clients read it.
 type toolView struct {
+	Warned
 	FQN          string          `json:"fqn"`
 	Type         string          `json:"type" enum:"offchain"`
 	URL          string          `json:"url"`
@@ -59,7 +60,6 @@ type toolView struct {
 	Health       toolHealth      `json:"health"`
 	ReadAt       *time.Time      `json:"read_at" doc:"when its /meta was read last"`
 	RefreshAt    *time.Time      `json:"refresh_at" doc:"when it is read next"`
-	Warnings     []string        `json:"warnings,omitempty" doc:"an address that some nodes may not call; in answers to PUT and PATCH"`
 	RefreshError *string         `json:"refresh_error" doc:"why it could not be read; the definition from before holds"`
 	Version      int64           `json:"version"`
 	CreatedAt    time.Time       `json:"created_at"`

@@ -19,7 +19,7 @@ type transactionInput struct {
 	Data       json.RawMessage   `json:"data,omitempty" doc:"Handed to the worker; any JSON up to 256 KiB. Numbers keep their digits."`
 	UID        uidName           `json:"uid,omitempty" doc:"The client's own name, unique in its context; the idempotency key."`
 	NotBefore  *time.Time        `json:"not_before,omitempty" doc:"Does not go out before; at most 100 years ahead."`
-	MaxRetries *int              `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the dispatcher's, else the worker's, else 10; with a pool 5."`
+	MaxRetries *int              `json:"max_retries,omitempty" minimum:"0" maximum:"10000" doc:"Else the dispatcher's, else the worker's, else 10 or, with a pool, 5."`
 	Tags       map[string]string `json:"tags,omitempty" maxProperties:"16"`
 	Sender     name              `json:"sender,omitempty" doc:"Only this account may sign it."`
 	Callback   *callbackInput    `json:"callback,omitempty" doc:"Whom to tell of its end, as a webhook is told, beside all subscriptions."`

@@ -216,20 +216,33 @@ func TestAnAnswerIsAsLongAsItLooks(t *testing.T) {
 	}
 }
 
-// What is said of an address in advance is what a call finds.
+// A call finds the same as a reach has said in advance.
 func TestAReachSaysInAdvanceWhatTheGuardRefuses(t *testing.T) {
 	t.Parallel()
-	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("::ffff:172.16.0.0/108")}})
+	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{
+		netip.MustParsePrefix("10.20.0.0/16"),
+		netip.MustParsePrefix("::ffff:172.16.0.0/108"),
+	}})
 	defer client.Close()
 	for _, c := range []struct {
 		host    string
 		literal bool
 		may     bool
 	}{
-		{"127.0.0.1", true, false}, {"[::1]:8000", true, false}, {"localhost:80", true, false}, {"LOCALHOST", true, false},
-		{"[::ffff:10.0.0.1]", true, false}, {"[64:ff9b::a00:1]", true, false}, {"[fe80::1%25eth0]", true, false}, {"169.254.169.254", true, false},
-		{"10.20.1.1", true, true}, {"[::ffff:10.20.1.1]:80", true, true}, {"172.17.0.1", true, true}, {"93.184.215.14", true, true},
-		{"[2606:2800:21f:cb07:6820:80da:af6b:8b2c]", true, true}, {"worker.invalid", false, true},
+		{"127.0.0.1", true, false},
+		{"[::1]:8000", true, false},
+		{"localhost:80", true, false},
+		{"LOCALHOST", true, false},
+		{"[::ffff:10.0.0.1]", true, false},
+		{"[64:ff9b::a00:1]", true, false},
+		{"[fe80::1%25eth0]", true, false},
+		{"169.254.169.254", true, false},
+		{"10.20.1.1", true, true},
+		{"[::ffff:10.20.1.1]:80", true, true},
+		{"172.17.0.1", true, true},
+		{"93.184.215.14", true, true},
+		{"[2606:2800:21f:cb07:6820:80da:af6b:8b2c]", true, true},
+		{"worker.invalid", false, true},
 	} {
 		p := client.Reach().Find(t.Context(), "http://"+c.host+"/below")
 		if p.Literal != c.literal || client.Reach().May(p) != c.may {

@@ -88,8 +88,12 @@ func (p Place) Public() bool { return everybody.May(p) }
 
 var everybody = NewReach(nil)
 
-// Range is the setting that would let the place be called.
-func (p Place) Range() string {
+// Setting is what lets the place be called.
+func (p Place) Setting() string {
+	return "--worker-allow-cidr " + p.ranges() + " (POSTERN_WORKER_ALLOW_CIDR), or with a range around it"
+}
+
+func (p Place) ranges() string {
 	addr := p.Addrs[0]
 	if p.Literal && addr.IsLoopback() && addr.Is4() {
 		return "127.0.0.0/8,::1/128"

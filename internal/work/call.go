@@ -18,7 +18,8 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	var a *pg.Answer
 	switch {
 	case e.withheld(l):
-		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(l.Flight(l.Dispatcher.DefaultMaxRetries()), l.Resume, l.Dispatcher.Dispatcher)}
+		f := l.Flight(l.Dispatcher.DefaultMaxRetries())
+		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(f, l.Resume, l.Dispatcher.Dispatcher)}
 	case l.Phase != outbox.PhaseDispatching:
 		a = e.elapsed(ctx, l)
 	case l.Resume:

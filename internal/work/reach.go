@@ -11,8 +11,8 @@ import (
 // warnedAtMost is how many addresses the log names one by one.
 const warnedAtMost = 20
 
-// tellReach writes into the row of the node what it may call, and warns of each address in the database that it may not:
-// what goes there would wait, and the log would say so only when the first is called.
+// tellReach writes into the row of the node what it may call, and warns of each address in the database that it may not
+// call, before the first transaction waits for that.
 func (e *Engine) tellReach(ctx context.Context) {
 	if e.Reach == nil {
 		return
@@ -32,8 +32,9 @@ func (e *Engine) tellReach(ctx context.Context) {
 			e.Log.Warn("there are more addresses that this node may not call: postern doctor lists them")
 			return
 		}
-		e.Log.Warn("this node may not call an address, and what goes there waits: start it with --worker-allow-cidr or POSTERN_WORKER_ALLOW_CIDR",
-			"context", r.Context, "object", strings.Join(r.Objects, ","), "host", r.Host, "address", r.Addrs[0].String(), "allow", r.Range())
+		e.Log.Warn("this node may not call an address, and what goes there waits: start it with "+r.Setting(),
+			"context", r.Context, "object", strings.Join(r.Objects, ","),
+			"host", r.Host, "address", r.Addrs[0].String())
 	}
 }
 

@@ -52,7 +52,8 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 	h.dispatcher("INSIDE", func(d *outbox.Dispatcher) { d.WorkerURL = "noop:" })
 	_, err := h.s.PutSender(h.ctx, h.by, pg.Sender{Account: "acct", Pool: "p", WorkerURL: "http://10.1.2.3/"}, 0)
 	h.must(err)
-	_, err = h.s.Deliveries.PutSubscription(h.ctx, h.by, outbox.Subscription{Name: "hear", Kind: "webhook", URL: "http://192.168.1.1/", OnError: "skip"}, bytes.Repeat([]byte("s"), 32), 0)
+	hear := outbox.Subscription{Name: "hear", Kind: "webhook", URL: "http://192.168.1.1/", OnError: "skip"}
+	_, err = h.s.Deliveries.PutSubscription(h.ctx, h.by, hear, bytes.Repeat([]byte("s"), 32), 0)
 	h.must(err)
 	log := &said{}
 	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {

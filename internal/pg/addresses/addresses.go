@@ -1,6 +1,5 @@
-// Package addresses lists what the nodes call, and what each node may call. It judges nothing: who reads it compares both.
-// It has statements of its own, on whatever connection it is given, for the store and for who looks at a database from
-// outside.
+// Package addresses lists the addresses that nodes call, and what each node may call. It judges nothing: its callers
+// compare both. Its statements run on any connection, for the store and for a doctor that has no store.
 package addresses
 
 import (
@@ -20,12 +19,12 @@ type Querier interface {
 type Address struct {
 	Context string
 	Object  string // as levers name it, such as dispatchers/PAY
-	Type    string // of a dispatcher: which transactions go there; "" for what is not bound to a type
+	Type    string // of a dispatcher: which transactions go there; "" for other objects
 	URL     string
 }
 
-// allSQL lists what is called, apart from callbacks, of which each belongs to one transaction, and apart from what is
-// paused or disabled.
+// allSQL lists the addresses of all objects that are called and neither paused nor disabled. Callbacks are left out: each
+// belongs to one transaction.
 const allSQL = `
 	SELECT x.name, a.object, a.type, a.url
 	FROM (
@@ -57,7 +56,7 @@ const allSQL = `
 // most is how many addresses are looked at: more differ by account, and not by host.
 const most = 10000
 
-// All lists what is called.
+// All lists the addresses that nodes call.
 func All(ctx context.Context, q Querier) ([]Address, error) {
 	rows, err := q.Query(ctx, allSQL, most)
 	if err != nil {
