@@ -56,7 +56,7 @@ func serve(t *testing.T) *client.Client {
 func TestAClientPostsReadsListsAndIsToldWhatWasWrong(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), serve(t)
-	d, err := c.PutDispatcher(ctx, "PAY", nil, &client.DispatcherSettings{WorkerURL: "http://127.0.0.1:1/"})
+	d, err := c.PutDispatcher(ctx, "PAY", nil, &client.DispatcherSettings{WorkerURL: "http://worker.example/"})
 	if err != nil || d.Status != http.StatusCreated || *d.Body.Retry.Initial != "15s" {
 		t.Fatalf("%+v, %v", d, err)
 	}
