@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
 // OpenAPI returns the contract, OpenAPI 3.1 as YAML, with all routes. It needs neither store nor network.
@@ -13,9 +15,14 @@ func OpenAPI() ([]byte, error) {
 	return whole().huma.OpenAPI().YAML()
 }
 
-// whole is an API with every route that there can be.
+// whole is an API with every route that there can be. Its store has no rooms: routes name functions of them.
 func whole() *API {
-	return New(Config{Auth: "none", Version: "1.0.0", DebugClock: func(context.Context) error { return nil }})
+	return New(Config{
+		Store:      &stores.Store{},
+		Auth:       "none",
+		Version:    "1.0.0",
+		DebugClock: func(context.Context) error { return nil },
+	})
 }
 
 // Operations lists "METHOD /path" of every route, for those who compare it with what they call.
