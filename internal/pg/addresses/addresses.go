@@ -23,8 +23,8 @@ type Address struct {
 	URL     string
 }
 
-// allSQL lists the addresses of all objects that are called and neither paused nor disabled. Callbacks are left out: each
-// belongs to one transaction.
+// allSQL lists the addresses of all objects that are called and neither paused nor disabled. Callbacks are left out:
+// each belongs to one transaction.
 const allSQL = `
 	SELECT x.name, a.object, a.type, a.url
 	FROM (
