@@ -16,8 +16,6 @@ type Room struct {
 	Total int
 	// Slots returns how many more calls of a dispatcher without senders the node may have in flight.
 	Slots func(*Dispatcher) int
-	// Takes says whether the node works on a type at all.
-	Takes func(typ string) bool
 }
 
 // freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is drained.
@@ -132,7 +130,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 		})
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
-			if d := c.e.view.byID[l.dispatcher]; d != nil && c.room.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
+			if d := c.e.view.byID[l.dispatcher]; d != nil && c.node.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
 				c.lockLane(b, l, c.view.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
@@ -152,7 +150,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 			if d == nil {
 				return &dispatcherMissing{s: c.s}
 			}
-			if !c.room.Takes(d.Type) || c.quarantine.holds(d.ContextID, d.Type) {
+			if !c.node.Takes(d.Type) || c.quarantine.holds(d.ContextID, d.Type) {
 				continue
 			}
 			if l.needs() && l.kind != "exclusive" && l.free == 0 {

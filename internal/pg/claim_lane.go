@@ -110,7 +110,23 @@ func candidates(and string) string {
 }
 
 // resumableSQL is candidatesSQL for the lane resume while something is in quarantine: all types stand in it.
-var resumableSQL = candidates(` AND NOT EXISTS (` + quarantinedQueueSQL + ` WHERE q.queue_id = r.queue_id OFFSET 0)`)
+var resumableSQL = candidates(unquarantined)
+
+const unquarantined = ` AND NOT EXISTS (` + quarantinedQueueSQL + ` WHERE q.queue_id = r.queue_id OFFSET 0)`
+
+// typedSQL and typedResumableSQL are the same for a node that works on some types ($6) alone.
+var (
+	typedSQL          = candidates(ofTypes)
+	typedResumableSQL = candidates(unquarantined + ofTypes)
+)
+
+const ofTypes = ` AND NOT EXISTS (` + queueOfOthersSQL + ` AND q.queue_id = r.queue_id AND o.type <> ALL ($6) OFFSET 0)`
+
+// queueOfOthersSQL finds queues q that have something in flight, with the type o.type of it, which their lane tells.
+const queueOfOthersSQL = `SELECT q.queue_id FROM postern.queue q
+	JOIN postern.lane n ON n.lane_id = q.lane
+	JOIN postern.dispatcher o ON o.dispatcher_id = n.dispatcher_id
+	WHERE q.phase <> 'HELD'`
 
 // lockLane locks at most n of the queues that stand first in a lane from a front on.
 func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
@@ -122,6 +138,11 @@ func (c *claim) lockLane(b *pgx.Batch, l *openLane, from front, n int) {
 	switch {
 	case l.kind == "exclusive":
 		text, args = exclusiveSQL, append(args, c.s.Clock())
+	case l.kind == "resume" && len(c.node.Types) > 0:
+		text, args = typedSQL, append(args, c.node.Types)
+		if c.quarantine.Any() {
+			text = typedResumableSQL
+		}
 	case l.kind == "resume" && c.quarantine.Any():
 		text = resumableSQL
 	}

@@ -21,7 +21,11 @@ type Node struct {
 	Epoch int32
 	Name  string
 	TTL   time.Duration
+	Types []string // that it works on; empty: all
 }
+
+// Takes says whether the node works on a type.
+func (n Node) Takes(typ string) bool { return len(n.Types) == 0 || slices.Contains(n.Types, typ) }
 
 // Register makes a node row with a fresh id. Its leases are valid for ttl after each Beat.
 func (s *Store) Register(ctx context.Context, name, version string, ttl time.Duration) (Node, error) {

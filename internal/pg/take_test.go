@@ -375,7 +375,7 @@ func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
 	_, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
 	w.unknownCommits(false)
 	var d *pg.Doubtful
-	if !errors.As(err, &d) || d.Node != n || len(d.Queues) != 1 || d.Queues[0].Queue != id.Queue {
+	if !errors.As(err, &d) || d.Node.ID != n.ID || len(d.Queues) != 1 || d.Queues[0].Queue != id.Queue {
 		t.Fatalf("%v names %+v", err, d)
 	}
 	if fault.CodeOf(err) != "commit_unknown" {

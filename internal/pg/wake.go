@@ -37,7 +37,8 @@ const noRoom = 100 * time.Millisecond
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
 //
-// What is in quarantine is put off; while everything is, nothing is looked at.
+// What is in quarantine is put off; while everything is, nothing is looked at. Timers of types that the node does not work
+// on are left to other nodes, except those of HELD, behind which nothing is called.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
 	if s.QuarantineView().Whole() {
 		return Woken{}, nil
@@ -99,13 +100,36 @@ type dueQueues struct {
 	rows  map[int64]*QueueRow
 	alive bool // the node may lease them
 	held  map[int64]bool
+	// others are of types that the node does not work on, as their locked rows say: since the timers were found, another
+	// transaction may have become the head of a queue.
+	others map[int64]bool
+}
+
+// dueTimersSQL locks timers that are due, and dueTimersOfTypesSQL those of some types ($3) alone.
+var (
+	dueTimersSQL        = dueTimersWhere("")
+	dueTimersOfTypesSQL = dueTimersWhere(`
+		AND NOT EXISTS (` + queueOfOthersSQL + ` AND q.queue_id = t.queue_id AND o.type <> ALL ($3) OFFSET 0)`)
+)
+
+func dueTimersWhere(and string) string {
+	return `SELECT t.queue_id
+		FROM postern.timer t
+		WHERE t.due_at <= coalesce($1::timestamptz, clock_timestamp())` + and + `
+		ORDER BY t.due_at
+		LIMIT $2
+		FOR UPDATE OF t SKIP LOCKED`
 }
 
 func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, e *effects, w *Woken) (d dueQueues, err error) {
 	quarantine := s.QuarantineView()
 	b := &pgx.Batch{}
 	s.ReadNow(b, &e.now)
-	b.Queue(`SELECT queue_id FROM postern.timer WHERE due_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`, s.Clock(), limit).
+	text, args := dueTimersSQL, []any{s.Clock(), limit}
+	if len(node.Types) > 0 {
+		text, args = dueTimersOfTypesSQL, append(args, node.Types)
+	}
+	b.Queue(text, args...).
 		Query(func(r pgx.Rows) (err error) {
 			d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 			return err
@@ -121,7 +145,7 @@ func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, 
 	if err := t.Send(ctx, b); err != nil || len(d.ids) == 0 {
 		return dueQueues{}, err
 	}
-	d.rows, d.held = map[int64]*QueueRow{}, map[int64]bool{}
+	d.rows, d.held, d.others = map[int64]*QueueRow{}, map[int64]bool{}, map[int64]bool{}
 	b = &pgx.Batch{}
 	lockQueues(b, lockSkipping, d.ids, nil, d.rows)
 	// what a lock showed decides: a timer that was moved meanwhile is not due
@@ -129,6 +153,11 @@ func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, 
 		d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 		return err
 	})
+	if len(node.Types) > 0 {
+		var id int64
+		each(b, queueOfOthersSQL+` AND q.queue_id = ANY ($1) AND o.type <> ALL ($2)`, []any{&id}, func() { d.others[id] = true },
+			d.ids, node.Types)
+	}
 	if quarantine.Any() {
 		var id int64
 		each(b, quarantinedQueueSQL+` WHERE q.queue_id = ANY ($1)`, []any{&id}, func() { d.held[id] = true }, d.ids)
@@ -141,7 +170,7 @@ func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*
 	for _, id := range due.ids {
 		q := due.rows[id]
 		switch {
-		case q == nil: // locked by somebody, or gone
+		case q == nil, due.others[id]: // locked by somebody, or gone; or for other nodes
 			continue
 		case !e.s.whole(q):
 			e.timerSet[id] = e.now.Add(time.Minute)

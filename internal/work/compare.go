@@ -146,13 +146,19 @@ func (e *Engine) handLooseBack(ctx context.Context) error {
 	late := func(s sight) bool { return time.Since(s.at) > e.lateAfter }
 	e.loose.mu.Lock()
 	list := e.holdings.condemn(e.loose.list, late)
-	nodes := map[pg.Node][]pg.Fenced{}
+	type incarnation struct {
+		id    int64
+		epoch int32
+	}
+	nodes, held := map[incarnation]pg.Node{}, map[incarnation][]pg.Fenced{}
 	for _, f := range list {
 		n := e.loose.list[f].node
-		nodes[n] = append(nodes[n], f)
+		of := incarnation{n.ID, n.Epoch}
+		nodes[of], held[of] = n, append(held[of], f)
 	}
 	e.loose.mu.Unlock()
-	for n, list := range nodes {
+	for of, list := range held {
+		n := nodes[of]
 		for len(list) > 0 {
 			part := list[:min(len(list), handBackMost)]
 			list = list[len(part):]

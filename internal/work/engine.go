@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,6 +173,7 @@ func (e *Engine) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.Types = e.Types
 	e.node.Store(&n)
 	return nil
 }
@@ -279,7 +279,7 @@ func knock(c chan struct{}) {
 	}
 }
 
-func (e *Engine) takes(typ string) bool { return len(e.Types) == 0 || slices.Contains(e.Types, typ) }
+func (e *Engine) takes(typ string) bool { return pg.Node{Types: e.Types}.Takes(typ) }
 
 // room is what the node can take now.
 func (e *Engine) room() pg.Room {
@@ -300,7 +300,6 @@ func (e *Engine) free() pg.Room {
 	return pg.Room{
 		Total: total,
 		Slots: func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
-		Takes: e.takes,
 	}
 }
 

@@ -133,7 +133,7 @@ func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	a, err := w.S.Register(w.Ctx, "a", "v", time.Minute)
 	w.Must(err)
 	w.takes(w.S, a)
-	leases := w.Claim(a, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
+	leases := w.Claim(a, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }})
 	var call pgevents.ToolCall
 	w.Must(json.Unmarshal(leases[0].Task.Data, &call))
 	w.Must(w.S.Events.LeaveToolAlone(w.Ctx, w.By.Context, call, 10*time.Minute))

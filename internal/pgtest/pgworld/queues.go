@@ -14,7 +14,7 @@ import (
 func Everything() pg.Room { return Room(1000) }
 
 func Room(n int) pg.Room {
-	return pg.Room{Total: n, Slots: func(d *pg.Dispatcher) int { return d.Slots }, Takes: func(string) bool { return true }}
+	return pg.Room{Total: n, Slots: func(d *pg.Dispatcher) int { return d.Slots }}
 }
 
 func Done() outbox.Answer {
