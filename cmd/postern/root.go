@@ -28,7 +28,12 @@ func root() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if name := unknown(cmd); name != "" { // the flag behind it may be one of the command that was meant
+			err = unknownName(cmd, name)
+		}
+		return usage(cmd, err)
+	})
 	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT)")
 	add := func(title string, commands ...*cobra.Command) {
 		cmd.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
@@ -65,13 +70,18 @@ func unknown(cmd *cobra.Command) string {
 	return ""
 }
 
+// unknownName is the error of a name that unknown found.
+func unknownName(cmd *cobra.Command, name string) error {
+	return fmt.Errorf("unknown command %q for %q", name, cmd.CommandPath())
+}
+
 // run is the program: it returns the exit code.
 func run(ctx context.Context, args []string) int {
 	cmd := root()
 	cmd.SetArgs(args)
 	ran, err := cmd.ExecuteContextC(ctx)
 	if name := unknown(ran); err == nil && name != "" {
-		err = usage(ran, fmt.Errorf("unknown command %q for %q", name, ran.CommandPath()))
+		err = usage(ran, unknownName(ran, name))
 	}
 	if err == nil {
 		return 0

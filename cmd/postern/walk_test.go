@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,4 +29,16 @@ func TestAWalkIsJudgedWithoutAServer(t *testing.T) {
 	postern(t, nil, "walk", "judge").want(t, 2, "unknown command")
 	postern(t, nil, "walk", "valdate").want(t, 2, "did you mean `postern walk validate`?")
 	postern(t, nil, "psot").want(t, 2, "did you mean `postern post`?")
+	for _, args := range [][]string{ // the name is wrong, and not the flag behind it
+		{"quarantine", "entr", "--reason", "restored"},
+		{"quarantine", "-o", "json", "entr", "--reason=restored"},
+	} {
+		r := postern(t, nil, args...)
+		r.want(t, 2, `unknown command "entr"`, "did you mean `postern quarantine enter`?")
+		if strings.Contains(r.stderr, "unknown flag") {
+			t.Errorf("%q: %s", args, r.stderr)
+		}
+	}
+	postern(t, nil, "psot", "--queue", "q").want(t, 2, "did you mean `postern post`?")
+	postern(t, nil, "quarantine", "--reason", "restored").want(t, 2, "unknown flag: --reason")
 }
