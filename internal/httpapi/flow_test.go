@@ -46,7 +46,7 @@ func (d *door) hold(node pg.Node) {
 // claimOne takes whatever is ready, or fails and returns nil.
 func (d *door) claimOne(node pg.Node) *pg.Lease {
 	d.t.Helper()
-	leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }})
+	leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }})
 	if err != nil || len(leases) != 1 {
 		d.t.Errorf("claimed %d: %v", len(leases), err)
 		return nil
@@ -58,7 +58,7 @@ func (d *door) claimOne(node pg.Node) *pg.Lease {
 func (d *door) claimAll(node pg.Node) {
 	d.t.Helper()
 	for {
-		leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 100, Slots: func(*pg.Dispatcher) int { return 100 }, Takes: func(string) bool { return true }})
+		leases, _, err := d.store.Claim(context.Background(), node, pg.Room{Total: 100, Slots: func(*pg.Dispatcher) int { return 100 }})
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func (c *cell) comparing(every time.Duration) {
 // lost claims so much as this node and loses the answer.
 func (c *cell) lost(most int) []*pg.Lease {
 	c.t.Helper()
-	leases, _, err := c.Store.Claim(c.t.Context(), *c.node.Load(), pg.Room{Total: most, Slots: func(*pg.Dispatcher) int { return most }, Takes: c.takes})
+	leases, _, err := c.Store.Claim(c.t.Context(), *c.node.Load(), pg.Room{Total: most, Slots: func(*pg.Dispatcher) int { return most }})
 	if err != nil || len(leases) != most {
 		c.t.Fatalf("%d leases of %d, %v", len(leases), most, err)
 	}

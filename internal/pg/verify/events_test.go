@@ -54,7 +54,7 @@ func leading(t *testing.T) *pgxpool.Pool {
 		ok(t, err)
 		_, err = s.Events.SendResults(ctx, w, n)
 		ok(t, err)
-		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 9, Slots: func(*pg.Dispatcher) int { return 9 }, Takes: func(string) bool { return true }})
+		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 9, Slots: func(*pg.Dispatcher) int { return 9 }})
 		ok(t, err)
 		for _, l := range leases {
 			a, known := answers[ids[strings.Split(l.Task.UID, ":")[1]]]

@@ -53,7 +53,7 @@ func busy(t *testing.T) *pgxpool.Pool {
 	}
 	n, err := s.Register(ctx, "n", "test", time.Hour)
 	ok(t, err)
-	room := pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }, Takes: func(string) bool { return true }}
+	room := pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }}
 	post := func(queue, typ string, uids ...string) (ids []outbox.ID) {
 		t.Helper()
 		var subs []*pg.Submission
