@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// TestANodeOfOtherTypesOnlyReleases: queues of a dead node, and those that wait for their time, go to nodes that work on
-// their types. A node of other types buries the dead one and releases its queues, and neither asks nor sends.
+// TestANodeOfOtherTypesOnlyReleases: queues of a dead node, and those that wait for their time, go to nodes that work
+// on their types. A node of other types buries the dead one and releases its queues, and neither asks nor sends.
 func TestANodeOfOtherTypesOnlyReleases(t *testing.T) {
 	t.Parallel()
 	for _, quarantined := range []bool{false, true} { // then other statements read the lane resume

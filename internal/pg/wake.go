@@ -37,8 +37,8 @@ const noRoom = 100 * time.Millisecond
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
 //
-// What is in quarantine is put off; while everything is, nothing is looked at. Timers of types that the node does not work
-// on are left to other nodes, except those of HELD, behind which nothing is called.
+// What is in quarantine is put off; while everything is, nothing is looked at. Timers of types that the node does not
+// work on are left to other nodes, except those of HELD, behind which nothing is called.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
 	if s.QuarantineView().Whole() {
 		return Woken{}, nil
@@ -100,8 +100,8 @@ type dueQueues struct {
 	rows  map[int64]*QueueRow
 	alive bool // the node may lease them
 	held  map[int64]bool
-	// others are of types that the node does not work on, as their locked rows say: since the timers were found, another
-	// transaction may have become the head of a queue.
+	// others are of types that the node does not work on, as their locked rows say: since the timers were found,
+	// another transaction may have become the head of a queue.
 	others map[int64]bool
 }
 
@@ -155,8 +155,8 @@ func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, 
 	})
 	if len(node.Types) > 0 {
 		var id int64
-		each(b, queueOfOthersSQL+` AND q.queue_id = ANY ($1) AND o.type <> ALL ($2)`, []any{&id}, func() { d.others[id] = true },
-			d.ids, node.Types)
+		each(b, queueOfOthersSQL+` AND q.queue_id = ANY ($1) AND o.type <> ALL ($2)`, []any{&id},
+			func() { d.others[id] = true }, d.ids, node.Types)
 	}
 	if quarantine.Any() {
 		var id int64
