@@ -52,12 +52,12 @@ class Tool(BaseHTTPRequestHandler):
         elif self.path == "/health":
             self.answer(200, {"ready": True})
         else:
-            self.answer(404, {"error": "not_found"})
+            self.answer(404, {"error": "not_found", "details": "want /meta, /health or /invoke"})
 
     def do_POST(self):
         body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 1 << 20))
         if self.path != "/invoke":
-            return self.answer(404, {"error": "not_found"})
+            return self.answer(404, {"error": "not_found", "details": "want /meta, /health or /invoke"})
         try:
             text = json.loads(body)["text"]
             if not isinstance(text, str):

@@ -57,7 +57,7 @@ class Tool(BaseHTTPRequestHandler):
         parts = self.path.strip("/").split("/")
         if len(parts) == 2 and parts[1] == verb and parts[0] in TOOLS:
             return parts[0]
-        self.answer(404, {"error": "not_found"})
+        self.answer(404, {"error": "not_found", "details": "no such tool"})
 
     def do_GET(self):
         if self.path.endswith("/health"):

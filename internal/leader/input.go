@@ -12,7 +12,7 @@ import (
 // What a new source has where nothing else is said (S1.1, S1.5).
 const (
 	DefaultBuffer     = 100
-	DefaultMaxRetries = 3
+	DefaultMaxRetries = 10 // over 13 minutes: as long as a proxy before a tool may take to be mended
 )
 
 // hole is a place of a URL template that a value of the event fills.

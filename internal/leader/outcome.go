@@ -1,13 +1,16 @@
 package leader
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Class is what one call of a tool means for the event that asked for it (S1.11).
@@ -18,6 +21,9 @@ const (
 	Fatal      Class = "fatal"      // it will never succeed: who waits is told
 	Retriable  Class = "retriable"  // it may: counted, and tried again
 )
+
+// CodePage is the code of an answer that is an HTML page in place of an input.
+const CodePage = "answer_html"
 
 // Reply is what came of calling a tool, as its client saw it.
 type Reply struct {
@@ -44,62 +50,78 @@ const ok = 200
 
 // rule is one line of the table: what is seen, and what it means. The first that matches counts.
 type rule struct {
-	status  int    // 0: none; -1: any; 4, 5 ...: the hundreds
+	status  int    // 0: none; -1: any; 2, 3 ...: the hundreds
 	says    string // the error that the tool names, or why there is no body; "" for any
+	whose   whose
 	class   Class
 	code    string
 	meaning string
 }
 
-// rules is the table of S1.11 for all but a 200 whose body was read.
+// whose says who can have written an answer, by its body.
+type whose int
+
+const (
+	anyones   whose = iota
+	theTools        // an object of JSON; under another status than 2xx in the form in which tools name their errors
+	notTheirs       // anything else, such as a page of what stands before the tool
+)
+
+// rules is the table of S1.11 for all but a 200 with an object of JSON. Only the tool's own word is fatal, and what would
+// be the same the next time: a redirect, and an answer that is too large. What stands before a tool writes the rest.
 var rules = []rule{
-	{0, "bad_worker_url", Fatal, "bad_url", "the tool's URL cannot be called"},
-	{0, "no_signing_key", Retriable, "no_signing_key", "the tool wants signed calls, and this node has no key"},
-	{0, "", Retriable, "", "the tool cannot be reached"},
-	{-1, "answer_too_large", Fatal, "answer_too_large", "the answer is larger than the tool is registered for"},
-	{-1, "answer_nested", Fatal, "answer_nested", "the answer is nested deeper than 64 levels"},
-	{ok, "", Retriable, "answer_broken", "the answer broke off"},
-	{422, "input_deserialization_error", Fatal, "input_deserialization_error", "the tool could not read its input"},
-	{403, "permission_denied", Fatal, "permission_denied", "the tool does not let us call it"},
-	{500, "output_serialization_error", Fatal, "output_serialization_error", "the tool could not write its output"},
-	{408, "", Retriable, "", "the tool ran out of time"},
-	{425, "", Retriable, "", "the tool wants to be asked later"},
-	{429, "", Retriable, "", "the tool is asked too often"},
-	{404, "", Fatal, "tool_not_found", "there is no tool at this URL: it may have moved"},
-	{409, "", Fatal, "", "the tool has seen this call with another input"},
-	{2, "", Fatal, "", "a tool answers 200"},
-	{3, "", Fatal, "redirect", "redirects are not followed: register the final URL"},
-	{4, "", Fatal, "", "the tool refuses the call"},
-	{5, "", Retriable, "", "the tool failed"},
-	{-1, "", Retriable, "", "the answer is none of HTTP"},
+	{0, "bad_worker_url", anyones, Fatal, "bad_url", "the tool's URL cannot be called"},
+	{0, "no_signing_key", anyones, Retriable, "no_signing_key", "the tool wants signed calls, and this node has no key"},
+	{0, "", anyones, Retriable, "", "the tool cannot be reached"},
+	{2, "answer_too_large", anyones, Fatal, "answer_too_large", "the answer is larger than the tool is registered for"},
+	{2, "answer_nested", anyones, Fatal, "answer_nested", "the answer is nested deeper than 64 levels"},
+	{2, "answer_broken", anyones, Retriable, "answer_broken", "the answer broke off"},
+	{2, "", notTheirs, Retriable, "no_answer", "that is no answer of a tool: want one variant, an object of JSON"},
+	{2, "", theTools, Fatal, "", "a tool answers 200"},
+	{3, "", notTheirs, Retriable, "", "that is a page of what stands before the tool"},
+	{3, "", anyones, Fatal, "redirect", "redirects are not followed: register the final URL"},
+	{422, "input_deserialization_error", theTools, Fatal, "input_deserialization_error", "the tool could not read its input"},
+	{403, "permission_denied", theTools, Fatal, "permission_denied", "the tool does not let us call it"},
+	{500, "output_serialization_error", theTools, Fatal, "output_serialization_error", "the tool could not write its output"},
+	{408, "", anyones, Retriable, "", "the tool ran out of time"},
+	{425, "", anyones, Retriable, "", "the tool wants to be asked later"},
+	{429, "", anyones, Retriable, "", "the tool is asked too often"},
+	{404, "", theTools, Fatal, "tool_not_found", "there is no tool at this URL: it may have moved"},
+	{409, "", theTools, Fatal, "", "the tool has seen this call with another input"},
+	{4, "", theTools, Fatal, "", "the tool refuses the call"},
+	{4, "", anyones, Retriable, "", "that is no answer of a tool, which refuses by {\"error\": code, \"details\": text}"},
+	{5, "", anyones, Retriable, "", "the tool failed"},
+	{-1, "", anyones, Retriable, "", "the answer is none of HTTP"},
 }
 
 // ownCodes are the codes that only our client says; a tool that names its error so says nothing by it.
-var ownCodes = map[string]bool{"bad_worker_url": true, "no_signing_key": true, "answer_too_large": true, "answer_nested": true}
+var ownCodes = map[string]bool{
+	"bad_worker_url":   true,
+	"no_signing_key":   true,
+	"answer_too_large": true,
+	"answer_nested":    true,
+	"answer_broken":    true,
+}
 
-func (r rule) matches(status int, says string) bool {
+func (r rule) matches(status int, says string, by whose) bool {
 	hundreds := r.status > 0 && r.status < 10 && status/100 == r.status
-	return (r.status == status || r.status == -1 && status != 0 || hundreds) && (r.says == "" || r.says == says)
+	return (r.status == status || r.status == -1 && status != 0 || hundreds) && (r.says == "" || r.says == says) &&
+		(r.whose == anyones || r.whose == by)
 }
 
 // Judge says what a reply means. An output counts if it has one variant and holds against the schema, also a
 // variant err or err_*.
 func (d *Definition) Judge(p Reply) Verdict {
-	if p.Status == ok && p.Body != nil {
+	if p.Status == ok && isObject(p.Body) {
 		variant, err := d.ValidateOutput(p.Body)
 		if err != nil {
 			return Verdict{Class: Fatal, Code: fault.CodeOf(err), Message: err.Error()}
 		}
 		return Verdict{Class: Successful, Variant: variant, Output: p.Body}
 	}
-	says, detail := p.Code, p.Message
-	if p.Body != nil {
-		if says, detail = toolError(p.Body); ownCodes[says] {
-			says = ""
-		}
-	}
+	says, detail, by := p.told()
 	for _, r := range rules {
-		if !r.matches(p.Status, says) {
+		if !r.matches(p.Status, says, by) {
 			continue
 		}
 		v := Verdict{Class: r.class, Code: r.code, Message: r.meaning}
@@ -107,6 +129,9 @@ func (d *Definition) Judge(p Reply) Verdict {
 			if v.Code = "http_" + strconv.Itoa(p.Status); p.Status == 0 {
 				v.Code = p.Code
 			}
+		}
+		if strict.HTML(p.Body) {
+			v.Message = "an HTML page came: is that the tool, or what stands before it?"
 		}
 		if p.Status != 0 && p.Status != ok {
 			v.Message += fmt.Sprintf(" (HTTP %d)", p.Status)
@@ -122,41 +147,68 @@ func (d *Definition) Judge(p Reply) Verdict {
 	panic("the last rule matches whatever the others do not")
 }
 
+// told says what a reply names, in which words, and who can have written it.
+func (p Reply) told() (says, detail string, by whose) {
+	if p.Body == nil {
+		if says = p.Code; p.Status/100 == 2 && !ownCodes[says] {
+			says = "answer_broken"
+		}
+		return says, p.Message, anyones
+	}
+	says, detail, form := toolError(p.Body)
+	if ownCodes[says] {
+		says = ""
+	}
+	switch {
+	case form, p.Status/100 == 2 && isObject(p.Body):
+		return says, detail, theTools
+	case p.Status/100 == 3 && !strict.HTML(p.Body): // a redirect has nothing to say but where to
+		return says, detail, anyones
+	}
+	return says, detail, notTheirs
+}
+
+// isObject says whether a body is an object of JSON.
+func isObject(body []byte) bool { return isDocument(body) && bytes.TrimLeft(body, space)[0] == '{' }
+
 // Uncalled is the verdict on an event whose input does not fit: the tool is not called.
 func Uncalled(err error) Verdict {
 	return Verdict{Class: Fatal, Code: fault.CodeOf(err), Message: err.Error()}
 }
 
-// toolError reads how a tool names its error: {"error": code, "details": text}, or {"error": {code, message}}.
-func toolError(body []byte) (code, detail string) {
+// errorCode is how a tool writes the code of an error. Gateways and frameworks write numbers, or words such as Not Found.
+var errorCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+// toolError reads how a tool names its error: {"error": code, "details": text}, or {"error": {"code", "message"}}. form
+// says whether it has this form, with a code and a text: {"error": "invalid_token"} alone is what gateways say, too.
+func toolError(body []byte) (code, detail string, form bool) {
 	var e struct {
 		Error   json.RawMessage `json:"error"`
 		Details json.RawMessage `json:"details"`
 		Message json.RawMessage `json:"message"`
-		Code    string          `json:"code"`
 	}
 	if json.Unmarshal(body, &e) != nil {
-		return "", ""
+		return "", "", false
 	}
 	var inner struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
+		Code    json.RawMessage `json:"code"`
+		Message json.RawMessage `json:"message"`
 	}
-	text := func(raw json.RawMessage) (s string) { _ = json.Unmarshal(raw, &s); return s }
-	if json.Unmarshal(e.Error, &inner) == nil {
-		code, detail = inner.Code, inner.Message
+	text := func(raw json.RawMessage) (s string, is bool) {
+		is = json.Unmarshal(raw, &s) == nil && len(raw) > 0 && raw[0] == '"'
+		return s, is
 	}
-	for _, s := range []string{text(e.Error), e.Code} {
-		if code == "" {
-			code = s
-		}
+	code, isText := text(e.Error)
+	if isText {
+		detail, form = text(e.Details)
+	} else if json.Unmarshal(e.Error, &inner) == nil {
+		code, _ = text(inner.Code)
+		detail, form = text(inner.Message)
 	}
-	for _, s := range []string{text(e.Details), text(e.Message)} {
-		if detail == "" {
-			detail = s
-		}
+	if detail == "" {
+		detail, _ = text(e.Message)
 	}
-	return fault.Clip(printable(code)), fault.Clip(printable(detail))
+	return fault.Clip(printable(code)), fault.Clip(printable(detail)), form && errorCode.MatchString(code)
 }
 
 // printable is text from outside for a sentence: no control characters, which a terminal or a row would choke on.

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,13 +43,36 @@ type Trouble struct {
 // Error returns the sentence.
 func (t *Trouble) Error() string { return t.Text }
 
-// Refused classifies an answer that is no page, by its HTTP status; 0 for no answer at all (S1.3).
-func Refused(status int, text string) *Trouble {
-	retry := status == 0 || status == 408 || status == 425 || status == 429 || status >= 500
-	if status != 0 {
-		text = strings.TrimSuffix(fmt.Sprintf("HTTP %d: %s", status, text), ": ")
+// Unanswered is the trouble where no answer came, or where it broke off: the source is asked again (S1.3).
+func Unanswered(text string) *Trouble { return &Trouble{Retryable: true, Text: text} }
+
+// ofOthers holds the statuses that what stands before a source answers with, also where it says so in JSON.
+var ofOthers = map[int]bool{401: true, 403: true, 404: true, 408: true, 425: true, 429: true}
+
+// Refused classifies an answer with another status than 2xx (S1.3); text is what the status means in words. Only the
+// source's own word stops it: a JSON document under a status that speaks of the request. Anything else is no page, from
+// what stands before the source or from one that is not up yet, and the source is asked again, without bound.
+func Refused(status int, text string, body []byte) *Trouble {
+	t := &Trouble{Text: strings.TrimSuffix(fmt.Sprintf("HTTP %d: %s", status, text), ": ")}
+	switch {
+	case status >= 300 && status < 400:
+		t.Retryable, t.Text = true, t.Text+", "+noPage+" Redirects are not followed: give the final URL"
+	case status >= 500 || ofOthers[status] || !isDocument(body):
+		t.Retryable, t.Text = true, t.Text+", "+noPage
 	}
-	return &Trouble{Retryable: retry, Text: text}
+	return t
+}
+
+// noPage says of an answer that no source gives it.
+const noPage = "which is no page of the source: is it the source that answers, or what stands before it?"
+
+// space is what may stand before a document of JSON.
+const space = " \t\r\n"
+
+// isDocument says whether a body is an object or an array of JSON.
+func isDocument(body []byte) bool {
+	body = bytes.TrimLeft(body, space)
+	return len(body) > 0 && (body[0] == '{' || body[0] == '[') && json.Valid(body)
 }
 
 // statuses are those of remote procedure calls after which asking again may help (S1.3).
@@ -66,9 +90,9 @@ func (s Source) Read(in io.Reader, cursor json.RawMessage, most int) (Page, *Tro
 	case errors.Is(err, errLarge):
 		return Page{}, &Trouble{Large: true, Text: fmt.Sprintf("the answer has more than %d MiB", most>>20)}
 	case errors.Is(err, errNotJSON):
-		return Page{}, &Trouble{Text: err.Error()}
+		return Page{}, &Trouble{Retryable: true, Text: err.Error() + ", " + noPage}
 	case err != nil:
-		return Page{}, Refused(0, "the answer broke off: "+err.Error())
+		return Page{}, Unanswered("the answer broke off: " + err.Error())
 	}
 	read := s.readPaged
 	if s.Kind == "sui" {

@@ -109,12 +109,29 @@ func TestAnEmptyPageKeepsTheCursor(t *testing.T) {
 	}
 }
 
-// S1.3.
+// S1.3. What is no page of the source is asked for again: only its own word, in JSON, stops it.
 func TestTroubleIsRetryableOrTerminal(t *testing.T) {
-	for status, retry := range map[int]bool{0: true, 408: true, 425: true, 429: true, 500: true, 503: true, 599: true, 400: false, 401: false, 404: false, 302: false} {
-		if leader.Refused(status, "").Retryable != retry {
-			t.Errorf("HTTP %d", status)
+	const page, text, own = "<!DOCTYPE html>\n<html>nginx</html>", "default backend", `{"error": "bad cursor"}`
+	for _, c := range []struct {
+		status int
+		body   string
+		retry  bool
+	}{
+		{302, "", true}, {302, page, true}, {307, own, true},
+		{400, own, false}, {400, `["bad cursor"]`, false}, {400, page, true}, {400, text, true}, {400, "", true}, {400, `{"error"`, true},
+		{401, own, true}, {401, page, true}, {403, own, true}, {403, page, true}, {404, own, true}, {404, page, true}, {404, "", true},
+		{405, own, false}, {405, page, true}, {410, own, false}, {422, own, false}, {422, page, true},
+		{408, own, true}, {425, "", true}, {429, own, true}, {429, page, true},
+		{500, own, true}, {500, page, true}, {501, own, true}, {502, page, true}, {503, "", true}, {599, "", true},
+	} {
+		trouble := leader.Refused(c.status, "so", []byte(c.body))
+		if trouble.Retryable != c.retry || trouble.Retryable != strings.Contains(trouble.Text, "no page of the source") ||
+			!strings.HasPrefix(trouble.Text, fmt.Sprintf("HTTP %d: so", c.status)) {
+			t.Errorf("HTTP %d %s: %+v", c.status, c.body, trouble)
 		}
+	}
+	if trouble := leader.Unanswered("timeout"); !trouble.Retryable || trouble.Text != "timeout" {
+		t.Errorf("no answer: %+v", trouble)
 	}
 	for body, retry := range map[string]bool{
 		`{"error":{"code":-32603,"message":"m"}}`:                        true,
@@ -126,15 +143,24 @@ func TestTroubleIsRetryableOrTerminal(t *testing.T) {
 		`{"error":{"code":1,"status":"NotFound","message":"m"}}`:         false,
 		`{"error":"?"}`: false,
 		`{"result":{}}`: false,
-		`<html>`:        false,
-		``:              false,
+		page:            true,
+		text:            true,
+		``:              true,
+		`{"result": {"`: true,
 	} {
 		if _, trouble := read(sui(), body, nil); trouble == nil || trouble.Retryable != retry {
 			t.Errorf("%s: %+v", body, trouble)
 		}
 	}
-	for _, body := range []string{`{}`, `{"events": {}}`, `{"events": [], "next_cursor": {}}`, `[`} {
-		if _, trouble := read(paged(), body, nil); trouble == nil || trouble.Retryable {
+	for body, retry := range map[string]bool{
+		`{}`:                                 false,
+		`{"events": {}}`:                     false,
+		`{"events": [], "next_cursor": {}}`:  false,
+		`[`:                                  true,
+		page:                                 true,
+		`{"events": [{"id": 1}], "next_curs`: true,
+	} {
+		if _, trouble := read(paged(), body, nil); trouble == nil || trouble.Retryable != retry {
 			t.Errorf("%s: %+v", body, trouble)
 		}
 	}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // classify sorts what came of a dispatch into the classes of S2.8. Only a body of the contract is the worker's own word,
@@ -94,7 +94,7 @@ func answered(status int) string {
 // classOfOthers is the class of an answer that is no body of the contract. It never says that anything is over.
 func classOfOthers(p reply) outbox.Class {
 	switch s := p.status; {
-	case s < 500 && p.page(): // of a proxy, a firewall or a login
+	case s < 500 && strict.HTML(p.body): // of a proxy, a firewall or a login
 		return outbox.ClassBlocked
 	case s == http.StatusNotImplemented:
 		return outbox.ClassBlocked
@@ -116,14 +116,6 @@ var aboutTheRequest = map[int]bool{
 	http.StatusUnprocessableEntity:         true,
 	http.StatusTooEarly:                    true,
 	http.StatusRequestHeaderFieldsTooLarge: true,
-}
-
-// page says whether the answer is a whole HTML page. The header does not count: some languages name every answer
-// text/html, and put their warnings before what the worker says.
-func (p reply) page() bool {
-	body := bytes.TrimLeft(p.body, "\ufeff \t\r\n")
-	start := strings.ToLower(string(body[:min(len(body), 16)]))
-	return strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html")
 }
 
 // redirected says in words that there is a redirect.
@@ -155,7 +147,7 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 		switch {
 		case p.unbelieved():
 			message += " to a signed call: have both ends the same secret?"
-		case p.page():
+		case strict.HTML(p.body):
 			message += " with an HTML page: is that the worker, or what stands before it?"
 		case p.status < 500:
 			message += " and no error.class: a worker says by {\"error\": {\"class\": ...}} what that means: rejected, retry, blocked or ambiguous"
@@ -163,7 +155,7 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 		return code, message
 	}
 	switch {
-	case p.page():
+	case strict.HTML(p.body):
 		return "answer_html", "the worker answered with an HTML page: is that the worker, or what stands before it? " + wanted
 	case p.unread == "answer_too_large":
 		return p.unread, "the worker's answer is longer than 1 MiB: " + wanted

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // pageTimeout is for one page: well within the lease of who asks for it.
@@ -21,12 +22,12 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask, read func(io.Reader)
 	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout,
 		read: func(body io.Reader) { read(page{body}) }})
 	switch {
-	case p.refused || p.code == "bad_worker_url":
+	case p.code == "bad_worker_url":
 		return &leader.Trouble{Text: p.message}
 	case p.status == 0:
-		return leader.Refused(0, p.message)
+		return leader.Unanswered(strings.ReplaceAll(p.message, "the worker", "the source"))
 	case !ok2xx(p.status):
-		return leader.Refused(p.status, http.StatusText(p.status))
+		return leader.Refused(p.status, http.StatusText(p.status), p.body)
 	}
 	return nil
 }
@@ -49,7 +50,7 @@ func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, e
 	conn, err := c.transport.DialContext(ctx, network, address)
 	if err != nil && isRefusal(err) {
 		_, text := failure(err)
-		return nil, &leader.Trouble{Text: strings.Replace(text, "the worker's", "the database's", 1)}
+		return nil, leader.Unanswered(strings.Replace(text, "the worker's", "the database's", 1))
 	}
 	return conn, err
 }
@@ -61,8 +62,11 @@ func (c *Client) Input(ctx context.Context, url string) leader.Reply {
 	if p.unread != "" {
 		r.Code = p.unread
 	}
-	if json.Valid(p.body) {
+	switch {
+	case json.Valid(p.body):
 		r.Body = p.body
+	case strict.HTML(p.body):
+		r.Code = leader.CodePage
 	}
 	return r
 }

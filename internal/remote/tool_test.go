@@ -43,7 +43,7 @@ func TestACallOfAToolIsJudgedByWhatComesBack(t *testing.T) {
 	}{
 		"sum":     {say(200, `{"ok": {"sum": 3}}`), leader.Successful, ""},
 		"no sum":  {say(200, `{"ok": {}}`), leader.Fatal, "schema_mismatch"},
-		"garbage": {say(200, "\xff\x00{"), leader.Fatal, "schema_mismatch"},
+		"garbage": {say(200, "\xff\x00{"), leader.Retriable, "no_answer"},
 		"large":   {say(200, `{"ok": {"sum": "`+strings.Repeat("x", 2000)+`"}}`), leader.Fatal, "answer_too_large"},
 		"nested":  {say(200, `{"ok": `+strings.Repeat(`{"a": `, 64)+`1`+strings.Repeat("}", 65)), leader.Fatal, "answer_nested"},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {

@@ -79,10 +79,14 @@ var toolAnswers = map[string]func(arg string) (int, string){
 	"bad":  func(string) (int, string) { return 200, `{"ok": {"n": "one"}}` },
 	"two":  func(string) (int, string) { return 200, `{"ok": {"n": 1}, "err_reason": {}}` },
 	"http": func(code string) (int, string) { n, _ := strconv.Atoi(code); return n, "" },
+	"page": func(code string) (int, string) {
+		n, _ := strconv.Atoi(code)
+		return n, "<!DOCTYPE html><html>nginx</html>"
+	},
 	"says": func(text string) (int, string) {
 		code, word, _ := strings.Cut(text, ":")
 		n, _ := strconv.Atoi(code)
-		return n, fmt.Sprintf(`{"error": %q}`, word)
+		return n, fmt.Sprintf(`{"error": %q, "details": ""}`, word)
 	},
 }
 
@@ -117,9 +121,9 @@ func (o *outside) invokeSigned(w http.ResponseWriter, r *http.Request, fqn strin
 	before, again := o.signed[key]
 	switch err := remote.Verify(r, body, "http://"+r.Host+r.URL.Path, signingKey.Public().(ed25519.PublicKey), time.Now()); {
 	case err != nil:
-		status, text, note = http.StatusUnauthorized, `{"error": "bad_signature"}`, err.Error()
+		status, text, note = http.StatusUnauthorized, `{"error": "bad_signature", "details": ""}`, err.Error()
 	case again && before.input != string(body):
-		status, text, note = http.StatusConflict, `{"error": "key_reused"}`, "the same token with another input"
+		status, text, note = http.StatusConflict, `{"error": "key_reused", "details": ""}`, "the same token with another input"
 	case again:
 		text, note = before.text, "signed, again"
 	default:

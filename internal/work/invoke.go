@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -102,17 +103,25 @@ func clipped(s string) string {
 	return s
 }
 
-// noInput says what it means that there is no input (S1.4): 404 is for good.
+// noInput says what it means that there is no input (S1.4): 404 is for good, unless it is a page of what stands before
+// the inputs.
 func noInput(from string, p leader.Reply) leader.Verdict {
-	v := leader.Verdict{Class: leader.Retriable, Code: "input_unreachable", Message: "the input cannot be fetched from " + fault.Clip(from) + ": ", After: p.After}
+	v := leader.Verdict{
+		Class:   leader.Retriable,
+		Code:    "input_unreachable",
+		Message: "the input cannot be fetched from " + fault.Clip(from) + ": ",
+		After:   p.After,
+	}
 	switch {
 	case p.Status == 0:
 		v.Message += p.Message
+	case p.Code == leader.CodePage:
+		v.Message += fmt.Sprintf("HTTP %d with an HTML page: is it the inputs that answer, or what stands before them?", p.Status)
 	case p.Status == http.StatusNotFound:
 		v.Class, v.Code = leader.Fatal, "no_input"
 		v.Message += "HTTP 404"
 	case p.Status != http.StatusOK:
-		v.Message += "HTTP " + http.StatusText(p.Status)
+		v.Message += strings.TrimSpace(fmt.Sprintf("HTTP %d %s", p.Status, http.StatusText(p.Status)))
 	case p.Code == "answer_too_large":
 		v.Class, v.Code = leader.Fatal, "no_input"
 		v.Message += "it is larger than 1 MiB"

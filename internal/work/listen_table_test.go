@@ -156,7 +156,7 @@ func TestATableInTrouble(t *testing.T) {
 		"halt": `failed event "b" cannot be read: its payload is no JSON`, "dead": "running ",
 		"missing": `failed there is no table or view "shop"."gone"`, "column": `failed "shop"."odd" has no column "gone"`,
 		"cursor": `failed SQLSTATE 22P02: `, "shape": `failed the cursor 17 is none of a table`,
-		"nowhere": `running the database does not answer: `, "private": `failed the database's address is not public`,
+		"nowhere": `running the database does not answer: `, "private": `running the database's address is not public`,
 	} {
 		if v := h.state(name); !strings.HasPrefix(v.State+" "+v.LastError, want) {
 			t.Errorf("%s: %s %s", name, v.State, v.LastError)

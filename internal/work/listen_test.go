@@ -398,14 +398,20 @@ func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 	}
 	log.status.Store(503)
 	listen()
-	if v := listen(); v.State != "running" || v.Failures != 2 || v.LastError != "HTTP 503: Service Unavailable" {
+	if v := listen(); v.State != "running" || v.Failures != 2 || !strings.HasPrefix(v.LastError, "HTTP 503: Service Unavailable, which is no page") {
 		t.Errorf("%+v", v)
 	}
 	log.status.Store(404)
-	if v := listen(); v.State != "failed" {
+	if v := listen(); v.State != "running" || v.Failures != 3 {
 		t.Errorf("%+v", v)
 	}
 	log.status.Store(0)
+	refusal := `{"error": "bad cursor"}`
+	log.body.Store(&refusal)
+	if v := listen(); v.State != "failed" || v.LastError != "the answer has no array at /events" {
+		t.Errorf("%+v", v)
+	}
+	log.body.Store(nil)
 	if v := listen(); v.State != "failed" || len(h.stored("paged")) != 0 {
 		t.Errorf("%+v", v)
 	}

@@ -182,16 +182,16 @@ func TestTroubleWaitsOrStops(t *testing.T) {
 	w := newWorld(t)
 	w.Source(nil)
 	n := w.Node("n")
-	_, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away"), time.Minute)
+	_, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away", nil), time.Minute)
 	w.Must(err)
 	v, err := w.S.Events.Source(w.Ctx, w.ID, "log")
-	if w.Must(err); v.State != "running" || v.Failures != 1 || v.LastError != "HTTP 503: away" || !v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
+	if w.Must(err); v.State != "running" || v.Failures != 1 || !strings.HasPrefix(v.LastError, "HTTP 503: away, ") || !v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
 		t.Errorf("%+v", v)
 	}
 	w.Later(time.Minute)
-	out, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(404, ""), time.Minute)
+	out, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(400, "", []byte(`{}`)), time.Minute)
 	w.Must(err)
-	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 404" || out.Stopped != "HTTP 404" || v.Lag != time.Minute {
+	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 400" || out.Stopped != "HTTP 400" || v.Lag != time.Minute {
 		t.Errorf("%+v %v", v, err)
 	}
 }
