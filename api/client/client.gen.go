@@ -2752,7 +2752,7 @@ type SourceSettings struct {
 	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui and postgres_table want fqn alone.
 	Map SourceMap `json:"map"`
 
-	// MaxRetries How often a tool is called again for one event; 3 unless said.
+	// MaxRetries How often a tool is called again for one event; 10 unless said, within some 13 minutes.
 	MaxRetries *int64 `json:"max_retries,omitempty"`
 
 	// Name If given, the name in the path.
@@ -5552,6 +5552,7 @@ var Operations = []Operation{
 	{Name: "PauseSource", Method: "POST", Path: "/sources/{name}/pause", Summary: "Stop reading a source", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeSource", Method: "POST", Path: "/sources/{name}/resume", Summary: "Go on reading, also after a failure", Query: []string{"reason", "dry_run"}},
 	{Name: "RewindSource", Method: "POST", Path: "/sources/{name}/rewind", Summary: "Read again from a cursor; nothing is stored twice", Query: []string{"reason", "dry_run"}},
+	{Name: "GetSourceWhy", Method: "GET", Path: "/sources/{name}/why", Summary: "Why it brings no events"},
 	{Name: "ListSubscriptions", Method: "GET", Path: "/subscriptions", Summary: "List subscriptions", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteSubscription", Method: "DELETE", Path: "/subscriptions/{name}", Summary: "End a subscription", Query: []string{"reason", "dry_run"}},
 	{Name: "GetSubscription", Method: "GET", Path: "/subscriptions/{name}", Summary: "Read one subscription"},
@@ -6441,6 +6442,12 @@ func (c *Client) ResumeSource(ctx context.Context, name string, params *ResumeSo
 func (c *Client) RewindSource(ctx context.Context, name string, params *RewindSourceParams, body *RewindSourceJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/sources/%s/rewind", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetSourceWhy: Why it brings no events. GET /sources/{name}/why
+func (c *Client) GetSourceWhy(ctx context.Context, name string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/sources/%s/why", segment(name))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
 }
 
 // ListSubscriptions: List subscriptions. GET /subscriptions

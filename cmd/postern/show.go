@@ -138,6 +138,7 @@ func whyCommand() *cobra.Command {
 			  postern why order-4711
 			  postern why queues/claim-7f3
 			  postern why processors/main/batches/7
+			  postern why sources/log
 			  postern why order-4711 -o json | jq -r .summary`),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeObjects("why"),

@@ -16,6 +16,7 @@ func (a *API) sourceRoutes() {
 	sources := a.sources()
 	get(a, tag, "/sources", "list-sources", "List sources of events", sources.list)
 	get(a, tag, "/sources/{name}", "get-source", "Read one source, with its cursor and lag", sources.get)
+	get(a, tag, "/sources/{name}/why", "get-source-why", "Why it brings no events", a.whySource)
 	put(a, tag, "/sources/{name}", "put-source", "Create or replace a source", sources.put, 200, 201)
 	patch(a, tag, "/sources/{name}", "patch-source", "Change a source", sources.patch)
 	remove(a, tag, "/sources/{name}", "delete-source", "End a source; its events stay", sources.delete)
@@ -112,6 +113,15 @@ func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
 		write:  a.writeSource,
 		remove: a.Store.Events.RemoveSource,
 	}
+}
+
+// whySource says why a source brings no events.
+func (a *API) whySource(ctx context.Context, in *Named) (*whyOutput, error) {
+	w, err := a.Store.Events.WhySource(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
 }
 
 func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, version int64) (bool, error) {

@@ -182,17 +182,50 @@ func TestTroubleWaitsOrStops(t *testing.T) {
 	w := newWorld(t)
 	w.Source(nil)
 	n := w.Node("n")
+	why := func() string {
+		t.Helper()
+		y, err := w.S.Events.WhySource(w.Ctx, w.ID, "log")
+		w.Must(err)
+		told := fmt.Sprintf("%s %t %s", y.State, y.Moving, y.Summary)
+		for _, b := range y.Blockers {
+			told += fmt.Sprintf(" | %s %s: %s", b.Kind, b.Object, b.Detail)
+			if b.Next != nil {
+				told += " next=" + b.Next.At.Sub(w.Now).String()
+			}
+			for _, l := range b.Levers {
+				told += " " + l.Method + " " + l.Path
+			}
+		}
+		return told
+	}
 	_, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(503, "away", nil), time.Minute)
 	w.Must(err)
 	v, err := w.S.Events.Source(w.Ctx, w.ID, "log")
-	if w.Must(err); v.State != "running" || v.Failures != 1 || !strings.HasPrefix(v.LastError, "HTTP 503: away, ") || !v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
+	w.Must(err)
+	if v.State != "running" || v.Failures != 1 || !strings.HasPrefix(v.LastError, "HTTP 503: away, ") ||
+		!v.NextAt.Equal(w.Now.Add(time.Minute)) || w.look(w.S, n) != nil {
 		t.Errorf("%+v", v)
+	}
+	if got, want := why(), "running true it gives no page, and is asked again for as long as it takes: "+v.LastError+
+		" | no_page /sources/log: "+v.LastError+" (asked 1 times) next=1m0s PATCH /sources/log"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	w.Later(time.Minute)
 	out, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), leader.Refused(400, "", []byte(`{}`)), time.Minute)
 	w.Must(err)
-	if v, err := w.S.Events.Source(w.Ctx, w.ID, "log"); err != nil || v.State != "failed" || v.LastError != "HTTP 400" || out.Stopped != "HTTP 400" || v.Lag != time.Minute {
+	v, err = w.S.Events.Source(w.Ctx, w.ID, "log")
+	if err != nil || v.State != "failed" || v.LastError != "HTTP 400" ||
+		out.Stopped != "HTTP 400" || v.Lag != time.Minute {
 		t.Errorf("%+v %v", v, err)
+	}
+	if got := why(); got != "failed false it has stopped: HTTP 400 | source_stopped /sources/log: HTTP 400"+
+		" POST /sources/log/resume" {
+		t.Error(got)
+	}
+	_, err = w.S.Events.PauseSource(w.Ctx, w.By, "log", true)
+	w.Must(err)
+	if got := why(); !strings.HasPrefix(got, "paused false it is not read: somebody paused it | source_paused") {
+		t.Error(got)
 	}
 }
 
