@@ -88,7 +88,8 @@ func TestAnEventThatCannotBeStoredIsUndecoded(t *testing.T) {
 		`{"events": [1], "next_cursor" 1}`:                          "the answer is no JSON",
 		`{"events": [1]`:                                            "the answer is no JSON",
 	} {
-		if _, trouble := read(paged(), body, nil); trouble == nil || !strings.HasPrefix(trouble.Text, want) || trouble.Retryable != (want == "the answer is no JSON") {
+		if _, trouble := read(paged(), body, nil); trouble == nil || !strings.HasPrefix(trouble.Text, want) ||
+			trouble.Retryable != (want == "the answer is no JSON") {
 			t.Errorf("%s: %+v", body, trouble)
 		}
 	}

@@ -67,11 +67,17 @@ const (
 	notTheirs       // anything else, such as a page of what stands before the tool
 )
 
-// rules is the table of S1.11 for all but a 200 with an object of JSON. Only the tool's own word is fatal, and what would
-// be the same the next time: a redirect, and an answer that is too large. What stands before a tool writes the rest.
+// Codes that tools say, and that go on to the workflow as they are.
+const (
+	codeInput  = "input_deserialization_error"
+	codeOutput = "output_serialization_error"
+)
+
+// rules is the table of S1.11 for all but a 200 with an object of JSON. Only the tool's own word is fatal, and a thing
+// that would be the same the next time: a redirect, and an answer that is too large.
 var rules = []rule{
 	{0, "bad_worker_url", anyones, Fatal, "bad_url", "the tool's URL cannot be called"},
-	{0, "no_signing_key", anyones, Retriable, "no_signing_key", "the tool wants signed calls, and this node has no key"},
+	{0, "no_signing_key", anyones, Retriable, "no_signing_key", "the tool wants signed calls, and we have no key"},
 	{0, "", anyones, Retriable, "", "the tool cannot be reached"},
 	{2, "answer_too_large", anyones, Fatal, "answer_too_large", "the answer is larger than the tool is registered for"},
 	{2, "answer_nested", anyones, Fatal, "answer_nested", "the answer is nested deeper than 64 levels"},
@@ -80,16 +86,16 @@ var rules = []rule{
 	{2, "", theTools, Fatal, "", "a tool answers 200"},
 	{3, "", notTheirs, Retriable, "", "that is a page of what stands before the tool"},
 	{3, "", anyones, Fatal, "redirect", "redirects are not followed: register the final URL"},
-	{422, "input_deserialization_error", theTools, Fatal, "input_deserialization_error", "the tool could not read its input"},
+	{422, codeInput, theTools, Fatal, codeInput, "the tool could not read its input"},
 	{403, "permission_denied", theTools, Fatal, "permission_denied", "the tool does not let us call it"},
-	{500, "output_serialization_error", theTools, Fatal, "output_serialization_error", "the tool could not write its output"},
+	{500, codeOutput, theTools, Fatal, codeOutput, "the tool could not write its output"},
 	{408, "", anyones, Retriable, "", "the tool ran out of time"},
 	{425, "", anyones, Retriable, "", "the tool wants to be asked later"},
 	{429, "", anyones, Retriable, "", "the tool is asked too often"},
 	{404, "", theTools, Fatal, "tool_not_found", "there is no tool at this URL: it may have moved"},
 	{409, "", theTools, Fatal, "", "the tool has seen this call with another input"},
 	{4, "", theTools, Fatal, "", "the tool refuses the call"},
-	{4, "", anyones, Retriable, "", "that is no answer of a tool, which refuses by {\"error\": code, \"details\": text}"},
+	{4, "", anyones, Retriable, "", `that is no answer of a tool, which refuses by {"error": code, "details": text}`},
 	{5, "", anyones, Retriable, "", "the tool failed"},
 	{-1, "", anyones, Retriable, "", "the answer is none of HTTP"},
 }
@@ -176,7 +182,7 @@ func Uncalled(err error) Verdict {
 	return Verdict{Class: Fatal, Code: fault.CodeOf(err), Message: err.Error()}
 }
 
-// errorCode is how a tool writes the code of an error. Gateways and frameworks write numbers, or words such as Not Found.
+// errorCode is how a tool writes the code of an error. Gateways write numbers, or words such as Not Found.
 var errorCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 // toolError reads how a tool names its error: {"error": code, "details": text}, or {"error": {"code", "message"}}. form

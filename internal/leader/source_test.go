@@ -109,7 +109,7 @@ func TestAnEmptyPageKeepsTheCursor(t *testing.T) {
 	}
 }
 
-// S1.3. What is no page of the source is asked for again: only its own word, in JSON, stops it.
+// S1.3. A source that gives no page is asked again: only its own word, in JSON, stops it.
 func TestTroubleIsRetryableOrTerminal(t *testing.T) {
 	const page, text, own = "<!DOCTYPE html>\n<html>nginx</html>", "default backend", `{"error": "bad cursor"}`
 	for _, c := range []struct {
@@ -118,14 +118,17 @@ func TestTroubleIsRetryableOrTerminal(t *testing.T) {
 		retry  bool
 	}{
 		{302, "", true}, {302, page, true}, {307, own, true},
-		{400, own, false}, {400, `["bad cursor"]`, false}, {400, page, true}, {400, text, true}, {400, "", true}, {400, `{"error"`, true},
-		{401, own, true}, {401, page, true}, {403, own, true}, {403, page, true}, {404, own, true}, {404, page, true}, {404, "", true},
+		{400, own, false}, {400, `["bad cursor"]`, false}, {400, page, true},
+		{400, text, true}, {400, "", true}, {400, `{"error"`, true},
+		{401, own, true}, {401, page, true}, {403, own, true}, {403, page, true},
+		{404, own, true}, {404, page, true}, {404, "", true},
 		{405, own, false}, {405, page, true}, {410, own, false}, {422, own, false}, {422, page, true},
 		{408, own, true}, {425, "", true}, {429, own, true}, {429, page, true},
 		{500, own, true}, {500, page, true}, {501, own, true}, {502, page, true}, {503, "", true}, {599, "", true},
 	} {
 		trouble := leader.Refused(c.status, "so", []byte(c.body))
-		if trouble.Retryable != c.retry || trouble.Retryable != strings.Contains(trouble.Text, "no page of the source") ||
+		if trouble.Retryable != c.retry ||
+			trouble.Retryable != strings.Contains(trouble.Text, "no page of the source") ||
 			!strings.HasPrefix(trouble.Text, fmt.Sprintf("HTTP %d: so", c.status)) {
 			t.Errorf("HTTP %d %s: %+v", c.status, c.body, trouble)
 		}

@@ -123,7 +123,8 @@ func (o *outside) invokeSigned(w http.ResponseWriter, r *http.Request, fqn strin
 	case err != nil:
 		status, text, note = http.StatusUnauthorized, `{"error": "bad_signature", "details": ""}`, err.Error()
 	case again && before.input != string(body):
-		status, text, note = http.StatusConflict, `{"error": "key_reused", "details": ""}`, "the same token with another input"
+		status, text = http.StatusConflict, `{"error": "key_reused", "details": ""}`
+		note = "the same token with another input"
 	case again:
 		text, note = before.text, "signed, again"
 	default:

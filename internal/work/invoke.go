@@ -116,7 +116,7 @@ func noInput(from string, p leader.Reply) leader.Verdict {
 	case p.Status == 0:
 		v.Message += p.Message
 	case p.Code == leader.CodePage:
-		v.Message += fmt.Sprintf("HTTP %d with an HTML page: is it the inputs that answer, or what stands before them?", p.Status)
+		v.Message += fmt.Sprintf("HTTP %d with an HTML page: is that the workflow, or what stands before it?", p.Status)
 	case p.Status == http.StatusNotFound:
 		v.Class, v.Code = leader.Fatal, "no_input"
 		v.Message += "HTTP 404"

@@ -398,7 +398,8 @@ func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 	}
 	log.status.Store(503)
 	listen()
-	if v := listen(); v.State != "running" || v.Failures != 2 || !strings.HasPrefix(v.LastError, "HTTP 503: Service Unavailable, which is no page") {
+	if v := listen(); v.State != "running" || v.Failures != 2 ||
+		!strings.HasPrefix(v.LastError, "HTTP 503: Service Unavailable, which is no page") {
 		t.Errorf("%+v", v)
 	}
 	log.status.Store(404)

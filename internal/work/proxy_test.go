@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// proxy stands before another server. While it is broken, it answers each call with a page of its own: the next status of
-// its list each time.
+// proxy stands before another server. While it is broken, it answers each call with a page of its own, and with the
+// next status of its list.
 type proxy struct {
 	*httptest.Server
 	broken atomic.Bool
@@ -57,8 +57,8 @@ func newProxy(t *testing.T, before string) *proxy {
 	return p
 }
 
-// S1.3, S1.11: a proxy before a source and before a tool answers with pages of its own for a while. Each page counts as a
-// try, no event is Dead, the source goes on without an operator, and all is delivered.
+// S1.3, S1.11: a proxy before a source and before a tool answers with pages of its own for a while. Each page counts as
+// a try, no event is Dead, the source goes on without an operator, and all is delivered.
 func TestAProxysPagesEndNoEventAndStopNoSource(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -93,23 +93,33 @@ func TestAProxysPagesEndNoEventAndStopNoSource(t *testing.T) {
 	sooner := func(what string, done func() bool) {
 		t.Helper()
 		h.until(what, func() bool {
-			_, err := h.db.Pool.Exec(h.ctx, `UPDATE postern.source SET next_at = clock_timestamp() WHERE next_at > clock_timestamp()`)
+			_, err := h.db.Pool.Exec(h.ctx, `UPDATE postern.source SET next_at = clock_timestamp()
+				WHERE next_at > clock_timestamp()`)
 			h.must(err)
-			_, err = h.db.Pool.Exec(h.ctx, `UPDATE postern.event e SET not_before = clock_timestamp() FROM postern.source s
-				WHERE s.source_id = e.source_id AND e.not_before > clock_timestamp() AND e.retried <= s.max_retries - $1`, spare)
+			_, err = h.db.Pool.Exec(h.ctx, `UPDATE postern.event e SET not_before = clock_timestamp()
+				FROM postern.source s
+				WHERE s.source_id = e.source_id AND e.not_before > clock_timestamp()
+					AND e.retried <= s.max_retries - $1`, spare)
 			h.must(err)
 			return done()
 		})
 	}
-	sooner("the proxy has answered for the sources with each page", func() bool { return beforeLog.pages.Load() > 3*int64(len(proxied)) })
+	sooner("the proxy has answered for the sources with each page", func() bool {
+		return beforeLog.pages.Load() > 3*int64(len(proxied))
+	})
 	for _, name := range []string{"mended", "sui"} {
-		if v := h.state(name); v.State != "running" || v.Failures == 0 || !strings.Contains(v.LastError, "no page of the source") {
+		if v := h.state(name); v.State != "running" || v.Failures == 0 ||
+			!strings.Contains(v.LastError, "no page of the source") {
 			t.Errorf("%s behind a proxy: %s, %d failures: %q", name, v.State, v.Failures, v.LastError)
 		}
 	}
 	beforeLog.broken.Store(false)
-	sooner("the sources are read", func() bool { return len(h.stored("mended")) == each && len(h.stored("sui")) == each })
-	sooner("the proxy has answered each event with each page", func() bool { return beforeTool.pages.Load() >= int64(2*each*len(proxied)) })
+	sooner("the sources are read", func() bool {
+		return len(h.stored("mended")) == each && len(h.stored("sui")) == each
+	})
+	sooner("the proxy has answered as often as there are events and pages", func() bool {
+		return beforeTool.pages.Load() >= int64(2*each*len(proxied))
+	})
 	beforeTool.broken.Store(false)
 	spare = 0
 	var ended []*events.Event
