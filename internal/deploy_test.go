@@ -152,7 +152,7 @@ func TestAlertsNameCommandsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("`postern ([a-z]+)").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("`postern ([a-z-]+)").FindAllStringSubmatch(string(text), -1) {
 		if _, err := os.Stat(root + "/testdata/cli/postern-" + m[1] + ".txt"); err != nil {
 			t.Errorf("an alert names postern %s, which is no command", m[1])
 		}

@@ -138,6 +138,8 @@ CREATE TABLE postern.mark (
     CONSTRAINT placed_has_a_rank CHECK ((kind = 'placed') = (rank IS NOT NULL)),
     CONSTRAINT one_mark_of_a_kind PRIMARY KEY (queue_id, seq, kind)
 );
+-- what an operator has to say something about is found without a look at other marks
+CREATE INDEX mark_unknown ON postern.mark (queue_id, seq) WHERE kind = 'unknown';
 
 CREATE TABLE postern.redrive (
     queue_id bigint NOT NULL,

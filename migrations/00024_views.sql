@@ -82,7 +82,10 @@ SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queu
        CASE WHEN o.state IS NOT NULL THEN o.error ELSE b.error END AS error,
        o.result, o.block_height, t.callback,
        CASE WHEN q.marks > 0 THEN EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'suspended') OFFSET 0) ELSE false END AS suspended,
-       CASE WHEN q.marks > 0 THEN (SELECT m.before_seq FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'placed')) END AS placed_before
+       CASE WHEN q.marks > 0 THEN (SELECT m.before_seq FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'placed')) END AS placed_before,
+       CASE WHEN q.marks > 0 THEN EXISTS (SELECT FROM postern.mark m
+                WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'unknown') OFFSET 0)
+            ELSE false END AS held
 FROM postern.task t
 JOIN postern.context c ON c.context_id = t.context_id
 LEFT JOIN postern.queue_name n ON n.queue_id = t.queue_id AND n.context_id = t.context_id -- so that a name is found by its key

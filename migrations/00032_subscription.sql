@@ -65,7 +65,7 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
         || jsonb_build_object(
             'received_at', postern.rfc3339(t.created_at), 'not_before', postern.rfc3339(t.not_before),
             'submitted_at', postern.rfc3339(o.submitted_at), 'retried_at', postern.rfc3339(o.retried_at),
-            'done_at', postern.rfc3339(o.done_at), 'next_at', NULL, 'suspended', false, 'staged', false,
+            'done_at', postern.rfc3339(o.done_at), 'next_at', NULL, 'suspended', false, 'held', false, 'staged', false,
             'redrive_of', t.redrive_of, 'redriven_by', NULL, 'moved_from', t.moved_from, 'callback', t.callback, 'depends_on', to_jsonb(ARRAY(
                 SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_salt) FROM (SELECT * FROM postern.dependency d
                 WHERE (d.queue_id, d.seq) = (t.queue_id, t.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)), 'tags', coalesce(t.tags, '{}'),

@@ -562,6 +562,12 @@ const (
 	ListTransactionsParamsSuspendedTrue  ListTransactionsParamsSuspended = "true"
 )
 
+// Defines values for ListTransactionsParamsHeld.
+const (
+	ListTransactionsParamsHeldFalse ListTransactionsParamsHeld = "false"
+	ListTransactionsParamsHeldTrue  ListTransactionsParamsHeld = "true"
+)
+
 // Defines values for ListTransactionsParamsInclude.
 const (
 	ListTransactionsParamsIncludeData    ListTransactionsParamsInclude = "data"
@@ -928,6 +934,7 @@ type BulkFilter struct {
 
 	// ErrorCode A string, or a list of which one must hold.
 	ErrorCode json.RawMessage `json:"error_code,omitempty"`
+	Held      *bool           `json:"held,omitempty"`
 
 	// ID A string, or a list of which one must hold.
 	ID json.RawMessage `json:"id,omitempty"`
@@ -935,7 +942,7 @@ type BulkFilter struct {
 	// Queue A string, or a list of which one must hold.
 	Queue json.RawMessage `json:"queue,omitempty"`
 
-	// ReceivedAfter inclusive; without it, queue, id and uid: the last 24 hours
+	// ReceivedAfter inclusive; the last 24 hours without it, queue, id, uid and held
 	ReceivedAfter *time.Time `json:"received_after,omitempty"`
 
 	// ReceivedBefore exclusive
@@ -3226,8 +3233,11 @@ type TransactionView struct {
 	Error     *ErrorView `json:"error"`
 
 	// Fee digits
-	Fee     *string       `json:"fee"`
-	Hash    *string       `json:"hash"`
+	Fee  *string `json:"fee"`
+	Hash *string `json:"hash"`
+
+	// Held sent, and an operator has to say what came of it
+	Held    bool          `json:"held"`
 	History []HistoryView `json:"history,omitempty"`
 
 	// ID null while staged
@@ -4672,6 +4682,9 @@ type RefreshToolParams struct {
 // ListTransactionsParamsSuspended is a part of ListTransactions.
 type ListTransactionsParamsSuspended string
 
+// ListTransactionsParamsHeld is a part of ListTransactions.
+type ListTransactionsParamsHeld string
+
 // ListTransactionsParamsInclude is a part of ListTransactions.
 type ListTransactionsParamsInclude string
 
@@ -4690,6 +4703,8 @@ type ListTransactionsParams struct {
 	ErrorCode  []string                          `query:"error_code"`
 	RedriveOf  string                            `query:"redrive_of"`
 	Suspended  []ListTransactionsParamsSuspended `query:"suspended"`
+	// An operator has to say what came of it, however old it is.
+	Held []ListTransactionsParamsHeld `query:"held"`
 	// inclusive
 	ReceivedAfter time.Time `query:"received_after"`
 	// exclusive
@@ -5574,7 +5589,7 @@ var Operations = []Operation{
 	{Name: "CheckTool", Method: "POST", Path: "/tools/{fqn}/check", Summary: "Ask whether it is ready"},
 	{Name: "InvokeTool", Method: "POST", Path: "/tools/{fqn}/invoke", Summary: "Try it once, and record nothing"},
 	{Name: "RefreshTool", Method: "POST", Path: "/tools/{fqn}/refresh", Summary: "Read its /meta again", Query: []string{"reason", "dry_run"}},
-	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
+	{Name: "ListTransactions", Method: "GET", Path: "/transactions", Summary: "List transactions", Query: []string{"queue", "type", "state", "sender", "uid", "id", "error_class", "error_code", "redrive_of", "suspended", "held", "received_after", "received_before", "done_after", "done_before", "include", "limit", "order", "cursor"}},
 	{Name: "PostTransaction", Method: "POST", Path: "/transactions", Summary: "Post one transaction", Query: []string{"reason", "wait", "until"}},
 	{Name: "GetTransactionByUID", Method: "GET", Path: "/transactions/by-uid/{uid}", Summary: "Read one transaction by the client's name", Query: []string{"wait", "until"}},
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},

@@ -162,11 +162,15 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 		}
 	}
 	barred, err := d.unreachable()
-	if err != nil {
+	if found = append(found, barred...); err != nil {
+		return found, err
+	}
+	held, err := d.held()
+	if found = append(found, held...); err != nil {
 		return found, err
 	}
 	stuck, err := d.stuck()
-	return append(append(found, barred...), stuck...), err
+	return append(found, stuck...), err
 }
 
 // unreachable compares the addresses of a context with what the nodes may call.
@@ -221,6 +225,33 @@ func (d *door) each(path string, do func(record)) error {
 		}
 		next = "&cursor=" + page.text("next")
 	}
+}
+
+// held says which transactions wait for somebody to say what came of them, the oldest first.
+func (d *door) held() ([]doctor.Finding, error) {
+	const shown = 5
+	_, page, err := d.get(fmt.Sprintf("/transactions?held=true&order=asc&limit=%d", shown))
+	if err != nil {
+		return nil, err
+	}
+	var found []doctor.Finding
+	for _, r := range page.records("items") {
+		id := r.text("id")
+		found = append(found, doctor.Finding{
+			Check:  "held transactions",
+			State:  doctor.Bad,
+			Found:  fmt.Sprintf("%s of type %s: nobody knows what came of it", r.text("uid"), r.text("type")),
+			Remedy: "find out, then postern was-done " + id + " or postern was-not-done " + id + ", with --reason",
+		})
+	}
+	if page.text("next") != "" {
+		found[len(found)-1].Remedy += "; postern ls held=true lists more"
+	}
+	if len(found) == 0 {
+		f := doctor.Finding{Check: "held transactions", State: doctor.OK, Found: "none waits for somebody's word"}
+		found = append(found, f)
+	}
+	return found, nil
 }
 
 // stuck asks why the queues do not move whose head has been there for ten minutes.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -55,6 +57,35 @@ func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 	postern(t, nil, "doctor", "--url", "http://127.0.0.1:1").want(t, 3, "start `postern serve`")
 	postern(t, database("postgres://127.0.0.1:1/x"), "doctor").want(t, 3, "does not answer")
 	postern(t, database(pgtest.Empty(t).URL), "doctor").want(t, 1, "postern migrate up")
+}
+
+// Doctor and ls name a transaction whose worker was called and cannot be asked, and it ends as they say.
+func TestDoctorNamesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	_, url, api := developing(t)
+	at, table := []string{"POSTERN_URL=" + api}, []string{"POSTERN_URL=" + api, "POSTERN_OUTPUT=table"}
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/dispatch/") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(worker.Close)
+	postern(t, at, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "`+worker.URL+`"}`).want(t, 0)
+	postern(t, at, "post", "PAY", "-q", "ada", "--uid", "lost").want(t, 0)
+	held := func() bool { return strings.Contains(postern(t, table, "ls", "held=true").stdout, "lost") }
+	for end := time.Now().Add(time.Minute); !held(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(postern(t, table, "ls").stdout)
+		}
+	}
+	postern(t, table, "ls", "held=true").want(t, 0, "DISPATCHING held")
+	postern(t, at, "doctor").want(t, 1, "held transactions", "lost of type PAY", "postern was-done ")
+	postern(t, database(url), "doctor").want(t, 1, "held transactions", "1 of type PAY (context default)",
+		"postern ls held=true type=PAY")
+	postern(t, at, "was-done", "held=true", "--max", "9", "--reason", "the bank shows it").want(t, 0)
+	postern(t, table, "ls", "state=DONE").want(t, 0, "lost")
 }
 
 // Two servers behind one URL take writes, as after a failover whose old primary has come back: doctor says what to do, and verify

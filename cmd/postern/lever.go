@@ -61,7 +61,7 @@ var levers = []struct {
 		token is sent again, to the same sender. It wants a reason.
 
 		  postern was-not-done order-4711 --reason "the bank shows no payment"
-		  postern was-not-done type=PAY state=DISPATCHING --max 1000 --reason "the bank was down"`,
+		  postern was-not-done held=true type=PAY --max 1000 --reason "the bank was down"`,
 		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
 	{"suspend", "ID|UID...", "Keep a transaction from going out", `
 		Suspend transactions: what waits keeps its place, is not sent, and what stands behind it in its queue

@@ -124,7 +124,8 @@ func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pull
 }
 
 // ofOne are the filters of which there is one value; of any other there may be several.
-var ofOne = []string{"redrive_of", "received_after", "received_before", "done_after", "done_before", "suspended"}
+var ofOne = []string{"redrive_of", "received_after", "received_before", "done_after", "done_before",
+	"suspended", "held"}
 
 // filterOf reads FILTER=VALUE....
 func filterOf(cmd *cobra.Command, args []string) (map[string]any, error) {
@@ -149,7 +150,7 @@ func filterOf(cmd *cobra.Command, args []string) (map[string]any, error) {
 			continue
 		case len(list) > 1:
 			return nil, usage(cmd, fmt.Errorf("%s is given twice", name))
-		case name == "suspended":
+		case name == "suspended", name == "held":
 			filter[name] = list[0] == "true"
 		default:
 			filter[name] = list[0]

@@ -33,6 +33,7 @@ func lsCommand() *cobra.Command {
 
 			  postern ls
 			  postern ls state=FAILED state=UNRESOLVED limit=20
+			  postern ls held=true
 			  postern ls transactions queue=claim-7f3 order=asc
 			  postern ls queues --watch
 			  postern ls senders -o json | jq -r '.items[].account'`),

@@ -13,7 +13,8 @@ import (
 var layouts = map[string][]column{
 	"transactions": {
 		{head: "uid", cell: field("uid"), firm: true}, {head: "queue", cell: field("queue")}, {head: "type", cell: field("type")},
-		{head: "state", cell: field("state"), firm: true}, {head: "tries", cell: field("attempt"), firm: true}, {head: "age", cell: since("received_at"), firm: true},
+		{head: "state", cell: stateOf, firm: true},
+		{head: "tries", cell: field("attempt"), firm: true}, {head: "age", cell: since("received_at"), firm: true},
 		{head: "next", cell: since("next_at"), firm: true}, {head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
 	"queues": {
 		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "depth", cell: field("depth"), firm: true},
@@ -105,7 +106,7 @@ func firstOf(paths ...string) func(record) string {
 // stateOf is the state of something configured, and whether somebody holds it.
 func stateOf(r record) string {
 	s := r.text("state")
-	for _, mark := range []string{"draining", "paused"} {
+	for _, mark := range []string{"draining", "paused", "held"} {
 		if r.text(mark) != "" {
 			s = strings.TrimSpace(s + " " + mark)
 		}

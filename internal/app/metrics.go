@@ -46,7 +46,17 @@ func (a *App) measure(version string) (err error) {
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {
 			s, err := a.store.Reads.TakeSample(ctx)
-			v := telemetry.Sample{Waiting: s.Waiting, OldestHeads: s.OldestHeads, Queues: s.Queues, Held: s.Held, Trouble: telemetry.Trouble(s.Trouble), Deliveries: s.Deliveries, RiverLag: s.RiverLag, OldestSnapshot: s.OldestSnapshot}
+			v := telemetry.Sample{
+				Waiting:        s.Waiting,
+				OldestHeads:    s.OldestHeads,
+				Queues:         s.Queues,
+				HeldByType:     s.HeldByType,
+				Held:           s.Held,
+				Trouble:        telemetry.Trouble(s.Trouble),
+				Deliveries:     s.Deliveries,
+				RiverLag:       s.RiverLag,
+				OldestSnapshot: s.OldestSnapshot,
+			}
 			for _, n := range s.Senders {
 				v.Senders = append(v.Senders, telemetry.SenderCount(n))
 			}

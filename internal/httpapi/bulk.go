@@ -54,7 +54,8 @@ type bulkFilter struct {
 	ErrorCode      oneOrMore  `json:"error_code,omitempty"`
 	RedriveOf      string     `json:"redrive_of,omitempty"`
 	Suspended      *bool      `json:"suspended,omitempty"`
-	ReceivedAfter  *time.Time `json:"received_after,omitempty" doc:"inclusive; without it, queue, id and uid: the last 24 hours"`
+	Held           *bool      `json:"held,omitempty"`
+	ReceivedAfter  *time.Time `json:"received_after,omitempty" doc:"inclusive; the last 24 hours without it, queue, id, uid and held"`
 	ReceivedBefore *time.Time `json:"received_before,omitempty" doc:"exclusive"`
 	DoneAfter      *time.Time `json:"done_after,omitempty" doc:"inclusive"`
 	DoneBefore     *time.Time `json:"done_before,omitempty" doc:"exclusive"`
@@ -68,12 +69,15 @@ func (f *bulkFilter) list(after string) *listInput {
 		}
 		return v
 	}
-	var suspended []string
-	if f.Suspended != nil {
-		suspended = []string{strconv.FormatBool(*f.Suspended)}
+	is := func(v *bool) []string {
+		if v == nil {
+			return nil
+		}
+		return []string{strconv.FormatBool(*v)}
 	}
 	return &listInput{Queue: f.Queue, Type: f.Type, State: f.State, Sender: f.Sender, UID: f.UID, ID: f.ID, ErrorClass: f.ErrorClass,
-		ErrorCode: f.ErrorCode, RedriveOf: f.RedriveOf, Suspended: suspended, ReceivedAfter: at(f.ReceivedAfter), ReceivedBefore: at(f.ReceivedBefore),
+		ErrorCode: f.ErrorCode, RedriveOf: f.RedriveOf, Suspended: is(f.Suspended), Held: is(f.Held),
+		ReceivedAfter: at(f.ReceivedAfter), ReceivedBefore: at(f.ReceivedBefore),
 		DoneAfter: at(f.DoneAfter), DoneBefore: at(f.DoneBefore), Paging: Paging{Order: "asc", Cursor: after}}
 }
 

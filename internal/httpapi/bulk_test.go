@@ -169,6 +169,48 @@ func TestSuspendedOnesAreListedAndResumedTogether(t *testing.T) {
 	}
 }
 
+// Held transactions are listed however old they are, and a bulk ends those of a type.
+func TestHeldOnesAreListedAndEndedTogether(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	node := d.node()
+	var ids []string
+	for i := range 2 {
+		posted := d.want(201, "POST", "/transactions", fmt.Sprintf(`{"type": "pay", "uid": "u-%d"}`, i))
+		ids = append(ids, posted.str("id"))
+		d.hold(node)
+	}
+	d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q", "uid": "waits"}`)
+	const older = `UPDATE postern.task SET created_at = created_at - interval '2 days' WHERE uid = 'u-1'`
+	if _, err := d.store.Pool().Exec(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	if v := d.want(200, "GET", "/transactions/"+ids[0], ""); v.body["held"] != true || v.str("state") != "DISPATCHING" {
+		t.Error(v.raw)
+	}
+	for query, n := range map[string]int{
+		"held=true":           2,
+		"held=true&type=pay":  2,
+		"held=true&type=none": 0,
+		"held=false":          1,
+		"held=true&queue=q":   0,
+		"held=true&uid=u-0":   1,
+		"held=false&uid=u-0":  0,
+	} {
+		if l := d.want(200, "GET", "/transactions?"+query, ""); len(l.body["items"].([]any)) != n {
+			t.Errorf("%s: %s", query, l.raw)
+		}
+	}
+	b := d.want(200, "POST", "/transactions:was-done",
+		`{"filter": {"held": true, "type": "pay"}, "max": 10, "reason": "the bank shows them"}`)
+	if b.body["changed"] != 2.0 || b.body["matched"] != 2.0 {
+		t.Error(b.raw)
+	}
+	if l := d.want(200, "GET", "/transactions?held=true", ""); len(l.body["items"].([]any)) != 0 {
+		t.Error(l.raw)
+	}
+}
+
 func TestSeveralAreMovedAndKeepTheirOrder(t *testing.T) {
 	d := newDoor(t)
 	d.dispatcher("pay")

@@ -22,6 +22,7 @@ type listInput struct {
 	ErrorCode      []string  `query:"error_code,explode"`
 	RedriveOf      string    `query:"redrive_of"`
 	Suspended      []string  `query:"suspended,explode" enum:"true,false"`
+	Held           []string  `query:"held,explode" enum:"true,false" doc:"An operator has to say what came of it, however old it is."`
 	ReceivedAfter  time.Time `query:"received_after" doc:"inclusive"`
 	ReceivedBefore time.Time `query:"received_before" doc:"exclusive"`
 	DoneAfter      time.Time `query:"done_after" doc:"inclusive"`
@@ -51,8 +52,8 @@ type page struct {
 	window *window
 }
 
-// listTransactions lists by time of receipt, one queue by position. Without queue, id or uid it shows the
-// last 24 hours unless told; filters on the state only thin a page.
+// listTransactions lists by time of receipt, one queue by position. Without queue, id, uid or held it shows
+// the last 24 hours unless told; filters on the state only thin a page.
 func (a *API) listTransactions(ctx context.Context, in *listInput) (*transactionList, error) {
 	p, err := a.page(ctx, in)
 	if err != nil {
@@ -84,14 +85,16 @@ func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
 		p.list, err = a.byNames(ctx, in, f)
 		return p, err
 	}
-	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.Suspended, in.ReceivedAfter, in.ReceivedBefore,
-		in.DoneAfter, in.DoneBefore, f.Ascending}
+	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.Suspended,
+		in.Held, in.ReceivedAfter, in.ReceivedBefore, in.DoneAfter, in.DoneBefore, f.Ascending}
 	var c transactionCursor
 	if err := in.read(filters, &c); err != nil {
 		return nil, err
 	}
 	f.From = c.From
-	told := !in.ReceivedAfter.IsZero() || !in.ReceivedBefore.IsZero() || !in.DoneAfter.IsZero() || !in.DoneBefore.IsZero()
+	held := f.Held != nil && *f.Held // they are few, and old ones matter most
+	told := held ||
+		!in.ReceivedAfter.IsZero() || !in.ReceivedBefore.IsZero() || !in.DoneAfter.IsZero() || !in.DoneBefore.IsZero()
 	if !told && len(in.Queue) == 0 {
 		if f.ReceivedAfter = c.Window; f.ReceivedAfter.IsZero() {
 			now, err := a.now(ctx)
@@ -137,7 +140,8 @@ func (in *listInput) filter(a *API) (reads.ListFilter, error) {
 			}
 		}
 	}
-	return reads.ListFilter{Suspended: oneOf(in.Suspended), Queues: in.Queue, Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
+	return reads.ListFilter{Suspended: oneOf(in.Suspended), Held: oneOf(in.Held), Queues: in.Queue,
+		Types: in.Type, States: in.State, Senders: in.Sender, Classes: in.ErrorClass, Codes: in.ErrorCode,
 		RedriveOf: in.RedriveOf, ReceivedAfter: in.ReceivedAfter, ReceivedBefore: in.ReceivedBefore, DoneAfter: in.DoneAfter, DoneBefore: in.DoneBefore,
 		Ascending: in.Order == "asc", Limit: limit, Examined: a.Limits.Examined, Bodies: slices.Contains(in.Include, "data") || slices.Contains(in.Include, "result")}, nil
 }
@@ -197,7 +201,8 @@ func fits(t *pg.Transaction, in *listInput, f reads.ListFilter) bool {
 	within := func(after, before time.Time, t *time.Time) bool {
 		return (after.IsZero() || t != nil && !t.Before(after)) && (before.IsZero() || t != nil && t.Before(before))
 	}
-	return (f.Suspended == nil || *f.Suspended == t.Suspended) && anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
+	return (f.Suspended == nil || *f.Suspended == t.Suspended) && (f.Held == nil || *f.Held == t.Held) &&
+		anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
 		anyOf(f.States, string(t.State)) && anyOf(f.Senders, t.Sender) && anyOf(f.Classes, string(t.Class)) && anyOf(f.Codes, t.Code) &&
 		(f.RedriveOf == "" || f.RedriveOf == t.RedriveOf) && within(f.ReceivedAfter, f.ReceivedBefore, &t.ReceivedAt) && within(f.DoneAfter, f.DoneBefore, t.DoneAt)
 }

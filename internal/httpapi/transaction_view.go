@@ -36,6 +36,7 @@ type transactionView struct {
 	DoneAt       *time.Time        `json:"done_at"`
 	NextAt       *time.Time        `json:"next_at"`
 	Suspended    bool              `json:"suspended" doc:"it is not sent until somebody resumes it"`
+	Held         bool              `json:"held" doc:"sent, and an operator has to say what came of it"`
 	Staged       bool              `json:"staged" doc:"submitted by SQL, committed, and about to get its id"`
 	RedriveOf    *string           `json:"redrive_of"`
 	RedrivenBy   *string           `json:"redriven_by"`
@@ -83,7 +84,8 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		State: t.State, QueueState: ptr(t.QueueState), Retries: t.Retries, Attempt: t.Attempt, MaxRetries: t.MaxRetries, Sender: ptr(t.Sender),
 		Fee: ptr(t.Fee), Hash: ptr(t.Hash), BlockHeight: ptr(t.BlockHeight), ReceivedAt: t.ReceivedAt.UTC(), NotBefore: utc(t.NotBefore),
 		SubmittedAt: utc(t.SubmittedAt), RetriedAt: utc(t.RetriedAt), DoneAt: utc(t.DoneAt), NextAt: utc(t.NextAt),
-		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), MovedFrom: ptr(t.MovedFrom), Suspended: t.Suspended, PlacedBefore: ptr(t.PlacedBefore), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
+		RedriveOf: ptr(t.RedriveOf), RedrivenBy: ptr(t.RedrivenBy), MovedFrom: ptr(t.MovedFrom), Suspended: t.Suspended, Held: t.Held,
+		PlacedBefore: ptr(t.PlacedBefore), DependsOn: t.DependsOn, Callback: t.Callback, Tags: map[string]string{}}
 	if v.DependsOn == nil {
 		v.DependsOn = []string{}
 	}

@@ -52,6 +52,7 @@ type Transaction struct {
 	MovedFrom    string   // its id in another queue, in which it was posted
 	PlacedBefore int64    // the position that it was placed before; 0 = it was not, or at the end
 	Suspended    bool     // it is not sent until somebody resumes it
+	Held         bool     // it was sent, and an operator has to say what came of it
 	Staged       bool     // submitted by SQL and not drained: it has no id
 	DependsOn    []string // ids
 	Callback     *outbox.Callback
@@ -64,7 +65,8 @@ const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHI
 const TransactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
-	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback, v.suspended, coalesce(v.placed_before, 0),
+	coalesce(v.error_code, ''), coalesce(v.error, ''), coalesce(v.redrive_of::text, ''), coalesce(v.redriven_by::text, ''), coalesce(v.moved_from::text, ''), v.callback,
+	v.suspended, coalesce(v.placed_before, 0), v.held,
 	ARRAY(SELECT postern.public_id(d.on_queue, d.on_seq, d.on_day, d.on_salt)::text FROM (SELECT * FROM postern.dependency d
 		WHERE (d.queue_id, d.seq) = (v.queue_id, v.seq) OFFSET 0) d ORDER BY d.on_queue, d.on_seq)`
 
@@ -78,7 +80,8 @@ func ScanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
 		&t.MaxRetries, &t.Tags, &t.State, &t.QueueState, &t.Retries, &t.Attempt, &t.Sender, &t.Fee, &t.Hash, &t.BlockHeight, &t.ReceivedAt, &t.NotBefore,
-		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.MovedFrom, &t.Callback, &t.Suspended, &t.PlacedBefore, &t.DependsOn}
+		&t.SubmittedAt, &t.RetriedAt, &t.DoneAt, &t.NextAt, &t.Class, &t.Code, &t.Error, &t.RedriveOf, &t.RedrivenBy, &t.MovedFrom, &t.Callback,
+		&t.Suspended, &t.PlacedBefore, &t.Held, &t.DependsOn}
 	if bodies {
 		dest = append(dest, &t.Data, &t.Result)
 	}

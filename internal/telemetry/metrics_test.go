@@ -55,8 +55,11 @@ func exercise(m *telemetry.Metrics) {
 func sources() telemetry.Sources {
 	return telemetry.Sources{
 		Sample: func(context.Context) (telemetry.Sample, error) {
-			return telemetry.Sample{Waiting: 7, OldestHeads: map[string]float64{"BLOCKED": 1.5}, Held: map[string]int64{"p": 1}, Queues: map[string]int64{"FREE": 3}, Deliveries: map[string]int64{"pending": 2},
-				Senders: []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9}, nil
+			return telemetry.Sample{Waiting: 7, OldestHeads: map[string]float64{"BLOCKED": 1.5},
+				Held:       map[string]int64{"p": 1},
+				HeldByType: map[string]int64{"PAY": 2}, Queues: map[string]int64{"FREE": 3},
+				Deliveries: map[string]int64{"pending": 2},
+				Senders:    []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
 		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },
@@ -116,6 +119,7 @@ func TestWhatIsSampledIsServed(t *testing.T) {
 	exercise(m)
 	text := scrape(t, m)
 	for _, line := range []string{
+		`postern_held_transactions{type="PAY"} 2`,
 		`postern_waiting 7`, `postern_oldest_head_seconds 1.5`, `postern_queues{state="FREE"} 3`, `postern_senders{pool="p",state="FREE"} 4`,
 		`postern_deliveries{state="pending"} 2`, `postern_deliveries{state="delivered"} 1`, `postern_river_lag_seconds 0.25`,
 		`postern_oldest_snapshot_seconds 9`, `postern_db_wait_seconds_sum 1`, `postern_db_wait_seconds_count 2`, `postern_lease_age_seconds 0.5`,

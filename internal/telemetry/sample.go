@@ -16,6 +16,7 @@ type Sample struct {
 	OldestHeads    map[string]float64 // seconds that the head has stood which has stood longest, not paused and past its time, by state
 	Queues         map[string]int64   // with work, by state
 	Senders        []SenderCount
+	HeldByType     map[string]int64 // transactions that wait for somebody to say what came of them, where there are any
 	Held           map[string]int64 // senders that are paused, drained or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state, to 100,000
 	RiverLag       float64          // seconds that a job of ours has been due
@@ -99,6 +100,7 @@ var (
 	descQueues         = describe("queues", "Queues with work, by state.", "state")
 	descSenders        = describe("senders", "Senders, by pool and state.", "pool", "state")
 	descHeld           = describe("senders_held", "Senders that are paused, drained or blocked and serve no queue, by pool.", "pool")
+	descHeldByType     = describe("held_transactions", "Sent, and an operator has to say what came of them.", "type")
 	descForgotten      = describe("forgotten_queues", "Queues with work that nobody will look at: 0, or a fault of ours.")
 	descOverdue        = describe("overdue_queues", "Queues that are in a state for longer than it may last, although a process works: 0, or a fault of ours.")
 	descStalled        = describe("stalled_seconds", "How long a queue has stood ready although its worker can be reached and a sender is free.")
@@ -121,7 +123,8 @@ var (
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
+	for _, d := range []*prometheus.Desc{descHeldByType,
+		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
 }
@@ -182,8 +185,11 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	for state, n := range v.Deliveries {
 		gauge(descDeliveries, float64(n), state)
 	}
-	for pool, n := range fewHeld(v.Held) {
+	for pool, n := range few(v.Held, maxPools) {
 		gauge(descHeld, float64(n), pool)
+	}
+	for typ, n := range few(v.HeldByType, maxTypes) {
+		gauge(descHeldByType, float64(n), typ)
 	}
 	for _, n := range fewPools(v.Senders) {
 		gauge(descSenders, float64(n.Count), n.Pool, n.State)
@@ -226,15 +232,18 @@ func fewPools(list []SenderCount) []SenderCount {
 	return few
 }
 
-// fewHeld counts the pools past maxPools together.
-func fewHeld(held map[string]int64) map[string]int64 {
-	few := map[string]int64{}
-	for _, pool := range slices.Sorted(maps.Keys(held)) {
-		name := pool
-		if len(few) >= maxPools {
-			name = otherType
-		}
-		few[name] += held[pool]
+// few counts the names past the first most together.
+func few(counts map[string]int64, most int) map[string]int64 {
+	if len(counts) <= most {
+		return counts
 	}
-	return few
+	short := map[string]int64{}
+	for i, name := range slices.Sorted(maps.Keys(counts)) {
+		if i >= most {
+			short[otherType] += counts[name]
+		} else {
+			short[name] = counts[name]
+		}
+	}
+	return short
 }

@@ -42,7 +42,14 @@ type check struct {
 // server are the checks that any PostgreSQL can be put to, ours those that want our tables.
 var (
 	server = []check{{"version", version}, {"settings", settings}, {"connections", connections}, {"clock", clock}, {"old snapshots", snapshots}}
-	ours   = []check{{"nodes", nodes}, {"quarantine", quarantine}, {"overdue queues", overdue}, {"queues", queues}, {"workers", gates}}
+	ours   = []check{
+		{"nodes", nodes},
+		{"quarantine", quarantine},
+		{"overdue queues", overdue},
+		{"held", held},
+		{"queues", queues},
+		{"workers", gates},
+	}
 )
 
 // Database checks the database at url. Without migrated only what needs none of our tables is checked. The

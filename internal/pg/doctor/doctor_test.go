@@ -32,7 +32,8 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "nodes", "overdue queues", "stuck queues"} {
+	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots",
+		"nodes", "overdue queues", "held transactions", "stuck queues"} {
 		if len(find(found, check)) == 0 {
 			t.Errorf("nothing is said about %s", check)
 		}
@@ -123,6 +124,41 @@ func TestAQueueThatItsNodeLostIsFoundWithItsRemedy(t *testing.T) {
 	}
 	if list := find(found, "overdue queues"); len(list) != 1 || list[0].State != doctor.Bad ||
 		!strings.HasPrefix(list[0].Found, `queue "lost" (context system) should have left DISPATCHING 8m`) || !strings.Contains(list[0].Remedy, "postern bury nodes/n2") {
+		t.Errorf("%+v", list)
+	}
+}
+
+// Held transactions are one line for each type, and their queues are not called stuck besides.
+func TestWhatIsHeldIsNamedByItsType(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, plant := range []string{
+		`INSERT INTO postern.queue_name (context_id, name, queue_id) VALUES (1, 'a', 9001), (1, 'b', 9002)`,
+		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
+			SELECT id, 1, (clock_timestamp() AT TIME ZONE 'UTC')::date, 1, 'PAY', '{}', clock_timestamp()
+			FROM unnest(ARRAY[9001, 9002]) id`,
+		`INSERT INTO postern.queue (queue_id, context_id, head_seq, cur_seq, tail_seq, head_day, tail_day, fence, phase,
+				entered_at, marks)
+			SELECT t.queue_id, 1, 1, 1, 1, t.day, t.day, 1, 'DISPATCHING', clock_timestamp() - interval '2 h', 1
+			FROM postern.task t`,
+		`INSERT INTO postern.mark (queue_id, seq, kind, at)
+			SELECT queue_id, 1, 'unknown', clock_timestamp() - interval '2 h' FROM postern.queue`,
+	} {
+		if _, err := db.Pool.Exec(t.Context(), plant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := doctor.Database(t.Context(), db.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := find(found, "held transactions")
+	if len(list) != 1 || list[0].State != doctor.Bad ||
+		!strings.HasPrefix(list[0].Found, "2 of type PAY (context system), for up to 2h00m") ||
+		!strings.Contains(list[0].Remedy, "postern ls held=true type=PAY") {
+		t.Errorf("%+v", list)
+	}
+	if list := find(found, "stuck queues"); len(list) != 1 || list[0].State != doctor.OK {
 		t.Errorf("%+v", list)
 	}
 }

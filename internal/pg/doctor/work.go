@@ -157,6 +157,8 @@ func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		FROM postern.queue q JOIN postern.context x USING (context_id) LEFT JOIN postern.queue_name n USING (queue_id)
 		LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
 		WHERE q.phase <> 'IDLE' AND NOT q.paused AND greatest(q.entered_at, t.due_at) < clock_timestamp() - $1::interval
+			AND NOT EXISTS (SELECT FROM postern.mark m -- see held
+				WHERE (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'unknown'))
 		ORDER BY 4 DESC LIMIT 1001`, old)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ type Sample struct {
 	OldestHeads    map[string]float64 // seconds, by state of the queue
 	Queues         map[string]int64   // by state
 	Senders        []SenderCount
+	HeldByType     map[string]int64 // transactions held for an operator, by type; types without any are missing
 	Held           map[string]int64 // senders that are paused, drained or blocked and serve no queue, by pool
 	Deliveries     map[string]int64 // that have not ended, by state
 	RiverLag       float64          // seconds
@@ -69,6 +70,16 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 			v.Senders = append(v.Senders, n)
 			return nil
 		})
+		return err
+	})
+	v.HeldByType = map[string]int64{}
+	b.Queue(`SELECT t.type, count(*) FROM postern.mark m
+		JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
+		JOIN postern.task t ON (t.queue_id, t.seq) = (m.queue_id, m.seq) AND t.day BETWEEN q.head_day AND q.tail_day
+		WHERE m.kind = 'unknown' GROUP BY 1`).Query(func(rows pgx.Rows) error {
+		var typ string
+		var n int64
+		_, err := pgx.ForEachRow(rows, []any{&typ, &n}, func() error { v.HeldByType[typ] = n; return nil })
 		return err
 	})
 	for _, state := range []string{"pending", "queued"} { // a literal, so that the partial index serves it

@@ -13,7 +13,8 @@ import (
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
-// what it is doing, whichever is more, and one that is overdue (see the view); the sample holds the oldest stuckMost.
+// what it is doing, whichever is more; one that is overdue (see the view), or is held for an operator, is stuck at once.
+// The sample holds the oldest stuckMost.
 const stuckAfter, stuckMost = 10 * time.Minute, 200
 
 // planByScan lets what reads tables whole do so in the order of their pages, and join them by hashes, which our
@@ -31,13 +32,17 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	type candidate struct {
 		queue   int64
 		context int32
-		overdue bool
+		now     bool // it is shown however long it has stood
 	}
 	var found []candidate
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
 	b.Queue(planByScan)
-	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id FROM postern.overdue LIMIT $2)
+	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id
+			FROM (SELECT queue_id, context_id FROM postern.overdue
+				UNION ALL SELECT q.queue_id, q.context_id FROM postern.mark m
+				JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
+				WHERE m.kind = 'unknown') x LIMIT $2)
 		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
 			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
 			WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1
@@ -46,7 +51,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
 		Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-				return c, row.Scan(&c.queue, &c.context, &c.overdue)
+				return c, row.Scan(&c.queue, &c.context, &c.now)
 			})
 			return err
 		})
@@ -65,7 +70,7 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
 			return 0, err
 		}
-		if x.head == nil || !c.overdue && now.Sub(x.since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
+		if x.head == nil || !c.now && now.Sub(x.since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
 			continue
 		}
 		w, err := s.Why(ctx, c.context, x.head.ID)

@@ -21,6 +21,7 @@ type ListFilter struct {
 	DoneAfter, DoneBefore                          time.Time
 	RedriveOf                                      string
 	Suspended                                      *bool
+	Held                                           *bool
 	Ascending                                      bool
 	From                                           *ListCursor // nil for the first page
 	Limit                                          int
@@ -97,8 +98,8 @@ func (q *listQuery) by(condition string, v any) {
 	q.thin = append(q.thin, fmt.Sprintf(condition, fmt.Sprintf("$%d", len(q.keyArgs)+len(q.args))))
 }
 
-// listQuery chooses the index: one queue by its key; what ended badly, if it is little, by outcome_not_done;
-// else the time of receipt. nil: there is no such queue, and so nothing to list.
+// listQuery chooses the index: one queue by its key; held transactions by their marks; what ended badly, if it is
+// little, by outcome_not_done; else the time of receipt. nil: there is no such queue, and so nothing to list.
 func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*listQuery, error) {
 	q := &listQuery{}
 	switch bad, err := s.fewEndedBadly(ctx, contextID, f); {
@@ -114,6 +115,8 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 			return nil, db.Known(err)
 		}
 		q.ofQueue(id, f)
+	case f.Held != nil && *f.Held:
+		q.held(contextID, f)
 	case bad:
 		q.endedBadly(contextID, f)
 	default:
@@ -206,6 +209,17 @@ func (q *listQuery) endedBadly(contextID int32, f ListFilter) {
 	q.keys += " ORDER BY " + q.order
 }
 
+// held brings the transactions that wait for an operator's word, which are few, by mark_unknown. The day of each lies
+// between those of its queue.
+func (q *listQuery) held(contextID int32, f ListFilter) {
+	q.keys = `SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.mark m
+		JOIN postern.queue h ON h.queue_id = m.queue_id AND h.cur_seq = m.seq
+		JOIN postern.task k ON (k.queue_id, k.seq) = (m.queue_id, m.seq) AND k.day BETWEEN h.head_day AND h.tail_day
+		WHERE m.kind = 'unknown' AND k.context_id = ` + q.arg(contextID) + q.times(f)
+	q.order = byReceipt(f)
+	q.keys += " ORDER BY " + q.order + fmt.Sprintf(" LIMIT %d", f.Examined)
+}
+
 // narrow thins what the index brings: by the keys first, then by what the view shows.
 func (q *listQuery) narrow(contextID int32, f ListFilter) {
 	if len(f.Types) > 0 {
@@ -246,6 +260,9 @@ func (q *listQuery) narrow(contextID int32, f ListFilter) {
 			q.thin = append(q.thin, "EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (k.queue_id, k.seq, 'suspended'))")
 		}
 		q.by("v.suspended = %s", *f.Suspended)
+	}
+	if f.Held != nil {
+		q.by("v.held = %s", *f.Held)
 	}
 	if !f.DoneAfter.IsZero() {
 		q.by("v.done_at >= %s", f.DoneAfter)
