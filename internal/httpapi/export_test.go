@@ -1,5 +1,7 @@
 package httpapi
 
+import "github.com/postern-dev/postern/internal/pg/stores"
+
 // Codes lists every code that a problem may have, with its status.
 func Codes() map[string]int {
 	all := map[string]int{}
@@ -15,7 +17,7 @@ func (a *API) Waiting() int { return len(a.waits.slots) }
 // AccessDiffers compares the table of access with the routes.
 func AccessDiffers() (missing, gone []string) {
 	ops := map[string]bool{}
-	for _, item := range New(Config{Auth: "none"}).huma.OpenAPI().Paths {
+	for _, item := range New(Config{Store: &stores.Store{}, Auth: "none"}).huma.OpenAPI().Paths {
 		for _, op := range methods(item) {
 			if ops[op.OperationID] = true; !inTable(op.OperationID) {
 				missing = append(missing, op.OperationID)
