@@ -15,6 +15,15 @@ const (
 	ClassRetry     Class = "retry"     // it failed; try again later
 )
 
+// Scope says what a worker blocks that answers blocked (S2.8).
+type Scope string
+
+const (
+	ScopeQueue  Scope = "queue"  // the queue of the transaction: others may go on
+	ScopeSender Scope = "sender" // all that goes out through its sender
+	ScopeWorker Scope = "worker" // all that goes where the call went
+)
+
 // Result is the worker's TxnResult (S2.7).
 type Result struct {
 	Hash  string          `json:"hash,omitempty"`
@@ -32,6 +41,7 @@ type Answer struct {
 	Message   string        // a sentence for people, at most 1 KiB
 	After     time.Duration // least delay before the next try, 0 if none was named
 	Until     time.Time     // class blocked or ambiguous: not before this moment, zero if none was named
+	Scope     Scope         // class blocked: what is blocked
 	Unsent    bool          // certain: not one byte of the call was written to the wire
 	Told      bool          // the worker itself says this class, in a body of the contract
 	StartedAt time.Time

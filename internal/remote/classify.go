@@ -24,11 +24,15 @@ func classify(p reply, now time.Time) outbox.Answer {
 	r, readable := readResult(p.body)
 	a := outbox.Answer{Result: r.result, Code: r.err.code, Message: r.err.message}
 	if a.Told = told(p, r, readable); a.Told {
-		a.Class = r.classOf()
+		if a.Class = r.classOf(); a.Class == outbox.ClassBlocked {
+			a.Scope = r.err.blocks()
+		}
 		r.name(&a, p)
 	} else {
 		a.Result = outbox.Result{}
-		a.Class = classOfOthers(p)
+		if a.Class = classOfOthers(p); a.Class == outbox.ClassBlocked {
+			a.Scope = outbox.ScopeQueue
+		}
 		a.Code, a.Message = p.unclear(r, readable)
 	}
 	wait := retryAfter(p.header, now)
@@ -126,11 +130,16 @@ func redirected(whom string, status int) string {
 
 // unanswered sorts a call to which there was no answer. Nothing sent means that nothing happened.
 func unanswered(p reply) outbox.Answer {
-	a := outbox.Answer{Class: outbox.ClassBlocked, Code: p.code, Message: p.message, Unsent: !p.sent}
 	if p.sent {
-		a.Class = outbox.ClassAmbiguous
+		return outbox.Answer{Class: outbox.ClassAmbiguous, Code: p.code, Message: p.message}
 	}
-	return a
+	return outbox.Answer{
+		Class:   outbox.ClassBlocked,
+		Scope:   outbox.ScopeWorker, // no other call would get through either
+		Code:    p.code,
+		Message: p.message,
+		Unsent:  true,
+	}
 }
 
 // unbelieved says whether the worker did nothing since it does not know our signature: so it is while both ends change

@@ -25,6 +25,7 @@ type workerError struct {
 	kind    codeKind
 	message string
 	class   outbox.Class // "" unless the worker names one
+	scope   outbox.Scope // "" unless the worker names one
 	after   time.Duration
 	notTill string // error.until as it came
 }
@@ -43,6 +44,9 @@ var codeKinds = map[string]codeKind{
 	"502": codeUnavailable, "WORKER_UNAVAILABLE": codeUnavailable, "NO_FEE_PAYER_AVAILABLE": codeUnavailable,
 	"500": codeNever, "ACCOUNT_NOT_FOUND": codeNever, "PREPARE_TRANSACTION_FAILED": codeNever,
 }
+
+// noFeePayer is what the reference says beside 502 where the account of a sender is missing, and not the worker.
+const noFeePayer = "There is no fee payer with this account publicKey."
 
 // readResult reads a body as a TxnResult. It is not readable if it is none, or holds something that a
 // hash cannot be: a hash that we would have to mend is one that we could never ask after.
@@ -87,7 +91,7 @@ func readResult(body []byte) (r txnResult, readable bool) {
 func readError(obj json.RawMessage) workerError {
 	e := workerError{set: true}
 	var raw struct {
-		Code, Message, Class, Until, After json.RawMessage
+		Code, Message, Class, Scope, Until, After json.RawMessage
 	}
 	if json.Unmarshal(obj, &raw) != nil {
 		return e
@@ -99,6 +103,10 @@ func readError(obj json.RawMessage) workerError {
 	case outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry:
 		e.class = class
 	}
+	switch scope := outbox.Scope(scalar(raw.Scope)); scope {
+	case outbox.ScopeQueue, outbox.ScopeSender, outbox.ScopeWorker:
+		e.scope = scope
+	}
 	after := scalar(raw.After)
 	if seconds, err := strconv.ParseFloat(after, 64); err == nil {
 		e.after = clampWait(seconds)
@@ -107,6 +115,20 @@ func readError(obj json.RawMessage) workerError {
 	}
 	e.notTill = scalar(raw.Until)
 	return e
+}
+
+// blocks is what an error of class blocked blocks: what the worker names, or what its code stands for in a body of the
+// reference, which names no class.
+func (e workerError) blocks() outbox.Scope {
+	switch {
+	case e.scope != "":
+		return e.scope
+	case e.class != "":
+		return outbox.ScopeQueue
+	case e.code == "NO_FEE_PAYER_AVAILABLE", e.message == noFeePayer:
+		return outbox.ScopeSender
+	}
+	return outbox.ScopeWorker
 }
 
 // until is the moment before which a blocked worker wants to be left alone, zero if it names none.
