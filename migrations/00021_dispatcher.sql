@@ -22,10 +22,11 @@ CREATE TABLE postern.dispatcher (
     paused        boolean NOT NULL DEFAULT false,
     draining      boolean NOT NULL DEFAULT false,
     removed_at    timestamptz,
-    -- the worker cannot be reached: nothing goes out before gate_until, then one probe (S2.9)
+    -- nothing came of the calls to its worker: nothing goes out before gate_until, then one probe (S2.9)
     gate_until    timestamptz,
     gate_failures int NOT NULL DEFAULT 0,
-    gate_reason   text NOT NULL DEFAULT '',
+    gate_reason   text NOT NULL DEFAULT '',    -- the last answer
+    gate_probing  boolean NOT NULL DEFAULT false, -- a probe is out
     version       bigint NOT NULL DEFAULT 1,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_dispatcher_per_type UNIQUE (context_id, type)
@@ -52,6 +53,7 @@ CREATE TABLE postern.sender (
     blocked_until timestamptz,
     block_reason  text NOT NULL DEFAULT '',
     gate_failures int NOT NULL DEFAULT 0,
+    gate_reason   text NOT NULL DEFAULT '', -- the last answer, where block_reason is worker_unreachable
     last_nonce    text,
     last_used_at  timestamptz,
     version       bigint NOT NULL DEFAULT 1,

@@ -96,6 +96,7 @@ CREATE TABLE postern.queue (
     node_epoch    int,
     entered_at    timestamptz NOT NULL,      -- into this phase; rises along a queue
     not_before    timestamptz,               -- what the timer was first set to
+    blocked_since timestamptz,               -- since when calls of the head come to nothing; null: they do not
     CONSTRAINT queue_by_era PRIMARY KEY (queue_id, era) WITH (deduplicate_items = off), -- of entries that are packed together the oldest would come first
     CONSTRAINT a_queue_keeps_its_rules CHECK (postern.queue_keeps_its_rules(
         was, phase, head_seq, cur_seq, next_seq, tail_seq, lane, sender_id, node_id, node_epoch))

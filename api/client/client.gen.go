@@ -1282,6 +1282,9 @@ type DeliveryViewState string
 
 // DispatcherSettings defines model for DispatcherSettings.
 type DispatcherSettings struct {
+	// Breaker queues that close its gate
+	Breaker *int64 `json:"breaker,omitempty"`
+
 	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
 	Capabilities []DispatcherSettingsCapabilities `json:"capabilities,omitempty"`
 
@@ -1330,6 +1333,9 @@ type DispatcherSettingsUnknown string
 
 // DispatcherView defines model for DispatcherView.
 type DispatcherView struct {
+	// Breaker queues that close its gate
+	Breaker *int64 `json:"breaker,omitempty"`
+
 	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
 	Capabilities []DispatcherViewCapabilities `json:"capabilities,omitempty"`
 	CreatedAt    time.Time                    `json:"created_at"`
@@ -1584,9 +1590,17 @@ type FromPort struct {
 
 // GateView defines model for GateView.
 type GateView struct {
-	Failures int64      `json:"failures"`
-	Reason   string     `json:"reason"`
-	Until    *time.Time `json:"until"`
+	// Failures how often in a row it closed
+	Failures int64 `json:"failures"`
+
+	// Probing a probe is out
+	Probing bool `json:"probing"`
+
+	// Reason the last answer
+	Reason string `json:"reason"`
+
+	// Until then one probe goes out
+	Until *time.Time `json:"until"`
 }
 
 // GrantInputBody defines model for GrantInputBody.

@@ -157,8 +157,9 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 			workers[url] = r.text("type")
 		}
 		if r.at("gate") != nil {
-			found = append(found, doctor.Finding{Check: "worker of " + r.text("type"), State: doctor.Bad, Found: fmt.Sprintf("%s did not answer %s times in a row: %s",
-				r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")), Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") + ` -d '{"worker_url": "http://..."}'`})
+			found = append(found, doctor.Finding{Check: "worker of " + r.text("type"), State: doctor.Bad,
+				Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row): %s",
+					r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")), Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") + ` -d '{"worker_url": "http://..."}'`})
 		}
 	}
 	barred, err := d.unreachable()

@@ -33,7 +33,7 @@ type dispatcherView struct {
 	DispatcherSettings
 	Paused    bool      `json:"paused"`
 	Draining  bool      `json:"draining" doc:"it accepts nothing more"`
-	Gate      *gateView `json:"gate" doc:"null while its worker can be reached"`
+	Gate      *gateView `json:"gate" doc:"null while calls to its worker come to something"`
 	Signed    bool      `json:"signed" doc:"it has a secret, with which what its worker is sent is signed"`
 	Warnings  []string  `json:"warnings"`
 	Holds     *holdView `json:"holds_sender" doc:"null for a type without a pool"`
@@ -95,11 +95,12 @@ func long(d time.Duration) string {
 	return outbox.Duration(d).String()
 }
 
-// gateView says that the worker could not be reached, and when it is tried again.
+// gateView says that nothing came of the calls to the worker, and when it is tried again.
 type gateView struct {
-	Failures int        `json:"failures"`
-	Until    *time.Time `json:"until"`
-	Reason   string     `json:"reason"`
+	Failures int        `json:"failures" doc:"how often in a row it closed"`
+	Until    *time.Time `json:"until" doc:"then one probe goes out"`
+	Reason   string     `json:"reason" doc:"the last answer"`
+	Probing  bool       `json:"probing" doc:"a probe is out"`
 }
 
 func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
@@ -110,7 +111,7 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	}
 	v.Holds = viewHold(&d.Dispatcher)
 	if d.Failures > 0 {
-		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy}
+		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy, d.GateProbing}
 	}
 	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") {
 		fate := "is held for an operator"

@@ -25,7 +25,7 @@ func (d *door) answerOne(node pg.Node, a outbox.Answer) {
 		return
 	}
 	step := sequencer.Dispatched(l.Flight(l.Dispatcher.DefaultMaxRetries()), a, l.Dispatcher.Dispatcher, 0.5)
-	if _, err := d.store.Settle(context.Background(), []*pg.Answer{{Lease: l, Result: a.Result, Step: step, StartedAt: time.Now(), Reachable: true}}); err != nil {
+	if _, err := d.store.Settle(context.Background(), []*pg.Answer{{Lease: l, Result: a.Result, Step: step, StartedAt: time.Now()}}); err != nil {
 		d.t.Error(err)
 	}
 }

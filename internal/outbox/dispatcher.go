@@ -55,6 +55,7 @@ type Dispatcher struct {
 	Fee         Fee       `json:"fee"`
 	Inclusion   Inclusion `json:"inclusion"`
 	Idempotent  bool      `json:"idempotent"`  // the same token may be sent again unasked (S2.10)
+	Breaker     int       `json:"breaker"`     // so many queues in a row close the gate; 0: none
 	Unknown     Unknown   `json:"unknown"`     // the fate of an outcome that no worker can tell (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
 	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
@@ -117,6 +118,7 @@ func DefaultDispatcher() Dispatcher {
 		Retry:       DefaultRetry(false),
 		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
 		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
+		Breaker:     5,
 		Unknown:     UnknownHold,
 		Replaceable: true,
 	}

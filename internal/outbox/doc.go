@@ -37,7 +37,9 @@
 //   - pin: the sender that a queue must wait for, since only its worker can recognise the token of an earlier call.
 //   - lane: queues that wait for the same thing: a dispatcher with its pool or one sender, and a value when the
 //     dispatcher is exclusive. The lane resume holds the work of dead nodes.
-//   - gate: the time until which a worker that could not be reached is left alone (S2.9).
+//   - gate: the time until which an address is left alone, since nothing came of the calls to it (S2.9). It belongs to
+//     the sender, where that has an address of its own, else to the type. Then one call goes out, the probe.
+//   - breaker: the part of a process that decides when a gate closes (S2.8).
 //   - hook: the call to a worker after the end: on-success or on-failure (S2.12).
 //   - track: the deliveries that go out in one order: those of a subscription, of the hooks, or of the callbacks.
 //

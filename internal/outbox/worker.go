@@ -41,7 +41,7 @@ type Answer struct {
 	Message   string        // a sentence for people, at most 1 KiB
 	After     time.Duration // least delay before the next try, 0 if none was named
 	Until     time.Time     // class blocked or ambiguous: not before this moment, zero if none was named
-	Scope     Scope         // class blocked: what is blocked
+	Scope     Scope         // class blocked: queue, sender or worker
 	Unsent    bool          // certain: not one byte of the call was written to the wire
 	Told      bool          // the worker itself says this class, in a body of the contract
 	StartedAt time.Time

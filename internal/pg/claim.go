@@ -197,7 +197,9 @@ func (c *claim) lock(ctx context.Context) error {
 				rows.Close()
 				return rows.Err()
 			})
-		case l.probe, l.kind == "sender":
+		case l.probe:
+			n = min(n, probesSeen)
+		case l.kind == "sender":
 			n = 1
 		case l.poolOf != 0:
 			n = min(n, l.free)
@@ -288,6 +290,11 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 // queues that any sender of its pool may take.
 func (c *claim) match() (left bool) {
 	taken := map[int32]bool{}
+	for _, l := range c.lanes {
+		if l.probe {
+			slices.SortStableFunc(c.candidates[l.id], byProbe)
+		}
+	}
 	slices.SortStableFunc(c.lanes, func(a, b *openLane) int { return c.waits(a).Compare(c.waits(b)) })
 	for round := 0; len(c.picks) < c.room.Total; round++ {
 		more := false
@@ -377,8 +384,9 @@ func (c *claim) write(b *pgx.Batch, load *loader) {
 				b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1`, p.lane.id, q.ID)
 			}
 			if p.lane.probe {
-				b.Queue(`UPDATE postern.dispatcher SET gate_until = $2::timestamptz + interval '30 s', gate_reason = 'probe' WHERE dispatcher_id = $1`,
-					p.lane.dispatcher, c.e.now)
+				b.Queue(`UPDATE postern.dispatcher
+					SET gate_until = $2::timestamptz + interval '30 s', gate_probing = true
+					WHERE dispatcher_id = $1`, p.lane.dispatcher, c.e.now)
 			}
 		}
 		c.e.saved = append(c.e.saved, q)
@@ -409,7 +417,7 @@ func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err 
 			continue
 		}
 		l.Resume = p.lane.kind == "resume"
-		l.Probe = p.lane.probe || p.sender != nil && p.sender.probe
+		l.Probe, l.ProbeSender = p.lane.probe, p.sender != nil && p.sender.probe
 		leases = append(leases, l)
 	}
 	if len(left) > 0 {

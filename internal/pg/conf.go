@@ -25,11 +25,13 @@ type Dispatcher struct {
 	Paused    bool
 	Draining  bool // it accepts nothing more
 	Removed   bool
-	Failures  int // of the gate: calls in a row that could not reach the worker
+	Failures  int // of the gate: how often in a row it was closed
 	GateUntil *time.Time
-	GateWhy   string
-	Version   int64
-	CreatedAt time.Time
+	GateWhy   string // the last answer
+
+	GateProbing bool // a probe is out
+	Version     int64
+	CreatedAt   time.Time
 }
 
 // laneKey says what a lane's heads need; see the table lane.

@@ -121,7 +121,7 @@ type senderFree struct {
 	Why    string // with Until: blocked by its pool after a failure
 }
 
-// gate closes (After > 0) or opens the way to a worker that could not be reached, or could again.
+// gate closes or opens the way to an address.
 type gate struct {
 	Dispatcher, Sender int32 // one of them
 	Until              time.Time
@@ -162,7 +162,9 @@ func (e *effects) commit(ctx context.Context, t *db.Txn, b *pgx.Batch) error {
 	if len(e.ripples) > 0 {
 		e.s.rippling.Store(true)
 	}
-	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
+	opened := slices.ContainsFunc(e.gates, func(g gate) bool { return g.Open })
+	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || opened ||
+		len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
 		e.s.RingHere()
 	}
 	return nil
@@ -220,17 +222,23 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 	for _, g := range e.sortedGates() {
 		switch {
 		case g.Open && g.Sender != 0:
-			b.Queue(`UPDATE postern.sender SET gate_failures = 0, blocked_until = NULL, block_reason = ''
+			b.Queue(`UPDATE postern.sender
+				SET gate_failures = 0, gate_reason = '', blocked_until = NULL, block_reason = ''
 				WHERE sender_id = $1 AND block_reason = 'worker_unreachable'`, g.Sender)
 		case g.Open:
-			b.Queue(`UPDATE postern.dispatcher SET gate_failures = 0, gate_until = NULL, gate_reason = '' WHERE dispatcher_id = $1`, g.Dispatcher)
+			b.Queue(`UPDATE postern.dispatcher
+				SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false
+				WHERE dispatcher_id = $1`, g.Dispatcher)
 		case g.Sender != 0:
-			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
+			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, gate_reason = $4,
+					blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
 				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
-				g.Sender, e.now, db.Nullable(g.Until))
+				g.Sender, e.now, db.Nullable(g.Until), g.Why)
 		default: // several calls that failed in the same while count once
-			b.Queue(`UPDATE postern.dispatcher SET gate_failures = gate_failures + 1, gate_until = greatest(`+gateUntil+`, $3), gate_reason = $4
-				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_reason = 'probe')`,
+			b.Queue(`UPDATE postern.dispatcher
+				SET gate_failures = gate_failures + 1, gate_reason = $4, gate_probing = false,
+					gate_until = greatest(`+gateUntil+`, $3)
+				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_probing)`,
 				g.Dispatcher, e.now, db.Nullable(g.Until), g.Why)
 		}
 	}

@@ -32,9 +32,12 @@ type Lease struct {
 
 	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
 	Resent     bool      // this attempt was sent before
-	Probe      bool      // the first call to a worker that could not be reached
+	Blocked    time.Time // since when its calls come to nothing; zero: they do not
 	Cancelling bool      // somebody asked to cancel it
 	Earlier    []Attempt // newest first; of a first attempt none, unless it is resumed
+
+	Probe       bool // the gate of its type is closed, and this call tries whether it may open
+	ProbeSender bool // so is that of its sender
 
 	tail  int64     // the last position of its queue, as the row said
 	ahead []*Task   // those right behind it, as far as they were read
@@ -84,6 +87,9 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, Resent: l.Resent, PinnedSender: l.Task.SenderID != 0,
 		BlamesSender: l.Blames, SenderGone: l.SenderID == 0 && l.Dispatcher.PoolID != 0,
 		Called: l.Resent,
+	}
+	if !l.Blocked.IsZero() {
+		f.Blocked = l.Now().Sub(l.Blocked)
 	}
 	for _, a := range l.Earlier { // which is read of what is pinned, too
 		if a.Attempt == l.Attempt && a.Step == "unknown" && f.Unclear == (sequencer.Unclear{}) {
@@ -148,8 +154,10 @@ type Answer struct {
 	// Yield ends the quantum: the row is written, and the queue goes to the end of its lane if
 	// Continue is not set.
 	Yield bool
-	// Reachable says that the worker answered, whatever it said.
-	Reachable bool
+	// Verdict is what the answer to a dispatch says about the address that was called, and Gate what becomes of its
+	// gate.
+	Verdict sequencer.Verdict
+	Gate    sequencer.Move
 	// Unclear is what came of a call before the question that this answer is the answer to, nil if there
 	// was none: kept, since an outcome that nobody knows is what people ask about most (S2.5 row 8).
 	Unclear *outbox.Answer

@@ -114,7 +114,8 @@ func (l *loader) lease(q *QueueRow, now time.Time) (*Lease, error) {
 	row := *q
 	lease := &Lease{Task: t, Queue: l.names[q.ID], Dispatcher: d, Fence: q.Fence, Epoch: q.NodeEpoch, Phase: q.Phase, Attempt: q.Attempt, Retries: q.Retries,
 		Fee: q.Fee, Since: q.EnteredAt, ReadAt: now, got: l.got, SenderID: q.Sender, Earlier: l.attempts[q.ID], Cancelling: l.marked[q.ID],
-		tail: q.Tail, ahead: l.tasks.run(t.ID), row: &row}
+		Blocked: q.Blocked,
+		tail:    q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL = f.account, f.url
 		lease.Blames = l.s.Conf.view.Load().blames(q.Sender)

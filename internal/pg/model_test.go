@@ -234,8 +234,9 @@ func (m *model) answer(rt *rapid.T) {
 func (m *model) answerRun(rt *rapid.T) {
 	for _, q := range m.sorted() {
 		for n := rapid.IntRange(0, 3).Draw(rt, "n"); n > 0 && q.mode == modeCall && !q.lease.Resume; n-- {
-			q.settle(rt, &pg.Answer{Lease: q.lease, Reachable: true, StartedAt: m.Now, Continue: true, Result: pgworld.Done().Result,
-				Step: sequencer.Dispatched(q.lease.Flight(2), pgworld.Done(), q.lease.Dispatcher.Dispatcher, 0.5)})
+			q.settle(rt, &pg.Answer{Lease: q.lease, Gate: sequencer.MoveOpen, StartedAt: m.Now, Continue: true,
+				Result: pgworld.Done().Result,
+				Step:   sequencer.Dispatched(q.lease.Flight(2), pgworld.Done(), q.lease.Dispatcher.Dispatcher, 0.5)})
 		}
 	}
 }
@@ -262,7 +263,7 @@ func (m *model) answerLate(rt *rapid.T) {
 // said draws what the worker says to a lease, and decides.
 func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 	f, d := l.Flight(2), l.Dispatcher.Dispatcher
-	a := &pg.Answer{Lease: l, Reachable: true, StartedAt: m.Now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
+	a := &pg.Answer{Lease: l, StartedAt: m.Now, Continue: rapid.IntRange(0, 3).Draw(rt, "continue") > 0, Yield: rapid.IntRange(0, 5).Draw(rt, "yield") == 0}
 	status := func(states ...outbox.StatusState) outbox.Status {
 		st := outbox.Status{State: rapid.SampledFrom(states).Draw(rt, "status")}
 		if st.State != outbox.StatusUnknown {
@@ -291,7 +292,8 @@ func (m *model) said(rt *rapid.T, l *pg.Lease) *pg.Answer {
 			"rejected": {Class: outbox.ClassRejected, Code: "500"}, "ambiguous": {Class: outbox.ClassAmbiguous}, "blocked": {Class: outbox.ClassBlocked},
 			"refused": {Class: outbox.ClassBlocked, Unsent: true}, "429": {Class: outbox.ClassRetry, Code: "http_429"},
 		}[rapid.SampledFrom([]string{"done", "done", "done", "accept", "retry", "rejected", "ambiguous", "blocked", "refused", "429"}).Draw(rt, "answer")]
-		a.Result, a.Reachable = got.Result, got.Class != outbox.ClassBlocked
+		a.Result = got.Result
+		a.Verdict, a.Gate = pgworld.Heard(got)
 		a.Step = sequencer.Dispatched(f, got, d, 0.5)
 	}
 	if a.Step.Err != nil {

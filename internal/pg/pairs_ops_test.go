@@ -246,7 +246,7 @@ func (a *arena) polled(names ...string) []op {
 	}
 	var ops []op
 	for _, name := range names {
-		a.answers[name] = &pg.Answer{Lease: a.lease, Continue: true, Reachable: true, BlockHeight: all[name].BlockHeight, Result: outbox.Result{Hash: "0xab"},
+		a.answers[name] = &pg.Answer{Lease: a.lease, Continue: true, Gate: sequencer.MoveOpen, BlockHeight: all[name].BlockHeight, Result: outbox.Result{Hash: "0xab"},
 			Step: sequencer.Polled(a.lease.Flight(2), all[name], a.lease.Dispatcher.Dispatcher, 0.5)}
 		ops = append(ops, answered(name))
 	}
@@ -255,7 +255,7 @@ func (a *arena) polled(names ...string) []op {
 
 // elapsed prepares the settle of a delay that is over.
 func (a *arena) elapsed(earlier ...outbox.Status) op {
-	a.answers["elapsed"] = &pg.Answer{Lease: a.lease, Continue: true, Reachable: true,
+	a.answers["elapsed"] = &pg.Answer{Lease: a.lease, Continue: true, Gate: sequencer.MoveOpen,
 		Step: sequencer.Elapsed(a.lease.Flight(2), earlier, a.lease.Dispatcher.Dispatcher, 0.5)}
 	return answered("elapsed")
 }

@@ -25,7 +25,9 @@ var guardSQL = db.ForRows(func(one bool) string {
 	held := `(SELECT q.queue_id FROM ` + newestQueue(one, rows, `
 		AND q.fence = n.fence AND q.cur_seq = n.cur_seq AND (n.tail_seq IS NULL OR q.tail_seq = n.tail_seq) AND q.lane = n.lane AND q.prio = n.prio
 		AND q.sender_id IS NOT DISTINCT FROM n.sender_id AND q.phase = 'DISPATCHING' AND q.attempt = 1 AND q.retries = 0 AND q.marks = 0
-		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL AND q.fee IS NULL`, "") + `)`
+		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL 
+		AND q.fee IS NULL
+		AND q.blocked_since IS NULL`, "") + `)`
 	if one {
 		return "SELECT 1 / (EXISTS " + held + ")::int"
 	}
@@ -60,7 +62,8 @@ func (s *Store) recallable(answers []*Answer) bool {
 // simple says whether guardSQL compares all that matters of the row.
 func (q *QueueRow) simple() bool {
 	return q.Phase == outbox.PhaseDispatching && q.Attempt == 1 && q.Retries == 0 && q.Marks == 0 && !q.Paused && !q.PauseOnFailure &&
-		q.Next == 0 && q.Pool == 0 && q.Pin == 0 && q.Fee == ""
+		q.Next == 0 && q.Pool == 0 && q.Pin == 0 && q.Fee == "" &&
+		q.Blocked.IsZero()
 }
 
 // recall is load by memory. What it says is true only if b, which has the guard, goes before everything else.

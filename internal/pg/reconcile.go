@@ -212,7 +212,7 @@ func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries 
 	if err != nil {
 		return false, err
 	}
-	a := &Answer{Lease: l, StartedAt: l.Now(), Reachable: true, BlockHeight: st.BlockHeight, found: u.row,
+	a := &Answer{Lease: l, StartedAt: l.Now(), BlockHeight: st.BlockHeight, found: u.row,
 		Step: sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64())}
 	a.Result.Hash, a.Result.Nonce, a.Result.Done = st.Hash, st.Nonce, st.Done
 	if a.Step.Err != nil {

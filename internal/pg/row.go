@@ -46,6 +46,7 @@ type QueueRow struct {
 	NodeEpoch   int32
 	EnteredAt   time.Time
 	NotBefore   time.Time
+	Blocked     time.Time // since when the calls of the head come to nothing
 
 	before *QueueRow // as it is stored; nil of a new one
 }
@@ -90,6 +91,10 @@ var queueColumns = []queueColumn{
 	{"node_epoch", "int", "coalesce(q.node_epoch, 0)", func(q *QueueRow) any { return &q.NodeEpoch }, func(q *QueueRow) any { return db.Nullable(q.NodeEpoch) }},
 	{"entered_at", "timestamptz", "", func(q *QueueRow) any { return &q.EnteredAt }, func(q *QueueRow) any { return q.EnteredAt }},
 	{"not_before", "timestamptz", "coalesce(q.not_before, '0001-01-01 00:00:00+00')", func(q *QueueRow) any { return &q.NotBefore }, func(q *QueueRow) any { return db.Nullable(q.NotBefore) }},
+	{
+		"blocked_since", "timestamptz", "coalesce(q.blocked_since, '0001-01-01 00:00:00+00')",
+		func(q *QueueRow) any { return &q.Blocked }, func(q *QueueRow) any { return db.Nullable(q.Blocked) },
+	},
 }
 
 // QueueSelect is the select list of a queue row of alias q.
@@ -352,6 +357,9 @@ func (q *QueueRow) read() *QueueRow {
 
 // tidy makes what stands for NULL zero again.
 func (q *QueueRow) tidy() {
+	if q.Blocked.Year() <= 1 {
+		q.Blocked = time.Time{}
+	}
 	if q.NotBefore.Year() <= 1 {
 		q.NotBefore = time.Time{}
 	}

@@ -93,7 +93,7 @@ func (q *QueueRow) turn(next *Task) {
 // The attempt counters belong to the head and begin anew only with fresh.
 func (e *effects) rest(q *QueueRow, next *Task, fresh bool) error {
 	if fresh {
-		q.Attempt, q.Retries, q.Fee, q.Pin = 1, 0, "", 0
+		q.Attempt, q.Retries, q.Fee, q.Pin, q.Blocked = 1, 0, "", 0, zeroTime
 	}
 	q.NotBefore = zeroTime
 	if next == nil {

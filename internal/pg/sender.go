@@ -134,6 +134,7 @@ func (s *Store) BlockSender(ctx context.Context, by db.By, account string, until
 
 // UnblockSender lets a blocked sender work again at once.
 func (s *Store) UnblockSender(ctx context.Context, by db.By, account string) (LeverResult, error) {
-	return s.SetFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0, version = version + 1
+	return s.SetFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0,
+			gate_reason = '', version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND blocked_until IS NOT NULL`, senderExists, account, "")
 }

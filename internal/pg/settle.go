@@ -292,6 +292,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 	}
 	before := *q
 	st.gate(q, a)
+	q.heard(a, st.e.now)
 	if u := a.Unclear; u != nil {
 		row := st.attempt(a, "unknown")
 		row.Hash, row.Nonce, row.Data, row.StartedAt = "", "", nil, u.StartedAt
@@ -341,22 +342,6 @@ func (st *settlement) answer(i int, a *Answer) error {
 	return err
 }
 
-// gate closes the gate of a worker that cannot be reached, and opens it behind a probe that reached it.
-func (st *settlement) gate(q *QueueRow, a *Answer) {
-	g := gate{Dispatcher: a.Lease.Dispatcher.ID, Why: a.Step.Message}
-	if a.Lease.SenderURL != "" {
-		g = gate{Sender: q.Sender}
-	}
-	switch {
-	case a.Step.GateWorker:
-		g.Until = a.Step.Until
-		st.e.gates = append(st.e.gates, g)
-	case a.Reachable && a.Lease.Probe:
-		g.Open = true
-		st.e.gates = append(st.e.gates, g)
-	}
-}
-
 // end records the outcome and goes on with the queue.
 func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
@@ -369,7 +354,7 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	}
 	next := st.next[positionOf(l.ID())]
 	// What the row says must be true of the next one too, its position apart.
-	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && !a.Yield
+	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && q.Blocked.IsZero() && !a.Yield
 	q.Marks -= st.passed[positionOf(l.ID())]
 	st.blame(q, a)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
@@ -377,14 +362,15 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 		if !lazy {
 			q.turn(next)
 			q.Cur, q.Next = next.ID.Seq, 0
-			q.Attempt, q.Retries, q.Fee = 1, 0, ""
+			q.Attempt, q.Retries, q.Fee, q.Blocked = 1, 0, "", zeroTime
 			q.EnteredAt = later(st.e.now, q.EnteredAt)
 			q.Pin = next.SenderID
 		}
 		n := *l
 		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, l.Dispatcher.Fee.Initial, st.e.now
 		n.ReadAt, n.got = st.e.now, time.Now()
-		n.Resume, n.Resent, n.Probe, n.Cancelling, n.Earlier = false, false, false, false, nil
+		n.Resume, n.Resent, n.Probe, n.ProbeSender, n.Cancelling, n.Earlier = false, false, false, false, false, nil
+		n.Blocked = zeroTime
 		n.tail, n.ahead = q.Tail, nil
 		if len(l.ahead) > 1 && l.ahead[0] == next {
 			n.ahead = l.ahead[1:]
@@ -429,7 +415,7 @@ func (st *settlement) call(i int, q *QueueRow, a *Answer) {
 	q.pin(l.Task, step, q.Sender)
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
-	n.Resent = step.Attempt == l.Attempt
+	n.Resent, n.Blocked = step.Attempt == l.Attempt, q.Blocked
 	n.row = nil
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
 	n.ReadAt, n.got = st.e.now, time.Now()
@@ -471,7 +457,9 @@ func (st *settlement) wait(q *QueueRow, a *Answer) {
 	st.e.timerSet[q.ID] = st.e.now.Add(step.Delay)
 }
 
-// back makes the transaction wait in its lane again (rows 5 and 17).
+// back makes the transaction wait in its lane again (rows 5 and 17). A queue that is blocked alone is HELD until its
+// next try, so that its lane stays open for others. Where the answer closes the gate, that keeps the lane shut, and the
+// queue stands in it: it is free to go as soon as a probe of another has got through.
 func (st *settlement) back(q *QueueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
 	st.e.leave(q)
@@ -484,6 +472,13 @@ func (st *settlement) back(q *QueueRow, a *Answer) error {
 	q.Attempt, q.Retries = step.Attempt, step.Retries
 	task := *l.Task
 	task.Held = st.suspended[positionOf(l.ID())]
+	if step.Blocks != "" && a.Gate != sequencer.MoveClose { // the others go on: this one waits by itself
+		for _, at := range []time.Time{st.e.now.Add(step.Delay), step.Until} {
+			if at.After(task.NotBefore) {
+				task.NotBefore = at
+			}
+		}
+	}
 	return st.e.rest(q, &task, false)
 }
 

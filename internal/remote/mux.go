@@ -49,6 +49,14 @@ func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) o
 	return m.Next.Status(ctx, baseURL, typ, byToken, byHash)
 }
 
+// Alive says that "noop:" is; see Worker.
+func (m Mux) Alive(ctx context.Context, baseURL, typ string) error {
+	if isNoop(baseURL) || isTool(baseURL) {
+		return nil
+	}
+	return m.Next.Alive(ctx, baseURL, typ)
+}
+
 // StatusBatch answers unknown for "noop:"; see Worker.
 func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
 	if isNoop(baseURL) {

@@ -1,10 +1,13 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
@@ -21,7 +24,7 @@ const nobody, nowhere = "00000000-0000-8000-8000-000000000000.1", "0xprobe"
 // Probes asks a worker of a type for everything that it may offer beside dispatch, whether it is there and answers as
 // the contract says (S2.7). The first that is not answered at all ends it.
 func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
-	p := c.exchange(ctx, request{method: http.MethodGet, url: endpoint(baseURL, "health", ""), timeout: healthTimeout})
+	p := c.exchange(ctx, healthRequest(baseURL))
 	switch {
 	case p.status == 0:
 		return []Probe{{"health", "bad", p.message}}
@@ -58,4 +61,37 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 		retries = Probe{"max-retries", "ok", fmt.Sprintf("it wants %d", *n)}
 	}
 	return append(list, batch, retries)
+}
+
+// Alive asks for the status of a token that no transaction has, and, where that is not answered as the contract says,
+// for the health; see Worker. A worker without either answers 404 to both, and may be alive. An ingress in front of a
+// worker that is away mostly answers both alike, with a status from 500 up.
+func (c *Client) Alive(ctx context.Context, baseURL, typ string) error {
+	away := func(p reply, format string, args ...any) error {
+		return fault.New(fault.Retry, cmp.Or(p.code, "http_"+strconv.Itoa(p.status)), format, args...)
+	}
+	status := c.exchange(ctx, statusRequest(baseURL, typ, nobody, ""))
+	switch {
+	case status.status == 0:
+		return away(status, "%s", status.message)
+	case status.status < 500 && !notFound(status.status):
+		return nil
+	}
+	health := c.exchange(ctx, healthRequest(baseURL))
+	switch {
+	case health.status == 0:
+		return away(health, "%s", health.message)
+	case ok2xx(health.status):
+		return nil
+	case health.status >= 500 && !notFound(health.status):
+		return away(health, "the worker answered HTTP %d to a question for its health", health.status)
+	case !notFound(status.status):
+		return away(status, "the worker answered HTTP %d to a question for the status, and %d to one for its health",
+			status.status, health.status)
+	}
+	return nil
+}
+
+func healthRequest(baseURL string) request {
+	return request{method: http.MethodGet, url: endpoint(baseURL, "health", ""), timeout: healthTimeout}
 }

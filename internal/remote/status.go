@@ -21,13 +21,7 @@ func (c *Client) Status(ctx context.Context, baseURL, typ, byToken, byHash strin
 // status also says whether there was an HTTP answer at all: without one, the next question to the same
 // worker would fare no better.
 func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash string) (st outbox.Status, answered bool) {
-	b := make([]byte, 0, 128)
-	if byToken != "" {
-		b = appendString(append(b, `{"token":`...), byToken)
-	} else {
-		b = appendString(append(b, `{"hash":`...), byHash)
-	}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status", typ), below: "status/" + typ, body: append(b, '}'), timeout: askTimeout})
+	p := c.exchange(ctx, statusRequest(baseURL, typ, byToken, byHash))
 	switch {
 	case notFound(p.status):
 		return outbox.Status{State: outbox.StatusUnsupported, Message: fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)}, true
@@ -41,6 +35,23 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 		return unreachable("the worker's status could not be read (%s)", p.unread), true
 	}
 	return readStatus(p.body, byHash), true
+}
+
+// statusRequest asks after a token, or, if that is "", after a hash.
+func statusRequest(baseURL, typ, byToken, byHash string) request {
+	b := make([]byte, 0, 128)
+	if byToken != "" {
+		b = appendString(append(b, `{"token":`...), byToken)
+	} else {
+		b = appendString(append(b, `{"hash":`...), byHash)
+	}
+	return request{
+		method:  http.MethodPost,
+		url:     endpoint(baseURL, "status", typ),
+		below:   "status/" + typ,
+		body:    append(b, '}'),
+		timeout: askTimeout,
+	}
 }
 
 // readStatus reads one status. hash is what was asked after, "" if a token was. What we cannot

@@ -50,6 +50,10 @@ type Worker interface {
 	// nothing about the transaction; unsupported means that the worker has no /status.
 	Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status
 
+	// Alive looks whether a call might get through to the worker, without anything being executed: nil if it might,
+	// else a fault that says what was answered instead.
+	Alive(ctx context.Context, baseURL, typ string) error
+
 	// StatusBatch asks after many hashes, in one call where the worker has /status:batch, else one by
 	// one. The answers stand in the order of hashes, one for each.
 	StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status

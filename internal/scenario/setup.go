@@ -40,6 +40,7 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 		}
 		return nil
 	},
+	"breaker":     func(d *outbox.Dispatcher, v string) (err error) { d.Breaker, err = strconv.Atoi(v); return },
 	"replaceable": func(d *outbox.Dispatcher, v string) (err error) { d.Replaceable, err = strconv.ParseBool(v); return },
 	"max_retries": func(d *outbox.Dispatcher, v string) error {
 		if d.Retry.MaxRetries = nil; v == "unsaid" { // the worker is asked, else the default counts

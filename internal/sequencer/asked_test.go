@@ -45,7 +45,8 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 	}
 	away := func(s step) step {
 		s.Events, s.State, s.Phase, s.Then, s.Attempt, s.Fee = events{"WorkerLost"}, outbox.WAITING, outbox.PhaseIdle, "back", 1, "100"
-		s.Answered, s.PinSender, s.GateWorker, s.Class = true, true, true, outbox.ClassBlocked
+		s.Answered, s.PinSender, s.Class = true, true, outbox.ClassBlocked
+		s.Blocks, s.Delay = outbox.ScopeQueue, max(s.Delay, time.Second)
 		return s
 	}
 	for _, c := range []struct {
@@ -64,6 +65,11 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 		{"failed, and no retry left", at(D, retries(2)), outbox.Status{State: "failed"}, settings(),
 			step{Events: events{"DispatchError"}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Retries: 2, Fee: "100", Answered: true,
 				Hook: outbox.OnFailure, FreeSender: true, Class: outbox.ClassRetry, Code: "20206", Message: "the worker says that it failed, and names no reason"}},
+		{"a 502 that it never saw, asked about for 20 s",
+			at(D, since(20*time.Second), answered("http_502", "HTTP 502"),
+				func(f *flight) { f.Blocked = 25 * time.Second }),
+			outbox.Status{State: "unknown"}, settings(),
+			away(step{Code: "http_502", Message: "HTTP 502", Delay: 5 * time.Second})},
 		{"never saw the token", at(D), outbox.Status{State: "unknown"}, settings(), still(step{Events: events{"StatusUnknown"}, Then: "call"})},
 		{"no /status, idempotent", at(D), outbox.Status{State: "unsupported"}, settings(idempotent), still(step{Events: events{"StatusUnknown"}, Then: "call"})},
 		{"no /status", at(D), outbox.Status{State: "unsupported"}, settings(), held(step{Message: lost})},

@@ -8,8 +8,8 @@ import (
 //
 //   - accepted: REVISION, polled from now on; its timer wakes it after poll_every (ThenWait);
 //   - done: DONE (ThenEnd);
-//   - the worker is away: WAITING again, no retry consumed (ThenBack), pinned to its sender unless it is certain
-//     that nothing was done;
+//   - blocked: WAITING again, no retry consumed (ThenBack), pinned to its sender unless it is certain that nothing was
+//     done. The step says what is blocked, and after what delay the queue is tried again where no gate closes;
 //   - rejected: FAILED (ThenEnd);
 //   - failed: RETRY and in delay (ThenWait), or FAILED when the retries are used up (ThenEnd);
 //   - nobody knows: DISPATCHING still (ThenAsk); the first question goes out at once.
@@ -17,7 +17,7 @@ import (
 // chance in [0, 1) spreads the delay.
 func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) Step {
 	r := begin(f, d, chance)
-	r.after, r.untouched = a.After, a.NothingDone()
+	r.after, r.untouched, r.blocks = a.After, a.NothingDone(), a.Scope
 	if a.Class == outbox.ClassRetry && f.Called && !a.Told {
 		// It tells of this call alone. An earlier one of the same token may have had an effect, and the next attempt has
 		// another token: the worker is asked first.
@@ -47,7 +47,7 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 	}
 	r.step.NothingDone = r.untouched
 	r.step.Hash = a.Result.Hash
-	if r.step.GateWorker {
+	if r.step.Blocks != "" {
 		r.step.Until = a.Until
 	}
 	if r.step.Fee == "" {

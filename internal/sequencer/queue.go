@@ -23,7 +23,7 @@ var Queue = machine.Table{
 		// row 4
 		que(outbox.BLOCKED, Completed, "", outbox.FREE, "release_sender"),
 		// row 5
-		que(outbox.BLOCKED, WorkerLost, "", outbox.FREE, "gate_worker", "stand_in_lane"),
+		que(outbox.BLOCKED, WorkerLost, "", outbox.FREE, "leave_alone", "stand_in_lane"),
 		// row 6; in rows 6, 7 and 12 some pools block the sender (S1.13)
 		que(outbox.BLOCKED, Rejected, "", outbox.FREE, "release_sender", "blame_sender"),
 		// row 7

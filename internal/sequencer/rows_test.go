@@ -22,7 +22,7 @@ var rows = []row{
 	{2, "WAITING / FREE", "SenderBound", "head_may_go", "DISPATCHING / BLOCKED", "", "call_worker"},
 	{3, "DISPATCHING / BLOCKED", "Accepted", "", "REVISION / INCLUSION", "keep_attempt keep_hash", ""},
 	{4, "DISPATCHING / BLOCKED", "Completed", "", "DONE / FREE", "keep_attempt on_success", "release_sender"},
-	{5, "DISPATCHING / BLOCKED", "WorkerLost", "", "WAITING / FREE", "keep_attempt", "gate_worker stand_in_lane"},
+	{5, "DISPATCHING / BLOCKED", "WorkerLost", "", "WAITING / FREE", "keep_attempt", "leave_alone stand_in_lane"},
 	{6, "DISPATCHING / BLOCKED", "Rejected", "", "FAILED / FREE", "keep_attempt on_failure", "release_sender blame_sender"},
 	{7, "DISPATCHING / BLOCKED", "DispatchError", "retries_left", "RETRY / RETRY", "keep_attempt count_retry", "blame_sender"},
 	{7, "DISPATCHING / BLOCKED", "DispatchError", "", "FAILED / FREE", "keep_attempt on_failure", "release_sender blame_sender"},

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/postern-dev/postern/internal/machine"
@@ -16,6 +17,7 @@ type run struct {
 	askIn     time.Duration   // for ask_status
 	chance    float64
 	untouched bool // certain: the call that is decided about had no effect
+	blocks    outbox.Scope
 	step      Step
 }
 
@@ -130,7 +132,7 @@ var effects = map[string]func(*run){
 		r.step.BlameSender = r.BlamesSender
 		r.step.FreeSender = r.step.FreeSender || r.BlamesSender
 	},
-	"gate_worker":   func(r *run) { r.step.GateWorker = true },
+	"leave_alone":   func(r *run) { r.step.Blocks = cmp.Or(r.blocks, outbox.ScopeQueue) },
 	"stand_in_lane": (*run).standInLane,
 	"hold":          (*run).hold,
 }
@@ -149,7 +151,11 @@ func (r *run) then(t Then, delay time.Duration) { r.step.Then, r.step.Delay = t,
 //   - if what an earlier attempt left behind lies under its nonce; but a pool that blocks senders takes another
 //     for the next attempt all the same (S1.13), since that has another token.
 func (r *run) standInLane() {
-	r.then(ThenBack, 0)
+	delay := time.Duration(0)
+	if r.step.Blocks != "" { // less the time for which it was asked what came of the call
+		delay = max(time.Second, patience(r.Blocked)-r.Since)
+	}
+	r.then(ThenBack, delay)
 	token := r.step.Attempt == r.Attempt && (r.Called || !r.untouched)
 	nonce := !r.BlamesSender && (r.EarlierOpen || r.LastHash != "")
 	r.step.PinSender = !r.SenderGone && (r.PinnedSender || token || nonce)
@@ -163,8 +169,8 @@ func (r *run) hold() {
 	r.step.FreeSender, r.step.PinSender = true, true
 }
 
-// patience is how long to wait before a question that got no answer is asked again: as long as it has
-// been asked already, which doubles, from 1 s to 30 s.
+// patience is how long to wait before a question that got no answer is asked again, or what was blocked is tried again:
+// as long as that has been going on already, which doubles, from 1 s to 30 s.
 func patience(since time.Duration) time.Duration {
 	return min(max(since, time.Second), 30*time.Second)
 }

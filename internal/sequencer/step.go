@@ -15,6 +15,7 @@ type Flight struct {
 	Fee          string        // of this attempt, digits, "" if there is none yet
 	FirstFee     string        // of the first attempt, digits
 	Since        time.Duration // time in this phase: since dispatch, or since the hash was accepted
+	Blocked      time.Duration // since it was blocked first, and has not got through; 0 if it was not
 	Cancelling   bool          // somebody asked to cancel it while in RETRY (row 19)
 	LastHash     string        // hash of the last accepted attempt, "" if none
 	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
@@ -69,7 +70,7 @@ type Step struct {
 	Attempt     int
 	Retries     int
 	Fee         string        // of the attempt that follows, or of this one
-	Delay       time.Duration // before the timer, for ThenWait and ThenAsk
+	Delay       time.Duration // before the timer, for ThenWait and ThenAsk; before the next try of what is blocked
 	Answered    bool          // the attempt ended here: keep a row of it unless the outcome does
 	NothingDone bool          // certain: the call that this step is about had no effect
 	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
@@ -78,8 +79,8 @@ type Step struct {
 	PinSender   bool          // row 5, or held: only the same sender may take it again (S2.9)
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
 	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
-	GateWorker  bool          // row 5: leave the worker alone for its backoff
-	Until       time.Time     // with GateWorker: not before this moment, zero if none was named
+	Blocks      outbox.Scope  // row 5: queue, sender or worker, for Delay or longer
+	Until       time.Time     // with Blocks: not before this moment, zero if none was named
 	Hash        string        // the one that this step is about, "" if none
 	Class       outbox.Class  // of what went wrong, "" if nothing did
 	Code        string

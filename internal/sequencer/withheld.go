@@ -20,7 +20,7 @@ func Withheld(f Flight, asks bool, d outbox.Dispatcher) Step {
 		r := begin(f, d, 0)
 		r.untouched = true
 		step := r.on(WorkerLost).step
-		step.GateWorker = false // the worker is well
+		step.Blocks, step.Delay = "", 0 // the worker is well
 		return step
 	}
 	step := stay(f)

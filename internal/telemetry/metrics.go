@@ -47,6 +47,7 @@ type Metrics struct {
 	settle       prometheus.Histogram
 	refused      prometheus.Counter
 	handedBack   prometheus.Counter
+	rejections   *prometheus.CounterVec
 	events       *prometheus.CounterVec
 	stale        prometheus.Counter
 	untold       prometheus.Counter
@@ -97,6 +98,9 @@ func New() *Metrics {
 		Help: "Late answers that changed nothing, since another owner had the queue."})
 	m.handedBack = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_queues_handed_back_total",
 		Help: "Queues that were this process's by their rows and that it did not work on, as after a commit that nobody knew the end of."})
+	m.rejections = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_rejections_in_a_row_total",
+		Help: "How often several queues in a row were rejected by one code: perhaps it is their worker.",
+	}, []string{"type"})
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_events_total",
 		Help: "Events of sources that ended, by how."}, []string{"status"})
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_stale_total",
@@ -133,7 +137,8 @@ func New() *Metrics {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack, m.events,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack,
+		m.rejections, m.events,
 		m.stale, m.untold, m.panics, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -272,6 +277,13 @@ func (m *Metrics) Refused() {
 func (m *Metrics) HandedBack(queues int) {
 	if m != nil {
 		m.handedBack.Add(float64(queues))
+	}
+}
+
+// RejectedInARow counts that several queues in a row were rejected by one code.
+func (m *Metrics) RejectedInARow(typ string) {
+	if m != nil {
+		m.rejections.WithLabelValues(typ).Inc()
 	}
 }
 

@@ -35,6 +35,7 @@ type Trouble struct {
 	DaysAhead               int64
 	SourcesFailed           int64
 	SourceLag               float64
+	Gates                   int64
 	Quarantined             int64
 	SlotBytes               int64
 }
@@ -110,6 +111,7 @@ var (
 	descRiverRunning   = describe("river_running_seconds", "How long a job other than dispatch has been running.")
 	descUpdates        = describe("queue_updates_total", "Updates of queue rows: hot ones stay on their page.", "hot")
 	descDaysAhead      = describe("partition_days_ahead", "Days after today that have their partitions.")
+	descGates          = describe("gates_closed", "Types and senders whose worker is left alone but for probes.")
 	descQuarantine     = describe("quarantine", "Scopes that are in quarantine: of 1 or more nothing leaves.")
 	descSlotBytes      = describe("slot_wal_bytes", "WAL that the laggard of the replication slots keeps.")
 	descSourcesFailed  = describe("sources_failed", "Sources of events that have stopped until somebody resumes them.")
@@ -124,7 +126,7 @@ var (
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descHeldByType,
-		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
+		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
 }
@@ -173,6 +175,7 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	gauge(descRiverRunning, t.RiverRunning)
 	gauge(descDaysAhead, float64(t.DaysAhead))
 	gauge(descSlotBytes, float64(t.SlotBytes))
+	gauge(descGates, float64(t.Gates))
 	gauge(descQuarantine, float64(t.Quarantined))
 	gauge(descSourcesFailed, float64(t.SourcesFailed))
 	gauge(descSourceLag, t.SourceLag)

@@ -30,11 +30,13 @@ var fates = map[string]fate{
 	"accepted": {state: outbox.REVISION, calls: 1},
 	"rejected": {state: outbox.FAILED, class: outbox.ClassRejected, calls: 1},
 	"failed":   {state: outbox.FAILED, class: outbox.ClassRetry, calls: 3, retries: 2},
-	"waits":    {state: outbox.WAITING, class: outbox.ClassBlocked, calls: 2, more: true, why: "worker_unreachable"},
-	"unsent":   {state: outbox.WAITING, class: outbox.ClassBlocked, why: "worker_unreachable"},
-	"again":    {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 2, more: true},
-	"held":     {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 1, why: "outcome_unknown"},
-	"used":     {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 3, retries: 2, why: "outcome_unknown"},
+	"waits":    {state: outbox.WAITING, class: outbox.ClassBlocked, calls: 2, more: true, why: "queue_blocked"},
+	"gated": {state: outbox.WAITING, class: outbox.ClassBlocked, calls: 2, more: true,
+		why: "worker_unreachable"},
+	"unsent": {state: outbox.WAITING, class: outbox.ClassBlocked, why: "worker_unreachable"},
+	"again":  {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 2, more: true},
+	"held":   {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 1, why: "outcome_unknown"},
+	"used":   {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 3, retries: 2, why: "outcome_unknown"},
 }
 
 // answers is the table of S2.8: an answer, and the fates where the worker can be asked for the status and where it cannot; of
@@ -67,7 +69,10 @@ var answers = []struct {
 	{"415", remotetest.HTTP(415, ""), every("failed"), "error.class"},
 	{"422", remotetest.HTTP(422, "{}"), every("failed"), "error.class"},
 
-	{"blocked by the code of the reference", remotetest.Fail(502, "no worker"), every("waits"), "no worker"},
+	{"blocked by the code of the reference", remotetest.Fail(502, "no worker"), every("gated"), "no worker"},
+	{"503 blocked by class, all that it is sent",
+		remotetest.HTTP(503, `{"error":{"class":"blocked","scope":"worker","message":"closed"}}`),
+		every("gated"), "closed"},
 	{"500 blocked by class", remotetest.HTTP(500, `{"error":{"class":"blocked","message":"busy"}}`), every("waits"), "busy"},
 	{"401", remotetest.HTTP(401, ""), every("waits"), "HTTP 401"},
 	{"403 of a firewall", remotetest.HTTP(403, "<html>no"), every("waits"), "HTML page"},

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/remote"
@@ -28,8 +29,9 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 		a = e.send(ctx, l)
 	}
 	for ctx.Err() == nil && a.Step.Err == nil && a.Step.Then == sequencer.ThenAsk && a.Step.Delay == 0 && !e.withheld(l) {
-		unclear := a.Unclear
+		unclear, verdict, gate := a.Unclear, a.Verdict, a.Gate
 		a = e.ask(ctx, l, unclear)
+		a.Verdict, a.Gate = verdict, gate
 		if a.Step.Then == sequencer.ThenBack && unclear != nil { // its answer is why it waits again: one row tells it
 			a.StartedAt = unclear.StartedAt
 		} else {
@@ -65,6 +67,16 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 		if got = inside(ctx, l, call); ctx.Err() != nil { // cut off: the next owner calls again under the same token
 			got = outbox.Answer{Class: outbox.ClassAmbiguous, StartedAt: got.StartedAt, Elapsed: got.Elapsed}
 		}
+	} else if err := e.mayProbe(ctx, l); err != nil {
+		now := time.Now()
+		got = outbox.Answer{
+			Class:     outbox.ClassBlocked,
+			Scope:     outbox.ScopeWorker,
+			Code:      fault.CodeOf(err),
+			Message:   fault.As(err).Detail,
+			Unsent:    true,
+			StartedAt: now,
+		}
 	} else {
 		got = e.Worker.Dispatch(remote.Signed(ctx, l.Dispatcher.Secret), call)
 	}
@@ -74,13 +86,26 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 	if got.Class != "" || len(got.Result.Done) == 0 {
 		f.MaxRetries = e.maxRetries(ctx, l)
 	}
-	a := &pg.Answer{Lease: l, Result: got.Result, StartedAt: got.StartedAt, Reachable: got.Class != outbox.ClassBlocked,
+	a := &pg.Answer{Lease: l, Result: got.Result, StartedAt: got.StartedAt,
 		Step: sequencer.Dispatched(f, got, l.Dispatcher.Dispatcher, rand.Float64())}
 	if a.Step.Then == sequencer.ThenAsk {
 		got.Message = a.Step.Message
 		a.Unclear = &got
 	}
+	if ctx.Err() == nil { // else it is we who broke off
+		a.Verdict, a.Gate = e.breakers.hear(l, got)
+	}
 	return a
+}
+
+// mayProbe looks before a call that is the probe of a closed gate whether it might get through, where the call could
+// leave an outcome that cannot be found out: a transaction would be held for each probe. One that may be repeated is
+// the probe itself, and a worker that says what it knows of a token can be asked.
+func (e *Engine) mayProbe(ctx context.Context, l *pg.Lease) error {
+	if !l.Probe && !l.ProbeSender || l.Dispatcher.Idempotent {
+		return nil
+	}
+	return e.Worker.Alive(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type)
 }
 
 // ask asks the worker what became of a dispatch whose end was not seen, or whose answer, unclear, does not tell it.
@@ -92,7 +117,7 @@ func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *
 	if unclear != nil {
 		f.Unclear = sequencer.Unclear{Code: unclear.Code, Why: unclear.Message, Until: unclear.Until}
 	}
-	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: st.State != outbox.StatusUnreachable, BlockHeight: st.BlockHeight,
+	a := &pg.Answer{Lease: l, StartedAt: started, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}
 	a.Result.Hash, a.Result.Nonce, a.Result.Done = st.Hash, st.Nonce, st.Done
 	return a
@@ -102,17 +127,15 @@ func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *
 func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 	started := time.Now()
 	var earlier []outbox.Status
-	reachable := true
 	if hashes := l.Hashes(); len(hashes) > 0 {
 		earlier = e.Worker.StatusBatch(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, hashes)
 		for i := range earlier {
 			if earlier[i].Hash == "" {
 				earlier[i].Hash = hashes[i]
 			}
-			reachable = reachable && earlier[i].State != outbox.StatusUnreachable
 		}
 	}
-	a := &pg.Answer{Lease: l, StartedAt: started, Reachable: reachable,
+	a := &pg.Answer{Lease: l, StartedAt: started,
 		Step: sequencer.Elapsed(l.Flight(e.maxRetries(ctx, l)), earlier, l.Dispatcher.Dispatcher, rand.Float64())}
 	a.Result.Hash = a.Step.Hash
 	for _, st := range earlier {

@@ -67,7 +67,7 @@ type Engine struct {
 	draining     atomic.Bool  // somebody drained this node: it claims nothing, and does everything else
 	peers        atomic.Int64 // other nodes that are alive, as of the last heartbeat
 	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
-	away         sync.Map     // types whose worker cannot be reached, as the log was told
+	breakers     breakers     // of the addresses that this process has called
 
 	compareEvery, lateAfter time.Duration // as the constants say; tests have less time
 }
@@ -102,6 +102,7 @@ func New(c Config) *Engine {
 		compareEvery: compareEvery,
 		lateAfter:    lateAfter,
 	}
+	e.breakers.log, e.breakers.metrics = c.Log, c.Metrics
 	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
 	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringJobs // before anybody posts
 	return e

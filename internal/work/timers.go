@@ -123,7 +123,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	var later []int64
 	var delays []time.Duration
 	for i, l := range list {
-		a := &pg.Answer{Lease: l, StartedAt: started, Reachable: true, BlockHeight: statuses[i].BlockHeight,
+		a := &pg.Answer{Lease: l, StartedAt: started, BlockHeight: statuses[i].BlockHeight,
 			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i], l.Dispatcher.Dispatcher, rand.Float64())}
 		a.Result.Hash, a.Result.Nonce, a.Result.Done = hashes[i], statuses[i].Nonce, statuses[i].Done
 		if a.Step.Err != nil {

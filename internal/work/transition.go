@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
@@ -67,20 +66,9 @@ func (e *Engine) logStep(l *pg.Lease, from outbox.State, on sequencer.Event, to 
 	e.Log.Debug("transition", args...)
 }
 
-// tell says what people have to look at: a worker that cannot be reached, when that begins and ends, and an
-// outcome that will stay unknown.
+// tell says what people have to look at: an outcome that will stay unknown.
 func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 	typ := l.Task.Type
-	switch {
-	case a.Step.GateWorker:
-		if _, known := e.away.LoadOrStore(typ, time.Now()); !known {
-			e.Log.Warn("a worker cannot work: its transactions wait until it can", "type", typ, "sender", l.Account, "error", a.Step.Message)
-		}
-	case a.Reachable:
-		if since, known := e.away.Load(typ); known && e.away.CompareAndDelete(typ, since) {
-			e.Log.Info("a worker can work again", "type", typ, "sender", l.Account, "after", time.Since(since.(time.Time)).Round(time.Second).String())
-		}
-	}
 	fate := ""
 	switch {
 	case a.Step.State == outbox.UNRESOLVED:

@@ -153,10 +153,12 @@ func quarantine(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 // queues names those whose head has not moved for long, though nobody paused it and nothing is due later.
 func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
-		SELECT x.name, coalesce(n.name, ''), q.phase, clock_timestamp() - greatest(q.entered_at, t.due_at)
+		SELECT x.name, coalesce(n.name, ''), q.phase, clock_timestamp() - s.since
 		FROM postern.queue q JOIN postern.context x USING (context_id) LEFT JOIN postern.queue_name n USING (queue_id)
 		LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-		WHERE q.phase <> 'IDLE' AND NOT q.paused AND greatest(q.entered_at, t.due_at) < clock_timestamp() - $1::interval
+		-- a try that came to nothing is no move
+		CROSS JOIN LATERAL (SELECT least(greatest(q.entered_at, t.due_at), q.blocked_since)) s(since)
+		WHERE q.phase <> 'IDLE' AND NOT q.paused AND s.since < clock_timestamp() - $1::interval
 			AND NOT EXISTS (SELECT FROM postern.mark m -- see held
 				WHERE (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'unknown'))
 		ORDER BY 4 DESC LIMIT 1001`, old)
@@ -192,20 +194,36 @@ func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, err
 }
 
-// gates names the workers that could not be reached by those who dispatch.
+// gates names the workers that are left alone, since nothing came of the calls to them, with the last answer.
 func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
-		SELECT d.type, d.settings->>'worker_url', d.gate_failures, d.gate_reason FROM postern.dispatcher d
-		WHERE d.gate_failures > 0 AND d.removed_at IS NULL ORDER BY d.type LIMIT 20`)
+		SELECT 'type', d.type, d.settings->>'worker_url', d.gate_failures, d.gate_reason FROM postern.dispatcher d
+		WHERE d.gate_failures > 0 AND d.removed_at IS NULL
+		UNION ALL SELECT 'sender', s.account, s.worker_url, s.gate_failures, s.gate_reason FROM postern.sender s
+		WHERE s.gate_failures > 0 AND s.removed_at IS NULL
+		ORDER BY 1 DESC, 2 LIMIT 20`)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	var typ, url, why string
+	var kind, name, url, why string
 	var failures int
-	_, err = pgx.ForEachRow(rows, []any{&typ, &url, &failures, &why}, func() error {
-		found = append(found, Finding{"worker of " + typ, Bad, fmt.Sprintf("%s did not answer %d times in a row: %s", url, failures, why),
-			"start it, or give another worker_url: postern api PATCH /dispatchers/" + typ + ` -d '{"worker_url": "http://..."}'`})
+	_, err = pgx.ForEachRow(rows, []any{&kind, &name, &url, &failures, &why}, func() error {
+		f := Finding{
+			Check: "worker of " + name,
+			State: Bad,
+			Found: fmt.Sprintf("calls to %s come to nothing (%d tries in a row): %s", url, failures, why),
+			Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + name +
+				` -d '{"worker_url": "http://..."}'`,
+		}
+		if kind == "sender" {
+			f.Check = "worker of sender " + name
+			f.Remedy = "mend that; probes go on by themselves, and postern unblock senders/" + name + " tries at once"
+			if url == "" {
+				f.Found = fmt.Sprintf("its worker cannot use it (%d tries in a row): %s", failures, why)
+			}
+		}
+		found = append(found, f)
 		return nil
 	})
 	return found, err

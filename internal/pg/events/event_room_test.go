@@ -140,7 +140,7 @@ func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	call.Try++
 	w.Must(w.S.Events.LeaveToolAlone(w.Ctx, w.By.Context, call, time.Hour))
 	busy := outbox.Answer{Class: outbox.ClassRetry, Code: "http_429", Message: "not so fast"}
-	w.Settle(&pg.Answer{Lease: leases[0], Reachable: true, StartedAt: w.Now, Step: sequencer.Dispatched(leases[0].Flight(0), busy, leases[0].Dispatcher.Dispatcher, 0.5)})
+	w.Settle(&pg.Answer{Lease: leases[0], StartedAt: w.Now, Step: sequencer.Dispatched(leases[0].Flight(0), busy, leases[0].Dispatcher.Dispatcher, 0.5)})
 
 	other := w.Another(2)
 	list, _, err := other.Events.LostEvents(w.Ctx, uuid.UUID{})

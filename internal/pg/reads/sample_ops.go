@@ -16,6 +16,7 @@ type Trouble struct {
 	DaysAhead      int64   // partitions after today, of the table that has the fewest
 	SourcesFailed  int64   // that stopped, and wait for somebody
 	SourceLag      float64 // seconds that a running source has not been read to its end
+	Gates          int64   // that are closed, of types and senders: nothing came of calls to their workers
 	Quarantined    int64   // scopes in quarantine: everything, or parts
 	SlotBytes      int64   // of WAL that a replication slot keeps from being removed, or that pg_replication_slots shows
 }
@@ -60,6 +61,8 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 	one(&v.SourcesFailed, `SELECT count(*) FROM postern.source WHERE state = 'failed' AND removed_at IS NULL`)
 	one(&v.SourceLag, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - coalesce(caught_up_at, created_at))), 0)::float8 FROM postern.source s
 		WHERE kind <> 'push' AND state = 'running' AND removed_at IS NULL AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = s.context_id AND c.paused) AND (caught_up_at IS NULL OR polled_at > caught_up_at OR failures > 0)`)
+	one(&v.Gates, `SELECT (SELECT count(*) FROM postern.dispatcher WHERE gate_failures > 0 AND removed_at IS NULL)
+		+ (SELECT count(*) FROM postern.sender WHERE gate_failures > 0 AND removed_at IS NULL)`)
 	one(&v.Quarantined, `SELECT count(*) FROM postern.quarantine`)
 	one(&v.SlotBytes, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint FROM pg_replication_slots`)
 }

@@ -45,9 +45,10 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 				WHERE m.kind = 'unknown') x LIMIT $2)
 		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
 			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-			WHERE q.phase <> 'IDLE' AND q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1
+			WHERE q.phase <> 'IDLE'
+				AND (q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.blocked_since < $1)
 				AND q.queue_id NOT IN (SELECT queue_id FROM o)
-			ORDER BY q.entered_at LIMIT $2)
+			ORDER BY least(q.entered_at, q.blocked_since) LIMIT $2)
 		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
 		Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
@@ -69,6 +70,9 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		x := &explain{s: s, ctx: ctx, context: c.context}
 		if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
 			return 0, err
+		}
+		if b := x.q.Blocked; x.head != nil && !b.IsZero() && b.Before(x.since) {
+			x.since = b // a try that came to nothing is no move
 		}
 		if x.head == nil || !c.now && now.Sub(x.since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
 			continue

@@ -129,6 +129,9 @@ func (x *explain) explainPhase() error {
 		if err := x.dependencies(x.head.ID); err != nil {
 			return err
 		}
+		if !x.q.Blocked.IsZero() && !x.q.NotBefore.IsZero() {
+			return x.blocked()
+		}
 		if !x.q.NotBefore.IsZero() {
 			x.add(Blocker{Kind: "not_before", Object: pg.TxPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
 				Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
@@ -263,9 +266,10 @@ func (x *explain) dispatcherHolds() error {
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
 		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}, Levers: []Lever{{"PATCH", object, "admin"}}} // another worker_url
-		b.Detail = pg.Because(fmt.Sprintf("%s did not answer %d times in a row", x.d.WorkerURL, x.d.Failures), x.d.GateWhy)
-		if x.d.GateWhy == "probe" {
-			b.Detail = fmt.Sprintf("%s did not answer %d times in a row; a probe is out", x.d.WorkerURL, x.d.Failures)
+		b.Detail = fmt.Sprintf("calls to %s come to nothing (%d tries in a row)", x.d.WorkerURL, x.d.Failures)
+		b.Detail = pg.Because(b.Detail, x.d.GateWhy)
+		if x.d.GateProbing {
+			b.Next.What = "a probe is out; without an answer by then, another goes out"
 		}
 		x.add(b)
 	}
@@ -385,23 +389,56 @@ func (x *explain) inclusion() {
 	x.moving = !x.needNode() && b.Kind == "inclusion_pending"
 }
 
+// blocked explains a head that waits by itself, since its last call came to nothing: with what was answered, since when
+// that is so, and when it is tried again.
+func (x *explain) blocked() error {
+	id := x.head.ID
+	said, err := x.lastAnswer(id)
+	if err != nil {
+		return err
+	}
+	x.add(Blocker{
+		Kind:   "queue_blocked",
+		Object: pg.TxPath(id),
+		Since:  x.q.Blocked,
+		Detail: pg.Because("nothing was done, and it cannot be now", said),
+		Next:   &NextStep{x.q.NotBefore, "it is tried again"},
+		Levers: []Lever{{"PATCH", "/dispatchers/" + x.head.Type, "admin"}, x.lever(id, "cancel", "executor")},
+	})
+	if err := x.dispatcherHolds(); err != nil {
+		return err
+	}
+	x.needNode()
+	return nil
+}
+
+// lastAnswer is what was heard last of a transaction, with its code; "" if nothing was.
+func (x *explain) lastAnswer(id outbox.ID) (string, error) {
+	var code, message string
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late'
+		ORDER BY attempt DESC, answered_at DESC LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message)
+	switch {
+	case db.IsNoRows(err):
+		return "", nil
+	case err != nil:
+		return "", db.Known(err)
+	case code != "":
+		return fmt.Sprintf("%s (%s)", message, code), nil
+	}
+	return message, nil
+}
+
 // delay explains what failed and goes out again.
 func (x *explain) delay() error {
 	id := x.head.ID
 	b := Blocker{Kind: "retry_delay", Object: pg.TxPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
 		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
-	var code, message string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
-		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late' ORDER BY attempt DESC, answered_at DESC LIMIT 1`,
-		id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message)
-	switch {
-	case err == nil && code != "":
-		b.Detail += fmt.Sprintf(": %s (%s)", message, code)
-	case err == nil:
-		b.Detail = pg.Because(b.Detail, message)
-	case !db.IsNoRows(err):
-		return db.Known(err)
+	said, err := x.lastAnswer(id)
+	if err != nil {
+		return err
 	}
+	b.Detail = pg.Because(b.Detail, said)
 	var cancelling bool
 	var account, firstFee string
 	if err := x.s.Pool().QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),

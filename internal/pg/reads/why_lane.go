@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -49,7 +50,7 @@ func (x *explain) senders() error {
 	}
 	rows, err := x.s.Pool().Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
-			s.block_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
+			s.block_reason, s.gate_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
@@ -60,7 +61,7 @@ func (x *explain) senders() error {
 	var all []senderFacts
 	for rows.Next() {
 		var f senderFacts
-		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.bound, &f.queue, &f.since); err != nil {
+		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.said, &f.bound, &f.queue, &f.since); err != nil {
 			return err
 		}
 		all = append(all, f)
@@ -87,6 +88,7 @@ type senderFacts struct {
 	draining        bool // and the head does not name it
 	until           *time.Time
 	reason          string
+	said            string // by the worker, where that is the reason
 	bound           bool
 	queue           string
 	since           *time.Time
@@ -104,7 +106,7 @@ func (f *senderFacts) blocked() string {
 	case f.draining:
 		return "it is drained, and takes only what names it"
 	case f.until != nil && f.until.Before(pg.Forever.Add(-time.Hour)):
-		return pg.Because("it is blocked until "+clockTime(*f.until), f.reason)
+		return pg.Because("it is blocked until "+clockTime(*f.until), cmp.Or(f.said, f.reason))
 	case f.until != nil:
 		return pg.Because("it is blocked until somebody unblocks it", f.reason)
 	}

@@ -52,7 +52,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 		leases, _, err := s.Claim(ctx, n, pg.Room{Total: 1, Slots: func(*pg.Dispatcher) int { return 1 }})
 		ok(t, err)
 		_, err = s.Settle(ctx, []*pg.Answer{{Lease: leases[0], Result: answer.Result, StartedAt: time.Now(),
-			Reachable: true, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
+			Gate: sequencer.MoveOpen, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
 		ok(t, err)
 		ok(t, s.Batches.Advance(ctx, by.Context, "main"))
 	}

@@ -61,7 +61,7 @@ func leading(t *testing.T) *pgxpool.Pool {
 			if !known {
 				continue
 			}
-			_, err = s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Reachable: true,
+			_, err = s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(),
 				Step: sequencer.Dispatched(l.Flight(0), a, l.Dispatcher.Dispatcher, 0.5)}})
 			ok(t, err)
 		}

@@ -79,7 +79,7 @@ func busy(t *testing.T) *pgxpool.Pool {
 	}
 	settle := func(l *pg.Lease, a outbox.Answer) *pg.Lease {
 		t.Helper()
-		out, err := s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Reachable: true, Continue: true,
+		out, err := s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Gate: sequencer.MoveOpen, Continue: true,
 			Step: sequencer.Dispatched(l.Flight(2), a, l.Dispatcher.Dispatcher, 0.5)}})
 		ok(t, err)
 		return out[0].Next

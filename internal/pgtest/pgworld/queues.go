@@ -83,7 +83,8 @@ func (w *World) Settle(a ...*pg.Answer) []pg.Settled {
 
 // Answer decides about what a worker said of a lease.
 func (w *World) Answer(l *pg.Lease, a outbox.Answer) *pg.Answer {
-	return &pg.Answer{Lease: l, Result: a.Result, Continue: true, Reachable: a.Class != outbox.ClassBlocked, StartedAt: w.Now,
+	verdict, gate := Heard(a)
+	return &pg.Answer{Lease: l, Result: a.Result, Continue: true, Verdict: verdict, Gate: gate, StartedAt: w.Now,
 		Step: sequencer.Dispatched(l.Flight(2), a, l.Dispatcher.Dispatcher, 0.5)}
 }
 
@@ -134,4 +135,12 @@ func Lost() outbox.Answer {
 
 func NobodyKnows() outbox.Answer {
 	return outbox.Answer{Class: outbox.ClassAmbiguous, Code: "timeout", Message: "no answer within 10m0s"}
+}
+
+// Heard is what an answer does to the gate where no breaker counts: each blocked answer closes it.
+func Heard(a outbox.Answer) (sequencer.Verdict, sequencer.Move) {
+	if a.Class == outbox.ClassBlocked {
+		return sequencer.VerdictAway, sequencer.MoveClose
+	}
+	return sequencer.VerdictReached, sequencer.MoveOpen
 }

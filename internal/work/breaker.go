@@ -1,0 +1,91 @@
+package work
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/telemetry"
+)
+
+// breakers hears the answers of workers and decides when the gate of what was called closes. There is one for each
+// address: of a sender that has its own, else of a type.
+//
+// They count in memory. So an answer that gets through costs no statement, and a lock for some nanoseconds. Of two
+// processes each counts what it hears itself, and both go by the gate, which is a row; a process that starts anew
+// begins at zero. What that costs is a few calls more until the gate closes, each blocked or asked about as it would
+// be.
+type breakers struct {
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+	of      sync.Map // address -> *breaker
+}
+
+// address names what was called.
+type address struct{ dispatcher, sender int32 }
+
+func addressOf(l *pg.Lease) address {
+	if l.SenderURL != "" {
+		return address{sender: l.SenderID}
+	}
+	return address{dispatcher: l.Dispatcher.ID}
+}
+
+// breaker is that of one address, and since when its gate is closed as the log was told.
+type breaker struct {
+	sync.Mutex
+	sequencer.Breaker
+	closed time.Time
+}
+
+// hear says what the answer to the dispatch of a lease means for its gate.
+func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequencer.Move) {
+	h := sequencer.Heard{
+		Verdict: sequencer.Judge(a, l.SenderID != 0),
+		Queue:   l.ID().Queue,
+		Probe:   l.Probe && l.SenderURL == "" || l.ProbeSender && (l.SenderURL != "" || a.Scope == outbox.ScopeSender),
+		Again:   !l.Blocked.IsZero(),
+	}
+	if a.Class == outbox.ClassRejected {
+		h.Code = a.Code
+	}
+	at := addressOf(l)
+	v, known := b.of.Load(at)
+	if !known {
+		v, _ = b.of.LoadOrStore(at, &breaker{})
+	}
+	own := v.(*breaker)
+	own.Lock()
+	move, rejections := own.Hear(h, l.Dispatcher.Breaker)
+	since := own.closed
+	switch {
+	case move == sequencer.MoveClose && since.IsZero():
+		own.closed = time.Now()
+	case h.Verdict == sequencer.VerdictReached:
+		own.closed = time.Time{}
+	}
+	own.Unlock()
+	b.tell(l, a, h, move, since)
+	if rejections {
+		b.metrics.RejectedInARow(l.Task.Type)
+		b.log.Warn("several queues in a row were rejected by one code: is that the transactions, or their worker?",
+			"type", l.Task.Type, "sender", l.Account, "queues", l.Dispatcher.Breaker,
+			"code", a.Code, "error", a.Message)
+	}
+	return h.Verdict, move
+}
+
+// tell says once that a gate has closed, and that it is open again.
+func (b *breakers) tell(l *pg.Lease, a outbox.Answer, h sequencer.Heard, move sequencer.Move, since time.Time) {
+	switch {
+	case move == sequencer.MoveClose && since.IsZero():
+		b.log.Warn("nothing came of calls to a worker: its transactions wait, and probes go out until one gets through",
+			"type", l.Task.Type, "sender", l.Account, "code", a.Code, "error", a.Message)
+	case h.Verdict == sequencer.VerdictReached && !since.IsZero():
+		b.log.Info("a worker can work again", "type", l.Task.Type, "sender", l.Account,
+			"after", time.Since(since).Round(time.Second).String())
+	}
+}
