@@ -62,6 +62,7 @@ type Client struct {
 
 	mu         sync.Mutex
 	noBatch    map[string]time.Time // base URL without /status:batch -> until when that is believed
+	statusAt   map[string]time.Time // base URL -> when its /status gave an answer of the contract
 	maxRetries map[string]*maxRetries
 }
 
@@ -82,6 +83,7 @@ func New(cfg Config) *Client {
 		observe:    cfg.Observe,
 		now:        time.Now,
 		noBatch:    map[string]time.Time{},
+		statusAt:   map[string]time.Time{},
 		maxRetries: map[string]*maxRetries{},
 	}
 }

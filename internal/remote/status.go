@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -23,6 +24,9 @@ func (c *Client) Status(ctx context.Context, baseURL, typ, byToken, byHash strin
 func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash string) (st outbox.Status, answered bool) {
 	p := c.exchange(ctx, statusRequest(baseURL, typ, byToken, byHash))
 	switch {
+	case notFound(p.status) && c.hasStatus(baseURL):
+		return unreachable("HTTP %d came to a question that this worker has answered before: "+
+			"is that the worker, or what stands before it?", p.status), true
 	case notFound(p.status):
 		return outbox.Status{State: outbox.StatusUnsupported, Message: fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)}, true
 	case p.status == 0:
@@ -34,7 +38,24 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 	case p.unread != "":
 		return unreachable("the worker's status could not be read (%s)", p.unread), true
 	}
-	return readStatus(p.body, byHash), true
+	if st = readStatus(p.body, byHash); st.State != outbox.StatusUnreachable {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.statusAt[baseURL] = c.now()
+	}
+	return st, true
+}
+
+// statusFor is how long a worker that had a /status is believed to have it still. A 404 to a question may come from a
+// proxy before the worker; one from a worker that has no /status any more is believed after this time.
+const statusFor = time.Hour
+
+// hasStatus says whether the /status of a worker has given an answer of the contract lately.
+func (c *Client) hasStatus(baseURL string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, has := c.statusAt[baseURL]
+	return has && c.now().Sub(at) < statusFor
 }
 
 // statusRequest asks after a token, or, if that is "", after a hash.

@@ -81,6 +81,31 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 	}
 }
 
+// A 404 to a question is that of a worker without /status, unless the worker has answered one before: then a proxy
+// may have written it.
+func TestAWorkerThatHasAnsweredAQuestionHasAStatus(t *testing.T) {
+	t.Parallel()
+	fake, client := remotetest.NewFake(t), remotetest.Client(t)
+	question := remotetest.Match{Op: remotetest.OpStatus}
+	for _, step := range []struct {
+		reply remotetest.Reply
+		want  outbox.StatusState
+	}{
+		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnsupported},
+		{remotetest.Body(`{"state":"nonsense"}`), outbox.StatusUnreachable},
+		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnsupported},
+		{remotetest.Body(`{"state":"unknown"}`), outbox.StatusUnknown},
+		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnreachable},
+		{remotetest.HTTP(405, ""), outbox.StatusUnreachable},
+	} {
+		fake.Script(question, step.reply)
+		got := client.Status(t.Context(), fake.URL(), "T", "token", "")
+		if got.State != step.want {
+			t.Errorf("%+v is read as %+v, want %s", step.reply, got, step.want)
+		}
+	}
+}
+
 func TestABatchIsAskedInOneCallAndAnsweredInOrder(t *testing.T) {
 	t.Parallel()
 	fake, client := remotetest.NewFake(t), remotetest.Client(t)
@@ -112,7 +137,7 @@ func TestWithoutABatchCallHashesAreAskedOneByOneAndThatIsRemembered(t *testing.T
 		t.Errorf("%d single questions, want 40", n)
 	}
 	fake.HasStatus(false)
-	for _, st := range client.StatusBatch(t.Context(), fake.URL(), "T", hashes) {
+	for _, st := range remotetest.Client(t).StatusBatch(t.Context(), fake.URL(), "T", hashes) {
 		if st.State != outbox.StatusUnsupported {
 			t.Errorf("without /status: %+v", st)
 		}
