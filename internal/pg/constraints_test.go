@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -36,7 +37,7 @@ var nameless = map[string]string{
 
 var automatic = regexp.MustCompile(`_(pkey|check\d*|excl|fkey)$`)
 
-func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
+func TestEveryConstraintIsASentenceThatAPackageRegisters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	// of a partitioned table once; and what is violated like a constraint: unique indexes, rules in functions
@@ -52,16 +53,16 @@ func TestEveryConstraintIsASentenceThatErrorsKnows(t *testing.T) {
 	have := map[string]bool{}
 	for _, name := range names {
 		have[name] = true
-		if _, ok := pg.Constraints()[name]; ok {
+		if _, ok := db.Constraints()[name]; ok {
 			continue
 		}
 		if nameless[name] == "" {
-			t.Errorf("internal/pg/db/errors.go does not know the constraint %s", name)
+			t.Errorf("no package registers the constraint %s: db.Register", name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(pg.Constraints())) {
+	for _, name := range slices.Sorted(maps.Keys(db.Constraints())) {
 		if !have[name] {
-			t.Errorf("internal/pg/db/errors.go knows %s, which is no constraint of the schema", name)
+			t.Errorf("a package registers %s, which is no constraint of the schema", name)
 		}
 		if automatic.MatchString(name) {
 			t.Errorf("%s is a name that PostgreSQL made, and no sentence", name)

@@ -5,13 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/pg/db"
 )
-
-// Constraints is the map of errors.go, by the name of a constraint.
-func Constraints() map[string]fault.Kind { return db.Constraints }
 
 // Rehearse is what connections of parts practise.
 var Rehearse = rehearse

@@ -52,9 +52,6 @@ func (db *DB) Run(ctx context.Context, fn func(t *Txn) error) error {
 	}
 }
 
-// rerun names the keys whose violation means that somebody else did the same a moment before.
-var rerun = map[string]bool{"one_transaction_per_key": true, "one_api_key_per_request_key": true, "one_actor_per_request_key": true, "one_batch_per_request_key": true}
-
 // mend does what a transaction needs before it can run again, or returns why it cannot.
 func (db *DB) mend(ctx context.Context, err error) error {
 	if unprepared(err) && JointOf(ctx) == nil { // its connection is closed
@@ -71,7 +68,7 @@ func (db *DB) mend(ctx context.Context, err error) error {
 		return nil
 	case "23505":
 		var e *pgconn.PgError
-		if errors.As(err, &e) && rerun[e.ConstraintName] { // the other one has committed: now it is seen
+		if errors.As(err, &e) && again[e.ConstraintName] { // the other one has committed: now it is seen
 			return nil
 		}
 	}

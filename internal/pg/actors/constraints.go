@@ -1,0 +1,24 @@
+package actors
+
+import (
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// init registers what the constraints of the tables of this package mean.
+func init() {
+	db.Register(db.Tables{
+		Constraints: map[string]fault.Kind{
+			"one_actor_per_id":            fault.Conflict,
+			"two_public_keys_at_most":     fault.Invalid,
+			"one_actor_per_request_key":   fault.Conflict,
+			"issuer_comes_with_subject":   fault.Invalid,
+			"one_actor_per_subject":       fault.Conflict,
+			"one_api_key_per_id":          fault.Internal,
+			"one_api_key_per_prefix":      fault.Conflict,
+			"role_of_a_key_is_known":      fault.Invalid,
+			"one_api_key_per_request_key": fault.Conflict,
+		},
+		Again: []string{"one_api_key_per_request_key", "one_actor_per_request_key"},
+	})
+}
