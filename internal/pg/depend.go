@@ -254,10 +254,20 @@ func (e *effects) fail(q *QueueRow, t *Task, r *reach, because string) error {
 
 // failed records the outcome of what waited for something that will never be.
 func (e *effects) failed(t *Task, because string) {
-	e.outcomes = append(e.outcomes, &outcomeRow{ID: t.ID, Type: t.Type, Callback: t.Callback, Context: t.ContextID, Was: outbox.WAITING, State: outbox.FAILED, Code: CodeDependency, Error: because})
-	if d := e.view.dispatcherOf(t.ContextID, t.Type); d != nil && d.HasHooks() {
-		e.deliveries = append(e.deliveries, deliveryRow{ID: t.ID, Context: t.ContextID, Event: string(outbox.OnFailure)})
+	o := &outcomeRow{
+		ID:       t.ID,
+		Type:     t.Type,
+		Callback: t.Callback,
+		Context:  t.ContextID,
+		Was:      outbox.WAITING,
+		State:    outbox.FAILED,
+		Code:     CodeDependency,
+		Error:    because,
 	}
+	if d := e.view.dispatcherOf(t.ContextID, t.Type); d != nil && d.HasHooks() {
+		o.Hook = outbox.OnFailure
+	}
+	e.outcomes = append(e.outcomes, o)
 }
 
 // pauseAfterFailure is on_failure: pause (S2.19).

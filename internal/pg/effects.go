@@ -24,16 +24,15 @@ type effects struct {
 	inserted []*QueueRow
 	removed  []int64 // unnamed queues whose only transaction ended
 
-	accepted   []*Task
-	outcomes   []*outcomeRow
-	attempts   []*attemptRow
-	lost       []lostCall
-	deliveries []deliveryRow
-	marks      []markRow
-	unmarks    []markRow
-	ripples    []outbox.ID // ends that have not reached all their dependents
-	depends    []dependencyRow
-	redrives   []redriveRow
+	accepted []*Task
+	outcomes []*outcomeRow
+	attempts []*attemptRow
+	lost     []lostCall
+	marks    []markRow
+	unmarks  []markRow
+	ripples  []outbox.ID // ends that have not reached all their dependents
+	depends  []dependencyRow
+	redrives []redriveRow
 
 	readyAdd, readyDel []readyKey
 	timerSet           map[int64]time.Time
@@ -60,6 +59,7 @@ type outcomeRow struct {
 	Fee, Nonce, Hash, Height          string
 	StartedAt, SubmittedAt, RetriedAt time.Time
 	Callback                          *outbox.Callback // of its transaction
+	Hook                              outbox.Hook      // which its worker is to hear; "" for none
 }
 
 type attemptRow struct {
@@ -88,12 +88,6 @@ type lostCall struct {
 	Node            int64
 	Fee, Code, Text string
 	StartedAt       time.Time
-}
-
-type deliveryRow struct {
-	ID      outbox.ID
-	Context int32
-	Event   string // a hook
 }
 
 type markRow struct {
@@ -138,10 +132,10 @@ func (e *effects) woke() bool { return len(e.readyAdd) > 0 }
 
 // commit writes everything and commits, then rings if there is something to wake up for.
 func (e *effects) commit(ctx context.Context, t *db.Txn, b *pgx.Batch) error {
+	e.write(b)
 	if err := e.tell(ctx, t, b); err != nil {
 		return err
 	}
-	e.write(b)
 	if e.woke() && e.s.Doorbell != nil {
 		if err := e.s.Doorbell(ctx, t.Begin); err != nil {
 			return err
@@ -163,7 +157,7 @@ func (e *effects) commit(ctx context.Context, t *db.Txn, b *pgx.Batch) error {
 		e.s.rippling.Store(true)
 	}
 	opened := slices.ContainsFunc(e.gates, func(g gate) bool { return g.Open })
-	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || len(e.deliveries) > 0 || e.told || opened ||
+	if e.woke() || len(e.ripples) > 0 || len(e.timerSet) > 0 || e.told || opened ||
 		len(e.senderFree) > 0 || len(e.holdersFree) > 0 {
 		e.s.RingHere()
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// writeHistory inserts what is never changed afterwards: outcomes, attempts, deliveries, marks. A second
+// writeHistory inserts what is never changed afterwards: outcomes, attempts, marks. A second
 // outcome of a transaction is refused by its key and fails the whole SQL transaction.
 func (e *effects) writeHistory(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
@@ -39,13 +39,6 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 				l.Code, l.Text, db.Nullable(l.StartedAt))
 		}
 		b.Queue(lostInsert, c.Args(e.now)...)
-	}
-	if n := len(e.deliveries); n > 0 {
-		c := db.Columns{N: n}
-		for _, d := range e.deliveries {
-			c.Add(d.ID.Queue, d.ID.Seq, d.ID.Day.Time(), d.Context, d.Event, e.now, e.now)
-		}
-		deliveryInsert.Queue(b, c)
 	}
 	if n := len(e.marks); n > 0 {
 		c := db.Columns{N: n}
@@ -97,8 +90,6 @@ var (
 			n(queue_id, seq, first_day, last_day, attempt, fence, sender_id, node_id, fee, code, error, started_at)
 		JOIN postern.task t ON t.queue_id = n.queue_id AND t.seq = n.seq AND t.day BETWEEN n.first_day AND n.last_day
 		ON CONFLICT DO NOTHING`
-	deliveryInsert = db.InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "context_id int", "event text",
-		"at timestamptz", "next_at timestamptz")
 	markInsert       = db.InsertMany("mark", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "kind text", "reason text", "actor text", "at timestamptz")
 	dependencyInsert = db.InsertMany("dependency", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "on_queue bigint", "on_seq bigint", "on_day date", "on_salt int")
 	rippleInsert     = db.InsertMany("ripple", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "at timestamptz")

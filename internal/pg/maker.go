@@ -97,6 +97,21 @@ type Teller interface {
 	// Read adds to a reading of the configuration what the teller needs of it; done is called once it was read, with
 	// the database's time of the reading.
 	Read(b *pgx.Batch) (done func(at time.Time))
+	// Kept returns SQL about transactions that survived their day: a condition on o, the outcome of one, that keeps it
+	// from retention; and common table expressions, each with a comma behind it, that remove what the teller has of
+	// those that are gone, by (queue_id, seq) of the table gone.
+	Kept() (keeps, forgets string)
+}
+
+// kept joins what the tellers keep, see Teller.Kept.
+func (s *Store) kept() (keeps, forgets string) {
+	keeps = "false"
+	for _, t := range s.tellers {
+		k, f := t.Kept()
+		keeps += " OR " + k
+		forgets += f
+	}
+	return keeps, forgets
 }
 
 // News is what a commit accepts and ends.

@@ -281,11 +281,6 @@ const quarantinedQueueSQL = `SELECT q.queue_id FROM postern.queue q
 	LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 	JOIN postern.quarantine x ON (x.context_id IS NULL OR x.context_id = q.context_id) AND (x.type IS NULL OR x.type = d.type)`
 
-// QuarantinedDelivery is the condition that a delivery tells of something in quarantine.
-const QuarantinedDelivery = `EXISTS (SELECT FROM postern.quarantine x
-	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (delivery.queue_id, delivery.seq, delivery.day)
-	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id) AND (x.type IS NULL OR x.type = t.type) OFFSET 0)`
-
 // QuarantineView is what this process knows of it now.
 func (s *Store) QuarantineView() *Quarantined { return &s.Conf.view.Load().quarantine }
 

@@ -153,25 +153,23 @@ func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []in
 	return queues, seqs, db.Known(err)
 }
 
-// tidyOld removes what survived its day and has ended since, unless an event or a batch still goes by it: few rows, in partitions of
-// their own.
+// tidyOld removes what survived its day and has ended since, unless a maker waits for it or a teller has still to tell
+// of it: few rows, in partitions of their own.
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool
 	if err := s.Pool().QueryRow(ctx, `SELECT to_regclass('postern.task_old') IS NOT NULL`).Scan(&exists); err != nil || !exists {
 		return db.Known(err)
 	}
+	keeps, forgets := s.kept()
 	_, err := s.Pool().Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
-		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT EXISTS (
-				SELECT FROM postern.delivery_old d WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq) AND d.state IN ('pending', 'queued'))
+		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT (`+keeps+`)
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))
 			RETURNING o.queue_id, o.seq),
 		dependencies AS (DELETE FROM postern.dependency x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		causes AS (DELETE FROM postern.dependency x USING gone g WHERE (x.on_queue, x.on_seq) = (g.queue_id, g.seq)
 			AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (g.queue_id, g.seq) OFFSET 0)),
 		redrives AS (DELETE FROM postern.redrive x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
-		deliveries AS (DELETE FROM postern.delivery_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.subscription_id, x.cursor),
-		told AS (UPDATE postern.subscription s SET dropped = greatest(s.dropped, d.cursor)
-			FROM (SELECT subscription_id, max(cursor) AS cursor FROM deliveries WHERE subscription_id > 0 GROUP BY subscription_id) d WHERE s.subscription_id = d.subscription_id),
+		`+forgets+`
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
 		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)

@@ -345,10 +345,11 @@ func (st *settlement) answer(i int, a *Answer) error {
 // end records the outcome and goes on with the queue.
 func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	l, step := a.Lease, a.Step
-	st.e.outcomes = append(st.e.outcomes, st.outcome(q, a))
-	if step.Hook != "" && l.Dispatcher.HasHooks() {
-		st.e.deliveries = append(st.e.deliveries, deliveryRow{ID: l.ID(), Context: q.Context, Event: string(step.Hook)})
+	o := st.outcome(q, a)
+	if l.Dispatcher.HasHooks() {
+		o.Hook = step.Hook
 	}
+	st.e.outcomes = append(st.e.outcomes, o)
 	if q.PauseOnFailure && (step.State == outbox.FAILED || step.State == outbox.UNRESOLVED) {
 		q.Paused = true
 	}

@@ -67,7 +67,7 @@ func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 			return err
 		}
 		deps.releases(next)
-		e.outcomes = append(e.outcomes, &outcomeRow{
+		o := &outcomeRow{
 			ID:        id,
 			Callback:  h.task.Callback,
 			Type:      h.task.Type,
@@ -80,10 +80,11 @@ func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 			Sender:    q.Pin,
 			Fee:       q.Fee,
 			StartedAt: q.EnteredAt,
-		})
-		if d := e.view.dispatcherOf(q.Context, h.task.Type); d != nil && d.HasHooks() {
-			e.deliveries = append(e.deliveries, deliveryRow{ID: id, Context: q.Context, Event: string(step.Hook)})
 		}
+		if d := e.view.dispatcherOf(q.Context, h.task.Type); d != nil && d.HasHooks() {
+			o.Hook = step.Hook
+		}
+		e.outcomes = append(e.outcomes, o)
 		e.leave(q)
 		q.Fence = s.Fence(q.Fence, e.now)
 		q.Marks -= passed

@@ -84,7 +84,14 @@ const deliveryLease = 30 * time.Second
 var takeSQL = takeBut("")
 
 // takeQuietSQL is takeSQL while something is in quarantine.
-var takeQuietSQL = takeBut(` AND NOT ` + pg.QuarantinedDelivery)
+var takeQuietSQL = takeBut(` AND NOT ` + quarantinedSQL)
+
+// quarantinedSQL is the condition that a delivery tells of something in quarantine.
+const quarantinedSQL = `EXISTS (SELECT FROM postern.quarantine x
+	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (delivery.queue_id, delivery.seq, delivery.day)
+	WHERE (x.context_id IS NULL OR x.context_id = delivery.context_id)
+		AND (x.type IS NULL OR x.type = t.type)
+	OFFSET 0)`
 
 // takeBut is takeSQL without the deliveries that do not fulfil a condition.
 func takeBut(condition string) string {

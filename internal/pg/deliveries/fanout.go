@@ -84,6 +84,25 @@ func (t *subscribers) Read(b *pgx.Batch) (done func(at time.Time)) {
 	}
 }
 
+// Kept keeps what has a delivery that is still to be made, and removes deliveries with their transactions: their
+// subscriptions say how far their events are dropped.
+func (t *subscribers) Kept() (keeps, forgets string) {
+	return `EXISTS (SELECT FROM postern.delivery_old d
+			WHERE (d.queue_id, d.seq) = (o.queue_id, o.seq)
+				AND d.state IN ('pending', 'queued'))`,
+		`deliveries AS (DELETE FROM postern.delivery_old x
+			USING gone g
+			WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)
+			RETURNING x.subscription_id, x.cursor),
+		told AS (UPDATE postern.subscription s
+			SET dropped = greatest(s.dropped, d.cursor)
+			FROM (SELECT subscription_id, max(cursor) AS cursor
+				FROM deliveries
+				WHERE subscription_id > 0
+				GROUP BY subscription_id) d
+			WHERE s.subscription_id = d.subscription_id),`
+}
+
 // Of returns who listens, of a reading that a SQL transaction whose events are of now may go by. Where the last one is
 // too old it reads again, inside the SQL transaction.
 func (t *subscribers) Of(ctx context.Context, send func(context.Context, *pgx.Batch) error, now time.Time) (*listeners, error) {
@@ -114,12 +133,38 @@ func (l *listeners) Tell(c *db.Columns, now time.Time, of int32, id outbox.ID, e
 	}
 }
 
-// Tell adds to b what subscriptions and callbacks are told of news.
+// tellWorkers adds to b a delivery for each end that its worker is to hear, and says whether there is any.
+func tellWorkers(b *pgx.Batch, news pg.News) bool {
+	c := db.Columns{}
+	for _, o := range news.Outcomes {
+		if o.Hook != "" {
+			c.N++
+			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Hook), news.Now, news.Now)
+		}
+	}
+	if c.N > 0 {
+		hookInsert.Queue(b, c)
+	}
+	return c.N > 0
+}
+
+var hookInsert = db.InsertMany("delivery", "",
+	"queue_id bigint",
+	"seq bigint",
+	"day date",
+	"context_id int",
+	"event text",
+	"at timestamptz",
+	"next_at timestamptz",
+)
+
+// Tell adds to b what subscriptions, callbacks and hooks of workers are told of news.
 func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.Batch) error, b *pgx.Batch, news pg.News) (told bool, err error) {
+	hooked := tellWorkers(b, news)
 	callBack(b, news)
 	l, err := t.Of(ctx, send, news.Now)
 	if err != nil || l.of == nil {
-		return false, err
+		return hooked, err
 	}
 	c := db.Columns{}
 	for _, task := range news.Accepted {
@@ -131,7 +176,7 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	if c.N > 0 {
 		FanoutInsert.Queue(b, c)
 	}
-	return c.N > 0, nil
+	return hooked || c.N > 0, nil
 }
 
 var FanoutInsert = db.InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")
