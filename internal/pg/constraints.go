@@ -9,6 +9,8 @@ import (
 func init() {
 	db.Register(db.Tables{
 		Constraints: map[string]fault.Kind{
+			"one_store":                        fault.Internal,
+			"one_store_only":                   fault.Internal,
 			"one_row_per_epoch":                fault.Internal,
 			"epoch_fits_into_an_id":            fault.Internal,
 			"one_context_per_name":             fault.Conflict,

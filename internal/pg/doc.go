@@ -47,10 +47,16 @@
 //
 // # Tables
 //
-// queue, queue_name, ready, lane, timer and mark change all the time. task, outcome, attempt and the keys of idempotency are
-// written once; all but the keys are partitioned by day. dependency and ripple tie ends to dependents, redrive a transaction to its successor,
-// outbox holds rows staged by postern.submit. dispatcher, pool, sender, context, member, node and quarantine are settings and
-// processes.
+// queue, queue_name, ready, lane, timer, mark, task, outcome, attempt, idempotency, dependency, ripple, redrive,
+// outbox, dispatcher, dispatcher_secret, pool, sender, context, member, sql_role, node, node_load, store, quarantine,
+// unreconciled, retained and identity.
+//
+// The first six change all the time. Rows of task, outcome, attempt and idempotency (the keys) are written once; all
+// but the keys are partitioned by day. dependency and ripple tie ends to dependents, redrive a transaction to its
+// successor. outbox holds rows that are staged by postern.submit. dispatcher, pool, sender, context and member are
+// settings; sql_role says who reads the views. node and node_load are processes; store is the one row about this
+// database, quarantine and unreconciled say what must not leave it, and retained how far retention has come. Processes
+// lock the row of identity to make the partitions of a day one after the other.
 //
 // # Failures
 //

@@ -88,12 +88,11 @@ func (c *Conduit[P]) Offer(ctx context.Context, start int64, most int, fresh boo
 	return did, err
 }
 
-// told tells the owner of a message that is dropped. The owner of a message about an event is the event, in whichever
-// process the retrier runs.
+// told tells the owners of a message that is dropped: the one that is registered with the store, and that of the conduit.
 func (c *Conduit[P]) told(b *pgx.Batch, m *ChannelMessageRow, reason string) error {
-	b.Queue(`INSERT INTO postern.event_drop (event_id, reason) SELECT e.event_id, $3 FROM postern.channel c JOIN postern.event e
-			ON e.event_id = CASE WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN $2::text::uuid END
-		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active') ON CONFLICT DO NOTHING`, c.id, m.ID, reason, ChannelOfResults, ChannelOfSource+"%")
+	if c.s.Dropped != nil {
+		c.s.Dropped(b, c.id, m.ID, reason)
+	}
 	if c.Owner == nil {
 		return nil
 	}

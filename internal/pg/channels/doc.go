@@ -11,7 +11,7 @@
 //
 // # Tables
 //
-// channel (settings, one row each), channel_message (what has not ended), channel_message_end (what has, until
+// channel (settings, one row each), channel_message (what has not ended) and channel_message_end (what has, until
 // retention).
 //
 // # Lock order

@@ -12,11 +12,12 @@
 //
 // # Tables
 //
-// audit, store, and the partitions of each day.
+// audit. It makes the partitions of each day, of the tables that their packages register.
 //
 // # Lock order
 //
-// It takes no lock of its own. Its callers keep the order of the core's page (internal/pg).
+// To make the partitions of a day it locks the row of identity, in an SQL transaction of its own. It takes no other
+// lock; its callers keep the order of the core's page (internal/pg).
 //
 // # Failures
 //

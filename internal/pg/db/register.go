@@ -48,11 +48,3 @@ func Constraints() map[string]fault.Kind { return maps.Clone(kinds) }
 
 // daily returns the tables that have a partition per day, in order.
 func daily() []string { return slices.Sorted(maps.Keys(keys)) }
-
-// init registers the table that this package reads itself.
-func init() {
-	Register(Tables{Constraints: map[string]fault.Kind{
-		"one_store":      fault.Internal,
-		"one_store_only": fault.Internal,
-	}})
-}

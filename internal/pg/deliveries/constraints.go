@@ -17,6 +17,7 @@ func init() {
 			"on_error_is_known":            fault.Invalid,
 			"webhook_has_url_and_secret":   fault.Invalid,
 			"one_subscription_per_name":    fault.Conflict,
+			"one_rollup_per_subscription":  fault.Internal,
 			"one_checkpoint_of_each":       fault.Internal,
 			"one_fanout_per_subscription":  fault.Internal,
 			"pending_has_a_next_time":      fault.Internal,

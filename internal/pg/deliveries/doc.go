@@ -11,8 +11,11 @@
 //
 // # Tables
 //
-// subscription, fanout and delivery; delivery is partitioned by day. The core writes fanout and delivery through the
-// Teller that this package registers.
+// subscription, checkpoint, fanout, delivery and rollup_delivery.
+//
+// delivery is partitioned by day, checkpoint says how far a feed was acknowledged, rollup_delivery how many were
+// delivered in an hour. fanout and the deliveries of callbacks and hooks are written in the commit of what they tell
+// of, by the Teller that this package registers with the core.
 //
 // # Lock order
 //

@@ -12,7 +12,9 @@
 //
 // # Tables
 //
-// source, event, event_move, event_drop, tool, and the channels whose messages name events (see the package channels).
+// source, event, event_move, event_drop and tool.
+//
+// It also writes the channels whose messages name events (see the package channels).
 //
 // # Lock order
 //

@@ -82,6 +82,20 @@ func (s *Store) giveBack(ctx context.Context, l leaderChannel, held []channels.H
 	return errors.Join(err, back)
 }
 
+// drop notes that the message about an event was dropped, in whichever process that happens. The event reads it at its
+// next look.
+func drop(b *pgx.Batch, channel int32, message, reason string) {
+	b.Queue(`INSERT INTO postern.event_drop (event_id, reason)
+		SELECT e.event_id, $3
+		FROM postern.channel c
+		JOIN postern.event e ON e.event_id = CASE
+			WHEN (c.name = $4 OR c.name LIKE $5) AND $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+			THEN $2::text::uuid END
+		WHERE c.channel_id = $1 AND e.status IN ('Queued', 'Active')
+		ON CONFLICT DO NOTHING`,
+		channel, message, reason, channels.ChannelOfResults, channels.ChannelOfSource+"%")
+}
+
 // eventRow is an event as decisions see it, locked.
 type eventRow struct {
 	ID                     string

@@ -20,6 +20,7 @@ type Store struct {
 // New registers events with a store that has not started.
 func New(core *pg.Store, r *reads.Store, c *channels.Store) *Store {
 	s := &Store{Store: core, Reads: r, Channels: c}
+	c.Dropped = drop
 	core.Make(eventsMade(s))
 	core.RegisterKind(Sources, `EXISTS (SELECT FROM postern.source)`)
 	core.RegisterKind(Tools, `EXISTS (SELECT FROM postern.tool WHERE removed_at IS NULL)`)

@@ -9,7 +9,10 @@
 //
 // # Tables
 //
-// It reads those of all rooms below, and writes checkpoint, stuck, rolled, rolling, rolling_part, rollup and rollup_*.
+// stuck, rolled, rolling, rolling_part, rollup, rollup_time, rollup_failure and rollup_sender.
+//
+// It reads those of the core, of deliveries and of sources. It writes node_load of the core, and removes what is old of
+// rollup_delivery.
 //
 // # Lock order
 //
