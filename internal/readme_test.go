@@ -1,6 +1,7 @@
 package internal_test
 
 import (
+	"go/ast"
 	"os"
 	"regexp"
 	"strconv"
@@ -64,6 +65,34 @@ func TestThePageOfTheHouseSaysWhereEveryPackageStands(t *testing.T) {
 	for pkg := range told {
 		if !there[pkg] {
 			t.Errorf("ARCHITECTURE.md: the table of floors names %s, which is not there", pkg)
+		}
+	}
+}
+
+// pointed is a place in our code as the page of the house names it: a file and a function.
+var pointed = regexp.MustCompile("`([a-z_/]+\\.go)#(\\w+)`")
+
+// TestThePageOfTheHouseNamesFunctionsThatAreThere looks for each function of the table of questions in its file.
+func TestThePageOfTheHouseNamesFunctionsThatAreThere(t *testing.T) {
+	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, d := range f.syntax.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				there[f.path+"#"+fn.Name.Name] = true
+			}
+		}
+	}
+	places := pointed.FindAllSubmatch(text, -1)
+	if len(places) < 10 {
+		t.Errorf("ARCHITECTURE.md names %d functions: is the table of questions gone?", len(places))
+	}
+	for _, at := range places {
+		if place := string(at[1]) + "#" + string(at[2]); !there[place] {
+			t.Errorf("ARCHITECTURE.md names %s, which is not there", place)
 		}
 	}
 }

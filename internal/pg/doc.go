@@ -41,9 +41,10 @@
 //
 // # Lock order
 //
-// queue_name, queue (by id), lane, idempotency (by key), sender, ready, timer. Then what Makers and Tellers add to the commit:
-// they only queue statements, take no lock outside this order, open no connection and do not wait. Claim, wake and release take
-// every lock with SKIP LOCKED: they never wait and cannot be part of a cycle.
+// queue_name, queue (by id), idempotency (by key), lane, dispatcher and sender (their gates, in one order for all),
+// ready, timer. Then what Makers and Tellers add to the commit: they only queue statements, take no lock outside this
+// order, open no connection and do not wait. Claim, wake and release take every lock with SKIP LOCKED: they never
+// wait and cannot be part of a cycle.
 //
 // # Tables
 //

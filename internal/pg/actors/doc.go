@@ -12,8 +12,8 @@
 //
 // # Lock order
 //
-// One row of actor or api_key, locked by the statement that changes it. Nothing here waits while it holds a row of a
-// queue.
+// One row of actor or api_key. The first admin key is stored behind the row of its context, so that one of several
+// processes stores it. Nothing here waits while it holds a row of a queue.
 //
 // # Failures
 //

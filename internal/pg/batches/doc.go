@@ -10,7 +10,8 @@
 //   - execution (run): one attempt at a batch. Its transaction's uid is made of batch and run, so that a process that
 //     finds it can go on.
 //   - tick: the decision about the next step of a processor. It commits that an execution begins before it posts it.
-//   - authorization: a sender's right to send batches: its types, its rooms and its limit.
+//   - authorization: a right to send batches to a processor: its actors and actions, how many at once, how often,
+//     until when.
 //
 // # Tables
 //
@@ -20,8 +21,8 @@
 // # Lock order
 //
 // A processor's row, then its authorization, then rows of its batches: nothing of a batch is written without the
-// processor's lock. The transactions that a tick posts are posted in a commit of their own, after the tick's; a
-// result that is stored in the commit of an end comes after the rows of queues.
+// processor's lock. A change of an authorization's settings locks that row alone. The transactions that a tick posts
+// are posted in a commit of their own, after the tick's, so that no row of a queue is locked together with these.
 //
 // # Failures
 //

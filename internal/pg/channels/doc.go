@@ -16,14 +16,15 @@
 //
 // # Lock order
 //
-// Offering (Send, Retry) locks the channel and skips locked messages, so that offers to one channel are serial and
-// the capacity holds. Receiving and sweeping lock messages only, and skip locked ones. An acknowledgement waits for
-// its one message and holds nothing else. So no cycle exists. Rows of queues and of events come before all of these.
+// Offering (Send, Retry, Offer) locks the channel, and skips messages that are locked, so that offers to one channel
+// are serial and the capacity holds. Receiving and sweeping lock messages only, and skip locked ones. An
+// acknowledgement waits for its messages, in the order of their ids, and takes no lock after them. So no cycle
+// exists. Rows of queues and of events come before all of these.
 //
 // # Failures
 //
-//   - A receiver dies: what it holds for longer than stale_after is taken back by the sweep and offered again, one
-//     fence higher.
+//   - A receiver dies: the sweep takes back what it holds, one fence higher, and it is offered again: at once if its
+//     node is dead, else after stale_after.
 //   - A receiver refuses (nack): the message is offered again after retry_every, at most max_retries times; then it is
 //     dropped, which is recorded.
 //   - A commit that sends is lost: the event that the message names was not changed either, since both are one commit.

@@ -24,5 +24,6 @@
 //   - Deadlock or serialization failure: run again, up to eight times, then "overloaded"; nothing was done.
 //   - A statement is refused by a constraint: the fault that its name is registered for.
 //   - A commit without an answer, or with FATAL or PANIC: "commit_unknown".
+//   - No place to write for ten seconds: "overloaded"; nothing was done.
 //   - No connection, or the server ends the session before a commit: "database_unavailable"; nothing was done.
 package db

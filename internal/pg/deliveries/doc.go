@@ -20,8 +20,8 @@
 // # Lock order
 //
 // The row of a subscription is locked by the process that numbers its events, records receipts and hands out calls,
-// in one short SQL transaction; others skip it. It is locked after rows of queues, and never together with another
-// subscription's.
+// in one short SQL transaction. Others skip it; a process that brings receipts waits. A commit that changes queues
+// locks no subscription. Retention alone locks several, in the order of their ids.
 //
 // # Failures
 //

@@ -19,8 +19,9 @@
 // # Lock order
 //
 // Rows of queues (a post for an event locks its queue first), then the source, then the tool's dispatcher, then
-// events in the order of their ids, then channels and their messages. Locked events and messages are skipped, but by
-// who redrives one: that waits, so that an event and its result are redriven one after the other.
+// events in the order of their ids, then channels and their messages. Looks skip events and messages that are locked,
+// and may so take messages before their events. The commit that notes a posted call waits for its events and
+// messages. A redrive waits for its event, so that an event and its result are redriven one after the other.
 //
 // # Failures
 //
