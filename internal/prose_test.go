@@ -189,3 +189,60 @@ func TestTheGlossaryHasWholeEntries(t *testing.T) {
 		}
 	}
 }
+
+// bare returns the exported names of a file without a comment. A method of a type that is not exported needs none: an
+// interface says what it does.
+func bare(f *ast.File) (names []string) {
+	exported := func(fn *ast.FuncDecl) bool {
+		if !fn.Name.IsExported() || fn.Recv == nil {
+			return fn.Name.IsExported()
+		}
+		of := fn.Recv.List[0].Type
+		for {
+			switch x := of.(type) {
+			case *ast.StarExpr:
+				of = x.X
+			case *ast.IndexExpr:
+				of = x.X
+			case *ast.Ident:
+				return x.IsExported()
+			default:
+				return true
+			}
+		}
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if exported(d) && d.Doc == nil {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					if s.Name.IsExported() && d.Doc == nil && s.Doc == nil {
+						names = append(names, s.Name.Name)
+					}
+				case *ast.ValueSpec:
+					if s.Names[0].IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+						names = append(names, s.Names[0].Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func TestExportedNamesOfTheStoreHaveAComment(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if _, ok := steps[f.pkg]; !ok || f.test() {
+			continue
+		}
+		for _, name := range bare(f.syntax) {
+			t.Errorf("%s: %s has no comment: begin with the name, and say what it does, its units and errors",
+				f.path, name)
+		}
+	}
+}

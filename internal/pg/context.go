@@ -94,6 +94,7 @@ type contextSettings struct {
 	MaxDepth       int      `json:"max_depth"`
 }
 
+// Settings returns what the audit row keeps of a context; nil of none.
 func (t *Tenant) Settings() any {
 	if t == nil {
 		return nil

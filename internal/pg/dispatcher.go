@@ -159,6 +159,7 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by pgdb.By, typ string, fo
 	return s.Reconfigured(ctx)
 }
 
+// Verb is the name of the lever that pauses or resumes, as the audit row has it.
 func Verb(paused bool) string {
 	if paused {
 		return "pause"
@@ -202,6 +203,7 @@ func (s *Store) Reconfigured(ctx context.Context) error {
 	return err
 }
 
+// Because says a thing with the reason that somebody gave; alone where there is none.
 func Because(what, reason string) string {
 	if reason != "" {
 		return what + ": " + reason

@@ -20,6 +20,7 @@ type Doubtful struct {
 	Queues []Fenced
 }
 
+// Unwrap returns the error of the commit: its code is "commit_unknown".
 func (d *Doubtful) Unwrap() error { return d.error }
 
 // doubtful makes a Doubtful of an error that means it, and leaves others as they are.

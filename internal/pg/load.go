@@ -164,6 +164,7 @@ const AttemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.a
 	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
 	LEFT JOIN postern.node w ON w.node_id = a.node_id`
 
+// ScanAttempts calls add for each row of attempts, with the position before its columns.
 func ScanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
 	for rows.Next() {
 		var q int64

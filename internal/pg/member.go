@@ -34,6 +34,7 @@ func (m *Members) add(actor, role string) {
 	}
 }
 
+// OrEmpty returns a copy whose lists are empty where those of m are nil: as JSON they are [] and not null.
 func (m *Members) OrEmpty() Members {
 	return Members{append([]string{}, m.Admins...), append([]string{}, m.Executors...), append([]string{}, m.Readers...)}
 }

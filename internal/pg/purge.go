@@ -44,8 +44,8 @@ func (v *confView) closed(sub *Submission, d *Dispatcher) error {
 	return nil
 }
 
-// PurgeContext, PurgeDispatcher and PurgeSender are PurgeQueue for all queues of a context, for what waits of one
-// type, or for what only one account may sign: queue by queue, oldest first.
+// PurgeContext is PurgeQueue for all queues of a context: queue by queue, oldest first, up to most. more says that some
+// are left.
 func (s *Store) PurgeContext(ctx context.Context, by db.By, name string, most int) (cancelled int, more bool, err error) {
 	t, err := s.Tenant(ctx, name)
 	if err != nil {
@@ -54,6 +54,7 @@ func (s *Store) PurgeContext(ctx context.Context, by db.By, name string, most in
 	return s.purge(ctx, by, "/contexts/"+name, t.Version, most, "", "")
 }
 
+// PurgeDispatcher is PurgeContext for what waits of one type.
 func (s *Store) PurgeDispatcher(ctx context.Context, by db.By, typ string, most int) (cancelled int, more bool, err error) {
 	d, err := s.Dispatcher(ctx, by.Context, typ)
 	if err != nil {
@@ -62,6 +63,7 @@ func (s *Store) PurgeDispatcher(ctx context.Context, by db.By, typ string, most 
 	return s.purge(ctx, by, "/dispatchers/"+typ, d.Version, most, typ, "")
 }
 
+// PurgeSender is PurgeContext for what only one account may sign.
 func (s *Store) PurgeSender(ctx context.Context, by db.By, account string, most int) (cancelled int, more bool, err error) {
 	v, err := s.Sender(ctx, by.Context, account)
 	if err != nil {

@@ -318,6 +318,7 @@ func lockQueues(b *pgx.Batch, how db.Rowwise, ids []int64, eras map[int64]int32,
 	b.Queue(how.Of(len(ids)), db.Argument(ids), db.Argument(from)).Query(func(rows pgx.Rows) error { return ScanQueues(rows, into) })
 }
 
+// ScanQueues reads rows of QueueSelect into a map by their ids.
 func ScanQueues(rows pgx.Rows, into map[int64]*QueueRow) error {
 	var list []*QueueRow
 	err := collectQueues(rows, &list)

@@ -33,6 +33,7 @@ type Sender struct {
 // Forever is the blocked_until of a sender that only a person unblocks; the API shows null.
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
+// SenderSQL reads the senders of a context ($1), all or the one of an account ($2), as of a time ($3, NULL for now).
 const SenderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.paused, s.draining,
 		CASE q.phase WHEN 'DISPATCHING' THEN 'BLOCKED' ELSE coalesce(q.phase, 'FREE') END, coalesce(n.name, ''), s.bound_since,
 		CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.blocked_until END,
@@ -43,6 +44,7 @@ const SenderSQL = `SELECT s.account, p.name, s.worker_url, s.attributes, s.pause
 	LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.account = $2)`
 
+// ScanSender reads a row of SenderSQL.
 func ScanSender(row pgx.CollectableRow) (*Sender, error) {
 	v := &Sender{}
 	return v, row.Scan(&v.Account, &v.Pool, &v.WorkerURL, &v.Attributes, &v.Paused, &v.Draining, &v.State, &v.Queue, &v.BoundSince, &v.BlockedUntil,

@@ -82,6 +82,7 @@ func (s *Store) Start(ctx context.Context) error {
 // processes ended nor of what several joint moves did. f must not wait.
 func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
 
+// RingHere wakes the loops of this process, if it has any. It does not wait.
 func (s *Store) RingHere() {
 	if s.Ring != nil {
 		s.Ring()

@@ -96,6 +96,7 @@ func (e *effects) parked(ctx context.Context, t *db.Txn, q *QueueRow) (parked bo
 	return parked, t.Send(ctx, b)
 }
 
+// ParkedSQL says whether a queue ($1) neither waits for a time nor stands at its place in a lane ($2 to $4).
 const ParkedSQL = `SELECT NOT EXISTS (SELECT FROM postern.timer WHERE queue_id = $1)
 	AND NOT EXISTS (SELECT FROM postern.ready WHERE (lane, prio, since, queue_id) = ($2, $3, $4, $1))`
 

@@ -56,6 +56,7 @@ func (t *Task) Tidy() {
 	}
 }
 
+// ScanTask reads a row of TaskSelect.
 func ScanTask(row pgx.Row) (*Task, error) {
 	t := &Task{}
 	err := row.Scan(t.Dests()...)

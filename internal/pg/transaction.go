@@ -62,6 +62,7 @@ type Transaction struct {
 // about what was sent, which is a timer. The view does not read timers, since they have no context.
 const nextAt = `coalesce(v.next_at, CASE WHEN v.state IN ('REVISION', 'DISPATCHING') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = v.queue_id) END)`
 
+// TransactionSelect reads transactions from the view tx, as v, for ScanTransaction without bodies.
 const TransactionSelect = `SELECT v.queue_id, v.seq, v.day - '1970-01-01', v.context, coalesce(v.queue, ''), v.uid, v.actor, v.type,
 	v.max_retries, v.tags, v.state, coalesce(v.queue_state, ''), v.retries, v.attempt, coalesce(v.sender, ''), coalesce(v.fee, ''), coalesce(v.hash, ''),
 	coalesce(v.block_height, ''), v.received_at, v.not_before, v.submitted_at, v.retried_at, v.done_at, ` + nextAt + `, coalesce(v.error_class, ''),
@@ -76,6 +77,7 @@ func TxOf(alias string) string {
 	return strings.ReplaceAll("CROSS JOIN LATERAL (SELECT x.* FROM postern.tx x WHERE (x.queue_id, x.seq, x.day) = (@.queue_id, @.seq, @.day) OFFSET 0) v", "@", alias)
 }
 
+// ScanTransaction reads a row of TransactionSelect; bodies: with data and result behind its columns.
 func ScanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	t := &Transaction{}
 	dest := []any{&t.ID.Queue, &t.ID.Seq, &t.ID.Day, &t.Context, &t.Queue, &t.UID, &t.Actor, &t.Type,
@@ -90,6 +92,7 @@ func ScanTransaction(row pgx.Rows, bodies bool) (*Transaction, error) {
 	return t, err
 }
 
+// TransactionsSQL reads transactions of a context ($1) with their bodies, by queues, positions and days ($2 to $4).
 var TransactionsSQL = TransactionSelect + `, v.data, v.result
 	FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
 	` + TxOf("n") + ` WHERE v.context_id = $1`
@@ -162,6 +165,7 @@ func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outb
 	return id, pgdb.Known(err)
 }
 
+// TxPath is the path of a transaction in the API, by which audit rows name it.
 func TxPath(id outbox.ID) string { return "/transactions/" + id.String() }
 
 // PostedBy returns the actor that posted a transaction, or NotFound. It never changes.

@@ -29,6 +29,7 @@ type ChannelMessageRow struct {
 	createdAt time.Time
 }
 
+// ChannelMessageSelect are the columns of channel_message, of the alias m, as CollectChannelMessages reads them.
 const ChannelMessageSelect = `m.message_id, m.payload, m.state, m.retries, m.fence, m.draw, m.node_id, m.node_epoch, m.error, m.created_at`
 
 // CollectChannelMessages reads rows of ChannelMessageSelect.

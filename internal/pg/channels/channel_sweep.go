@@ -16,8 +16,8 @@ type Retried string
 const (
 	RetriedNone    Retried = "no message" // nothing is queued
 	RetriedFull    Retried = "full"       // there was no room for the one that was met
-	RetriedOffered Retried = "offered"
-	RetriedDropped Retried = "dropped" // with a record; its owner was told
+	RetriedOffered Retried = "offered"    // the next receiver gets it
+	RetriedDropped Retried = "dropped"    // with a record; its owner was told
 )
 
 // Retry takes one random queued message, the next from a random start on. So a message that always fails does not

@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// AuditIn adds the audit row of an action to b: by whom, with which reason, on which object (its path in the API).
 func (db *DB) AuditIn(b *pgx.Batch, by By, action, object string) {
 	db.AuditChange(b, by, action, object, nil, nil)
 }
 
-// AuditChange is audit with what was configured before and is now; nil where there was or is nothing.
+// AuditChange is AuditIn with what was configured before and is now; nil where there was or is nothing.
 func (db *DB) AuditChange(b *pgx.Batch, by By, action, object string, before, after any) {
 	b.Queue(`INSERT INTO postern.audit (context_id, actor, via, action, object, reason, request_id, at, before, after)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8::timestamptz, clock_timestamp()), $9::text::jsonb, $10::text::jsonb)`,

@@ -110,6 +110,7 @@ type Columns struct {
 	Cols [][]any
 }
 
+// Add adds a row: a value for each column, always in the same order.
 func (c *Columns) Add(values ...any) {
 	if c.Cols == nil {
 		c.Cols = make([][]any, len(values))
@@ -149,6 +150,7 @@ func Optional[T any](p *T) any {
 	return *p
 }
 
+// Raw is JSON as a jsonb column takes it: text, NULL where there is none.
 func Raw(b []byte) any {
 	if len(b) == 0 {
 		return nil

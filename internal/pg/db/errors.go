@@ -130,6 +130,7 @@ func unavailable(err error) error {
 	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
 }
 
+// IsNoRows says whether a statement that was to return one row returned none.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a type of what it

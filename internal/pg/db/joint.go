@@ -27,6 +27,7 @@ type joint struct {
 
 type jointKey struct{}
 
+// JointOf returns the SQL transaction that what is done under ctx joins; nil: each begins its own.
 func JointOf(ctx context.Context) *joint {
 	j, _ := ctx.Value(jointKey{}).(*joint)
 	return j

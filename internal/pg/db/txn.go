@@ -228,6 +228,7 @@ func (t *Txn) Rollback(ctx context.Context) error {
 	return err
 }
 
+// SQLState returns the code of an error of PostgreSQL, "" for other errors.
 func SQLState(err error) string {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {

@@ -179,4 +179,5 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 	return hooked || c.N > 0, nil
 }
 
+// FanoutInsert adds rows of fanout, in the order of the values that listeners.Tell adds.
 var FanoutInsert = db.InsertMany("fanout", "", "subscription_id int", "at timestamptz", "queue_id bigint", "seq bigint", "event text", "day date")

@@ -20,9 +20,9 @@ import (
 type State string
 
 const (
-	OK   State = "ok"
+	OK   State = "ok"   // as it should be
 	Warn State = "warn" // worth knowing; nothing is wrong yet
-	Bad  State = "bad"
+	Bad  State = "bad"  // something is wrong: its remedy is to be applied
 )
 
 // Finding is what one check found, and for what is not ok what to do about it.
