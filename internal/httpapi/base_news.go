@@ -114,7 +114,7 @@ func (n *news) due() (subs []int32, asked map[int32]bool) {
 func (n *news) ask(subs []int32, asked map[int32]bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), db.AnswerWithin)
 	defer cancel()
-	newest, err := n.store.Deliveries.Newest(ctx, subs)
+	newest, err := n.store.Deliveries.NewestPositions(ctx, subs)
 	if err != nil {
 		n.log.Warn("the newest events cannot be looked up", "error", err)
 		return

@@ -99,7 +99,7 @@ func (a *API) redeliver(ctx context.Context, in *redeliverInput) (*redeliverOutp
 	case s.Kind == "pull" && (in.Body.Until != nil || in.Body.Only != ""):
 		return nil, fault.At("", "until and only are for webhooks: what is pulled goes back to since as a whole")
 	case s.Kind == "pull":
-		out.Body.Matched, err = a.Store.Deliveries.Rewind(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since)
+		out.Body.Matched, err = a.Store.Deliveries.RewindFeed(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since)
 	default:
 		out.Body.Matched, err = a.Store.Deliveries.Redeliver(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since, until, in.Body.Only == "all")
 	}
@@ -116,6 +116,6 @@ type ackInput struct {
 
 // ack acknowledges everything up to and with a cursor. An older one changes nothing.
 func (a *API) ack(ctx context.Context, in *ackInput) (*leverOutput, error) {
-	changed, err := a.Store.Deliveries.Ack(ctx, contextID(ctx), string(in.Name), in.Body.Cursor)
+	changed, err := a.Store.Deliveries.AckFeed(ctx, contextID(ctx), string(in.Name), in.Body.Cursor)
 	return lever(pg.LeverResult{Changed: changed}, err)
 }

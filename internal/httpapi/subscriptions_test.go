@@ -65,7 +65,7 @@ func TestSubscriptionsAreConfigured(t *testing.T) {
 // number does what a process that works does.
 func (d *door) number() {
 	d.t.Helper()
-	busy, err := d.store.Deliveries.Busy(d.t.Context())
+	busy, err := d.store.Deliveries.BusyTracks(d.t.Context())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 	defer stop()
 	go func() {
 		for ctx.Err() == nil {
-			if busy, err := d.store.Deliveries.Busy(ctx); err == nil {
+			if busy, err := d.store.Deliveries.BusyTracks(ctx); err == nil {
 				for _, line := range busy {
 					_, _ = d.store.Deliveries.Deliver(ctx, line, nil, 0)
 				}

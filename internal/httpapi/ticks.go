@@ -56,7 +56,7 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 	if err == nil && out.Outcome == batches.TickExecuting {
 		begun := out.Batch
 		a.waits.often(ctx, spec.length, func() bool {
-			if err = a.Store.Batches.Advance(ctx, who.Context, begun.Processor); err == nil {
+			if err = a.Store.Batches.AdvanceProcessor(ctx, who.Context, begun.Processor); err == nil {
 				out.Batch, err = a.Store.Batches.Batch(ctx, who.Context, begun.Processor, begun.ID)
 			}
 			return err != nil || out.Batch.State != processor.Executing || out.Batch.Runs != begun.Runs

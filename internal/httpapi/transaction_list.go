@@ -106,7 +106,7 @@ func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
 		p.window = &window{f.ReceivedAfter.UTC()}
 		c.Window = f.ReceivedAfter
 	}
-	if p.list, c.From, err = a.Store.Reads.List(ctx, contextID(ctx), f); err == nil && c.From != nil {
+	if p.list, c.From, err = a.Store.Reads.ListTransactions(ctx, contextID(ctx), f); err == nil && c.From != nil {
 		p.next, p.link = in.next(ctx, filters, c)
 	}
 	return p, err

@@ -18,7 +18,7 @@ type Ingester struct {
 func NewIngester(s *Store) *Ingester {
 	i := &Ingester{s: s}
 	i.g.Name = "ingest"
-	i.g.Limit, i.g.Flights = 256, 2
+	i.g.Limit, i.g.AtOnce = 256, 2
 	i.g.Weigh = func(subs []*Submission) int { return len(subs) }
 	i.g.Run = s.ingestPosts
 	return i
@@ -36,7 +36,7 @@ func (i *Ingester) Submit(ctx context.Context, sub *Submission) (Accepted, error
 
 // SubmitBatch stores a batch in one commit, item by item or, if atomic, all or none. A small one shares its commit
 // with other posts that came in meanwhile: each commit locks the queues that it writes, and many small ones that lock
-// the same queues stand in one another's way. A batch that is worth a flight by itself has one, and no post waits
+// the same queues stand in one another's way. A batch that is worth a round by itself has one, and no post waits
 // behind it. So has one with dependencies, since that may take several tries, and is told of by its place in the
 // batch.
 func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic bool) ([]Accepted, error) {
@@ -45,7 +45,7 @@ func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic b
 		return i.s.ingestPlaced(ctx, subs, atomic)
 	case atomic:
 		return i.s.Ingest(ctx, subs, true)
-	case len(subs) >= db.WorthAFlight || slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }):
+	case len(subs) >= db.WorthARound || slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }):
 		return i.s.ingestApart(ctx, subs)
 	}
 	return i.g.Do(ctx, subs)
@@ -60,7 +60,7 @@ func (s *Store) ingestPosts(ctx context.Context, posts [][]*Submission) ([][]Acc
 	}
 	out, err := s.Ingest(ctx, slices.Concat(posts...), false)
 	if refusedValue(err) {
-		return db.Halves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
+		return db.ByHalves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
 			func(subs []*Submission, err error) []Accepted {
 				return slices.Repeat([]Accepted{{Err: err}}, len(subs))
 			}), nil
@@ -84,7 +84,7 @@ func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted
 	if len(subs) == 1 {
 		return []Accepted{{Err: fault.At("/data", "data holds a value that the database cannot store").Because(err)}}, nil
 	}
-	return db.Halves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
+	return db.ByHalves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
 		func(_ *Submission, err error) Accepted { return Accepted{Err: err} }), nil
 }
 

@@ -14,7 +14,7 @@ func TestLooksGoThroughTheirOwnPool(t *testing.T) {
 	w.S.LookThrough(looks)
 	w.S.Pool().Close()
 	for name, look := range map[string]func(context.Context) error{
-		"lines":         func(ctx context.Context) error { _, err := w.S.Deliveries.Busy(ctx); return err },
+		"lines":         func(ctx context.Context) error { _, err := w.S.Deliveries.BusyTracks(ctx); return err },
 		"callbacks":     func(ctx context.Context) error { _, err := w.S.Deliveries.ReleaseCallbacks(ctx); return err },
 		"processors":    func(ctx context.Context) error { _, _, err := w.S.Batches.ProcessorsDue(ctx); return err },
 		"staged":        func(ctx context.Context) error { _, err := pg.NewDrainer(w.S.Store).Once(ctx); return err },

@@ -83,7 +83,7 @@ func TestTheOldIDOfWhatWasMovedLeadsToTheNewOne(t *testing.T) {
 			t.Errorf("%s reads %+v", id, tx)
 		}
 	}
-	list, _, err := w.S.Reads.List(w.Ctx, w.ID, pgreads.ListFilter{Limit: 10})
+	list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, pgreads.ListFilter{Limit: 10})
 	w.Must(err)
 	if len(list) != 1 || list[0].ID != third {
 		t.Errorf("the list shows %d: %+v", len(list), list)

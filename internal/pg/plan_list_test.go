@@ -141,7 +141,7 @@ func foundByTheirKeys(t *testing.T, rows int) {
 		_, err := w.S.Transaction(w.Ctx, w.ID, id)
 		w.Must(err)
 	}
-	_, err = w.S.Deliveries.Busy(w.Ctx)
+	_, err = w.S.Deliveries.BusyTracks(w.Ctx)
 	w.Must(err)
 	_, _, err = w.S.Batches.ProcessorsDue(w.Ctx)
 	w.Must(err)

@@ -308,7 +308,7 @@ func (r *rehearsal) settle(n int, follows bool) error {
 	return nil
 }
 
-// seated is a Taker that has room for all, and calls nothing.
+// roomy is a Taker that has room for all, and calls nothing.
 type roomy struct{}
 
 func (roomy) Taking() (Node, bool)     { return Node{}, true }

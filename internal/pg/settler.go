@@ -17,7 +17,7 @@ type Settler struct {
 func NewSettler(s *Store) *Settler {
 	st := &Settler{s: s}
 	st.g.Name = "settle"
-	st.g.Limit, st.g.Flights = 256, 2
+	st.g.Limit, st.g.AtOnce = 256, 2
 	st.g.Run = s.settleApart
 	return st
 }
@@ -52,6 +52,6 @@ func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, 
 		}
 		return nil, err
 	}
-	return db.Halves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
+	return db.ByHalves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
 		func(_ *Answer, err error) Settled { return Settled{Err: err} }), nil
 }

@@ -26,7 +26,7 @@ func (w *world) pid(tx pgx.Tx) (pid uint32) {
 // failed returns the only transaction that ended FAILED.
 func (w *world) failed() *pg.Transaction {
 	w.T.Helper()
-	list, _, err := w.S.Reads.List(w.Ctx, w.ID, pgreads.ListFilter{States: []string{"FAILED"}, Limit: 10})
+	list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, pgreads.ListFilter{States: []string{"FAILED"}, Limit: 10})
 	w.Must(err)
 	if len(list) != 1 {
 		w.T.Fatalf("%d FAILED: %+v", len(list), list)

@@ -52,7 +52,7 @@ func hears(s *story, c *command, say say) error {
 		say("%s %s", e.Event.Name(), s.batch(&pgbatches.Batch{Batch: v}))
 	}
 	if len(list) > 0 {
-		_, err = s.store.Deliveries.Ack(s.ctx, s.by.Context, sub.Name, deliveries.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
+		_, err = s.store.Deliveries.AckFeed(s.ctx, s.by.Context, sub.Name, deliveries.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
 	}
 	return err
 }

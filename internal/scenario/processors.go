@@ -237,7 +237,7 @@ func tick(s *story, c *command, say say) error {
 		if err := s.round("n1"); err != nil {
 			return err
 		}
-		if err := s.store.Batches.Advance(s.ctx, s.by.Context, name); err != nil {
+		if err := s.store.Batches.AdvanceProcessor(s.ctx, s.by.Context, name); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func tick(s *story, c *command, say say) error {
 
 // advance: advance PROCESSOR. Brings on what needs no tick.
 func advance(s *story, c *command, _ say) error {
-	return s.store.Batches.Advance(s.ctx, s.by.Context, c.word())
+	return s.store.Batches.AdvanceProcessor(s.ctx, s.by.Context, c.word())
 }
 
 // confirm: confirm PROCESSOR ID [by=] [payload={"ok":true}]

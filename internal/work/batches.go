@@ -102,7 +102,7 @@ func (e *Batches) tickOnce(ctx context.Context) (busy int, took time.Duration, e
 
 func (e *Batches) tick(ctx context.Context, p batches.DueProcessor) error {
 	if p.Advance {
-		if err := e.Store.Batches.Advance(ctx, p.Context, p.Name); err != nil {
+		if err := e.Store.Batches.AdvanceProcessor(ctx, p.Context, p.Name); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 // lateAfter is how long a commit may be under way that leases queues. That of a claim or a round of timers is given
-// up after 30 s, that of a post gathers for flightTime of internal/pg at most, a minute, and then has its own 30 s;
+// up after 30 s, that of a post gathers for roundWithin of internal/pg/db at most, a minute, and then has its own 30 s;
 // and each may begin again.
 const lateAfter = 3 * time.Minute
 

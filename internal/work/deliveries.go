@@ -96,7 +96,7 @@ func (e *Deliveries) loop() Loop {
 		Bell:  e.bell,
 		Rest:  deliverRest,
 		Once: func(ctx context.Context) (Turn, error) {
-			busy, err := e.Store.Deliveries.Busy(ctx)
+			busy, err := e.Store.Deliveries.BusyTracks(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, track := range busy {
@@ -114,7 +114,7 @@ func (e *Deliveries) loop() Loop {
 // DeliverOnce makes everything that is due, and what becomes due by it, and returns how many deliveries
 // and numberings that were.
 func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
-	busy, err := e.Store.Deliveries.Busy(ctx)
+	busy, err := e.Store.Deliveries.BusyTracks(ctx)
 	var all sync.WaitGroup
 	for _, track := range busy {
 		all.Go(safe.Func("track", func() { e.runTrack(ctx, track) }))

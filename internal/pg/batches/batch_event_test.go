@@ -63,7 +63,7 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 	p.Must(err)
 	p.Later(time.Second)
 	p.ticks(refusing("no"), `executed 3 {"add":{"i":1}}`)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
 	for _, name := range []string{"results", "here"} {
 		p.Same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
 	}
@@ -103,7 +103,7 @@ func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 		_, err = p.S.Batches.Tick(p.Ctx, p.By, "main")
 		p.Must(err)
 		p.Later(time.Second)
-		p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+		p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 		_, err = p.S.Batches.Resend(p.Ctx, p.as("eve"), "pay", v.ID)
 		p.Must(err)
 	}

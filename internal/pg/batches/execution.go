@@ -69,7 +69,7 @@ func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *pg.Tran
 }
 
 // submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
-// what it cannot take now is brought on by Advance.
+// what it cannot take now is brought on by AdvanceProcessor.
 func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 	err := error(nil)
 	if v.DeliverAs == "" {
@@ -137,10 +137,11 @@ func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string
 	return err == nil && seen(), err
 }
 
-// Advance brings on what needs no tick: an execution whose transaction has ended, was never posted or is not taken in
-// time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends. It works while the processor is paused, and in
-// any number of processes at once: each change looks again behind the lock of the processor.
-func (s *Store) Advance(ctx context.Context, contextID int32, name string) error {
+// AdvanceProcessor brings on what needs no tick: an execution whose transaction has ended, was never posted or is not
+// taken in time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends. It
+// works while the processor is paused, and in any number of processes at once: each change looks again behind the lock
+// of the processor.
+func (s *Store) AdvanceProcessor(ctx context.Context, contextID int32, name string) error {
 	// The processor is looked up first: a plan that began with the few that are being executed would read the index entries
 	// that all the others have left behind.
 	running, err := s.batches(ctx, ` WHERE b.processor_id = (SELECT x.processor_id FROM postern.processor x WHERE x.context_id = $1 AND x.name = $2)

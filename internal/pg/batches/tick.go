@@ -51,7 +51,7 @@ func outcomeOf(st processor.Step) string {
 // posted has a uid made of batch and run: a tick that dies after the commit, or two processes that bring it on, post
 // one transaction.
 func (s *Store) Tick(ctx context.Context, by db.By, name string) (Ticked, error) {
-	if err := s.Advance(ctx, by.Context, name); err != nil {
+	if err := s.AdvanceProcessor(ctx, by.Context, name); err != nil {
 		return Ticked{}, err
 	}
 	return s.tick(ctx, by, name, false)
@@ -59,7 +59,7 @@ func (s *Store) Tick(ctx context.Context, by db.By, name string) (Ticked, error)
 
 // TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
 // be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
-// has ended, and is what is returned where nothing else is begun; if not, Advance knows more.
+// has ended, and is what is returned where nothing else is begun; if not, AdvanceProcessor knows more.
 func (s *Store) TickDue(ctx context.Context, by db.By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {

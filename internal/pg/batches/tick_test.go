@@ -27,7 +27,7 @@ func refusing(text string) outbox.Answer {
 func (p *plant) work(answer outbox.Answer) (data []string) {
 	p.T.Helper()
 	data = p.execute(answer)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	return data
 }
 
@@ -83,7 +83,7 @@ func TestATickLooksAtHighBeforeMed(t *testing.T) {
 	for _, v := range []*batches.Batch{m, h, k, n} {
 		p.ended(v, processor.Result{Kind: processor.Executed})
 	}
-	list, _, err := p.S.Reads.List(p.Ctx, p.ID, reads.ListFilter{Limit: 10})
+	list, _, err := p.S.Reads.ListTransactions(p.Ctx, p.ID, reads.ListFilter{Limit: 10})
 	p.Must(err)
 	if len(list) != 5 {
 		t.Errorf("%d transactions, want 5", len(list))
@@ -265,12 +265,12 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	never := p.confirmed(nil)
 	p.ticks(pgworld.Done(), `executed 2 {"add":{"execution_id":2,"i":0}}`)
 	p.Later(24 * time.Hour)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	if got := p.batch(never.ID); got.State != processor.WaitingCallback {
 		t.Errorf("it is %s before its time", got.State)
 	}
 	p.Later(time.Microsecond)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	p.ended(never, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 	if got := p.confirm("oracle", never.ID, `{"ok":true}`); got != "Pending callback not found" {
 		t.Error(got)
@@ -282,7 +282,7 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	p.Must(err)
 	p.ticks(pgworld.Done(), `executed 3 {"add":{"execution_id":3,"i":0}}`)
 	p.Later(time.Minute + time.Microsecond)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	p.ended(short, processor.Result{Kind: processor.Rejected, Reason: "callback timed out"})
 
 	gone := p.confirmed(nil)
@@ -317,8 +317,8 @@ func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
 		t.Errorf("removed while it executes: %v", err)
 	}
 	o := p.Other()
-	p.Must(o.S.Batches.Advance(p.Ctx, p.ID, "main"))
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(o.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	if got := p.tick(pgworld.Done()); got != "batch 1 is being executed" {
 		t.Error(got)
 	}
@@ -347,7 +347,7 @@ func TestTwoTicksNeverExecuteTheSameBatch(t *testing.T) {
 	}
 	tick := func(s *stores.Store) error { _, err := s.Batches.TickDue(p.Ctx, p.By, "main"); return err }
 	byHand := func(s *stores.Store) error { _, err := s.Batches.Tick(p.Ctx, p.By, "main"); return err }
-	advance := func(s *stores.Store) error { return s.Batches.Advance(p.Ctx, p.ID, "main") }
+	advance := func(s *stores.Store) error { return s.Batches.AdvanceProcessor(p.Ctx, p.ID, "main") }
 	a, b := both(tick, byHand)
 	pgworld.OK(t, a)
 	if fault.CodeOf(b) != "busy" {

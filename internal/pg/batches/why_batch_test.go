@@ -145,7 +145,7 @@ func TestAnExecutionOutlivesItsDay(t *testing.T) {
 	if left := p.Retain(); left != 0 {
 		t.Errorf("%d days are left, held by %q", left, p.HeldBy())
 	}
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	p.ended(v, processor.Result{Kind: processor.Executed})
 	p.Retain()
 	p.Same(p.Lines(`SELECT key FROM postern.idempotency`))
@@ -161,6 +161,6 @@ func TestAnExecutionWhoseOutcomeWasDroppedEndsUnexpectedly(t *testing.T) {
 	p.Must(err)
 	p.Exec(`DELETE FROM postern.idempotency WHERE key = ':processor:1:2'`)
 	p.Exec(`UPDATE postern.retained SET since = (now() AT TIME ZONE 'UTC')::date + 2`)
-	p.Must(p.S.Batches.Advance(p.Ctx, p.ID, "main"))
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 	p.ended(v, processor.Result{Kind: processor.UnexpectedError, N: 1, Reason: "its transaction was dropped by retention before anybody asked how it ended"})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// doubling is a group whose flights wait for leave, if it is there, and tell of their batches before.
+// doubling is a group whose rounds wait for leave, if it is there, and tell of their batches before.
 func doubling(batches chan []int, leave chan error) *Group[int, int] {
-	return &Group[int, int]{Limit: 256, Flights: 2, Run: func(ctx context.Context, items []int) ([]int, error) {
+	return &Group[int, int]{Limit: 256, AtOnce: 2, Run: func(ctx context.Context, items []int) ([]int, error) {
 		if batches != nil {
 			batches <- slices.Clone(items)
 		}
@@ -55,7 +55,7 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 		}()
 		return cancel, out
 	}
-	left, flew := call(1)
+	left, first := call(1)
 	if got := <-batches; !slices.Equal(got, []int{1}) {
 		t.Fatal(got)
 	}
@@ -69,16 +69,16 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 		t.Error("who waits has left with", got)
 	}
 	select {
-	case got := <-flew:
+	case got := <-first:
 		t.Error("who flies has left with", got)
 	default:
 	}
 	leave <- nil
-	if got := <-flew; got != (result[int]{2, nil}) { // before the next flight has ended
+	if got := <-first; got != (result[int]{2, nil}) { // before the next round has ended
 		t.Error(got)
 	}
 	if got := <-batches; !slices.Equal(got, []int{2, 3}) {
-		t.Error("the next flight has", got)
+		t.Error("the next round has", got)
 	}
 	leave <- nil
 	if got := <-stays; got != (result[int]{6, nil}) {
@@ -86,8 +86,8 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 	}
 }
 
-// A flight that fails or panics gives its place to those who wait. What a panic left behind is not known.
-func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
+// A round that fails or panics gives its place to those who wait. What a panic left behind is not known.
+func TestARoundThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 	for _, bad := range []any{errors.New("broken"), "a panic"} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			batches, leave := make(chan []int), make(chan error)
@@ -128,8 +128,8 @@ func TestAFlightThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 	}
 }
 
-// All who wait for a flight that panics are told that nobody knows, and so are those whom it has no answer for; those who came
-// later fly.
+// All who wait for a round that panics are told that nobody knows, and so are those whom it has no answer for; those who came
+// later have rounds of their own.
 func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
@@ -180,14 +180,14 @@ func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 	}
 }
 
-// However many call at once, each gets its own answer, no flight is larger than the limit, and none is left over.
+// However many call at once, each gets its own answer, no round is larger than the limit, and none is left over.
 func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 	g := doubling(nil, nil)
 	g.Limit = 70
 	run := g.Run
 	g.Run = func(ctx context.Context, items []int) ([]int, error) {
 		if len(items) > g.Limit {
-			t.Error(len(items), "in one flight")
+			t.Error(len(items), "in one round")
 		}
 		return run(ctx, items)
 	}
@@ -204,18 +204,18 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 	}
 	all.Wait()
 	g.waits(0)
-	for flying := 1; flying > 0; { // a flight that found nothing left may be on its way out
+	for left := 1; left > 0; { // a round that found nothing left may be on its way out
 		g.mu.Lock()
-		flying = g.flying
+		left = g.rounds
 		g.mu.Unlock()
 	}
 }
 
-// A flight carries what it may in weight, in the order in which it came; what is heavier goes by itself.
-func TestAFlightGoesByWeight(t *testing.T) {
+// A round carries what it may in weight, in the order in which it came; what is heavier goes by itself.
+func TestARoundGoesByWeight(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
-	g.Limit, g.Flights = 100, 1
+	g.Limit, g.AtOnce = 100, 1
 	g.Weigh = func(n int) int { return n }
 	var all sync.WaitGroup
 	call := func(n int) {
@@ -251,7 +251,7 @@ func TestAFlightGoesByWeight(t *testing.T) {
 // What one half stored stays told, whatever becomes of the other.
 func TestTheFailureOfAHalfIsItsOwn(t *testing.T) {
 	away := errors.New("the database went away")
-	got := Halves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
+	got := ByHalves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
 		if slices.Contains(part, 4) {
 			return nil, away
 		}

@@ -18,8 +18,8 @@ const numberAtOnce = 500
 // disableAfter is how long a webhook may fail before it is left alone.
 const disableAfter = 5 * 24 * time.Hour
 
-// Busy lists the tracks on which something is to be done: events to number, deliveries that are due.
-func (s *Store) Busy(ctx context.Context) ([]int32, error) {
+// BusyTracks lists the tracks on which something is to be done: events to number, deliveries that are due.
+func (s *Store) BusyTracks(ctx context.Context) ([]int32, error) {
 	rows, err := s.Looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
 		WHERE s.removed_at IS NULL AND (EXISTS (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id OFFSET 0)
 			OR s.kind = 'webhook' AND s.enabled AND EXISTS (SELECT FROM postern.delivery d

@@ -108,8 +108,8 @@ func ahead(c Cursor) error {
 	return fault.New(fault.Invalid, "bad_cursor", "cursor %q lies ahead of all events", c)
 }
 
-// Newest returns the newest position of each subscription that still exists.
-func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, error) {
+// NewestPositions returns the newest position of each subscription that still exists.
+func (s *Store) NewestPositions(ctx context.Context, subs []int32) (map[int32]int64, error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT subscription_id, newest FROM postern.subscription WHERE subscription_id = ANY ($1) AND removed_at IS NULL`, subs)
 	if err != nil {
 		return nil, db.Known(err)
@@ -121,8 +121,8 @@ func (s *Store) Newest(ctx context.Context, subs []int32) (map[int32]int64, erro
 	return out, db.Known(err)
 }
 
-// Ack acknowledges everything up to and with a position; going back is Rewind.
-func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (changed bool, err error) {
+// AckFeed acknowledges everything up to and with a position; going back is Rewind.
+func (s *Store) AckFeed(ctx context.Context, contextID int32, name, cursor string) (changed bool, err error) {
 	v, err := s.Reading(ctx, contextID, name)
 	if err != nil {
 		return false, err
@@ -144,9 +144,9 @@ func (s *Store) Ack(ctx context.Context, contextID int32, name, cursor string) (
 	return tag.RowsAffected() > 0, err
 }
 
-// Rewind takes a pull subscription back to before the first event that happened since, and returns how many
+// RewindFeed takes a pull subscription back to before the first event that happened since, and returns how many
 // events it will get once more.
-func (s *Store) Rewind(ctx context.Context, by db.By, name string, since time.Time) (n int64, err error) {
+func (s *Store) RewindFeed(ctx context.Context, by db.By, name string, since time.Time) (n int64, err error) {
 	err = s.onSubscription(ctx, by, "redeliver", name, func(b *pgx.Batch, id int32, _ time.Time) {
 		b.Queue(`UPDATE postern.checkpoint k SET acked = o.first FROM (SELECT k.acked AS was, least(k.acked, (SELECT min(d.cursor) - 1 FROM postern.delivery d
 				WHERE d.subscription_id = $1 AND d.subscription_id > 0 AND d.at >= $2)) AS first

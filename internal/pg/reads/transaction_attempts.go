@@ -24,7 +24,7 @@ type past struct {
 	t        *pg.Transaction
 	recorded []pg.Attempt // oldest first
 	outcome  *outcomePast
-	flying   *Dispatch // the dispatch in flight
+	current  *Dispatch // the dispatch in flight
 	audit    []auditRow
 }
 
@@ -82,7 +82,7 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 				return err
 			}
 			if t.State == outbox.DISPATCHING {
-				p.flying = d
+				p.current = d
 			}
 		}
 		return rows.Err()
@@ -168,8 +168,8 @@ func (p *past) dispatches() []Dispatch {
 		if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // no answer came
 			d.Answered = nil
 		}
-	case p.flying != nil:
-		list = append(list, *p.flying)
+	case p.current != nil:
+		list = append(list, *p.current)
 	}
 	return list
 }

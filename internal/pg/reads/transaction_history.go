@@ -36,8 +36,8 @@ func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]T
 		h.attempt(&p.recorded[i])
 	}
 	h.end()
-	if p.flying != nil && p.outcome == nil && h.state != outbox.DISPATCHING {
-		h.bound(&p.flying.Attempt, *p.flying.StartedAt)
+	if p.current != nil && p.outcome == nil && h.state != outbox.DISPATCHING {
+		h.bound(&p.current.Attempt, *p.current.StartedAt)
 	}
 	h.levers()
 	return h.list, nil

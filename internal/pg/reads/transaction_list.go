@@ -36,10 +36,10 @@ type ListCursor struct {
 	Seq   int64     `json:"s"`
 }
 
-// List returns a page of transactions by time of receipt, one queue's by position, and where the next one
+// ListTransactions returns a page of transactions by time of receipt, one queue's by position, and where the next one
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
-func (s *Store) List(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
+func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}

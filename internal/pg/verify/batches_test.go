@@ -54,7 +54,7 @@ func processing(t *testing.T) *pgxpool.Pool {
 		_, err = s.Settle(ctx, []*pg.Answer{{Lease: leases[0], Result: answer.Result, StartedAt: time.Now(),
 			Gate: sequencer.MoveOpen, Step: sequencer.Dispatched(leases[0].Flight(0), answer, leases[0].Dispatcher.Dispatcher, 0.5)}})
 		ok(t, err)
-		ok(t, s.Batches.Advance(ctx, by.Context, "main"))
+		ok(t, s.Batches.AdvanceProcessor(ctx, by.Context, "main"))
 	}
 	done := outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"ok":true}`)}}
 	enqueue(processor.Actions{Atomic: two.NonAtomic}, processor.High)
