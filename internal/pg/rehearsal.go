@@ -305,8 +305,18 @@ func (r *rehearsal) settle(n int, follows bool) error {
 		}
 	}
 	st.e.write(r.b)
+	for _, tell := range told {
+		tell(r.b, News{Now: r.now, Outcomes: st.e.outcomes})
+	}
 	return nil
 }
+
+// told are what tellers add to the commits of an ordinary day: connections are made ready before a store has tellers.
+var told []func(*pgx.Batch, News)
+
+// Rehearsed registers what a teller adds to the commit of an ordinary end, from an init: connections that settle have
+// its plans, too.
+func Rehearsed(tell func(*pgx.Batch, News)) { told = append(told, tell) }
 
 // roomy is a Taker that has room for all, and calls nothing.
 type roomy struct{}

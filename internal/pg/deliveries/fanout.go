@@ -148,6 +148,9 @@ func tellWorkers(b *pgx.Batch, news pg.News) bool {
 	return c.N > 0
 }
 
+// init has connections that settle plan what hooks of workers need: most dispatchers have some.
+func init() { pg.Rehearsed(func(b *pgx.Batch, news pg.News) { tellWorkers(b, news) }) }
+
 var hookInsert = db.InsertMany("delivery", "",
 	"queue_id bigint",
 	"seq bigint",
