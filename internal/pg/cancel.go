@@ -63,29 +63,9 @@ func (s *Store) holdAll(ctx context.Context, t *db.Txn, by db.By, lever string, 
 		}
 	}
 	q := h.q
-	b = &pgx.Batch{}
-	var moved string
-	b.Queue(`SELECT `+TaskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
-		FROM postern.task t
-		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
-			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
-		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
-		WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Salt, by.Context).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			h.task = &Task{}
-			t := h.task
-			if err := rows.Scan(append(t.Dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
-				return err
-			}
-			t.Tidy()
-		}
-		return rows.Err()
-	})
-	if err := t.Send(ctx, b); err != nil {
+	moved, err := h.read(ctx, t, by.Context, id)
+	if err != nil {
 		return nil, err
-	}
-	if h.task == nil {
-		return nil, fault.New(fault.NotFound, "not_found", "no transaction %s", id)
 	}
 	if moved != "" {
 		return nil, fault.New(fault.Conflict, "wrong_state", "transaction %s was moved to another queue, and is %s there", id, moved).With("moved_to", moved)
@@ -104,6 +84,31 @@ func (s *Store) holdAll(ctx context.Context, t *db.Txn, by db.By, lever string, 
 		h.state = outbox.WAITING
 	}
 	return h, nil
+}
+
+// read reads a transaction behind the lock of its queue, with its marks; NotFound if there is none. moved is the id
+// under which it stands in another queue.
+func (h *inHand) read(ctx context.Context, t *db.Txn, contextID int32, id outbox.ID) (moved string, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+TaskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
+		FROM postern.task t
+		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
+			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
+		WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			h.task = &Task{}
+			if err := rows.Scan(append(h.task.Dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
+				return err
+			}
+			h.task.Tidy()
+		}
+		return rows.Err()
+	})
+	if err = t.Send(ctx, b); err == nil && h.task == nil {
+		err = fault.New(fault.NotFound, "not_found", "no transaction %s", id)
+	}
+	return moved, err
 }
 
 // Cancel takes a transaction back that has not gone out (S2.5 rows 18 and 19). WAITING: at once. RETRY: pending,
@@ -221,22 +226,11 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		if err != nil {
 			return err
 		}
-		switch {
-		case h.state == outbox.DISPATCHING, h.state == outbox.REVISION, h.state == outbox.RETRY && h.marked:
-		case h.state == outbox.RETRY, h.state == outbox.WAITING:
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: cancel it instead", id, h.state).With("lever", "cancel")
-		default:
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
+		if err := h.abandonable(id); err != nil {
+			return err
 		}
 		e, q := h.e, h.q
-		o := &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state, State: outbox.UNRESOLVED, Code: "abandoned",
-			Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
-		if h.state == outbox.DISPATCHING {
-			o.StartedAt = q.EnteredAt
-		}
-		if h.unknown { // its sender was given back
-			o.Sender = q.Pin
-		}
+		o := h.abandoned(by, id)
 		e.outcomes = append(e.outcomes, o)
 		var next *Task
 		b := &pgx.Batch{}
@@ -275,6 +269,46 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		return e.commit(ctx, t, b)
 	})
 	return r, err
+}
+
+// abandonable refuses what was not sent, or has ended.
+func (h *inHand) abandonable(id outbox.ID) error {
+	switch {
+	case h.state == outbox.DISPATCHING, h.state == outbox.REVISION, h.state == outbox.RETRY && h.marked:
+		return nil
+	case h.state == outbox.RETRY, h.state == outbox.WAITING:
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: cancel it instead", id, h.state).
+			With("lever", "cancel")
+	}
+	return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
+}
+
+// abandoned is the outcome of what is abandoned.
+func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
+	q := h.q
+	o := &outcomeRow{
+		ID:       id,
+		Callback: h.task.Callback,
+		Type:     h.task.Type,
+		Context:  q.Context,
+		Was:      h.state,
+		State:    outbox.UNRESOLVED,
+		Code:     "abandoned",
+		Error:    by.Reason,
+		Attempt:  q.Attempt,
+		Retries:  q.Retries,
+		Fence:    q.Fence,
+		Sender:   q.Sender,
+		Node:     q.Node,
+		Fee:      q.Fee,
+	}
+	if h.state == outbox.DISPATCHING {
+		o.StartedAt = q.EnteredAt
+	}
+	if h.unknown { // its sender was given back
+		o.Sender = q.Pin
+	}
+	return o
 }
 
 // RetryNow ends a delay before its time (the lever retry): RETRY only. It changes nothing of one whose delay

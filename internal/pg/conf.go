@@ -153,33 +153,8 @@ func (s *Store) Refresh(ctx context.Context) error {
 		}
 		return err
 	})
-	b.Queue(dispatchersSQL, 0, "").Query(func(rows pgx.Rows) error {
-		list, err := scanDispatchers(rows)
-		for _, d := range list {
-			if c := v.tenants[d.ContextID]; c != nil && c.Paused { // a node that works through a queue stops here
-				d.Paused = true
-			}
-			v.byID[d.ID] = d
-			if v.byType[d.ContextID] == nil {
-				v.byType[d.ContextID] = map[string]*Dispatcher{}
-			}
-			v.byType[d.ContextID][d.Type] = d
-		}
-		return err
-	})
-	var of, id int32
-	var name string
-	for sql, into := range map[string]map[int32]map[string]int32{
-		`SELECT context_id, name, pool_id FROM postern.pool`:                                 v.pools,
-		`SELECT context_id, account, sender_id FROM postern.sender WHERE removed_at IS NULL`: v.accounts,
-	} {
-		each(b, sql, []any{&of, &name, &id}, func() {
-			if into[of] == nil {
-				into[of] = map[string]int32{}
-			}
-			into[of][name] = id
-		})
-	}
+	v.readDispatchers(b)
+	v.readNames(b)
 	v.readPools(b)
 	if s.Conf.Resume == 0 {
 		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.Conf.Resume}, func() {})
@@ -199,6 +174,41 @@ func (s *Store) Refresh(ctx context.Context) error {
 	}
 	s.Conf.tell()
 	return nil
+}
+
+// readDispatchers reads the dispatchers; the tenants are read before.
+func (v *confView) readDispatchers(b *pgx.Batch) {
+	b.Queue(dispatchersSQL, 0, "").Query(func(rows pgx.Rows) error {
+		list, err := scanDispatchers(rows)
+		for _, d := range list {
+			if c := v.tenants[d.ContextID]; c != nil && c.Paused { // a node that works through a queue stops here
+				d.Paused = true
+			}
+			v.byID[d.ID] = d
+			if v.byType[d.ContextID] == nil {
+				v.byType[d.ContextID] = map[string]*Dispatcher{}
+			}
+			v.byType[d.ContextID][d.Type] = d
+		}
+		return err
+	})
+}
+
+// readNames reads the ids of pools and senders by their names.
+func (v *confView) readNames(b *pgx.Batch) {
+	var of, id int32
+	var name string
+	for sql, into := range map[string]map[int32]map[string]int32{
+		`SELECT context_id, name, pool_id FROM postern.pool`:                                 v.pools,
+		`SELECT context_id, account, sender_id FROM postern.sender WHERE removed_at IS NULL`: v.accounts,
+	} {
+		each(b, sql, []any{&of, &name, &id}, func() {
+			if into[of] == nil {
+				into[of] = map[string]int32{}
+			}
+			into[of][name] = id
+		})
+	}
 }
 
 // KeepFresh reads the configuration once a second until ctx ends, so that what another process changed is

@@ -180,18 +180,8 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 				}
 			}
 		}
-		gone := db.Columns{N: len(rows)}
-		for i, r := range rows {
-			if slices.Contains(in.again, i) { // it waits for this commit
-				done.More = true
-				continue
-			}
-			done.Rows++
-			gone.Add(r.sub.ContextID, r.sub.UID, r.number)
-		}
 		b := &pgx.Batch{}
-		b.Queue(`DELETE FROM postern.outbox o USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
-			WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.Args()...)
+		done.remove(b, rows, in.again)
 		if len(in.tasks) > 0 {
 			in.write(b)
 		}
@@ -202,6 +192,22 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 		out.More = out.More || done.Rows == drainRows
 	}
 	return left, err
+}
+
+// remove takes rows away that have been posted or refused, and counts them; those of again wait for this commit.
+func (d *round) remove(b *pgx.Batch, rows []stagedRow, again []int) {
+	gone := db.Columns{N: len(rows)}
+	for i, r := range rows {
+		if slices.Contains(again, i) {
+			d.More = true
+			continue
+		}
+		d.Rows++
+		gone.Add(r.sub.ContextID, r.sub.UID, r.number)
+	}
+	b.Queue(`DELETE FROM postern.outbox o
+		USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
+		WHERE (o.context_id, o.uid, o.stage_id) = (n.context_id, n.uid, n.stage_id)`, gone.Args()...)
 }
 
 // takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered
@@ -218,21 +224,7 @@ func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip
 			ids = append(ids, asked[n])
 		}
 	}
-	read := func(r pgx.Rows) error {
-		for r.Next() {
-			sub, row := &Submission{}, stagedRow{}
-			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries, &sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Callback, &sub.Actor); err != nil {
-				return err
-			}
-			if sub.NotBefore.Year() <= 1 {
-				sub.NotBefore = time.Time{}
-			}
-			sub.Hash = sub.Fingerprint()
-			row.sub = sub
-			rows = append(rows, row)
-		}
-		return r.Err()
-	}
+	read := readStaged(&rows)
 	locked := map[int64]*QueueRow{}
 	b := &pgx.Batch{}
 	lock := lockWaiting
@@ -273,6 +265,26 @@ func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip
 	}
 	slices.SortFunc(rows, func(a, b stagedRow) int { return cmp.Compare(a.number, b.number) })
 	return rows, nil
+}
+
+// readStaged reads rows of stagedSelect.
+func readStaged(into *[]stagedRow) func(pgx.Rows) error {
+	return func(r pgx.Rows) error {
+		for r.Next() {
+			sub, row := &Submission{}, stagedRow{}
+			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries,
+				&sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Callback, &sub.Actor); err != nil {
+				return err
+			}
+			if sub.NotBefore.Year() <= 1 {
+				sub.NotBefore = time.Time{}
+			}
+			sub.Hash = sub.Fingerprint()
+			row.sub = sub
+			*into = append(*into, row)
+		}
+		return r.Err()
+	}
 }
 
 // turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped

@@ -57,11 +57,8 @@ func (s *Store) drainDependents(ctx context.Context, out *round) error {
 // of these are: a drain moves a row from the one to the other in one commit, so that a row which is in
 // neither does not exist.
 func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, err error) {
-	var wait bool
-	err = s.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.outbox o WHERE o.context_id = $1 AND o.uid = ANY ($2) AND o.stage_id <> $3)`,
-		r.sub.ContextID, r.sub.DependsOn, r.number).Scan(&wait)
-	if err != nil || wait {
-		return done, db.Known(err)
+	if wait, err := s.dependsOnStaged(ctx, r); err != nil || wait {
+		return done, err
 	}
 	subs := []*Submission{r.sub}
 	if err := s.EnsureQueues(ctx, subs); err != nil {
@@ -84,15 +81,8 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		if err := in.load(ctx, t); err != nil {
 			return err
 		}
-		var first bool
-		b = &pgx.Batch{}
-		b.Queue(`SELECT o.stage_id FROM postern.outbox o WHERE (o.context_id, o.uid) = ($1, $2) AND o.stage_id = $3 AND NOT EXISTS (
-				SELECT FROM postern.outbox p WHERE (p.queue, p.context_id) = (o.queue, o.context_id) AND p.stage_id < o.stage_id)
-			FOR UPDATE SKIP LOCKED`, r.sub.ContextID, r.sub.UID, r.number).Query(func(rows pgx.Rows) error {
-			first = rows.Next()
-			return rows.Err()
-		})
-		if err := t.Send(ctx, b); err != nil {
+		first, err := r.lockFirst(ctx, t)
+		if err != nil {
 			return err
 		}
 		if !first {
@@ -124,4 +114,30 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		done = round{}
 	}
 	return done, err
+}
+
+// dependsOnStaged says whether what a staged row depends on is staged itself.
+func (s *Store) dependsOnStaged(ctx context.Context, r stagedRow) (staged bool, err error) {
+	err = s.Pool().QueryRow(ctx, `SELECT EXISTS (
+			SELECT FROM postern.outbox o
+			WHERE o.context_id = $1 AND o.uid = ANY ($2) AND o.stage_id <> $3)`,
+		r.sub.ContextID, r.sub.DependsOn, r.number).Scan(&staged)
+	return staged, db.Known(err)
+}
+
+// lockFirst locks a staged row, if it is the first of its queue and no other process has it, and says so.
+func (r stagedRow) lockFirst(ctx context.Context, t *db.Txn) (first bool, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT o.stage_id
+		FROM postern.outbox o
+		WHERE (o.context_id, o.uid) = ($1, $2) AND o.stage_id = $3 AND NOT EXISTS (
+			SELECT FROM postern.outbox p
+			WHERE (p.queue, p.context_id) = (o.queue, o.context_id) AND p.stage_id < o.stage_id)
+		FOR UPDATE SKIP LOCKED`,
+		r.sub.ContextID, r.sub.UID, r.number).Query(func(rows pgx.Rows) error {
+		first = rows.Next()
+		return rows.Err()
+	})
+	err = t.Send(ctx, b)
+	return first, err
 }

@@ -9,6 +9,13 @@ import (
 // writeHistory inserts what is never changed afterwards: outcomes, attempts, marks. A second
 // outcome of a transaction is refused by its key and fails the whole SQL transaction.
 func (e *effects) writeHistory(b *pgx.Batch) {
+	e.writeOutcomes(b)
+	e.writeAttempts(b)
+	e.writeMarks(b)
+	e.writeTies(b)
+}
+
+func (e *effects) writeOutcomes(b *pgx.Batch) {
 	if n := len(e.outcomes); n > 0 {
 		c := db.Columns{N: n}
 		for _, o := range e.outcomes {
@@ -19,6 +26,10 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		outcomeInsert.Queue(b, c)
 	}
+}
+
+// writeAttempts inserts what came of calls, and of calls whose end was not seen.
+func (e *effects) writeAttempts(b *pgx.Batch) {
 	if n := len(e.attempts); n > 0 {
 		c := db.Columns{N: n}
 		for _, a := range e.attempts {
@@ -40,6 +51,10 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		}
 		b.Queue(lostInsert, c.Args(e.now)...)
 	}
+}
+
+// writeMarks inserts marks, and takes others away.
+func (e *effects) writeMarks(b *pgx.Batch) {
 	if n := len(e.marks); n > 0 {
 		c := db.Columns{N: n}
 		for _, m := range e.marks {
@@ -55,6 +70,10 @@ func (e *effects) writeHistory(b *pgx.Batch) {
 		b.Queue(`DELETE FROM postern.mark m USING ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[])) n(queue_id, seq, kind)
 			WHERE (m.queue_id, m.seq, m.kind) = (n.queue_id, n.seq, n.kind)`, c.Args()...)
 	}
+}
+
+// writeTies inserts what ties transactions: dependencies, ends that have not reached their dependents, redrives.
+func (e *effects) writeTies(b *pgx.Batch) {
 	if n := len(e.depends); n > 0 {
 		c := db.Columns{N: n}
 		for _, d := range e.depends {

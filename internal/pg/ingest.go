@@ -209,17 +209,7 @@ func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 		in.deps.load(b)
 	}
 	if len(uids) > 0 {
-		b.Queue(knownSQL.Of(len(uids)), db.Argument(contexts), db.Argument(uids)).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var k taskKey
-				var v keyRow
-				if err := rows.Scan(&k.context, &k.uid, &v.id.Queue, &v.id.Seq, &v.id.Day, &v.hash, &v.id.Salt); err != nil {
-					return err
-				}
-				in.keys[k] = v
-			}
-			return rows.Err()
-		})
+		b.Queue(knownSQL.Of(len(uids)), db.Argument(contexts), db.Argument(uids)).Query(in.scanKeys)
 	}
 	in.taking.readOpen(b, in.e.view, in.subs)
 	if unnamed > 0 {
@@ -244,6 +234,19 @@ func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 		return gone
 	}
 	return exact(ctx, t, in.deps.marking(in)) // marks count from the head on, so it must be known
+}
+
+// scanKeys reads rows of knownSQL: which keys have been given, and to what.
+func (in *ingest) scanKeys(rows pgx.Rows) error {
+	for rows.Next() {
+		var k taskKey
+		var v keyRow
+		if err := rows.Scan(&k.context, &k.uid, &v.id.Queue, &v.id.Seq, &v.id.Day, &v.hash, &v.id.Salt); err != nil {
+			return err
+		}
+		in.keys[k] = v
+	}
+	return rows.Err()
 }
 
 // id is the queue of a named submission: the one that the process knew when it was asked first in this run, and that load
@@ -331,30 +334,9 @@ func replay(sub *Submission, known keyRow) Accepted {
 
 // admit gives one submission its position, or says why it gets none.
 func (in *ingest) admit(ctx context.Context, t *db.Txn, sub *Submission, f fate) (outbox.ID, error) {
-	view := in.e.view
-	d := view.dispatcherOf(sub.ContextID, sub.Type)
-	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
-	if unknown && !*in.reread {
-		*in.reread = true
-		return outbox.ID{}, &dispatcherMissing{in.s, sub.Type}
-	}
-	if d == nil || d.Removed {
-		return outbox.ID{}, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first", fault.Clip(sub.Type), fault.Clip(sub.Type))
-	}
-	if err := view.closed(sub, d); err != nil {
+	d, senderID, err := in.wanted(sub)
+	if err != nil {
 		return outbox.ID{}, err
-	}
-	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {
-		return outbox.ID{}, &unjudged{in.s, in.subs}
-	}
-	if sub.misfit != nil {
-		return outbox.ID{}, sub.misfit
-	}
-	var senderID int32
-	if sub.Sender != "" {
-		if senderID = view.accounts[sub.ContextID][sub.Sender]; senderID == 0 || d.PoolID == 0 {
-			return outbox.ID{}, fault.At("/sender", "sender %q is not a sender of type %s: leave it out, or name an account of its pool", fault.Clip(sub.Sender), sub.Type)
-		}
 	}
 	q, err := in.queue(sub)
 	if err != nil {
@@ -394,6 +376,39 @@ func (in *ingest) admit(ctx context.Context, t *db.Txn, sub *Submission, f fate)
 		in.e.saved = append(in.e.saved, q)
 	}
 	return task.ID, nil
+}
+
+// wanted returns the dispatcher of a submission and the sender that it names, 0 for none, or why it cannot be taken. What
+// the configuration does not know is looked for once more.
+func (in *ingest) wanted(sub *Submission) (d *Dispatcher, senderID int32, err error) {
+	view := in.e.view
+	d = view.dispatcherOf(sub.ContextID, sub.Type)
+	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
+	if unknown && !*in.reread {
+		*in.reread = true
+		return nil, 0, &dispatcherMissing{in.s, sub.Type}
+	}
+	if d == nil || d.Removed {
+		return nil, 0, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first",
+			fault.Clip(sub.Type), fault.Clip(sub.Type))
+	}
+	if err := view.closed(sub, d); err != nil {
+		return nil, 0, err
+	}
+	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {
+		return nil, 0, &unjudged{in.s, in.subs}
+	}
+	if sub.misfit != nil {
+		return nil, 0, sub.misfit
+	}
+	if sub.Sender != "" {
+		if senderID = view.accounts[sub.ContextID][sub.Sender]; senderID == 0 || d.PoolID == 0 {
+			return nil, 0, fault.At("/sender",
+				"sender %q is not a sender of type %s: leave it out, or name an account of its pool",
+				fault.Clip(sub.Sender), sub.Type)
+		}
+	}
+	return d, senderID, nil
 }
 
 // queue returns the locked row of a named queue, or a new row for an unordered transaction.

@@ -165,21 +165,9 @@ func (s *Store) PutQueue(ctx context.Context, by db.By, v Queue, version int64) 
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id := s.QueueID(by.Context, v.Name) // anew in each run: it may have been forgotten, or made anew
-		var old int64
-		var configured bool
-		var pool int32
-		b := &pgx.Batch{}
-		b.Queue(`SELECT n.version, n.configured FROM postern.queue_name n WHERE n.context_id = $1 AND n.name = $2 FOR UPDATE`, by.Context, v.Name).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&old, &configured) })
-		b.Queue(`SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $2 FOR KEY SHARE`, by.Context, v.Pool).Query(func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&pool}, func() error { return nil })
+		old, configured, pool, err := lockQueueName(ctx, t, by.Context, v)
+		if err != nil {
 			return err
-		})
-		if err := t.Send(ctx, b); err != nil {
-			return err
-		}
-		if v.Pool != "" && pool == 0 {
-			return fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
 		}
 		created = !configured
 		if err := db.MatchVersion(version, old, created && version == -1); err != nil {
@@ -193,7 +181,7 @@ func (s *Store) PutQueue(ctx context.Context, by db.By, v Queue, version int64) 
 			s.forgetQueue(id)
 			return &queueMissing{s, []*Submission{{ContextID: by.Context, Queue: v.Name}}}
 		}
-		b = &pgx.Batch{}
+		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.queue_name SET configured = true, prio = $3, max_depth = $4, pool_id = $5, when_full = $6, on_failure = $7, version = version + 1
 			WHERE context_id = $1 AND name = $2`, by.Context, v.Name, prio, db.Nullable(int32(v.MaxDepth)), db.Nullable(pool), v.WhenFull, v.OnFailure)
 		e := newEffects(s)
@@ -217,6 +205,22 @@ func (s *Store) PutQueue(ctx context.Context, by db.By, v Queue, version int64) 
 		return e.commit(ctx, t, b)
 	})
 	return created, err
+}
+
+// lockQueueName locks the name of a queue, and its pool against removal, and says what is configured of it.
+func lockQueueName(ctx context.Context, t *db.Txn, contextID int32, v Queue) (version int64, configured bool, pool int32, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT n.version, n.configured FROM postern.queue_name n WHERE n.context_id = $1 AND n.name = $2 FOR UPDATE`,
+		contextID, v.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&version, &configured) })
+	b.Queue(`SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $2 FOR KEY SHARE`,
+		contextID, v.Pool).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&pool}, func() error { return nil })
+		return err
+	})
+	if err = t.Send(ctx, b); err == nil && v.Pool != "" && pool == 0 {
+		err = fault.At("/pool", "pool %q does not exist: it comes into being with its first sender", fault.Clip(v.Pool))
+	}
+	return version, configured, pool, err
 }
 
 // relane puts a READY queue, which the caller has taken out of its lane, into the one that its head

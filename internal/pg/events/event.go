@@ -132,9 +132,9 @@ func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items [
 			_, err := pgx.ForEachRow(rows, []any{&id, &channel, &kind}, func() error { return nil })
 			return err
 		})
-		var identities, bodies []string
+		var identities []string
 		for _, it := range items {
-			identities, bodies = append(identities, it.Identity), append(bodies, string(it.JSON))
+			identities = append(identities, it.Identity)
 		}
 		s.ReadNow(b, &now)
 		if err := t.Send(ctx, b); err != nil {
@@ -146,28 +146,9 @@ func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items [
 		case kind != "push":
 			return fault.New(fault.Conflict, "wrong_state", "source %q is of kind %s: only into one of kind push can events be brought", fault.Clip(source), kind)
 		}
-		there := map[string]Pushed{}
-		other := ""
-		b = &pgx.Batch{}
-		b.Queue(`SELECT e.event_id::text, e.identity, e.json = n.json::jsonb FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(identity, json)
-			CROSS JOIN LATERAL (SELECT * FROM postern.event WHERE (source_id, identity) = ($1, n.identity) LIMIT 1) e`, id, identities, bodies).Query(func(rows pgx.Rows) error {
-			var text, identity string
-			var same bool
-			_, err := pgx.ForEachRow(rows, []any{&text, &identity, &same}, func() error {
-				was, err := uuid.Parse(text)
-				if there[identity] = (Pushed{was, true}); !same {
-					other = identity
-				}
-				return err
-			})
+		there, err := alreadyThere(ctx, t, id, source, items)
+		if err != nil {
 			return err
-		})
-		if err := t.Send(ctx, b); err != nil {
-			return err
-		}
-		if other != "" {
-			return fault.New(fault.Conflict, "idempotency_conflict", "event %q of source %q is stored with another content", fault.Clip(other), fault.Clip(source)).
-				With("existing", map[string]string{"id": there[other].ID.String()})
 		}
 		out = make([]Pushed, len(items))
 		var list []*newEvent
@@ -191,4 +172,39 @@ func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items [
 		return t.Commit(ctx, b)
 	})
 	return out, err
+}
+
+// alreadyThere returns the events of a source that have the identities of items. Conflict "idempotency_conflict": one of
+// them is stored with another content.
+func alreadyThere(ctx context.Context, t *db.Txn, id int32, source string, items []leader.Item) (map[string]Pushed, error) {
+	var identities, bodies []string
+	for _, it := range items {
+		identities, bodies = append(identities, it.Identity), append(bodies, string(it.JSON))
+	}
+	there := map[string]Pushed{}
+	other := ""
+	b := &pgx.Batch{}
+	b.Queue(`SELECT e.event_id::text, e.identity, e.json = n.json::jsonb
+		FROM ROWS FROM (unnest($2::text[]), unnest($3::text[])) n(identity, json)
+		CROSS JOIN LATERAL (SELECT * FROM postern.event WHERE (source_id, identity) = ($1, n.identity) LIMIT 1) e`,
+		id, identities, bodies).Query(func(rows pgx.Rows) error {
+		var text, identity string
+		var same bool
+		_, err := pgx.ForEachRow(rows, []any{&text, &identity, &same}, func() error {
+			was, err := uuid.Parse(text)
+			if there[identity] = (Pushed{was, true}); !same {
+				other = identity
+			}
+			return err
+		})
+		return err
+	})
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	if other != "" {
+		return nil, fault.New(fault.Conflict, "idempotency_conflict", "event %q of source %q is stored with another content",
+			fault.Clip(other), fault.Clip(source)).With("existing", map[string]string{"id": there[other].ID.String()})
+	}
+	return there, nil
 }

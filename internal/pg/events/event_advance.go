@@ -67,22 +67,11 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 				return err
 			}
 			w.apply(v, on, step, now)
-			id, err := uuid.Parse(v.ID)
-			if err != nil {
+			if err := out.note(v.ID, on, step); err != nil {
 				return err
-			}
-			out.Moved[id] = true
-			if on == leader.EventStale {
-				out.Stale++
-			}
-			if step.Alarm {
-				out.Alarms = append(out.Alarms, v.ID)
 			}
 			if v.Dropped != nil {
 				told = append(told, v.ID)
-			}
-			if step.To == leader.EventSuccessful || step.To == leader.EventDead {
-				out.Ended[step.To]++
 			}
 			if step.SendResult {
 				results[v.Context] = append(results[v.Context], pgchannels.Outgoing[EventRef]{ID: v.ID, Payload: EventRef{v.FQN}})
@@ -105,16 +94,40 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 	if err != nil {
 		return err
 	}
-	if sum.Ended == nil {
-		sum.Ended, sum.Moved = map[string]int{}, map[uuid.UUID]bool{}
+	sum.add(out)
+	return nil
+}
+
+// note counts a step of an event.
+func (out *Advanced) note(event, on string, step leader.EventStep) error {
+	id, err := uuid.Parse(event)
+	if err != nil {
+		return err
 	}
-	maps.Copy(sum.Moved, out.Moved)
-	sum.Stale, sum.Alarms = sum.Stale+out.Stale, append(sum.Alarms, out.Alarms...)
-	sum.Steps = append(sum.Steps, out.Steps...)
-	for status, n := range out.Ended {
-		sum.Ended[status] += n
+	out.Moved[id] = true
+	if on == leader.EventStale {
+		out.Stale++
+	}
+	if step.Alarm {
+		out.Alarms = append(out.Alarms, event)
+	}
+	if step.To == leader.EventSuccessful || step.To == leader.EventDead {
+		out.Ended[step.To]++
 	}
 	return nil
+}
+
+// add counts what another commit did.
+func (out *Advanced) add(more Advanced) {
+	if out.Ended == nil {
+		out.Ended, out.Moved = map[string]int{}, map[uuid.UUID]bool{}
+	}
+	maps.Copy(out.Moved, more.Moved)
+	out.Stale, out.Alarms = out.Stale+more.Stale, append(out.Alarms, more.Alarms...)
+	out.Steps = append(out.Steps, more.Steps...)
+	for status, n := range more.Ended {
+		out.Ended[status] += n
+	}
 }
 
 // sendResults queues messages for the channels to the workflows, context by context in their order.

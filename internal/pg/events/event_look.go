@@ -93,17 +93,22 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 	if tx == "" {
 		return w, nil
 	}
-	txID, err := outbox.ParseID(tx)
+	return w, s.addWhy(ctx, contextID, w, tx)
+}
+
+// addWhy adds why a transaction waits to what waits for it.
+func (s *Store) addWhy(ctx context.Context, contextID int32, w *reads.Why, tx string) error {
+	id, err := outbox.ParseID(tx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	its, err := s.Reads.Why(ctx, contextID, txID)
+	its, err := s.Reads.Why(ctx, contextID, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.Blockers, w.Moving = append(w.Blockers, its.Blockers...), its.Moving
 	w.Summary += ": " + its.Summary
-	return w, nil
+	return nil
 }
 
 func (s *Store) noDispatcher(contextID int32, typ string) bool {

@@ -102,53 +102,25 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots 
 	share := toolShare(slots)
 	err = s.Run(ctx, func(t *db.Txn) error {
 		held, open, steps = nil, nil, nil
-		var calling map[string]int
-		b := &pgx.Batch{}
-		b.Queue(`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR NO KEY UPDATE`, l.Context, leader.TypeTool)
-		b.Queue(callingSQL, l.Context).Query(collectCalling(&calling))
-		if err := t.Send(ctx, b); err != nil {
+		calling, err := lockCalling(ctx, t, l.Context)
+		if err != nil {
 			return err
 		}
-		room, full := slots, []string{}
-		for fqn, n := range calling {
-			if room -= n; n >= share {
-				full = append(full, fqn)
-			}
-		}
-		most := min(room, takeMost, share)
-		if room <= 0 {
-			most = takeMost
-		}
 		w := &channels.ChannelMessageChange{S: s.Channels, Channel: l.Channel}
-		var rows, mine []*channels.ChannelMessageRow
-		b = &pgx.Batch{}
-		b.Queue(`SELECT `+channels.ChannelMessageSelect+` FROM postern.channel_message m WHERE m.channel_id = $1 AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
-				AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
-					OR EXISTS (SELECT FROM postern.event e WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
-			ORDER BY m.updated_at, m.message_id LIMIT $2 FOR UPDATE OF m SKIP LOCKED`, l.Channel, most, full, room > 0).Query(channels.CollectChannelMessages(&rows))
-		s.ReadNow(b, &w.Now)
-		if err := t.Send(ctx, b); err != nil {
+		rows, room, err := s.lockMessages(ctx, t, w, calling, slots)
+		if err != nil {
 			return err
 		}
 		if len(rows) == 0 {
 			return t.Rollback(ctx)
 		}
-		byID := map[string]*eventRow{}
-		var ids []string
-		for _, m := range rows {
-			ids = append(ids, m.ID)
-		}
-		b = &pgx.Batch{}
-		var locked []*eventRow
-		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`, s.Clock(), ids).Query(collectEvents(&locked))
-		if err := t.Send(ctx, b); err != nil {
+		byID, err := s.lockEvents(ctx, t, rows)
+		if err != nil {
 			return err
 		}
-		for _, v := range locked {
-			byID[v.ID] = v
-		}
 		change := &eventChange{by: n.Name}
-		ids = nil
+		var ids []string
+		var mine []*channels.ChannelMessageRow
 		for _, m := range rows {
 			v := byID[m.ID]
 			if v == nil {
@@ -176,17 +148,85 @@ func (s *Store) activate(ctx context.Context, l leaderChannel, n pg.Node, slots 
 		if held, err = channels.Hold[EventRef](w, mine, n); err != nil {
 			return err
 		}
-		b = &pgx.Batch{}
+		b := &pgx.Batch{}
 		change.queue(b, w.Now)
 		steps = change.steps
-		if len(ids) > 0 {
-			// the transaction of an earlier try says nothing of this one
-			b.Queue(`UPDATE postern.event SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = '' WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, ids)
-		}
+		forgetCalls(b, ids)
 		w.Queue(b)
 		return t.Commit(ctx, b)
 	})
 	return held, open, steps, err
+}
+
+// forgetCalls takes the transactions of earlier tries from events: they say nothing of this one.
+func forgetCalls(b *pgx.Batch, events []string) {
+	if len(events) > 0 {
+		b.Queue(`UPDATE postern.event
+			SET tool_queue = NULL, tool_seq = NULL, tool_day = NULL, tool_id = ''
+			WHERE event_id = ANY ($1::text[]::uuid[]) AND tool_id <> ''`, events)
+	}
+}
+
+// lockCalling locks the tool dispatcher of a context, and counts the calls of each tool behind that.
+func lockCalling(ctx context.Context, t *db.Txn, contextID int32) (calling map[string]int, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR NO KEY UPDATE`,
+		contextID, leader.TypeTool)
+	b.Queue(callingSQL, contextID).Query(collectCalling(&calling))
+	err = t.Send(ctx, b)
+	return calling, err
+}
+
+// lockMessages locks messages of a channel that may be taken while so many calls of each tool run: those about events
+// of tools that have room, and those about events that are Active. room is how many calls more there may be.
+func (s *Store) lockMessages(ctx context.Context, t *db.Txn, w *channels.ChannelMessageChange, calling map[string]int, slots int) (
+	rows []*channels.ChannelMessageRow, room int, err error) {
+	share := toolShare(slots)
+	room, full := slots, []string{}
+	for fqn, n := range calling {
+		if room -= n; n >= share {
+			full = append(full, fqn)
+		}
+	}
+	most := min(room, takeMost, share)
+	if room <= 0 {
+		most = takeMost
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+channels.ChannelMessageSelect+`
+		FROM postern.channel_message m
+		WHERE m.channel_id = $1
+			AND (m.state = 'Offered' OR m.state = 'Queued' AND m.retries = 0)
+			AND (m.state = 'Offered' AND $4 AND NOT m.payload ->> 'tool' = ANY ($3)
+				OR EXISTS (SELECT FROM postern.event e
+					WHERE e.event_id = m.message_id::uuid AND e.status = 'Active' OFFSET 0))
+		ORDER BY m.updated_at, m.message_id
+		LIMIT $2
+		FOR UPDATE OF m SKIP LOCKED`, w.Channel, most, full, room > 0).Query(channels.CollectChannelMessages(&rows))
+	s.ReadNow(b, &w.Now)
+	err = t.Send(ctx, b)
+	return rows, room, err
+}
+
+// lockEvents locks the events of messages, but for those that another process holds, and returns them by id.
+func (s *Store) lockEvents(ctx context.Context, t *db.Txn, of []*channels.ChannelMessageRow) (map[string]*eventRow, error) {
+	var ids []string
+	for _, m := range of {
+		ids = append(ids, m.ID)
+	}
+	var locked []*eventRow
+	b := &pgx.Batch{}
+	b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[])
+		ORDER BY e.event_id
+		FOR UPDATE OF e SKIP LOCKED`, s.Clock(), ids).Query(collectEvents(&locked))
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	byID := map[string]*eventRow{}
+	for _, v := range locked {
+		byID[v.ID] = v
+	}
+	return byID, nil
 }
 
 // call posts the transactions that call the tools of events which are Active, and acknowledges the messages about them.

@@ -56,37 +56,8 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 	b.Queue(pg.AttemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
 		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
 	})
-	b.Queue(`SELECT o.was, o.state, coalesce(o.attempt, 0), coalesce(o.fence, 0), coalesce(s.account, ''), coalesce(w.name, ''), coalesce(o.fee, ''), coalesce(o.nonce, ''),
-			coalesce(o.hash, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, ''), o.started_at, o.done_at
-		FROM postern.outcome o LEFT JOIN postern.sender s ON s.sender_id = o.sender_id LEFT JOIN postern.node w ON w.node_id = o.node_id
-		WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3)`, key...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			o := &outcomePast{}
-			if err := rows.Scan(&o.Was, &o.State, &o.Attempt.Attempt, &o.Fence, &o.Sender, &o.Node, &o.Fee, &o.Nonce, &o.Hash, &o.Class, &o.Code, &o.Error,
-				&o.StartedAt, &o.DoneAt); err != nil {
-				return err
-			}
-			p.outcome = o
-		}
-		return rows.Err()
-	})
-	// written lazily: what follows the outcome before it went out at that moment
-	b.Queue(`SELECT q.attempt, q.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fee, ''),
-			CASE WHEN q.cur_seq = $2 THEN q.entered_at ELSE coalesce((SELECT max(done_at) FROM postern.outcome o WHERE o.queue_id = $1 AND o.seq = $2 - 1), q.entered_at) END
-		FROM postern.queue q LEFT JOIN postern.sender s ON s.sender_id = q.sender_id LEFT JOIN postern.node w ON w.node_id = q.node_id
-		WHERE q.queue_id = $1 AND q.phase = 'DISPATCHING'`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			d := &Dispatch{}
-			d.Step, d.StartedAt = "dispatch", new(time.Time)
-			if err := rows.Scan(&d.Attempt.Attempt, &d.Fence, &d.Sender, &d.Node, &d.Fee, d.StartedAt); err != nil {
-				return err
-			}
-			if t.State == outbox.DISPATCHING {
-				p.current = d
-			}
-		}
-		return rows.Err()
-	})
+	p.readOutcome(b, key)
+	p.readCurrent(b, id)
 	b.Queue(`SELECT at, actor, action, reason FROM postern.audit WHERE context_id = $1 AND object = ANY ($2) ORDER BY at, audit_id`, contextID, paths).
 		Query(func(rows pgx.Rows) error {
 			for rows.Next() {
@@ -108,6 +79,45 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 		before(p.outcome.StartedAt, p.outcome.DoneAt)
 	}
 	return p, nil
+}
+
+// readOutcome reads how the transaction ended, if it has.
+func (p *past) readOutcome(b *pgx.Batch, key []any) {
+	b.Queue(`SELECT o.was, o.state, coalesce(o.attempt, 0), coalesce(o.fence, 0), coalesce(s.account, ''), coalesce(w.name, ''), coalesce(o.fee, ''), coalesce(o.nonce, ''),
+			coalesce(o.hash, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, ''), o.started_at, o.done_at
+		FROM postern.outcome o LEFT JOIN postern.sender s ON s.sender_id = o.sender_id LEFT JOIN postern.node w ON w.node_id = o.node_id
+		WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3)`, key...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			o := &outcomePast{}
+			if err := rows.Scan(&o.Was, &o.State, &o.Attempt.Attempt, &o.Fence, &o.Sender, &o.Node, &o.Fee, &o.Nonce, &o.Hash, &o.Class, &o.Code, &o.Error,
+				&o.StartedAt, &o.DoneAt); err != nil {
+				return err
+			}
+			p.outcome = o
+		}
+		return rows.Err()
+	})
+}
+
+// readCurrent reads the dispatch in flight, if there is one.
+func (p *past) readCurrent(b *pgx.Batch, id outbox.ID) {
+	// written lazily: what follows the outcome before it went out at that moment
+	b.Queue(`SELECT q.attempt, q.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fee, ''),
+			CASE WHEN q.cur_seq = $2 THEN q.entered_at ELSE coalesce((SELECT max(done_at) FROM postern.outcome o WHERE o.queue_id = $1 AND o.seq = $2 - 1), q.entered_at) END
+		FROM postern.queue q LEFT JOIN postern.sender s ON s.sender_id = q.sender_id LEFT JOIN postern.node w ON w.node_id = q.node_id
+		WHERE q.queue_id = $1 AND q.phase = 'DISPATCHING'`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			d := &Dispatch{}
+			d.Step, d.StartedAt = "dispatch", new(time.Time)
+			if err := rows.Scan(&d.Attempt.Attempt, &d.Fence, &d.Sender, &d.Node, &d.Fee, d.StartedAt); err != nil {
+				return err
+			}
+			if p.t.State == outbox.DISPATCHING {
+				p.current = d
+			}
+		}
+		return rows.Err()
+	})
 }
 
 // before puts the start of a call before its end. The start is by the clock of the process that called, the end by the one
