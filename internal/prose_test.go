@@ -246,3 +246,26 @@ func TestExportedNamesOfTheStoreHaveAComment(t *testing.T) {
 		}
 	}
 }
+
+// TestFunctionsFitAScreen counts the functions that are longer than a screen: 60 lines, of tests 120.
+func TestFunctionsFitAScreen(t *testing.T) {
+	found := map[string]int{}
+	for _, f := range goFiles(t) {
+		if f.generated() {
+			continue
+		}
+		most := 60
+		if f.test() {
+			most = 120
+		}
+		for _, d := range f.syntax.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				from, to := int(fn.Pos()-f.syntax.FileStart), int(fn.End()-f.syntax.FileStart)
+				if bytes.Count(f.text[from:to], []byte("\n")) >= most {
+					found[f.path]++
+				}
+			}
+		}
+	}
+	shrinks(t, "long.txt", found, "take its functions apart where their steps have names: 60 lines at most, 120 in tests")
+}
