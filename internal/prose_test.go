@@ -267,5 +267,6 @@ func TestFunctionsFitAScreen(t *testing.T) {
 			}
 		}
 	}
-	shrinks(t, "long.txt", found, "take its functions apart where their steps have names: 60 lines at most, 120 in tests")
+	const rule = "take its functions apart where their steps have names: 60 lines at most, 120 in tests"
+	shrinks(t, "long.txt", found, rule)
 }

@@ -42,7 +42,7 @@ func TestWhatIsHeldIsListedCountedAndReported(t *testing.T) {
 	check := func(held, others, counts, stuck string) {
 		t.Helper()
 		for filter, want := range map[*bool]string{&yes: held, &no: others} {
-			list, _, err := w.S.Reads.List(w.Ctx, w.ID, reads.ListFilter{Held: filter, Limit: 10, Ascending: true})
+			list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, reads.ListFilter{Held: filter, Limit: 10, Ascending: true})
 			w.Must(err)
 			got := ""
 			for _, x := range list {
@@ -77,7 +77,7 @@ func TestWhatIsHeldIsListedCountedAndReported(t *testing.T) {
 	_, err := w.S.Pool().Exec(w.Ctx, older)
 	w.Must(err)
 	oldest := reads.ListFilter{Held: &yes, Types: []string{"T"}, Limit: 1, Ascending: true}
-	list, _, err := w.S.Reads.List(w.Ctx, w.ID, oldest)
+	list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, oldest)
 	if w.Must(err); len(list) != 1 || list[0].UID != "t-2" {
 		t.Errorf("the oldest: %+v", list)
 	}
@@ -103,7 +103,7 @@ func TestPagesOfWhatIsHeld(t *testing.T) {
 	yes := true
 	var got []string
 	for from := (*reads.ListCursor)(nil); ; {
-		list, next, err := w.S.Reads.List(w.Ctx, w.ID, reads.ListFilter{Held: &yes, Limit: 2, From: from})
+		list, next, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, reads.ListFilter{Held: &yes, Limit: 2, From: from})
 		w.Must(err)
 		for _, x := range list {
 			got = append(got, x.UID)

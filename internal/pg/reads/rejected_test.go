@@ -48,7 +48,7 @@ func TestARejectionIsToldFromOtherFailures(t *testing.T) {
 		}
 	}
 	rejected := reads.ListFilter{States: []string{"FAILED"}, Classes: []string{"rejected"}, Limit: 10}
-	list, _, err := w.S.Reads.List(w.Ctx, w.ID, rejected)
+	list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, rejected)
 	w.Must(err)
 	if len(list) != 1 || list[0].UID != "rejected" || list[0].Code != "DECLINED" || list[0].Error != "declined" {
 		t.Errorf("the list of rejections: %+v", list)
