@@ -151,6 +151,10 @@ CREATE TABLE postern.node (
     worker_allow_cidr text[],                   -- private ranges that it may call; null: it has not said yet
     quarantine   bigint NOT NULL DEFAULT 0,     -- the number of postern.store that it has to know before it leases anything
     heeds        bigint NOT NULL DEFAULT 0,     -- the one that it knew at its last heartbeat
+    -- what it said of itself at its last heartbeat, for those who ask why nothing goes out: nothing is decided by it
+    types        text[] NOT NULL DEFAULT '{}',  -- that it works on; empty: all
+    concurrency  int NOT NULL DEFAULT 0,        -- how many calls it may have out; 0: it did not say
+    calls        int NOT NULL DEFAULT 0,        -- how many it had out
     -- a key: a claim holds it, and what ends an epoch, or puts something into quarantine, waits for the claim's commit
     CONSTRAINT one_epoch_of_a_node UNIQUE (node_id, epoch, quarantine)
 ) WITH (fillfactor = 50);

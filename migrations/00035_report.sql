@@ -479,7 +479,8 @@ WHERE a.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 CREATE VIEW report.nodes WITH (security_barrier) AS
 SELECT n.name AS node, n.version, n.epoch, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl AS live,
-    clock_timestamp() - n.heartbeat_at AS heartbeat_age, coalesce(l.queues, 0) AS queues, n.draining, l.as_of
+    clock_timestamp() - n.heartbeat_at AS heartbeat_age, coalesce(l.queues, 0) AS queues, n.draining, l.as_of,
+    n.types, n.concurrency, n.calls
 FROM postern.node n
 LEFT JOIN postern.node_load l ON l.node_id = n.node_id
 WHERE cardinality((SELECT postern.contexts_of(current_user))::int[]) > 0;

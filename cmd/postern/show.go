@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -190,9 +191,25 @@ func printWhy(out io.Writer, p paper, why record, now time.Time) {
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
 		}
 		for _, l := range b.records("levers") {
-			p.indented(out, "   lever", 9, spelledLever(l.text("method"), l.text("path"), b.text("object")))
+			p.indented(out, "   lever", 9, spelledWith(spelledLever(l.text("method"), l.text("path"), b.text("object")), l))
 		}
 	}
+}
+
+// spelledWith adds to a command what its request wants at least: a reason as the flag that it is, anything else as the body.
+func spelledWith(command string, lever record) string {
+	body, ok := lever["body"].(map[string]any)
+	switch {
+	case !ok || strings.Contains(command, " -d "):
+		return command
+	case !strings.HasPrefix(command, "postern api ") && len(body) == 1 && body["reason"] != nil:
+		return command + " --reason ..."
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return command
+	}
+	return command + " -d '" + string(text) + "'"
 }
 
 // spelledLever is a call about an object as the command that makes it.

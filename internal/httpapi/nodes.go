@@ -33,6 +33,9 @@ type nodeView struct {
 	StartedAt    time.Time  `json:"started_at"`
 	DeadAt       *time.Time `json:"dead_at"`
 	AllowCIDR    []string   `json:"worker_allow_cidr" nullable:"true" doc:"private ranges that it may call"`
+	Types        []string   `json:"types" doc:"that it works on; none: all"`
+	Concurrency  int        `json:"concurrency" doc:"how many calls it may have out; 0: it has not said so yet"`
+	Calls        int        `json:"calls" doc:"that it had out at its last heartbeat"`
 	Queues       int64      `json:"queues" doc:"that it holds, as of as_of"`
 	AsOf         *time.Time `json:"as_of" doc:"of the sample, taken every 15 s; null before the first one"`
 }
@@ -40,7 +43,8 @@ type nodeView struct {
 func viewNode(n *pg.NodeView) nodeView {
 	return nodeView{Name: n.Name, Version: n.Release, Epoch: n.Epoch, State: n.State, Draining: n.Draining, TTL: n.TTL.String(), HeartbeatAt: n.HeartbeatAt.UTC(),
 		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt),
-		AllowCIDR: n.AllowCIDR, Queues: n.Queues, AsOf: utc(n.AsOf)}
+		AllowCIDR: n.AllowCIDR, Queues: n.Queues, AsOf: utc(n.AsOf),
+		Types: n.Types, Concurrency: n.Concurrency, Calls: n.Calls}
 }
 
 // listNodes lists the newest first; who has stopped stays for a day.

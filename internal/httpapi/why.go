@@ -34,6 +34,8 @@ type leverView struct {
 	Method string `json:"method"`
 	Path   string `json:"path"`
 	Role   string `json:"role"`
+
+	Body map[string]string `json:"body,omitempty" doc:"what the request wants at least; ... is for you to say"`
 }
 
 type laneView struct {
@@ -52,7 +54,7 @@ func viewWhy(w *reads.Why) whyView {
 			x.Next = &nextView{b.Next.At.UTC(), b.Next.What}
 		}
 		for _, l := range b.Levers {
-			x.Levers = append(x.Levers, leverView(l))
+			x.Levers = append(x.Levers, leverView{l.Method, l.Path, l.Role, l.Body})
 		}
 		if b.Lane != nil {
 			x.Lane = &laneView{b.Lane.Kind, b.Lane.Name, utc(b.Lane.GateUntil), ptr(b.Lane.GateReason), b.Lane.Ahead}

@@ -28,7 +28,7 @@ var late = []struct {
 		a.Must(err)
 		a.Claim(a.n2, pgworld.Everything())
 		a.Later(time.Minute)
-		_, err = a.S.Beat(a.Ctx, a.n2)
+		_, err = a.S.Beat(a.Ctx, a.n2, pg.NodeLoad{})
 		a.Must(err)
 		_, err = a.S.Wake(a.Ctx, a.n2, 10, 10)
 		a.Must(err)
@@ -59,7 +59,7 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		}},
 		{"of a delay", func(a *arena) {
 			a.failing()
-			_, err := a.S.Beat(a.Ctx, a.n1)
+			_, err := a.S.Beat(a.Ctx, a.n1, pg.NodeLoad{})
 			a.Must(err)
 			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
 			a.Must(err)
@@ -169,7 +169,7 @@ func TestABuriedNodeTakesNothing(t *testing.T) {
 		}
 	})
 	a.unchanged("beat", func() {
-		if alive, err := a.S.Beat(a.Ctx, a.n1); alive || err != nil {
+		if alive, err := a.S.Beat(a.Ctx, a.n1, pg.NodeLoad{}); alive || err != nil {
 			t.Error(alive, err)
 		}
 	})
@@ -238,7 +238,7 @@ func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 		"handed_back": func(a *arena) (int, error) { return a.S.GiveUpAll(a.Ctx, a.n1) },
 		"node_lost": func(a *arena) (int, error) {
 			a.Later(time.Minute)
-			if _, err := a.S.Beat(a.Ctx, a.n2); err != nil {
+			if _, err := a.S.Beat(a.Ctx, a.n2, pg.NodeLoad{}); err != nil {
 				return 0, err
 			}
 			if _, err := a.S.Bury(a.Ctx); err != nil {

@@ -70,7 +70,7 @@ func TestANodeSeesSilentOnesAndItsOwnBurial(t *testing.T) {
 		t.Errorf("two that live: %+v", p)
 	}
 	w.Later(11 * time.Second)
-	_, err := w.S.Beat(w.Ctx, a)
+	_, err := w.S.Beat(w.Ctx, a, pg.NodeLoad{})
 	w.Must(err)
 	seen := see(a).Others
 	if len(seen) != 1 || !seen[0].Silent {

@@ -189,7 +189,7 @@ func (m *model) pause(rt *rapid.T) {
 func (m *model) beat(rt *rapid.T) { m.revive(m.node(rt)) }
 
 func (m *model) revive(n *mNode) {
-	alive, err := m.S.Beat(m.Ctx, n.Node)
+	alive, err := m.S.Beat(m.Ctx, n.Node, pg.NodeLoad{})
 	m.ok(err)
 	if alive == n.dead {
 		m.rt.Fatalf("%s beats: %v", n.Name, alive)

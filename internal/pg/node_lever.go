@@ -25,6 +25,7 @@ type NodeView struct {
 	StartedAt   time.Time
 	DeadAt      *time.Time
 	AllowCIDR   []string   // private ranges that it may call; nil: it has not said yet
+	NodeLoad               // as of its last heartbeat
 	Queues      int64      // that it holds, as of the sample
 	AsOf        *time.Time // of the sample; nil before the first one
 }
@@ -39,7 +40,7 @@ func (n *NodeView) Version() int64 {
 
 const nodesSQL = `SELECT n.node_id, n.name, n.version, n.epoch, CASE WHEN n.dead_at IS NOT NULL THEN 'dead' WHEN n.heartbeat_at + n.ttl < now.at THEN 'silent' ELSE 'live' END,
 		n.draining, n.ttl, n.heartbeat_at, greatest(now.at - n.heartbeat_at, '0'), n.started_at, n.dead_at, n.worker_allow_cidr,
-		coalesce(l.queues, 0), s.as_of
+		coalesce(l.queues, 0), s.as_of, n.types, n.concurrency, n.calls
 	FROM postern.node n CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) now
 	LEFT JOIN postern.node_load l ON l.node_id = n.node_id LEFT JOIN (SELECT max(as_of) AS as_of FROM postern.node_load) s ON true
 	WHERE n.kind = 'work' `
@@ -47,7 +48,7 @@ const nodesSQL = `SELECT n.node_id, n.name, n.version, n.epoch, CASE WHEN n.dead
 func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 	v := &NodeView{}
 	return v, row.Scan(&v.ID, &v.Name, &v.Release, &v.Epoch, &v.State, &v.Draining, &v.TTL, &v.HeartbeatAt, &v.Age, &v.StartedAt, &v.DeadAt, &v.AllowCIDR,
-		&v.Queues, &v.AsOf)
+		&v.Queues, &v.AsOf, &v.Types, &v.Concurrency, &v.Calls)
 }
 
 // Nodes lists up to limit nodes, the newest first: those older than one, 0 for all.

@@ -32,7 +32,7 @@ func TestANodeThatSomebodyBuriesWhileItClaimsKeepsNothing(t *testing.T) {
 	if l := w.Claim(n, pgworld.Everything()); len(l) > 0 {
 		t.Errorf("who was buried claimed %v", l)
 	}
-	if alive, err := w.S.Beat(w.Ctx, n); alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, n, pg.NodeLoad{}); alive || err != nil {
 		t.Errorf("who was buried lives: %v", err)
 	}
 	n, err := w.S.Reincarnate(w.Ctx, n)

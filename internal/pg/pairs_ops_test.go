@@ -97,7 +97,7 @@ var (
 		return fmt.Sprint(n) + refusal(err)
 	}}
 	beat = op{name: "beat", run: func(a *arena, s *stores.Store) string {
-		alive, err := s.Beat(a.Ctx, a.n1)
+		alive, err := s.Beat(a.Ctx, a.n1, pg.NodeLoad{})
 		return fmt.Sprint(alive) + refusal(err)
 	}}
 	giveUp = op{name: "give up", run: func(a *arena, s *stores.Store) string {

@@ -228,6 +228,6 @@ func TestPairsOfStatementsEndAsOneAfterTheOther(t *testing.T) {
 // stale makes n1 one that Bury ends, while n2 lives.
 func (a *arena) stale() {
 	a.Later(11 * time.Second)
-	_, err := a.S.Beat(a.Ctx, a.n2)
+	_, err := a.S.Beat(a.Ctx, a.n2, pg.NodeLoad{})
 	a.Must(err)
 }

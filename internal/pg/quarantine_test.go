@@ -81,7 +81,7 @@ func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 					l := a.Claim(a.n1, pgworld.Everything())[0]
 					a.Settle(a.Answer(l, outbox.Answer{Class: outbox.ClassRetry, Code: "x", Message: "not now"}))
 					a.Later(time.Hour)
-					_, err := a.S.Beat(a.Ctx, a.n1)
+					_, err := a.S.Beat(a.Ctx, a.n1, pg.NodeLoad{})
 					a.Must(err)
 				}
 				a.ready()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -18,7 +19,7 @@ func TestReleaseLeavesWhatALiveNodeTookMeanwhile(t *testing.T) {
 	dead, live := w.Node("dead"), w.Node("live")
 	w.Claim(dead, pgworld.Everything())
 	w.Later(11 * time.Second)
-	_, err := w.S.Beat(w.Ctx, live)
+	_, err := w.S.Beat(w.Ctx, live, pg.NodeLoad{})
 	w.Must(err)
 	_, err = w.S.Bury(w.Ctx)
 	w.Must(err)

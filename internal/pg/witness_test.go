@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	pgdb "github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -114,7 +115,7 @@ func TestWhatGoesAsThingsDoIsNotMissed(t *testing.T) {
 			t.Fatalf("%s: %+v %v", c.name, loss, err)
 		}
 	}
-	if alive, err := w.S.Beat(w.Ctx, n); !alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, n, pg.NodeLoad{}); !alive || err != nil {
 		t.Errorf("the node goes on: %v %v", alive, err)
 	}
 	if loss, err := w.reconnect(); loss != nil || err != nil {
@@ -130,12 +131,12 @@ func TestARowThatWasPutBackUnderOpenConnectionsIsMissed(t *testing.T) {
 	n, err := w.S.Register(w.Ctx, "n", "test", time.Minute)
 	pgworld.OK(t, err)
 	for range 3 {
-		_, err = w.S.Beat(w.Ctx, n)
+		_, err = w.S.Beat(w.Ctx, n, pg.NodeLoad{})
 		pgworld.OK(t, err)
 	}
 	_, err = w.S.Pool().Exec(w.Ctx, `UPDATE postern.node SET beats = 1`)
 	pgworld.OK(t, err)
-	if _, err = w.S.Beat(w.Ctx, n); fault.CodeOf(err) != "database_went_back" || w.S.Loss() == nil {
+	if _, err = w.S.Beat(w.Ctx, n, pg.NodeLoad{}); fault.CodeOf(err) != "database_went_back" || w.S.Loss() == nil {
 		t.Errorf("the heartbeat says %v", err)
 	}
 }
@@ -169,7 +170,7 @@ func TestAnIdOfANodeIsNotGivenTwice(t *testing.T) {
 	if l, _, err := w.S.Claim(w.Ctx, stale, pgworld.Everything()); len(l) != 0 || err != nil {
 		t.Errorf("the stale node claims %d: %v", len(l), err)
 	}
-	if alive, err := w.S.Beat(w.Ctx, stale); alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, stale, pg.NodeLoad{}); alive || err != nil {
 		t.Errorf("the stale node beats: %v %v", alive, err)
 	}
 	if n, err := w.S.GiveUpAll(w.Ctx, stale); n != 0 || err != nil {
@@ -181,7 +182,7 @@ func TestAnIdOfANodeIsNotGivenTwice(t *testing.T) {
 	if _, err := w.S.Reincarnate(w.Ctx, stale); fault.CodeOf(err) != "node_gone" {
 		t.Errorf("the stale node comes back: %v", err)
 	}
-	if alive, err := w.S.Beat(w.Ctx, fresh); !alive || err != nil {
+	if alive, err := w.S.Beat(w.Ctx, fresh, pg.NodeLoad{}); !alive || err != nil {
 		t.Errorf("the fresh node was touched: %v %v", alive, err)
 	}
 }

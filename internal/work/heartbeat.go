@@ -33,6 +33,13 @@ func (e *Engine) heartbeat(ctx context.Context) {
 	}
 }
 
+// says is what the node tells of itself with a heartbeat.
+func (e *Engine) says() pg.NodeLoad {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return pg.NodeLoad{Types: e.Types, Concurrency: e.Concurrency, Calls: e.inFlight}
+}
+
 func (e *Engine) bury(ctx context.Context, dead []pg.Peer) {
 	if n, err := e.Store.BuryThose(ctx, dead); err != nil && ctx.Err() == nil {
 		e.Log.Warn("bury", "error", err)
@@ -47,7 +54,7 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	limit, cancel := context.WithTimeout(ctx, e.TTL/2)
 	defer cancel()
 	n := *e.node.Load()
-	alive, err := e.Store.Beat(limit, n)
+	alive, err := e.Store.Beat(limit, n, e.says())
 	e.watch.beat(began, age, e.TTL, err == nil)
 	switch {
 	case err != nil && ctx.Err() == nil:

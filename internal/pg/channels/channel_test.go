@@ -124,7 +124,7 @@ func TestWhatADeadNodeHeldIsTakenBackAtOnce(t *testing.T) {
 	pgworld.Received(t, c, n1, 1)
 	pgworld.Received(t, c, n2, 1)
 	w.Later(11 * time.Second)
-	_, err := w.S.Beat(w.Ctx, n2)
+	_, err := w.S.Beat(w.Ctx, n2, pg.NodeLoad{})
 	w.Must(err)
 	_, err = w.S.Bury(w.Ctx)
 	w.Must(err)

@@ -2,10 +2,12 @@ package reads
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +35,8 @@ type Blocker struct {
 	Next   *NextStep
 	Levers []Lever
 	Lane   *LaneView
+
+	followed bool // it is in the way of another transaction, which has what this one waits for
 }
 
 // NextStep is what happens by itself, and when.
@@ -41,8 +45,23 @@ type NextStep struct {
 	What string
 }
 
-// Lever is a request that would change something.
-type Lever struct{ Method, Path, Role string }
+// Lever is a request that would change something. Body is what it wants at least; "..." is for the caller to say.
+type Lever struct {
+	Method, Path, Role string
+	Body               map[string]string
+}
+
+// String is the request in one line.
+func (l Lever) String() string {
+	if len(l.Body) == 0 {
+		return l.Method + " " + l.Path
+	}
+	body, _ := json.Marshal(l.Body)
+	return l.Method + " " + l.Path + " " + string(body)
+}
+
+// looks says whether the lever only shows more.
+func (l Lever) looks() bool { return l.Method == http.MethodGet }
 
 // LaneView is where a head without an owner stands.
 type LaneView struct {
@@ -60,7 +79,7 @@ func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, e
 		return nil, err
 	}
 	id = t.ID // it may have been moved
-	x := &explain{s: s, ctx: ctx, context: contextID}
+	x := &explain{s: s, ctx: ctx, context: contextID, seen: map[outbox.ID]bool{}}
 	if t.State.Terminal() {
 		return x.ended(t), nil
 	}
@@ -74,7 +93,9 @@ func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, e
 		return x.ended(t), nil
 	}
 	w := &Why{State: string(t.State)}
+	x.mayFollow(id)
 	if x.head.ID != id {
+		x.mayFollow(x.head.ID)
 		if err := x.behind(t); err != nil {
 			return nil, err
 		}
@@ -117,14 +138,21 @@ type explain struct {
 	since    time.Time // when the head came into its phase
 	due      *time.Time
 	d        *pg.Dispatcher
-	live     int // nodes
+	nodes    []nodeFacts // that are alive
+	live     int         // how many of them are not draining
 	ahead    int64
 	blockers []Blocker
 	own      int // blockers of the transaction itself, before those of its head
+	added    int // blockers of this transaction and its head, without those of what was followed
 	moving   bool
+	followed bool               // what was followed last moves by itself
+	seen     map[outbox.ID]bool // transactions that are explained in this answer
 }
 
-func (x *explain) add(b Blocker) { x.blockers = append(x.blockers, b) }
+func (x *explain) add(b Blocker) {
+	x.blockers = append(x.blockers, b)
+	x.added++
+}
 
 // load reads the queue, its head and its dispatcher.
 func (x *explain) load(queue int64) (err error) {
@@ -162,10 +190,12 @@ func (x *explain) load(queue int64) (err error) {
 	} else if len(list) > 0 {
 		x.d = list[0]
 	}
-	return pgdb.Known(db.QueryRow(x.ctx, `SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
-			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
-			(SELECT count(*) FROM postern.node WHERE dead_at IS NULL AND NOT draining AND heartbeat_at + ttl >= coalesce($2::timestamptz, clock_timestamp()))`, queue, x.s.LeaseNow()).
-		Scan(&x.name, &x.due, &x.live))
+	if err := x.readNodes(); err != nil {
+		return err
+	}
+	return pgdb.Known(db.QueryRow(x.ctx, `
+		SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
+			(SELECT due_at FROM postern.timer WHERE queue_id = $1)`, queue).Scan(&x.name, &x.due))
 }
 
 // ended is the answer for what moves no more.
@@ -184,7 +214,7 @@ func (x *explain) ended(t *pg.Transaction) *Why {
 	case x.made(t) != "":
 		b.Detail += "; " + x.made(t)
 	case t.State != outbox.DONE:
-		b.Levers = []Lever{{"POST", pg.TxPath(t.ID) + "/redrive", "executor"}}
+		b.Levers = []Lever{{Method: "POST", Path: pg.TxPath(t.ID) + "/redrive", Role: "executor"}}
 	}
 	w.Blockers = []Blocker{b}
 	w.Summary = fmt.Sprintf("ended %s at %s; nothing is left to happen", t.State, clockTime(b.Since))
@@ -209,8 +239,13 @@ func (x *explain) behind(t *pg.Transaction) error {
 	if err := x.before(t); err != nil {
 		return err
 	}
-	x.add(Blocker{Kind: "head_of_line", Object: pg.TxPath(x.head.ID), Since: x.since, Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
-		Levers: []Lever{{"POST", pg.TxPath(t.ID) + "/cancel", "executor"}}})
+	x.add(Blocker{
+		Kind:   "head_of_line",
+		Object: pg.TxPath(x.head.ID),
+		Since:  x.since,
+		Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
+		Levers: []Lever{x.look(x.head.ID), x.lever(t.ID, "cancel", "executor")},
+	})
 	if err := x.overtaken(t); err != nil {
 		return err
 	}
@@ -255,13 +290,19 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 	if pgdb.IsNoRows(err) {
 		return nil
 	}
+	if err != nil {
+		return pgdb.Known(err)
+	}
 	id.Queue = t.ID.Queue
+	if actor, err = x.who(actor); err != nil {
+		return err
+	}
 	b.Object, b.Detail = pg.TxPath(id), pg.Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
 	if n == 1 {
 		b.Detail = pg.Because("placed ahead of it by "+actor, reason)
 	}
 	x.add(b)
-	return pgdb.Known(err)
+	return nil
 }
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.
@@ -273,9 +314,15 @@ func (x *explain) suspended(id outbox.ID) (bool, error) {
 	if pgdb.IsNoRows(err) {
 		return false, nil
 	}
+	if err != nil {
+		return false, pgdb.Known(err)
+	}
+	if actor, err = x.who(actor); err != nil {
+		return false, err
+	}
 	b.Detail = pg.Because("suspended by "+actor, reason)
 	x.add(b)
-	return true, pgdb.Known(err)
+	return true, nil
 }
 
 // parked says whether the head, in flight, is held before it would go out again, and by whom.
@@ -302,12 +349,43 @@ func (x *explain) dependencies(id outbox.ID) error {
 	var on outbox.ID
 	var uid, state string
 	var since time.Time
+	var ons []outbox.ID
+	var blockers []Blocker
 	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Salt, &uid, &state, &since}, func() error {
-		x.add(Blocker{Kind: "dependency", Object: pg.TxPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
-			Levers: []Lever{{"GET", pg.TxPath(on) + "/why", "reader"}, x.lever(id, "cancel", "executor")}})
+		ons = append(ons, on)
+		blockers = append(blockers, Blocker{Kind: "dependency", Object: pg.TxPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
+			Levers: []Lever{x.look(on), x.lever(id, "cancel", "executor")}})
 		return nil
 	})
-	return pgdb.Known(err)
+	if err != nil {
+		return pgdb.Known(err)
+	}
+	for i, b := range blockers {
+		x.add(b)
+		if err := x.follow(ons[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look is where more is said of what a transaction waits for.
+func (x *explain) look(id outbox.ID) Lever {
+	return Lever{Method: http.MethodGet, Path: pg.TxPath(id) + "/why", Role: "reader"}
+}
+
+// who is an actor as people know it: an API key by its name.
+func (x *explain) who(actor string) (string, error) {
+	prefix, ok := strings.CutPrefix(actor, "key:")
+	if !ok {
+		return actor, nil
+	}
+	var name string
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT name FROM postern.api_key WHERE prefix = $1`, prefix).Scan(&name)
+	if pgdb.IsNoRows(err) || err == nil && name == "" { // it was revoked, or has none
+		return actor, nil
+	}
+	return name, pgdb.Known(err)
 }
 
 // summary is one sentence for people.
@@ -324,14 +402,25 @@ func (x *explain) summary(t *pg.Transaction) string {
 	if x.head.ID != t.ID {
 		text += "its head: "
 	}
-	text += root.Kind + " since " + clockTime(root.Since) + ": " + root.Detail
-	switch {
-	case root.Next != nil:
-		text += "; " + root.Next.What + " at " + clockTime(root.Next.At)
-	default:
-		if i := slices.IndexFunc(root.Levers, func(l Lever) bool { return l.Method != http.MethodGet }); i >= 0 {
-			text += "; " + root.Levers[i].Method + " " + root.Levers[i].Path + " would change that"
-		}
+	if last := x.blockers[len(x.blockers)-1]; last.followed {
+		return text + named(root) + "; behind that: " + spoken(last)
+	}
+	return text + spoken(root)
+}
+
+// named is a blocker as a part of a sentence.
+func named(b Blocker) string {
+	return strings.ReplaceAll(b.Kind, "_", " ") + " since " + clockTime(b.Since) + ": " + b.Detail
+}
+
+// spoken is a blocker as a part of a sentence, with what ends it.
+func spoken(b Blocker) string {
+	text := named(b)
+	if b.Next != nil {
+		return text + "; " + b.Next.What + " at " + clockTime(b.Next.At)
+	}
+	if i := slices.IndexFunc(b.Levers, func(l Lever) bool { return !l.looks() }); i >= 0 {
+		text += "; " + b.Levers[i].String() + " would change that"
 	}
 	return text
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -69,7 +71,7 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	b.Detail = fmt.Sprintf("it should have left %s by now: %s", x.q.Phase, what)
 	if node != nil {
 		b.Detail += ", which hands back within two minutes what it lost: if it does not, restart it or bury it, and the next one asks the worker first"
-		b.Levers = append([]Lever{{"POST", "/nodes/" + *node + "/bury", "system admin"}}, b.Levers...)
+		b.Levers = append([]Lever{{Method: "POST", Path: "/nodes/" + *node + "/bury", Role: "system admin"}}, b.Levers...)
 	}
 	if was != "" {
 		b.Detail += " (" + was + ")"
@@ -98,16 +100,20 @@ func (x *explain) quarantined() (bool, error) {
 		if x.flying {
 			what = "nothing of it leaves, and its worker is not asked"
 		}
-		levers := []Lever{{"GET", "/quarantine", "system admin"}}
+		levers := []Lever{{Method: "GET", Path: "/quarantine", Role: "system admin"}}
 		if v.Lost() && !v.Copy() && (v.ReconciledAt == nil || v.Open > 0) {
-			levers = append(levers, Lever{"POST", "/quarantine/reconcile", "system admin"})
+			levers = append(levers, Lever{Method: "POST", Path: "/quarantine/reconcile", Role: "system admin"})
+		}
+		actor, err := x.who(v.Actor)
+		if err != nil {
+			return false, err
 		}
 		x.add(Blocker{
 			Kind:   "quarantined",
 			Object: v.Object(),
 			Since:  v.EnteredAt,
-			Detail: pg.Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, v.Actor, what), v.Reason),
-			Levers: append(levers, Lever{"POST", "/quarantine/release", "system admin"}),
+			Detail: pg.Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, actor, what), v.Reason),
+			Levers: append(levers, Lever{Method: "POST", Path: "/quarantine/release", Role: "system admin"}),
 		})
 	}
 	return len(x.blockers) > 0 && x.blockers[len(x.blockers)-1].Kind == "quarantined", nil
@@ -118,64 +124,114 @@ func (x *explain) explainPhase() error {
 	case outbox.PhaseIdle, outbox.PhaseReady:
 		return x.ready()
 	case outbox.PhaseHeld:
-		if x.q.Paused {
-			if err := x.paused(); err != nil {
-				return err
-			}
-		}
-		if _, err := x.suspended(x.head.ID); err != nil {
-			return err
-		}
-		if err := x.dependencies(x.head.ID); err != nil {
-			return err
-		}
-		if !x.q.Blocked.IsZero() && !x.q.NotBefore.IsZero() {
-			return x.blocked()
-		}
-		if !x.q.NotBefore.IsZero() {
-			x.add(Blocker{Kind: "not_before", Object: pg.TxPath(x.head.ID), Since: x.head.CreatedAt, Detail: "its own not_before",
-				Next: &NextStep{x.q.NotBefore, "it may go out"}, Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")}})
-		}
-		x.needNode()
+		return x.held()
 	case outbox.PhaseDispatching:
 		return x.dispatching()
 	case outbox.PhaseInclusion, outbox.PhaseWaitingInclusion:
-		x.inclusion()
+		return x.inclusion()
 	case outbox.PhaseRetry, outbox.PhaseDelay:
 		return x.delay()
 	}
 	return nil
 }
 
+// held explains a head that may not go yet.
+func (x *explain) held() error {
+	own := x.added
+	if _, err := x.needNode(false); err != nil {
+		return err
+	}
+	if x.q.Paused {
+		if err := x.paused(); err != nil {
+			return err
+		}
+	}
+	if _, err := x.suspended(x.head.ID); err != nil {
+		return err
+	}
+	if err := x.dependencies(x.head.ID); err != nil {
+		return err
+	}
+	switch {
+	case !x.q.Blocked.IsZero() && !x.q.NotBefore.IsZero():
+		return x.blocked()
+	case !x.q.NotBefore.IsZero():
+		b := Blocker{
+			Kind:   "not_before",
+			Object: pg.TxPath(x.head.ID),
+			Since:  x.head.CreatedAt,
+			Detail: "its own not_before",
+			Next:   &NextStep{x.q.NotBefore, "it may go out"},
+			Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")},
+		}
+		if over := x.now.Sub(x.q.NotBefore); over > lateBy {
+			b.Detail += ", which has been over for " + over.Round(time.Second).String() + ": a process has yet to wake it"
+		}
+		x.add(b)
+	case x.added == own: // what held it has ended, and the commit that lets it go is still to come
+		x.add(Blocker{
+			Kind:   "held",
+			Object: pg.TxPath(x.head.ID),
+			Since:  x.since,
+			Detail: "what held it has ended, and it has not been let go yet: the sweep of a process that works does that",
+			Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")},
+		})
+	}
+	x.moving = x.moving || x.added == own+1 && x.followed
+	return nil
+}
+
+// lever is one of a transaction, with a reason where it wants one.
 func (x *explain) lever(id outbox.ID, verb, role string) Lever {
-	return Lever{"POST", pg.TxPath(id) + "/" + verb, role}
+	l := Lever{Method: "POST", Path: pg.TxPath(id) + "/" + verb, Role: role}
+	switch verb {
+	case "abandon", "was-done", "was-not-done":
+		l.Body = map[string]string{"reason": "..."}
+	}
+	return l
 }
 
-// needNode adds that no process is there for the next step.
-func (x *explain) needNode() bool {
-	if x.live > 0 {
-		return false
-	}
-	b := Blocker{Kind: "no_live_node", Object: "/nodes", Since: x.since, Detail: "no process that dispatches is alive: start one"}
-	var last *time.Time
-	var draining *string
-	if x.s.Pool().QueryRow(x.ctx, `SELECT max(heartbeat_at), min(name) FILTER (WHERE draining AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($1::timestamptz, clock_timestamp()))
-		FROM postern.node`, x.s.LeaseNow()).Scan(&last, &draining) == nil && last != nil {
-		b.Since = *last
-	}
-	if draining != nil {
-		b.Object, b.Detail = "/nodes/"+*draining, "every process that dispatches is draining: resume one, or start another"
-		b.Levers = []Lever{{"POST", b.Object + "/resume", "system admin"}}
-	}
-	x.add(b)
-	return true
-}
-
-// paused says who paused the queue, or that a failure did.
+// paused says who paused the queue, or which failure did.
 func (x *explain) paused() error {
-	b := Blocker{Kind: "queue_paused", Object: "/queues/" + x.name, Since: x.since, Detail: "paused after a failure (on_failure: pause)",
-		Levers: []Lever{{"POST", "/queues/" + x.name + "/resume", "admin"}}}
+	b := Blocker{
+		Kind:   "queue_paused",
+		Object: "/queues/" + x.name,
+		Since:  x.since,
+		Detail: "paused after a failure (on_failure: pause)",
+		Levers: []Lever{{Method: "POST", Path: "/queues/" + x.name + "/resume", Role: "admin"}},
+	}
+	var id outbox.ID
+	var state, code, message string
+	var at time.Time
+	err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT o.seq, o.day - '1970-01-01', postern.salt(t.created_at, t.moved_from), o.state, o.done_at,
+			coalesce(o.error_code, ''), coalesce(o.error, '')
+		FROM postern.outcome o
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
+		WHERE o.queue_id = $1 AND o.state IN ('FAILED', 'UNRESOLVED')
+		ORDER BY o.seq DESC
+		LIMIT 1`, x.q.ID).Scan(&id.Seq, &id.Day, &id.Salt, &state, &at, &code, &message)
+	if err != nil && !db.IsNoRows(err) {
+		return db.Known(err)
+	}
+	if err == nil {
+		id.Queue = x.q.ID
+		b.Since = at
+		b.Detail = fmt.Sprintf("paused (on_failure: pause) after transaction %s ended %s: %s", id, state, quoted(message, code))
+		b.Levers = append(b.Levers, x.lever(id, "redrive", "executor"))
+	}
 	return x.pausedBy(b)
+}
+
+// quoted is an error with its code.
+func quoted(message, code string) string {
+	switch {
+	case code == "":
+		return message
+	case message == "":
+		return code
+	}
+	return message + " (" + code + ")"
 }
 
 // pausedBy adds a blocker that ends with a resume of its object, with who paused it if somebody did.
@@ -190,7 +246,11 @@ func (x *explain) pausedBy(b Blocker) error {
 		if before, _, ok := strings.Cut(b.Detail, " is paused"); ok {
 			what = before + " is paused"
 		}
+		if actor, err = x.who(actor); err != nil {
+			return err
+		}
 		b.Detail = pg.Because(what+" by "+actor, reason)
+		b.Levers = b.Levers[:1]
 	case !db.IsNoRows(err):
 		return db.Known(err)
 	}
@@ -204,7 +264,10 @@ func (x *explain) ready() error {
 	if err != nil {
 		return err
 	}
-	first := len(x.blockers)
+	first, own := len(x.blockers), x.added
+	if _, err := x.needNode(true); err != nil {
+		return err
+	}
 	if x.q.Paused {
 		if err := x.paused(); err != nil {
 			return err
@@ -230,18 +293,69 @@ func (x *explain) ready() error {
 			return err
 		}
 	}
-	if x.needNode(); len(x.blockers) == first {
+	switch {
+	case x.added == own && lane.view.Ahead == 0 && x.now.Sub(x.since) > lateBy:
+		if err := x.unclaimed(); err != nil {
+			return err
+		}
+	case x.added == own:
 		x.moving = true
 		detail := fmt.Sprintf("%d others of its lane go first", lane.view.Ahead)
-		if lane.view.Ahead == 0 {
+		switch lane.view.Ahead {
+		case 0:
 			detail = "nothing is in its way: it goes out with the next claim"
+		case 1:
+			detail = "another of its lane goes first"
 		}
 		x.add(Blocker{Kind: "lane_turn", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: detail})
+	default:
+		x.moving = x.added == own+1 && x.followed
 	}
 	for i := first; i < len(x.blockers); i++ {
-		x.blockers[i].Lane = &lane.view
+		if x.blockers[i].Lane == nil && !x.blockers[i].followed {
+			x.blockers[i].Lane = &lane.view
+		}
 	}
 	return nil
+}
+
+// unclaimed adds that a head should have gone out by now: nothing is known to be in its way, and a process that has room works
+// on its type. A claim passes over a row that another SQL transaction has locked, so those that may have one are named.
+func (x *explain) unclaimed() error {
+	var names []string
+	for _, n := range x.nodes {
+		if n.takes(x.head.Type) && !n.draining && len(names) < 5 {
+			names = append(names, n.name)
+		}
+	}
+	b := Blocker{
+		Kind:   "unclaimed",
+		Object: pg.TxPath(x.head.ID),
+		Since:  x.since,
+		Detail: "it should have gone out by now, and no process has taken it: look at the log of " + strings.Join(names, ", "),
+		Levers: []Lever{{Method: "GET", Path: "/nodes", Role: "system admin"}},
+	}
+	rows, err := x.s.Pool().Query(x.ctx, `
+		SELECT a.pid, coalesce(a.application_name, ''), a.xact_start
+		FROM pg_locks l
+		JOIN pg_stat_activity a USING (pid)
+		WHERE l.relation = 'postern.queue'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+			AND a.pid <> pg_backend_pid() AND a.xact_start < clock_timestamp() - interval '2 s'
+		ORDER BY a.xact_start
+		LIMIT 3`)
+	if err != nil {
+		return db.Known(err)
+	}
+	var pid int32
+	var application string
+	var began time.Time
+	_, err = pgx.ForEachRow(rows, []any{&pid, &application, &began}, func() error {
+		b.Detail += fmt.Sprintf("; or its row is locked by the session %d (%s), whose SQL transaction is open since %s: "+
+			"end it, or SELECT pg_terminate_backend(%d)", pid, application, clockTime(began), pid)
+		return nil
+	})
+	x.add(b)
+	return db.Known(err)
 }
 
 // dispatcherHolds adds what closes the lane of the type.
@@ -249,23 +363,38 @@ func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
 	switch {
 	case x.d == nil || x.d.Removed:
-		x.add(Blocker{Kind: "no_dispatcher", Object: object, Since: x.since, Detail: "type " + x.head.Type + " has no dispatcher",
-			Levers: []Lever{{"PUT", object, "admin"}}})
+		put := Lever{Method: "PUT", Path: object, Role: "admin", Body: map[string]string{"worker_url": "http://..."}}
+		if x.d != nil { // it was removed
+			put.Body["worker_url"] = x.d.WorkerURL
+		}
+		x.add(Blocker{
+			Kind:   "no_dispatcher",
+			Object: object,
+			Since:  x.since,
+			Detail: "type " + x.head.Type + " has no dispatcher",
+			Levers: []Lever{put},
+		})
 		return nil
 	case x.d.Paused:
-		b := Blocker{Kind: "dispatcher_paused", Object: object, Since: x.since, Detail: "paused", Levers: []Lever{{"POST", object + "/resume", "admin"}}}
+		b := Blocker{Kind: "dispatcher_paused", Object: object, Since: x.since, Detail: "paused", Levers: []Lever{{Method: "POST", Path: object + "/resume", Role: "admin"}}}
 		if err := x.pausedBy(b); err != nil {
 			return err
 		}
 	}
 	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
 		at := "/contexts/" + c.Name
-		if err := x.pausedBy(Blocker{Kind: "context_paused", Object: at, Since: x.since, Detail: "paused", Levers: []Lever{{"POST", at + "/resume", "admin"}}}); err != nil {
+		if err := x.pausedBy(Blocker{Kind: "context_paused", Object: at, Since: x.since, Detail: "paused", Levers: []Lever{{Method: "POST", Path: at + "/resume", Role: "admin"}}}); err != nil {
 			return err
 		}
 	}
 	if g := x.d.GateUntil; g != nil && g.After(x.now) {
-		b := Blocker{Kind: "worker_unreachable", Object: object, Since: x.since, Next: &NextStep{*g, "one probe goes out"}, Levers: []Lever{{"PATCH", object, "admin"}}} // another worker_url
+		b := Blocker{
+			Kind:   "worker_unreachable",
+			Object: object,
+			Since:  x.since,
+			Next:   &NextStep{*g, "one probe goes out"},
+			Levers: []Lever{x.worker()},
+		}
 		b.Detail = fmt.Sprintf("calls to %s come to nothing (%d tries in a row)", x.d.WorkerURL, x.d.Failures)
 		b.Detail = pg.Because(b.Detail, x.d.GateWhy)
 		if x.d.GateProbing {
@@ -276,21 +405,24 @@ func (x *explain) dispatcherHolds() error {
 	return nil
 }
 
-// exclusive names who is in flight in the lane that one queue holds at a time.
-func (x *explain) exclusive(holder int64) error {
-	b := Blocker{Kind: "exclusive_busy", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "another one with the same exclusive value is in flight"}
-	t, err := pg.ScanTask(x.s.Pool().QueryRow(x.ctx, `SELECT `+pg.TaskSelect+` FROM postern.queue q JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq >= q.cur_seq AND t.day >= q.head_day
-		WHERE q.queue_id = $1 AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-		ORDER BY t.seq LIMIT 1`, holder))
-	switch {
-	case err == nil:
-		b.Object, b.Since = pg.TxPath(t.ID), t.CreatedAt
-		b.Detail = fmt.Sprintf("transaction %s is in flight, and %s lets one go at a time (%s)", t.ID, x.head.Type, x.d.Exclusive)
-	case !db.IsNoRows(err):
-		return db.Known(err)
+// exclusive names who is in flight in the lane that one queue holds at a time, and what that one waits for.
+func (x *explain) exclusive(queue int64) error {
+	b := Blocker{
+		Kind:   "exclusive_busy",
+		Object: "/dispatchers/" + x.head.Type,
+		Since:  x.since,
+		Detail: "another one with the same exclusive value is in flight",
+	}
+	h, err := x.holder(`q.queue_id = $1`, queue)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		b.Object, b.Since = pg.TxPath(h.task.ID), h.explain.since
+		b.Detail = fmt.Sprintf("%s lets one go at a time (%s), and that is %s", x.head.Type, x.d.Exclusive, x.named(h))
 	}
 	x.add(b)
-	return nil
+	return x.followHolder(h)
 }
 
 // dispatching explains a head whose worker is being called, or whose outcome is unknown.
@@ -298,40 +430,96 @@ func (x *explain) dispatching() error {
 	id := x.head.ID
 	abandon := []Lever{x.lever(id, "abandon", "admin")}
 	if x.q.Node != 0 {
-		var name string
-		var alive bool
-		err := x.s.Pool().QueryRow(x.ctx, `SELECT name, epoch = $2 AND dead_at IS NULL AND heartbeat_at + ttl >= coalesce($3::timestamptz, clock_timestamp()) FROM postern.node WHERE node_id = $1`,
-			x.q.Node, x.q.NodeEpoch, x.s.LeaseNow()).Scan(&name, &alive)
-		if err != nil && !db.IsNoRows(err) {
-			return db.Known(err)
-		}
-		if alive {
-			x.moving = true
-			b := Blocker{Kind: "in_worker", Object: pg.TxPath(id), Since: x.since, Levers: abandon,
-				Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt))}
-			if x.d != nil && x.d.Timeouts.Dispatch > 0 {
-				b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
-			}
-			x.add(b)
-			return nil
-		}
-		x.resuming(fmt.Sprintf("its node %s is gone", name), abandon)
-		return nil
+		return x.inWorker(abandon)
 	}
 	if x.due == nil {
-		x.resuming("its node is gone", abandon)
-		return nil
+		return x.resuming("its node is gone", abandon)
+	}
+	need, err := x.needNode(!x.due.After(x.now))
+	if err != nil {
+		return err
+	}
+	said, at, err := x.lastAnswer(id)
+	if err != nil {
+		return err
+	}
+	if said != "" {
+		said = "the last answer was, at " + clockTime(at) + ": " + said
 	}
 	if x.gateClosed() {
-		x.add(Blocker{Kind: "status_unreachable", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy),
-			Next: &NextStep{*x.due, "it is asked again"}, Levers: abandon})
+		x.add(Blocker{
+			Kind:   "status_unreachable",
+			Object: "/dispatchers/" + x.head.Type,
+			Since:  x.since,
+			Detail: pg.Because(pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy), said),
+			Next:   &NextStep{*x.due, "it is asked again"},
+			Levers: abandon,
+		})
 	} else {
-		x.add(Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id), Since: x.since,
-			Detail: fmt.Sprintf("nobody knows what came of attempt %d: the worker is asked for token %s before anything is sent again", x.q.Attempt, x.head.Token(x.q.Attempt)),
-			Next:   &NextStep{*x.due, "the worker is asked"}, Levers: abandon})
+		b := Blocker{
+			Kind:   "outcome_unknown",
+			Object: pg.TxPath(id),
+			Since:  x.since,
+			Detail: pg.Because(fmt.Sprintf("nobody knows what came of attempt %d", x.q.Attempt), said),
+			Next:   &NextStep{*x.due, "the worker is asked"},
+			Levers: abandon,
+		}
+		b.Detail += fmt.Sprintf("; the worker is asked for token %s before anything is sent again", x.head.Token(x.q.Attempt))
+		x.add(b)
 	}
-	x.moving = !x.needNode()
+	x.moving = !need
 	return nil
+}
+
+// inWorker explains a head that a node has in hand.
+func (x *explain) inWorker(abandon []Lever) error {
+	id := x.head.ID
+	var name string
+	var alive, again bool
+	err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT n.name, n.epoch = $2 AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp()),
+			EXISTS (SELECT FROM postern.attempt a
+				WHERE (a.queue_id, a.seq, a.day, a.attempt) = ($4, $5, $6, $7) AND a.step <> 'late')
+		FROM postern.node n
+		WHERE n.node_id = $1`, x.q.Node, x.q.NodeEpoch, x.s.LeaseNow(), id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).
+		Scan(&name, &alive, &again)
+	if err != nil && !db.IsNoRows(err) {
+		return db.Known(err)
+	}
+	if !alive {
+		return x.resuming(fmt.Sprintf("its node %s is gone", name), abandon)
+	}
+	x.moving = true
+	b := Blocker{
+		Kind:   "in_worker",
+		Object: pg.TxPath(id),
+		Since:  x.since,
+		Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt)),
+		Levers: abandon,
+	}
+	if again {
+		b.Detail += "; it was called, or asked, under this token before"
+	}
+	if x.d != nil && x.d.Timeouts.Dispatch > 0 {
+		b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
+	}
+	x.add(b)
+	return nil
+}
+
+// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was.
+func (x *explain) lastAnswer(id outbox.ID) (said string, at time.Time, err error) {
+	var code, message string
+	err = x.s.Pool().QueryRow(x.ctx, `
+		SELECT coalesce(code, ''), coalesce(error, ''), answered_at
+		FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late'
+		ORDER BY attempt DESC, answered_at DESC
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message, &at)
+	if db.IsNoRows(err) {
+		return "", at, nil
+	}
+	return quoted(message, code), at, db.Known(err)
 }
 
 // unknown adds that the head is held, and the reason.
@@ -348,24 +536,45 @@ func (x *explain) unknown() (bool, error) {
 	if db.IsNoRows(err) {
 		return false, nil
 	}
+	if err != nil {
+		return false, db.Known(err)
+	}
+	said, at, err := x.lastAnswer(id)
+	if err != nil {
+		return false, err
+	}
 	b.Detail = pg.Because("held until somebody says what came of it", reason)
+	if said != "" {
+		b.Detail += fmt.Sprintf("; the last answer was, at %s: %s", clockTime(at), said)
+	}
 	x.add(b)
-	return true, db.Known(err)
+	return true, nil
 }
 
-func (x *explain) resuming(why string, levers []Lever) {
+func (x *explain) resuming(why string, levers []Lever) error {
+	need, err := x.needNode(true)
+	if err != nil {
+		return err
+	}
 	x.add(Blocker{Kind: "resuming", Object: pg.TxPath(x.head.ID), Since: x.since, Levers: levers,
 		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.Token(x.q.Attempt)),
 		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
-	x.moving = !x.needNode()
+	x.moving = !need
+	return nil
 }
 
 func (x *explain) gateClosed() bool {
 	return x.d != nil && x.d.GateUntil != nil && x.d.GateUntil.After(x.now)
 }
 
-// inclusion explains what was accepted and is watched.
-func (x *explain) inclusion() {
+// inclusion explains what was accepted and is watched, until when it is, and what follows then.
+func (x *explain) inclusion() error {
+	need := x.live == 0
+	if need {
+		if err := x.noLiveNode(); err != nil {
+			return err
+		}
+	}
 	id := x.head.ID
 	b := Blocker{Kind: "inclusion_pending", Object: pg.TxPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
 	if x.due != nil {
@@ -373,29 +582,40 @@ func (x *explain) inclusion() {
 	}
 	if x.d != nil {
 		deadline := x.since.Add(time.Duration(x.d.Inclusion.Deadline))
+		then := "it is retried as soon as the worker answers"
+		if !x.d.Replaceable {
+			then = "replaceable: false holds it for an operator"
+		}
 		switch {
-		case x.d.Inclusion.Deadline > 0 && !deadline.After(x.now):
+		case x.d.Inclusion.Deadline <= 0:
+			b.Detail += "; its worker is asked for as long as it takes (inclusion.deadline: 0)"
+			b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+		case !deadline.After(x.now):
 			b.Kind, b.Levers = "inclusion_overdue", []Lever{x.lever(id, "abandon", "admin")}
-			b.Detail = "not included by " + clockTime(deadline) + ": it is retried as soon as the worker answers"
-			if !x.d.Replaceable {
-				b.Detail = "not included by " + clockTime(deadline) + ", and replaceable: false holds it for an operator"
-			}
-		case x.gateClosed():
+			b.Detail = "not included by " + clockTime(deadline) + ": " + then
+		default:
+			b.Detail += "; it is given up at " + clockTime(deadline) + ", and then " + then
+		}
+		if b.Kind == "inclusion_pending" && x.gateClosed() {
 			b.Kind = "status_unreachable"
 			b.Detail = pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
 		}
 	}
 	x.add(b)
-	x.moving = !x.needNode() && b.Kind == "inclusion_pending"
+	x.moving = !need && b.Kind == "inclusion_pending"
+	return nil
 }
 
 // blocked explains a head that waits by itself, since its last call came to nothing: with what was answered, since when
 // that is so, and when it is tried again.
 func (x *explain) blocked() error {
 	id := x.head.ID
-	said, err := x.lastAnswer(id)
+	said, at, err := x.lastAnswer(id)
 	if err != nil {
 		return err
+	}
+	if said != "" {
+		said = "at " + clockTime(at) + " it was answered: " + said
 	}
 	x.add(Blocker{
 		Kind:   "queue_blocked",
@@ -403,30 +623,18 @@ func (x *explain) blocked() error {
 		Since:  x.q.Blocked,
 		Detail: pg.Because("nothing was done, and it cannot be now", said),
 		Next:   &NextStep{x.q.NotBefore, "it is tried again"},
-		Levers: []Lever{{"PATCH", "/dispatchers/" + x.head.Type, "admin"}, x.lever(id, "cancel", "executor")},
+		Levers: []Lever{x.worker(), x.lever(id, "cancel", "executor")},
 	})
-	if err := x.dispatcherHolds(); err != nil {
-		return err
-	}
-	x.needNode()
-	return nil
+	return x.dispatcherHolds()
 }
 
-// lastAnswer is what was heard last of a transaction, with its code; "" if nothing was.
-func (x *explain) lastAnswer(id outbox.ID) (string, error) {
-	var code, message string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(code, ''), coalesce(error, '') FROM postern.attempt
-		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late'
-		ORDER BY attempt DESC, answered_at DESC LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message)
-	switch {
-	case db.IsNoRows(err):
-		return "", nil
-	case err != nil:
-		return "", db.Known(err)
-	case code != "":
-		return fmt.Sprintf("%s (%s)", message, code), nil
+// worker is the lever that gives the type of the head another worker, or lets the one that it has be called at once.
+func (x *explain) worker() Lever {
+	l := Lever{Method: "PATCH", Path: "/dispatchers/" + x.head.Type, Role: "admin"}
+	if x.d != nil && strings.HasPrefix(x.d.WorkerURL, "http") {
+		l.Body = map[string]string{"worker_url": x.d.WorkerURL}
 	}
-	return message, nil
+	return l
 }
 
 // delay explains what failed and goes out again.
@@ -434,7 +642,7 @@ func (x *explain) delay() error {
 	id := x.head.ID
 	b := Blocker{Kind: "retry_delay", Object: pg.TxPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
 		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
-	said, err := x.lastAnswer(id)
+	said, _, err := x.lastAnswer(id)
 	if err != nil {
 		return err
 	}
@@ -475,7 +683,9 @@ func (x *explain) delay() error {
 	if !at.IsZero() {
 		b.Next = next
 	}
+	if _, err := x.needNode(!at.IsZero() && !at.After(x.now)); err != nil {
+		return err
+	}
 	x.add(b)
-	x.needNode()
 	return nil
 }

@@ -50,7 +50,7 @@ func (x *explain) senders() error {
 	}
 	rows, err := x.s.Pool().Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
-			s.block_reason, s.gate_reason, s.queue_id IS NOT NULL, coalesce(n.name, ''), s.bound_since
+			s.block_reason, s.gate_reason, coalesce(s.queue_id, 0), coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
@@ -71,12 +71,11 @@ func (x *explain) senders() error {
 	}
 	if len(all) > 0 && all[0].closed {
 		b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since, Detail: "pool " + all[0].pool + " is paused"}
-		b.Levers = []Lever{{"POST", b.Object + "/resume", "admin"}}
+		b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "admin"}}
 		return x.pausedBy(b)
 	}
 	if x.q.Pin != 0 && len(all) > 0 {
-		x.pinned(all[0])
-		return nil
+		return x.pinned(all[0])
 	}
 	return x.pool(all)
 }
@@ -89,7 +88,7 @@ type senderFacts struct {
 	until           *time.Time
 	reason          string
 	said            string // by the worker, where that is the reason
-	bound           bool
+	bound           int64 // the queue that it serves
 	queue           string
 	since           *time.Time
 }
@@ -124,16 +123,16 @@ func (f *senderFacts) kind() string {
 func (f *senderFacts) levers() []Lever {
 	switch {
 	case f.removed:
-		return []Lever{{"PUT", f.object(), "admin"}}
+		return []Lever{{Method: "PUT", Path: f.object(), Role: "admin"}}
 	case f.paused, f.draining:
-		return []Lever{{"POST", f.object() + "/resume", "admin"}}
+		return []Lever{{Method: "POST", Path: f.object() + "/resume", Role: "admin"}}
 	}
-	return []Lever{{"POST", f.object() + "/unblock", "admin"}}
+	return []Lever{{Method: "POST", Path: f.object() + "/unblock", Role: "admin"}}
 }
 
 // pinned explains the one sender that may take the head: the client named it, or it was called for this attempt, or an
 // earlier one lies under its nonce (S2.9). Of what was called, cancel is a lever too: a redrive has another token.
-func (x *explain) pinned(f senderFacts) {
+func (x *explain) pinned(f senderFacts) error {
 	b := Blocker{Object: f.object(), Since: x.since}
 	only := "only " + f.account + " may take it"
 	if x.head.SenderID == 0 {
@@ -150,15 +149,22 @@ func (x *explain) pinned(f senderFacts) {
 			b.Levers = append(b.Levers, x.lever(x.head.ID, "cancel", "executor"))
 		}
 		x.unblocks(&b, f)
-	case f.bound:
+	case f.bound != 0:
 		b.Kind, b.Detail = "pinned_sender_busy", only+", and it serves "+serves(f.queue)
 		if f.since != nil {
 			b.Since = *f.since
 		}
+		x.add(b)
+		h, err := x.holder(`q.queue_id = $1`, f.bound)
+		if err != nil {
+			return err
+		}
+		return x.followHolder(h)
 	default:
-		return
+		return nil
 	}
 	x.add(b)
+	return nil
 }
 
 func serves(queue string) string {
@@ -177,11 +183,11 @@ func (x *explain) unblocks(b *Blocker, f senderFacts) {
 // pool explains a pool without a free sender.
 func (x *explain) pool(all []senderFacts) error {
 	var blocked []senderFacts
-	bound := 0
+	var bound []int64
 	for _, f := range all {
 		switch {
-		case f.bound:
-			bound++
+		case f.bound != 0:
+			bound = append(bound, f.bound)
 		case f.blocked() != "":
 			blocked = append(blocked, f)
 		default:
@@ -190,9 +196,8 @@ func (x *explain) pool(all []senderFacts) error {
 	}
 	switch {
 	case len(all) == 0:
-		x.add(Blocker{Kind: "no_free_sender", Object: "/dispatchers/" + x.head.Type, Since: x.since, Detail: "its pool has no senders",
-			Levers: []Lever{{"PUT", "/senders/{account}", "admin"}}})
-	case bound == 0:
+		return x.emptyPool()
+	case len(bound) == 0:
 		f := blocked[0]
 		for _, g := range blocked { // the first that comes back
 			if g.until != nil && !g.paused && !g.draining && (f.until == nil || f.paused || f.draining || g.until.Before(*f.until)) {
@@ -210,10 +215,58 @@ func (x *explain) pool(all []senderFacts) error {
 		}
 		x.add(b)
 	default:
-		x.add(Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since,
-			Detail: fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked, paused or drained", len(all), all[0].pool, bound, len(blocked))})
+		return x.allBound(all, bound, len(blocked))
 	}
 	return nil
+}
+
+// emptyPool adds that the pool of the head has no sender, with the request that gives it one: the last that it had, if it had one.
+func (x *explain) emptyPool() error {
+	id := x.d.PoolID
+	if x.q.Pool != 0 {
+		id = x.q.Pool
+	}
+	var pool, account string
+	if err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT p.name, coalesce((SELECT account FROM postern.sender s
+			WHERE s.pool_id = p.pool_id AND s.removed_at IS NOT NULL ORDER BY s.removed_at DESC LIMIT 1), '')
+		FROM postern.pool p
+		WHERE p.pool_id = $1`, id).Scan(&pool, &account); err != nil {
+		return db.Known(err)
+	}
+	b := Blocker{Kind: "no_free_sender", Object: "/pools/" + pool, Since: x.since, Detail: "its pool " + pool + " has no senders"}
+	if account == "" {
+		account = "ACCOUNT"
+		b.Detail += ": give it an account that signs"
+	}
+	b.Levers = []Lever{{
+		Method: "PUT",
+		Path:   "/senders/" + account,
+		Role:   "admin",
+		Body:   map[string]string{"pool": pool},
+	}}
+	x.add(b)
+	return nil
+}
+
+// allBound adds that the senders of a pool serve other queues, with the one that does so for longest, and what that waits for.
+func (x *explain) allBound(all []senderFacts, bound []int64, blocked int) error {
+	b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since}
+	b.Detail = fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked, paused or drained",
+		len(all), all[0].pool, len(bound), blocked)
+	h, err := x.holder(`q.queue_id = ANY ($1)`, bound)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		for _, f := range all {
+			if f.bound == h.task.ID.Queue {
+				b.Detail += "; " + f.account + " is held by " + x.named(h)
+			}
+		}
+	}
+	x.add(b)
+	return x.followHolder(h)
 }
 
 // drainedBy adds a blocker with who drained it, and why.
@@ -223,6 +276,9 @@ func (x *explain) drainedBy(b Blocker) error {
 		x.context, b.Object).Scan(&actor, &reason)
 	switch {
 	case err == nil:
+		if actor, err = x.who(actor); err != nil {
+			return err
+		}
 		b.Detail = pg.Because(b.Detail+" (by "+actor+")", reason)
 	case !db.IsNoRows(err):
 		return db.Known(err)
@@ -234,16 +290,32 @@ func (x *explain) drainedBy(b Blocker) error {
 // slots adds that each live node makes as many calls of a type without senders as it may: those of a dead one, until
 // its queues are released, take no slot of the others.
 func (x *explain) slots() error {
-	most, taken := x.d.Slots*x.live, 0
+	takers, taken := 0, 0
+	for _, n := range x.nodes {
+		if n.takes(x.head.Type) && !n.draining {
+			takers++
+		}
+	}
+	most := x.d.Slots * takers
 	if err := x.s.Pool().QueryRow(x.ctx, `SELECT coalesce(sum(least(c.calls, $2)), 0) FROM (SELECT q.node_id, count(*) AS calls FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
 			WHERE q.node_id IS NOT NULL AND q.phase = 'DISPATCHING' AND l.dispatcher_id = $1 GROUP BY q.node_id) c
 		JOIN postern.node n ON n.node_id = c.node_id AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp())`,
 		x.d.ID, x.d.Slots, x.s.LeaseNow()).Scan(&taken); err != nil {
 		return db.Known(err)
 	}
-	if taken >= most {
-		x.add(Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since,
-			Detail: fmt.Sprintf("%d of %d calls of type %s are in flight (slots %d, live nodes %d)", taken, most, x.head.Type, x.d.Slots, x.live)})
+	if taken < most {
+		return nil
 	}
-	return nil
+	b := Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since}
+	b.Detail = fmt.Sprintf("%d of %d calls of type %s are in flight (slots %d, live nodes %d)", taken, most, x.head.Type, x.d.Slots, takers)
+	h, err := x.holder(`q.phase = 'DISPATCHING' AND q.node_id IS NOT NULL
+		AND q.lane IN (SELECT lane_id FROM postern.lane WHERE dispatcher_id = $1)`, x.d.ID)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		b.Detail += "; the oldest is that of " + x.named(h)
+	}
+	x.add(b)
+	return x.followHolder(h)
 }

@@ -27,7 +27,7 @@ func TestWhyTellsWhatIsOverdue(t *testing.T) {
 		{"its node lost its delay", "overdue", "should have left DELAY by now: node n has it in hand", "/nodes/n/bury", func(w *world, n pg.Node) {
 			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], failed()))
 			w.Later(time.Minute)
-			_, err := w.S.Beat(w.Ctx, n)
+			_, err := w.S.Beat(w.Ctx, n, pg.NodeLoad{})
 			w.Must(err)
 			_, err = w.S.Wake(w.Ctx, n, 1, 1)
 			w.Must(err)

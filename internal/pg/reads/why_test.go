@@ -44,14 +44,14 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Node("n")
 			return w.Post("q", "T", "a")[0]
 		}},
-		{"others of its lane first", "lane_turn", "1 others", "", "", true, func(w *world) outbox.ID {
+		{"others of its lane first", "lane_turn", "another of its lane", "", "", true, func(w *world) outbox.ID {
 			w.Node("n")
 			w.Post("q", "T", "a")
 			w.Later(time.Second)
 			return w.Post("r", "T", "b")[0]
 		}},
-		{"nobody works", "no_live_node", "start one", "", "", false, func(w *world) outbox.ID { return w.Post("q", "T", "a")[0] }},
-		{"the node stopped beating", "no_live_node", "start one", "", "", false, func(w *world) outbox.ID {
+		{"nobody works", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID { return w.Post("q", "T", "a")[0] }},
+		{"the node stopped beating", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
 			w.Node("n")
 			id := w.Post("q", "T", "a")[0]
 			w.Later(time.Minute)
@@ -71,7 +71,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", true))
 			return id
 		}},
-		{"paused by a failure", "queue_paused", "after a failure", "", "/queues/q/resume", false, func(w *world) outbox.ID {
+		{"paused by a failure", "queue_paused", "ended FAILED: never (422)", "", "/queues/q/resume", false, func(w *world) outbox.ID {
 			_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", WhenFull: "refuse", OnFailure: "pause"}, 0)
 			w.Must(err)
 			ids := w.Post("q", "T", "a", "b")
@@ -103,12 +103,12 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
 			return id
 		}},
-		{"no senders", "no_free_sender", "has no senders", "", "/senders/{account}", false, func(w *world) outbox.ID {
+		{"no senders", "no_free_sender", "has no senders", "", "/senders/ACCOUNT", false, func(w *world) outbox.ID {
 			w.Node("n")
 			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			return w.Post("q", "S", "a")[0]
 		}},
-		{"senders serve others", "no_free_sender", "1 serve other queues and 0", "", "", false, func(w *world) outbox.ID {
+		{"senders serve others", "no_free_sender,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.Sender("p", "acct-1")
 			w.Post("q", "S", "a")
@@ -130,7 +130,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Lever(w.S.PauseSender(w.Ctx, w.By, "acct-1", true))
 			return w.Post("q", "S", "a")[0]
 		}},
-		{"pinned sender busy", "pinned_sender_busy", "only acct-1 may take it, and it serves queue q", "", "", false, func(w *world) outbox.ID {
+		{"pinned sender busy", "pinned_sender_busy,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.Sender("p", "acct-1", "acct-2")
 			sub := w.Sub("q", "S", "a")
@@ -155,13 +155,13 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Must(err)
 			return out[0].ID
 		}},
-		{"exclusive", "exclusive_busy", "is in flight", "", "", false, func(w *world) outbox.ID {
+		{"exclusive", "exclusive_busy,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 			w.Dispatcher("X", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
 			w.Post("q", "X", "a")
 			w.Claim(w.Node("n"), pgworld.Everything())
 			return w.Post("r", "X", "b")[0]
 		}},
-		{"every slot taken", "no_free_slot", "1 of 1 calls of type L are in flight", "", "", false, func(w *world) outbox.ID {
+		{"every slot taken", "no_free_slot,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 			w.Dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
 			w.Post("q", "L", "a")
 			w.Claim(w.Node("n"), pgworld.Everything())
@@ -229,7 +229,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Node("m")
 			return id
 		}},
-		{"its node died and was buried", "resuming,no_live_node", "start one", "", "", false, func(w *world) outbox.ID {
+		{"its node died and was buried", "no_live_node,resuming", "its node is gone", "", "abandon", false, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			w.Claim(w.Node("n"), pgworld.Everything())
 			w.Later(time.Minute)
