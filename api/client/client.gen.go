@@ -1786,9 +1786,11 @@ type LeverOutputBodyResult string
 
 // LeverView defines model for LeverView.
 type LeverView struct {
-	Method string `json:"method"`
-	Path   string `json:"path"`
-	Role   string `json:"role"`
+	// Body what the request wants at least; ... is for you to say
+	Body   map[string]string `json:"body,omitempty"`
+	Method string            `json:"method"`
+	Path   string            `json:"path"`
+	Role   string            `json:"role"`
 }
 
 // Limits defines model for Limits.
@@ -1955,8 +1957,14 @@ type NextView struct {
 // NodeView defines model for NodeView.
 type NodeView struct {
 	// AsOf of the sample, taken every 15 s; null before the first one
-	AsOf   *time.Time `json:"as_of"`
-	DeadAt *time.Time `json:"dead_at"`
+	AsOf *time.Time `json:"as_of"`
+
+	// Calls that it had out at its last heartbeat
+	Calls int64 `json:"calls"`
+
+	// Concurrency how many calls it may have out; 0: it has not said so yet
+	Concurrency int64      `json:"concurrency"`
+	DeadAt      *time.Time `json:"dead_at"`
 
 	// Draining it claims nothing
 	Draining bool `json:"draining"`
@@ -1978,6 +1986,9 @@ type NodeView struct {
 
 	// TTL Examples: 10s
 	TTL string `json:"ttl"`
+
+	// Types that it works on; none: all
+	Types []string `json:"types"`
 
 	// Version of the program
 	Version string `json:"version"`

@@ -40,7 +40,7 @@ func TestANodeOfOtherTypesOnlyReleases(t *testing.T) {
 		if quarantined {
 			w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Type: "OTHER", Reason: "test"}))
 			for _, n := range []pg.Node{publisher, all} {
-				_, err := w.S.Beat(w.Ctx, n)
+				_, err := w.S.Beat(w.Ctx, n, pg.NodeLoad{})
 				w.Must(err)
 			}
 		}
