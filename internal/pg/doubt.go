@@ -77,6 +77,25 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 	return total, left, err
 }
 
+// NotOwned says which of these queues are not the node's under their fences, by their rows. It locks nothing: what it says was so a
+// moment ago, and stays so, since a fence never comes back.
+func (s *Store) NotOwned(ctx context.Context, n Node, list []Fenced) (gone []Fenced, err error) {
+	ids, fences := make([]int64, len(list)), make([]int64, len(list))
+	for i, f := range list {
+		ids[i], fences[i] = f.Queue, f.Fence
+	}
+	rows, err := s.Looks.Query(ctx, `
+		SELECT f.queue_id, f.fence
+		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) f(queue_id, fence)
+		LEFT JOIN LATERAL (SELECT * FROM postern.queue y WHERE y.queue_id = f.queue_id OFFSET 0) q ON true
+		WHERE (q.fence, q.node_id, q.node_epoch) IS DISTINCT FROM (f.fence, $3::bigint, $4::int)`, ids, fences, n.ID, n.Epoch)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	gone, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Fenced])
+	return gone, db.Known(err)
+}
+
 // ownedSQL reads a chunk of queue along its key: of those that the node has, queue and fence; and last, how many
 // rows it read and up to which key. There is no index on the owner: every claim and every end would have to write
 // it.

@@ -69,7 +69,7 @@ type Engine struct {
 	progress     atomic.Int64 // unix ms of the last claim that had nothing to complain of
 	breakers     breakers     // of the addresses that this process has called
 
-	compareEvery, lateAfter time.Duration // as the constants say; tests have less time
+	compareEvery, lateAfter, roomAfter time.Duration // as the constants say; tests have less time
 }
 
 // New makes an engine without systems; Run starts it.
@@ -101,6 +101,7 @@ func New(c Config) *Engine {
 
 		compareEvery: compareEvery,
 		lateAfter:    lateAfter,
+		roomAfter:    roomAfter,
 	}
 	e.breakers.log, e.breakers.metrics = c.Log, c.Metrics
 	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
@@ -135,6 +136,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stopBeating()
 	beats.Go(e.Loops.Func(beating, "heartbeat", e.heartbeat))
 	beats.Go(e.Loops.Func(beating, "comparison", e.compareLoop))
+	beats.Go(e.Loops.Func(beating, "room", e.roomLoop))
 	e.background(ctx, &own)
 	// Nothing above waits for River: queues that are ready go out meanwhile.
 	if err = startRiver(); err != nil {
@@ -328,7 +330,9 @@ func (e *Engine) refuse(leases []*pg.Lease) {
 }
 
 func (e *Engine) give(l *pg.Lease) {
-	e.holdings.let(l)
+	if e.holdings.let(l) { // its room was given to others before
+		return
+	}
 	if e.giveOne(l) {
 		knock(e.bell)
 	} else {

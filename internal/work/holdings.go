@@ -3,6 +3,7 @@ package work
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -28,14 +29,21 @@ import (
 // that was never made.
 type holdings struct {
 	mu   sync.Mutex
-	held map[pg.Fenced]struct{}
+	held map[pg.Fenced]*holding
 	gone map[pg.Fenced]uint64 // handed back, or about to be: the youngest ticket at that time
 	last uint64               // the youngest ticket
 	open []uint64             // tickets that have not ended, the oldest first
 }
 
+// holding is a queue that a flight works on.
+type holding struct {
+	lease *pg.Lease
+	since time.Time
+	freed bool // its room for a call was given to others, since the queue is not the node's any more
+}
+
 func newHoldings() *holdings {
-	return &holdings{held: map[pg.Fenced]struct{}{}, gone: map[pg.Fenced]uint64{}}
+	return &holdings{held: map[pg.Fenced]*holding{}, gone: map[pg.Fenced]uint64{}}
 }
 
 func fenced(l *pg.Lease) pg.Fenced { return pg.Fenced{Queue: l.ID().Queue, Fence: l.Fence} }
@@ -72,6 +80,7 @@ func (h *holdings) hold(leases []*pg.Lease) (held, refused []*pg.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held = leases
+	now := time.Now()
 	for i, l := range leases {
 		if _, gone := h.gone[fenced(l)]; gone {
 			if refused == nil {
@@ -83,16 +92,44 @@ func (h *holdings) hold(leases []*pg.Lease) (held, refused []*pg.Lease) {
 		if refused != nil {
 			held = append(held, l)
 		}
-		h.held[fenced(l)] = struct{}{}
+		h.held[fenced(l)] = &holding{lease: l, since: now}
 	}
 	return held, refused
 }
 
-// let ends a holding.
-func (h *holdings) let(l *pg.Lease) {
+// let ends a holding, and says whether its room was given to others before.
+func (h *holdings) let(l *pg.Lease) (freed bool) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.held[fenced(l)]; x != nil {
+		freed = x.freed
+	}
 	delete(h.held, fenced(l))
-	h.mu.Unlock()
+	return freed
+}
+
+// long lists what is held for longer than d under an epoch of the node, and whose room is its own.
+func (h *holdings) long(d time.Duration, epoch int32) (list []pg.Fenced) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f, x := range h.held {
+		if !x.freed && x.lease.Epoch == epoch && time.Since(x.since) > d {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// free notes that the room of a holding goes to others, and returns its lease; nil where it has ended, or was freed before.
+func (h *holdings) free(f pg.Fenced) *pg.Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	x := h.held[f]
+	if x == nil || x.freed {
+		return nil
+	}
+	x.freed = true
+	return x.lease
 }
 
 // unheld returns the rows that are not held, and the ticket that has to end before they are lost. The rows were read

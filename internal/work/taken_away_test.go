@@ -1,0 +1,71 @@
+package work_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+// A call whose transaction was abandoned takes no room of its node any more, also while it goes on; its late answer is recorded.
+func TestAbandonFreesTheRoomOfTheNode(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "x"}, remotetest.Done("late").Slow(8*time.Second))
+	h.engine("n1", func(c *parts) { c.Concurrency = 1 })
+	h.fake.IncludeAll(true)
+	x := h.post("q", "T", "x")[0]
+	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
+	defer cancel()
+	if _, err := h.fake.WaitCall(ctx, remotetest.Match{Op: remotetest.OpDispatch, UID: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	y := h.post("r", "T", "y")
+	s := h.store()
+	_, err := s.Abandon(h.ctx, db.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "it hangs"}, x)
+	h.must(err)
+	h.await(y, 20*time.Second, outbox.DONE)
+	attempts := func() (list []string) {
+		got, err := s.Reads.Attempts(h.ctx, s.Context("default").ID, x)
+		h.must(err)
+		for _, a := range got {
+			list = append(list, a.Step)
+		}
+		return list
+	}
+	if len(attempts()) != 0 && attempts()[0] == "late" {
+		t.Fatalf("y went out after the answer of x: %v", attempts())
+	}
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(attempts(), "late"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the late answer is not recorded: %v", attempts())
+		}
+	}
+	z := h.post("s", "T", "z1", "z2", "z3") // the room was given once
+	h.await(z, 20*time.Second, outbox.DONE)
+}
+
+// A node says with its heartbeat what it works on and how many calls it has out.
+func TestANodeSaysWhatItWorksOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "x"}, remotetest.Hang())
+	h.engine("n1", func(c *parts) { c.Concurrency, c.Types = 3, []string{"T", "U"} })
+	h.post("q", "T", "x")
+	s := h.store()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		n, err := s.Node(h.ctx, "n1")
+		if err == nil && n.Calls == 1 && n.Concurrency == 3 && len(n.Types) == 2 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%+v %v", n, err)
+		}
+	}
+}
