@@ -411,6 +411,8 @@ func (st *settlement) call(i int, q *QueueRow, a *Answer) {
 	if step.Phase != q.Phase {
 		st.e.leave(q)
 		st.e.enter(q, step.Phase)
+	} else { // sent again: the call that begins now has the whole of its time
+		q.EnteredAt = later(st.e.now, q.EnteredAt)
 	}
 	q.at(l.Task)
 	q.pin(l.Task, step, q.Sender)

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // beats has a node say what it works on, as a heartbeat does.
@@ -300,6 +301,32 @@ func TestWhyNeverSaysNothingOfWhatStands(t *testing.T) {
 				t.Errorf("lever %q, want %q", lever, c.lever)
 			}
 		})
+	}
+}
+
+// A call that is sent again under its token has a deadline of its own, and is not overdue by that of the call before it.
+func TestWhyTellsTheDeadlineOfTheCallThatIsOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	l := w.Claim(w.Node("n"), pgworld.Everything())[0]
+	w.Later(9 * time.Minute)
+	a := w.Answer(l, pgworld.NobodyKnows())
+	a.Step = sequencer.Asked(l.Flight(10), outbox.Status{State: outbox.StatusUnknown}, l.Dispatcher.Dispatcher, 0.5)
+	heard := pgworld.NobodyKnows()
+	a.Unclear = &heard
+	if out := w.Settle(a); out[0].Next == nil || !out[0].Next.Resent {
+		t.Fatalf("it is not sent again: %+v", out[0])
+	}
+	w.Later(3 * time.Second)
+	w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
+	y, err := w.S.Reads.Why(w.Ctx, w.ID, id)
+	w.Must(err)
+	t.Log(y.Summary)
+	b := y.Blockers[0]
+	if b.Kind != "in_worker" || b.Next == nil || b.Next.At.Sub(w.Now) != 10*time.Minute-3*time.Second || !strings.Contains(b.Detail, "before") {
+		t.Errorf("%+v, next %+v, now %s", b, b.Next, w.Now)
 	}
 }
 
