@@ -88,7 +88,7 @@ type senderFacts struct {
 	until           *time.Time
 	reason          string
 	said            string // by the worker, where that is the reason
-	bound           int64 // the queue that it serves
+	bound           int64  // the queue that it serves
 	queue           string
 	since           *time.Time
 }

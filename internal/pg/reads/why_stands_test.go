@@ -115,6 +115,21 @@ var stands = []struct {
 		w.Must(w.S.RemoveDispatcher(w.Ctx, w.By, "T", true))
 		return id
 	}},
+	{"its worker is away", "worker_unreachable", "calls to http://127.0.0.1:1/ come to nothing (1 tries in a row): refused", "/dispatchers/T",
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
+			w.Exec(`UPDATE postern.dispatcher SET gate_until = gate_until + interval '1 min'`)
+			return id
+		}},
+	{"it is blocked by itself", "queue_blocked", "no such path (http_404); it is tried again at", "/dispatchers/T", func(w *world) outbox.ID {
+		id := w.Post("q", "T", "a")[0]
+		said := outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_404", Message: "no such path"}
+		a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], said)
+		a.Gate = sequencer.MoveNone
+		w.Settle(a)
+		return id
+	}},
 	{"its pool is empty", "no_free_sender", `PUT /senders/ACCOUNT {"pool":"p"} would change that`, "/senders/ACCOUNT", func(w *world) outbox.ID {
 		w.Node("n")
 		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
