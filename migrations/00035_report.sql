@@ -119,6 +119,7 @@ CREATE TABLE postern.stuck (
     state          text NOT NULL,
     since          timestamptz NOT NULL,
     blocker        text NOT NULL,
+    object         text NOT NULL, -- of the blocker, where others may have the same; '' where it is a transaction
     blocker_detail text NOT NULL,
     blocked_by_id  uuid,
     next_at        timestamptz,
@@ -418,6 +419,51 @@ SELECT c.name AS context, s.as_of, s.queue, s.id, s.uid, s.type, s.state, s.sinc
     s.blocked_by_id, s.next_at, s.next_action, s.lever
 FROM postern.stuck s JOIN postern.context c ON c.context_id = s.context_id
 WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- What an operator might look into, one line for each cause: what stands still, with the lever of the one that does so for longest;
+-- what ended today of which nobody knows, or that its worker rejected, by type; and what somebody paused.
+CREATE VIEW report.causes WITH (security_barrier) AS
+SELECT c.name AS context, x.cause, x.type, x.n, x.since, clock_timestamp() - x.since AS age, x.detail, x.id, x.lever
+FROM postern.context c
+CROSS JOIN LATERAL (
+    SELECT s.blocker AS cause, CASE WHEN min(s.type) = max(s.type) THEN min(s.type) END AS type, count(*) AS n, min(s.since) AS since,
+        (array_agg(s.blocker_detail ORDER BY s.since))[1] AS detail, (array_agg(s.id ORDER BY s.since))[1] AS id,
+        (array_agg(s.lever ORDER BY s.since))[1] AS lever
+    FROM postern.stuck s
+    WHERE s.context_id = c.context_id AND s.blocker NOT IN ('queue_paused', 'dispatcher_paused', 'context_paused')
+    GROUP BY s.blocker, s.object
+    UNION ALL
+    SELECT CASE o.state WHEN 'FAILED' THEN 'rejected_today' ELSE 'unresolved_today' END, t.type, count(*), min(o.done_at),
+        (array_agg(coalesce(o.error, '') ORDER BY o.done_at DESC))[1],
+        (array_agg(postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) ORDER BY o.done_at DESC))[1],
+        CASE o.state WHEN 'FAILED' THEN 'GET /transactions?state=FAILED&error_class=rejected&type=' || t.type
+            ELSE 'GET /transactions?state=UNRESOLVED&type=' || t.type END
+    FROM postern.outcome o
+    JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
+    WHERE o.context_id = c.context_id AND o.state <> 'DONE' AND o.done_at >= date_trunc('day', clock_timestamp(), 'UTC')
+        AND (o.state = 'UNRESOLVED' OR o.state = 'FAILED' AND o.error_class = 'rejected')
+    GROUP BY o.state, t.type
+    UNION ALL
+    SELECT 'paused', p.type, 1, coalesce(a.at, p.since), ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
+            CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
+        NULL, 'POST ' || p.object || '/resume'
+    FROM (SELECT '/queues/' || n.name AS object, NULL AS type, q.entered_at AS since
+        FROM postern.queue q
+        JOIN postern.queue_name n ON n.queue_id = q.queue_id
+        WHERE q.paused AND q.context_id = c.context_id
+        UNION ALL SELECT '/dispatchers/' || d.type, d.type, d.created_at FROM postern.dispatcher d
+        WHERE d.paused AND d.removed_at IS NULL AND d.context_id = c.context_id
+        UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at FROM postern.pool l WHERE l.paused AND l.context_id = c.context_id
+        UNION ALL SELECT '/senders/' || s.account, NULL, s.created_at FROM postern.sender s
+        WHERE s.paused AND s.removed_at IS NULL AND s.context_id = c.context_id
+        UNION ALL SELECT '/contexts/' || c.name, NULL, c.created_at WHERE c.paused) p
+    LEFT JOIN LATERAL (SELECT u.at, u.actor, u.reason FROM postern.audit u
+        WHERE u.context_id = c.context_id AND u.object = p.object AND u.action = 'pause'
+            AND u.at >= coalesce((SELECT max(r.at) FROM postern.audit r
+                WHERE r.context_id = c.context_id AND r.object = p.object AND r.action = 'resume'), '-infinity')
+        ORDER BY u.at DESC LIMIT 1) a ON true
+    LEFT JOIN postern.api_key k ON k.prefix = substr(a.actor, 5) AND a.actor LIKE 'key:%') x
+WHERE c.removed_at IS NULL AND c.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 CREATE VIEW report.throughput_hourly WITH (security_barrier) AS
 SELECT c.name AS context, r.hour, r.type, r.accepted, r.done, r.failed, r.unresolved, r.cancelled, r.retries, r.as_of

@@ -47,7 +47,7 @@ var (
 		{"quarantine", quarantine},
 		{"overdue queues", overdue},
 		{"held", held},
-		{"queues", queues},
+		{"causes", causes},
 		{"workers", gates},
 	}
 )

@@ -63,7 +63,7 @@ func TestWhatIsHeldIsListedCountedAndReported(t *testing.T) {
 		w.Must(err)
 		got := ""
 		for _, line := range w.Lines(`SELECT concat_ws(' ', uid, state, blocker,
-					lever = 'POST /transactions/' || id || '/was-done')
+					lever = 'POST /transactions/' || id || '/was-done {"reason":"..."}')
 				FROM report.stuck ORDER BY uid`) {
 			got += line + "; "
 		}

@@ -1,7 +1,9 @@
 package reads
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,46 +23,20 @@ const stuckAfter, stuckMost = 10 * time.Minute, 200
 // connections leave out: a million queues are compared with what is ready in a second, instead of never.
 const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true), set_config('work_mem', '64MB', true)`
 
-// SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of their blockers and a
-// lever that would move it, as Why tells them: the last one with a lever, or the last one. It returns how many. It costs two scans of queue, from which idle
-// queues go after a day, and locks nothing that others wait for.
+// SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of
+// their blockers and a lever that would move it, as Why tells them: the last one with a lever, or the last one. They are old since
+// they first were head: no probe, and no attempt, begins that anew. It returns how many. It costs two scans of queue, from which
+// idle queues go after a day, and locks nothing that others wait for.
 func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
-	type candidate struct {
-		queue   int64
-		context int32
-		now     bool // it is shown however long it has stood
+	found, err := s.mayBeStuck(ctx, now)
+	if err != nil {
+		return 0, err
 	}
-	var found []candidate
 	b := &pgx.Batch{}
-	b.Queue("BEGIN READ ONLY")
-	b.Queue(planByScan)
-	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id
-			FROM (SELECT queue_id, context_id FROM postern.overdue
-				UNION ALL SELECT q.queue_id, q.context_id FROM postern.mark m
-				JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
-				WHERE m.kind = 'unknown') x LIMIT $2)
-		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
-			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-			WHERE q.phase <> 'IDLE'
-				AND (q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.blocked_since < $1)
-				AND q.queue_id NOT IN (SELECT queue_id FROM o)
-			ORDER BY least(q.entered_at, q.blocked_since) LIMIT $2)
-		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
-		Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-				return c, row.Scan(&c.queue, &c.context, &c.now)
-			})
-			return err
-		})
-	b.Queue("COMMIT")
-	if err := s.Pool().SendBatch(ctx, b).Close(); err != nil {
-		return 0, db.Known(err)
-	}
-	b = &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue("DELETE FROM postern.node_load")
 	b.Queue(`INSERT INTO postern.node_load (node_id, queues, as_of) SELECT q.node_id, count(*), $1::timestamptz FROM postern.queue q
@@ -71,50 +47,108 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
 			return 0, err
 		}
-		if b := x.q.Blocked; x.head != nil && !b.IsZero() && b.Before(x.since) {
-			x.since = b // a try that came to nothing is no move
+		if x.head == nil {
+			continue
 		}
-		if x.head == nil || !c.now && now.Sub(x.since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
+		since, err := x.headSince()
+		if err != nil {
+			return 0, err
+		}
+		if !c.now && now.Sub(since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
 			continue
 		}
 		w, err := s.Why(ctx, c.context, x.head.ID)
 		if err != nil || len(w.Blockers) == 0 {
 			continue // it moved meanwhile
 		}
-		root := w.Blockers[len(w.Blockers)-1]
-		for _, b := range w.Blockers {
-			if len(b.Levers) > 0 {
-				root = b
-			}
-		}
-		var nextAt *time.Time
-		var next, lever *string
-		if root.Next != nil {
-			nextAt, next = &root.Next.At, &root.Next.What
-		}
-		if len(root.Levers) > 0 {
-			l := root.Levers[0].Method + " " + root.Levers[0].Path
-			lever = &l
-		}
-		var by *string
-		if id := root.Object; len(id) > len("/transactions/") && id[:len("/transactions/")] == "/transactions/" && id != pg.TxPath(x.head.ID) {
-			if id, err := outbox.ParseID(id[len("/transactions/"):]); err == nil {
-				text := id.String()
-				by = &text
-			}
-		}
-		uid := x.head.UID
-		if uid == "" {
-			uid = x.head.ID.String()
-		}
-		b.Queue(`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, blocker_detail, blocked_by_id, next_at,
-				next_action, lever) VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
-			ON CONFLICT ON CONSTRAINT one_row_per_stuck_queue DO NOTHING`,
-			c.queue, c.context, now, x.name, x.head.ID.String(), uid, x.head.Type, w.State, x.since, root.Kind, root.Detail, by, nextAt, next, lever)
+		x.stuck(b, w, now, since)
 		n++
 	}
 	b.Queue("COMMIT")
 	return n, db.Known(s.Pool().SendBatch(ctx, b).Close())
+}
+
+// candidate is a queue that may be stuck.
+type candidate struct {
+	queue   int64
+	context int32
+	now     bool // it is shown however long it has stood
+}
+
+// mayBeStuck lists the queues that have been in their phase for long, or whose head was tried before.
+func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidate, err error) {
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	b.Queue(planByScan)
+	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id
+			FROM (SELECT queue_id, context_id FROM postern.overdue
+				UNION ALL SELECT q.queue_id, q.context_id FROM postern.mark m
+				JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
+				WHERE m.kind = 'unknown') x LIMIT $2)
+		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
+			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
+			WHERE q.phase <> 'IDLE' AND q.queue_id NOT IN (SELECT queue_id FROM o)
+				AND (q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.blocked_since < $1 OR q.attempt > 1)
+			ORDER BY least(q.entered_at, q.blocked_since) LIMIT $2)
+		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
+		Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+				return c, row.Scan(&c.queue, &c.context, &c.now)
+			})
+			return err
+		})
+	b.Queue("COMMIT")
+	return found, db.Known(s.Pool().SendBatch(ctx, b).Close())
+}
+
+// headSince is when the head first was that: when it was posted, or the one before it ended. What was moved within its queue, or to
+// another one, is old since it came into its phase.
+func (x *explain) headSince() (at time.Time, err error) {
+	if x.q.Marks > 0 && x.head.ID.Seq != x.q.Head {
+		return x.since, nil
+	}
+	err = x.s.Pool().QueryRow(x.ctx, `
+		SELECT greatest($3::timestamptz, (SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2))`,
+		x.head.ID.Queue, x.head.ID.Seq-1, x.head.CreatedAt).Scan(&at)
+	if at.After(x.since) {
+		at = x.since
+	}
+	return at, db.Known(err)
+}
+
+// stuck adds the row of a head that stands.
+func (x *explain) stuck(b *pgx.Batch, w *Why, now, since time.Time) {
+	root := w.Blockers[len(w.Blockers)-1]
+	var lever *string
+	for _, b := range w.Blockers {
+		for _, l := range b.Levers {
+			if !l.looks() {
+				text := l.String()
+				root, lever = b, &text
+				break
+			}
+		}
+	}
+	var nextAt *time.Time
+	var next, by *string
+	if root.Next != nil {
+		nextAt, next = &root.Next.At, &root.Next.What
+	}
+	object := root.Object
+	if id, ok := strings.CutPrefix(object, "/transactions/"); ok {
+		if object = ""; root.Object != pg.TxPath(x.head.ID) {
+			if id, err := outbox.ParseID(id); err == nil {
+				text := id.String()
+				by = &text
+			}
+		}
+	}
+	b.Queue(`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, object,
+			blocker_detail, blocked_by_id, next_at, next_action, lever)
+		VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+		ON CONFLICT ON CONSTRAINT one_row_per_stuck_queue DO NOTHING`,
+		x.q.ID, x.context, now, x.name, x.head.ID.String(), cmp.Or(x.head.UID, x.head.ID.String()), x.head.Type, w.State, since,
+		root.Kind, object, root.Detail, by, nextAt, next, lever)
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.

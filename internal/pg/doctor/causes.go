@@ -1,0 +1,99 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// cause is a line of report.causes.
+type cause struct {
+	tenant, cause, typ string
+	n                  int64
+	age                time.Duration
+	detail, id, lever  string
+}
+
+// causes says in one line for each cause what stands still, what is paused, and what ended badly today. What stands is that of the
+// sample, which a process that works takes every 15 s; without a fresh one the queues are looked at.
+func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	var sampled bool
+	if err := c.QueryRow(ctx, `
+		SELECT coalesce(greatest((SELECT max(as_of) FROM postern.stuck), (SELECT max(as_of) FROM postern.node_load))
+			> clock_timestamp() - interval '1 min', false)`).Scan(&sampled); err != nil {
+		return nil, err
+	}
+	rows, err := c.Query(ctx, `
+		SELECT context, cause, coalesce(type, ''), n, age, detail, coalesce(id::text, ''), coalesce(lever, '')
+		FROM report.causes
+		WHERE cause IN ('paused', 'rejected_today', 'unresolved_today')
+			OR $1 AND cause <> 'outcome_unknown' -- what is held has a line of its own
+		ORDER BY since
+		LIMIT 50`, sampled)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (x cause, err error) {
+		return x, row.Scan(&x.tenant, &x.cause, &x.typ, &x.n, &x.age, &x.detail, &x.id, &x.lever)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for _, x := range list {
+		found = append(found, x.finding())
+	}
+	if !sampled {
+		more, err := queues(ctx, c)
+		return append(found, more...), err
+	}
+	if !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "stuck queues" }) {
+		found = append(found, Finding{Check: "stuck queues", State: OK, Found: "none has stood still for " + coarse(old)})
+	}
+	return found, nil
+}
+
+// finding is a cause as people read it.
+func (x cause) finding() Finding {
+	of := ""
+	if x.typ != "" {
+		of = " of type " + x.typ
+	}
+	f := Finding{State: Warn, Remedy: x.remedy()}
+	switch x.cause {
+	case "paused":
+		f.Check, f.Found = "paused", fmt.Sprintf("%s (context %s), for %s", x.detail, x.tenant, coarse(x.age))
+	case "unresolved_today":
+		f.Check, f.Found = "unresolved", fmt.Sprintf("%d%s (context %s) ended UNRESOLVED today: %s", x.n, of, x.tenant, x.detail)
+	case "rejected_today":
+		f.Check, f.Found = "rejections", fmt.Sprintf("%d%s (context %s) were rejected by their worker today: %s", x.n, of, x.tenant, x.detail)
+	default:
+		f.Check, f.State = "stuck queues", Bad
+		f.Found = fmt.Sprintf("%d%s (context %s) stand still for up to %s: %s: %s",
+			x.n, of, x.tenant, coarse(x.age), strings.ReplaceAll(x.cause, "_", " "), x.detail)
+	}
+	return f
+}
+
+// remedy is the lever of a cause as the command that pulls it.
+func (x cause) remedy() string {
+	method, rest, _ := strings.Cut(x.lever, " ")
+	path, body, _ := strings.Cut(rest, " {")
+	command := "postern api " + method + " " + path
+	switch filter, listed := strings.CutPrefix(path, "/transactions?"); {
+	case x.lever == "":
+		command = "postern why " + x.id
+	case listed:
+		command = "postern ls " + strings.ReplaceAll(filter, "&", " ")
+	case body != "":
+		command += " -d '{" + body + "'"
+	}
+	if x.tenant != "default" {
+		command += " --context " + x.tenant
+	}
+	return command
+}
