@@ -77,8 +77,8 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 	return total, left, err
 }
 
-// NotOwned says which of these queues are not the node's under their fences, by their rows. It locks nothing: what it says was so a
-// moment ago, and stays so, since a fence never comes back.
+// NotOwned says which of these queues are not the node's under their fences, by their rows. It locks nothing:
+// what it says was so a moment ago, and stays so, since a fence never comes back.
 func (s *Store) NotOwned(ctx context.Context, n Node, list []Fenced) (gone []Fenced, err error) {
 	ids, fences := make([]int64, len(list)), make([]int64, len(list))
 	for i, f := range list {

@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// A call whose transaction was abandoned takes no room of its node any more, also while it goes on; its late answer is recorded.
+// A call whose transaction was abandoned takes no room of its node any more, also while it goes on; its late
+// answer is recorded.
 func TestAbandonFreesTheRoomOfTheNode(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// What stands still is one line for each cause, with its lever as a command; so is what is paused, and what ended badly today.
+// What stands still is one line for each cause, with its lever as a command; so is what is paused, and what
+// ended badly today.
 func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -15,18 +15,19 @@ import (
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
-// what it is doing, whichever is more; one that is overdue (see the view), or is held for an operator, is stuck at once.
-// The sample holds the oldest stuckMost.
+// what it is doing, whichever is more; one that is overdue (see the view), or is held for an operator, is stuck
+// at once. The sample holds the oldest stuckMost.
 const stuckAfter, stuckMost = 10 * time.Minute, 200
 
 // planByScan lets what reads tables whole do so in the order of their pages, and join them by hashes, which our
 // connections leave out: a million queues are compared with what is ready in a second, instead of never.
 const planByScan = `SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true), set_config('work_mem', '64MB', true)`
 
-// SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still, with the root of
-// their blockers and a lever that would move it, as Why tells them: the last one with a lever, or the last one. They are old since
-// they first were head: no probe, and no attempt, begins that anew. It returns how many. It costs two scans of queue, from which
-// idle queues go after a day, and locks nothing that others wait for.
+// SampleStuck writes anew how many queues each node holds, and what report.stuck shows: heads that stand still,
+// with the root of their blockers and a lever that would move it, as Why tells them: the last one with a lever,
+// or the last one. They are old since they first were head: no probe, and no attempt, begins that anew. It
+// returns how many. It costs two scans of queue, from which idle queues go after a day, and locks nothing that
+// others wait for.
 func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -101,8 +102,8 @@ func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidat
 	return found, db.Known(s.Pool().SendBatch(ctx, b).Close())
 }
 
-// headSince is when the head first was that: when it was posted, or the one before it ended. What was moved within its queue, or to
-// another one, is old since it came into its phase.
+// headSince is when the head first was that: when it was posted, or the one before it ended. What was moved
+// within its queue, or to another one, is old since it came into its phase.
 func (x *explain) headSince() (at time.Time, err error) {
 	if x.q.Marks > 0 && x.head.ID.Seq != x.q.Head {
 		return x.since, nil

@@ -46,8 +46,8 @@ func (x *explain) readNodes() error {
 	return db.Known(err)
 }
 
-// needNode adds why no process takes the next step, and says whether it added anything: none is alive, or none that is works on
-// the type. room asks for one that may make another call now, too.
+// needNode adds why no process takes the next step, and says whether it added anything: none is alive, or none
+// that is works on the type. room asks for one that may make another call now, too.
 func (x *explain) needNode(room bool) (bool, error) {
 	if x.live == 0 {
 		return true, x.noLiveNode()
@@ -120,7 +120,8 @@ func (x *explain) noNodeForType(drained []nodeFacts) {
 	x.add(b)
 }
 
-// nodesFull adds that each process that works on the type makes as many calls as it may, with the call that is out for longest.
+// nodesFull adds that each process that works on the type makes as many calls as it may, with the call that is
+// out for longest.
 func (x *explain) nodesFull(full []nodeFacts) error {
 	b := Blocker{Kind: "node_full", Object: "/nodes", Since: x.since}
 	var ids []int64

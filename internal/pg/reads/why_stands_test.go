@@ -30,7 +30,8 @@ func named(w *world, queue, typ, uid, account string) outbox.ID {
 	return w.Ingest(w.S, sub)[0].ID
 }
 
-// stands are the ways in which a head can stand. Each puts a real queue there; after that all nodes beat, and three seconds pass.
+// stands are the ways in which a head can stand. Each puts a real queue there; after that all nodes beat, and
+// three seconds pass.
 var stands = []struct {
 	name  string
 	kinds string // in order
@@ -276,8 +277,8 @@ var stands = []struct {
 	}},
 }
 
-// What stands for more than two seconds is never said to have nothing in its way, however it stands; what is said is a sentence, the
-// root is followed, and of what waits behind another cancel is not the first lever.
+// What stands for more than two seconds is never said to have nothing in its way, however it stands; what is
+// said is a sentence, the root is followed, and of what waits behind another cancel is not the first lever.
 func TestWhyNeverSaysNothingOfWhatStands(t *testing.T) {
 	for _, c := range stands {
 		t.Run(c.name, func(t *testing.T) {
@@ -319,7 +320,8 @@ func TestWhyNeverSaysNothingOfWhatStands(t *testing.T) {
 	}
 }
 
-// A call that is sent again under its token has a deadline of its own, and is not overdue by that of the call before it.
+// A call that is sent again under its token has a deadline of its own, and is not overdue by that of the call
+// before it.
 func TestWhyTellsTheDeadlineOfTheCallThatIsOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,0 +1,277 @@
+package reads
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// dispatching explains a head whose worker is being called, or whose outcome is unknown.
+func (x *explain) dispatching() error {
+	id := x.head.ID
+	abandon := []Lever{x.lever(id, "abandon", "admin")}
+	if x.q.Node != 0 {
+		return x.inWorker(abandon)
+	}
+	if x.due == nil {
+		return x.resuming("its node is gone", abandon)
+	}
+	need, err := x.needNode(!x.due.After(x.now))
+	if err != nil {
+		return err
+	}
+	said, at, err := x.lastAnswer(id)
+	if err != nil {
+		return err
+	}
+	if said != "" {
+		said = "the last answer was, at " + clockTime(at) + ": " + said
+	}
+	if x.gateClosed() {
+		x.add(Blocker{
+			Kind:   "status_unreachable",
+			Object: "/dispatchers/" + x.head.Type,
+			Since:  x.since,
+			Detail: pg.Because(pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy), said),
+			Next:   &NextStep{*x.due, "it is asked again"},
+			Levers: abandon,
+		})
+	} else {
+		b := Blocker{
+			Kind:   "outcome_unknown",
+			Object: pg.TxPath(id),
+			Since:  x.since,
+			Detail: pg.Because(fmt.Sprintf("nobody knows what came of attempt %d", x.q.Attempt), said),
+			Next:   &NextStep{*x.due, "the worker is asked"},
+			Levers: abandon,
+		}
+		b.Detail += fmt.Sprintf("; the worker is asked for token %s before anything is sent again", x.head.Token(x.q.Attempt))
+		x.add(b)
+	}
+	x.moving = !need
+	return nil
+}
+
+// inWorker explains a head that a node has in hand.
+func (x *explain) inWorker(abandon []Lever) error {
+	id := x.head.ID
+	var name string
+	var alive, again bool
+	err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT n.name, n.epoch = $2 AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp()),
+			EXISTS (SELECT FROM postern.attempt a
+				WHERE (a.queue_id, a.seq, a.day, a.attempt) = ($4, $5, $6, $7) AND a.step <> 'late')
+		FROM postern.node n
+		WHERE n.node_id = $1`, x.q.Node, x.q.NodeEpoch, x.s.LeaseNow(), id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).
+		Scan(&name, &alive, &again)
+	if err != nil && !db.IsNoRows(err) {
+		return db.Known(err)
+	}
+	if !alive {
+		return x.resuming(fmt.Sprintf("its node %s is gone", name), abandon)
+	}
+	x.moving = true
+	b := Blocker{
+		Kind:   "in_worker",
+		Object: pg.TxPath(id),
+		Since:  x.since,
+		Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt)),
+		Levers: abandon,
+	}
+	if again {
+		b.Detail += "; it was called, or asked, under this token before"
+	}
+	if x.d != nil && x.d.Timeouts.Dispatch > 0 {
+		b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
+	}
+	x.add(b)
+	return nil
+}
+
+// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was.
+func (x *explain) lastAnswer(id outbox.ID) (said string, at time.Time, err error) {
+	var code, message string
+	err = x.s.Pool().QueryRow(x.ctx, `
+		SELECT coalesce(code, ''), coalesce(error, ''), answered_at
+		FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late'
+		ORDER BY attempt DESC, answered_at DESC
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message, &at)
+	if db.IsNoRows(err) {
+		return "", at, nil
+	}
+	return quoted(message, code), at, db.Known(err)
+}
+
+// unknown adds that the head is held, and the reason.
+func (x *explain) unknown() (bool, error) {
+	if x.q.Marks == 0 || x.q.Node != 0 || x.due != nil {
+		return false, nil
+	}
+	id := x.head.ID
+	b := Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id),
+		Levers: []Lever{x.lever(id, "was-done", "admin"), x.lever(id, "was-not-done", "admin"), x.lever(id, "abandon", "admin")}}
+	var reason string
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
+		Scan(&reason, &b.Since)
+	if db.IsNoRows(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, db.Known(err)
+	}
+	said, at, err := x.lastAnswer(id)
+	if err != nil {
+		return false, err
+	}
+	b.Detail = pg.Because("held until somebody says what came of it", reason)
+	if said != "" {
+		b.Detail += fmt.Sprintf("; the last answer was, at %s: %s", clockTime(at), said)
+	}
+	x.add(b)
+	return true, nil
+}
+
+func (x *explain) resuming(why string, levers []Lever) error {
+	need, err := x.needNode(true)
+	if err != nil {
+		return err
+	}
+	x.add(Blocker{Kind: "resuming", Object: pg.TxPath(x.head.ID), Since: x.since, Levers: levers,
+		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.Token(x.q.Attempt)),
+		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
+	x.moving = !need
+	return nil
+}
+
+func (x *explain) gateClosed() bool {
+	return x.d != nil && x.d.GateUntil != nil && x.d.GateUntil.After(x.now)
+}
+
+// inclusion explains what was accepted and is watched, until when it is, and what follows then.
+func (x *explain) inclusion() error {
+	need := x.live == 0
+	if need {
+		if err := x.noLiveNode(); err != nil {
+			return err
+		}
+	}
+	id := x.head.ID
+	b := Blocker{Kind: "inclusion_pending", Object: pg.TxPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
+	if x.due != nil {
+		b.Next = &NextStep{*x.due, "the worker is asked again"}
+	}
+	if x.d != nil {
+		deadline := x.since.Add(time.Duration(x.d.Inclusion.Deadline))
+		then := "it is retried as soon as the worker answers"
+		if !x.d.Replaceable {
+			then = "replaceable: false holds it for an operator"
+		}
+		switch {
+		case x.d.Inclusion.Deadline <= 0:
+			b.Detail += "; its worker is asked for as long as it takes (inclusion.deadline: 0)"
+			b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+		case !deadline.After(x.now):
+			b.Kind, b.Levers = "inclusion_overdue", []Lever{x.lever(id, "abandon", "admin")}
+			b.Detail = "not included by " + clockTime(deadline) + ": " + then
+		default:
+			b.Detail += "; it is given up at " + clockTime(deadline) + ", and then " + then
+		}
+		if b.Kind == "inclusion_pending" && x.gateClosed() {
+			b.Kind = "status_unreachable"
+			b.Detail = pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
+		}
+	}
+	x.add(b)
+	x.moving = !need && b.Kind == "inclusion_pending"
+	return nil
+}
+
+// blocked explains a head that waits by itself, since its last call came to nothing: with what was answered,
+// since when that is so, and when it is tried again.
+func (x *explain) blocked() error {
+	id := x.head.ID
+	said, at, err := x.lastAnswer(id)
+	if err != nil {
+		return err
+	}
+	if said != "" {
+		said = "at " + clockTime(at) + " it was answered: " + said
+	}
+	x.add(Blocker{
+		Kind:   "queue_blocked",
+		Object: pg.TxPath(id),
+		Since:  x.q.Blocked,
+		Detail: pg.Because("nothing was done, and it cannot be now", said),
+		Next:   &NextStep{x.q.NotBefore, "it is tried again"},
+		Levers: []Lever{x.worker(), x.lever(id, "cancel", "executor")},
+	})
+	return x.dispatcherHolds()
+}
+
+// worker is the lever that gives the type of the head another worker, or lets the one that it has be called at once.
+func (x *explain) worker() Lever {
+	l := Lever{Method: "PATCH", Path: "/dispatchers/" + x.head.Type, Role: "admin"}
+	if x.d != nil && strings.HasPrefix(x.d.WorkerURL, "http") {
+		l.Body = map[string]string{"worker_url": x.d.WorkerURL}
+	}
+	return l
+}
+
+// delay explains what failed and goes out again.
+func (x *explain) delay() error {
+	id := x.head.ID
+	b := Blocker{Kind: "retry_delay", Object: pg.TxPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
+		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
+	said, _, err := x.lastAnswer(id)
+	if err != nil {
+		return err
+	}
+	b.Detail = pg.Because(b.Detail, said)
+	var cancelling bool
+	var account, firstFee string
+	if err := x.s.Pool().QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
+			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
+			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
+				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
+		return db.Known(err)
+	}
+	at := x.q.NotBefore
+	if at.IsZero() && x.due != nil {
+		at = *x.due
+	}
+	next := &NextStep{at, fmt.Sprintf("attempt %d", x.q.Attempt+1)}
+	switch {
+	case account != "":
+		next.What += " by sender " + account
+	case x.d != nil && x.d.PoolID != 0:
+		next.What += " by another sender, since its own was taken back"
+	}
+	if x.d != nil {
+		prev := x.q.Fee
+		if prev == "" {
+			prev = x.d.Fee.Initial
+		}
+		if fee := sequencer.Fee(x.d.Fee, firstFee, prev); fee != "" {
+			next.What += " with fee " + fee
+		}
+	}
+	if cancelling {
+		next.What = "the worker is asked whether an earlier attempt got through; if none did it is CANCELLED"
+		b.Detail += "; somebody wants it cancelled"
+		b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+	}
+	if !at.IsZero() {
+		b.Next = next
+	}
+	if _, err := x.needNode(!at.IsZero() && !at.After(x.now)); err != nil {
+		return err
+	}
+	x.add(b)
+	return nil
+}
