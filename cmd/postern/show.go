@@ -191,12 +191,14 @@ func printWhy(out io.Writer, p paper, why record, now time.Time) {
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
 		}
 		for _, l := range b.records("levers") {
-			p.indented(out, "   lever", 9, spelledWith(spelledLever(l.text("method"), l.text("path"), b.text("object")), l))
+			command := spelledLever(l.text("method"), l.text("path"), b.text("object"))
+			p.indented(out, "   lever", 9, spelledWith(command, l))
 		}
 	}
 }
 
-// spelledWith adds to a command what its request wants at least: a reason as the flag that it is, anything else as the body.
+// spelledWith adds to a command what its request wants at least: a reason as the flag that it is, anything else
+// as the body.
 func spelledWith(command string, lever record) string {
 	body, ok := lever["body"].(map[string]any)
 	switch {
@@ -243,8 +245,8 @@ func spelledLever(method, path, object string) string {
 	return "postern api " + method + " " + path
 }
 
-// spelledQuarantine is a lever of a quarantine as the command that pulls it. The object is the scope as the audit names it, such
-// as /quarantine/contexts/shop/types/PAY.
+// spelledQuarantine is a lever of a quarantine as the command that pulls it. The object is the scope as the
+// audit names it, such as /quarantine/contexts/shop/types/PAY.
 func spelledQuarantine(path, object string) string {
 	scope := strings.ReplaceAll(strings.TrimPrefix(object, "/quarantine"), "/contexts/", " contexts/")
 	scope = strings.ReplaceAll(scope, "/types/", " dispatchers/")

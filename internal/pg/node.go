@@ -42,16 +42,18 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 	}
 }
 
-// NodeLoad is what a node says of itself with each heartbeat, for those who ask why nothing goes out. Nothing is decided by it.
+// NodeLoad is what a node says of itself with each heartbeat, for those who ask why nothing goes out. Nothing
+// is decided by it.
 type NodeLoad struct {
 	Types       []string // that it works on; none: all
 	Concurrency int      // how many calls it may have out; 0: it does not say
 	Calls       int      // how many it has out
 }
 
-// Beat renews the leases of a node, and writes what it says of itself. False means that it was buried: it owns nothing any more, must drop
-// what it has in hand and go on under Reincarnate. A fault "database_went_back": the count of its heartbeats
-// in the row has fallen, so that the row is an old one; the witness then tells that something is lost.
+// Beat renews the leases of a node, and writes what it says of itself. False means that it was buried: it owns
+// nothing any more, must drop what it has in hand and go on under Reincarnate. A fault "database_went_back":
+// the count of its heartbeats in the row has fallen, so that the row is an old one; the witness then tells that
+// something is lost.
 func (s *Store) Beat(ctx context.Context, n Node, says NodeLoad) (alive bool, err error) {
 	return s.WriteBeat(ctx, &n.ID, `UPDATE postern.node
 		SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4,

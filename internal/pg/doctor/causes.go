@@ -53,7 +53,11 @@ func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		return append(found, more...), err
 	}
 	if !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "stuck queues" }) {
-		found = append(found, Finding{Check: "stuck queues", State: OK, Found: "none has stood still for " + coarse(old)})
+		found = append(found, Finding{
+			Check: "stuck queues",
+			State: OK,
+			Found: "none has stood still for " + coarse(old),
+		})
 	}
 	return found, nil
 }
@@ -69,9 +73,12 @@ func (x cause) finding() Finding {
 	case "paused":
 		f.Check, f.Found = "paused", fmt.Sprintf("%s (context %s), for %s", x.detail, x.tenant, coarse(x.age))
 	case "unresolved_today":
-		f.Check, f.Found = "unresolved", fmt.Sprintf("%d%s (context %s) ended UNRESOLVED today: %s", x.n, of, x.tenant, x.detail)
+		f.Check = "unresolved"
+		f.Found = fmt.Sprintf("%d%s (context %s) ended UNRESOLVED today: %s", x.n, of, x.tenant, x.detail)
 	case "rejected_today":
-		f.Check, f.Found = "rejections", fmt.Sprintf("%d%s (context %s) were rejected by their worker today: %s", x.n, of, x.tenant, x.detail)
+		f.Check = "rejections"
+		f.Found = fmt.Sprintf("%d%s (context %s) were rejected by their worker today: %s",
+			x.n, of, x.tenant, x.detail)
 	default:
 		f.Check, f.State = "stuck queues", Bad
 		f.Found = fmt.Sprintf("%d%s (context %s) stand still for up to %s: %s: %s",

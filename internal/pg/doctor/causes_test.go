@@ -15,19 +15,30 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	for _, plant := range []string{
-		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, object, blocker_detail, lever)
-			SELECT i, 2, clock_timestamp(), 'q' || i, gen_random_uuid(), 'u' || i, 'PAY', 'WAITING', clock_timestamp() - i * interval '1 h',
-				'no_free_sender', '/pools/p', 'its pool p has no senders', 'PUT /senders/ACCOUNT {"pool":"p"}' FROM generate_series(1, 7) i`,
-		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, object, blocker_detail)
+		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since,
+				blocker, object, blocker_detail, lever)
+			SELECT i, 2, clock_timestamp(), 'q' || i, gen_random_uuid(), 'u' || i, 'PAY', 'WAITING',
+				clock_timestamp() - i * interval '1 h',
+				'no_free_sender', '/pools/p', 'its pool p has no senders', 'PUT /senders/ACCOUNT {"pool":"p"}'
+			FROM generate_series(1, 7) i`,
+		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since,
+				blocker, object, blocker_detail)
 			VALUES (8, 2, clock_timestamp(), 'r', '00000000-0000-0000-0000-000000000008', 'r1', 'PAY', 'WAITING',
-				clock_timestamp() - interval '20 min', 'no_node_for_type', '/nodes', 'no live process works on type PAY')`,
+				clock_timestamp() - interval '20 min',
+				'no_node_for_type', '/nodes', 'no live process works on type PAY')`,
 		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
-			SELECT i, 1, (clock_timestamp() AT TIME ZONE 'UTC')::date, 2, 'PAY', '{}', clock_timestamp() FROM generate_series(11, 14) i`,
-		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, state, done_at, error_class, error, was, attempt, retries, fence)
-			SELECT t.queue_id, 1, t.day, 2, CASE WHEN t.queue_id = 11 THEN 'UNRESOLVED' ELSE 'FAILED' END, clock_timestamp(),
-				CASE WHEN t.queue_id <= 13 THEN 'rejected' ELSE 'retry' END, 'no such account', 'DISPATCHING', 1, 0, 1 FROM postern.task t`,
-		`INSERT INTO postern.dispatcher (context_id, type, settings, paused) VALUES (2, 'PAY', '{"worker_url": "noop:"}', true)`,
-		`INSERT INTO postern.audit (context_id, actor, via, action, object, reason) VALUES (2, 'ann', 'http', 'pause', '/dispatchers/PAY', 'a holiday')`,
+			SELECT i, 1, (clock_timestamp() AT TIME ZONE 'UTC')::date, 2, 'PAY', '{}', clock_timestamp()
+			FROM generate_series(11, 14) i`,
+		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, state, done_at,
+				error_class, error, was, attempt, retries, fence)
+			SELECT t.queue_id, 1, t.day, 2, CASE WHEN t.queue_id = 11 THEN 'UNRESOLVED' ELSE 'FAILED' END,
+				clock_timestamp(),
+				CASE WHEN t.queue_id <= 13 THEN 'rejected' ELSE 'retry' END, 'no such account', 'DISPATCHING', 1, 0, 1
+			FROM postern.task t`,
+		`INSERT INTO postern.dispatcher (context_id, type, settings, paused)
+			VALUES (2, 'PAY', '{"worker_url": "noop:"}', true)`,
+		`INSERT INTO postern.audit (context_id, actor, via, action, object, reason)
+			VALUES (2, 'ann', 'http', 'pause', '/dispatchers/PAY', 'a holiday')`,
 	} {
 		if _, err := db.Pool.Exec(t.Context(), plant); err != nil {
 			t.Fatalf("%v: %s", err, plant)
@@ -38,15 +49,21 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ check, found, remedy string }{
-		{"stuck queues", "7 of type PAY (context default) stand still for up to 7h00m: no free sender: its pool p has no senders",
+		{"stuck queues", "7 of type PAY (context default) stand still for up to 7h00m: no free sender: its " +
+			"pool p has no senders",
 			`postern api PUT /senders/ACCOUNT -d '{"pool":"p"}'`},
-		{"stuck queues", "1 of type PAY (context default) stand still for up to 20m0s: no node for type", "postern why 00000000-0000-0000-0000-000000000008"},
-		{"unresolved", "1 of type PAY (context default) ended UNRESOLVED today: no such account", "postern ls state=UNRESOLVED type=PAY"},
+		{"stuck queues", "1 of type PAY (context default) stand still for up to 20m0s: no node for type",
+			"postern why 00000000-0000-0000-0000-000000000008"},
+		{"unresolved", "1 of type PAY (context default) ended UNRESOLVED today: no such account",
+			"postern ls state=UNRESOLVED type=PAY"},
 		{"rejections", "2 of type PAY (context default) were rejected by their worker today: no such account",
 			"postern ls state=FAILED error_class=rejected type=PAY"},
-		{"paused", "dispatchers/PAY is paused by ann: a holiday (context default)", "postern api POST /dispatchers/PAY/resume"},
+		{"paused", "dispatchers/PAY is paused by ann: a holiday (context default)",
+			"postern api POST /dispatchers/PAY/resume"},
 	} {
-		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == c.check && strings.HasPrefix(f.Found, c.found) })
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool {
+			return f.Check == c.check && strings.HasPrefix(f.Found, c.found)
+		})
 		if i < 0 || found[i].Remedy != c.remedy {
 			t.Errorf("%s is not told with %q: %+v", c.found, c.remedy, find(found, c.check))
 		}

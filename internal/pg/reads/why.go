@@ -353,8 +353,13 @@ func (x *explain) dependencies(id outbox.ID) error {
 	var blockers []Blocker
 	_, err = pgx.ForEachRow(rows, []any{&on.Queue, &on.Seq, &on.Day, &on.Salt, &uid, &state, &since}, func() error {
 		ons = append(ons, on)
-		blockers = append(blockers, Blocker{Kind: "dependency", Object: pg.TxPath(on), Since: since, Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
-			Levers: []Lever{x.look(on), x.lever(id, "cancel", "executor")}})
+		blockers = append(blockers, Blocker{
+			Kind:   "dependency",
+			Object: pg.TxPath(on),
+			Since:  since,
+			Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
+			Levers: []Lever{x.look(on), x.lever(id, "cancel", "executor")},
+		})
 		return nil
 	})
 	if err != nil {

@@ -36,9 +36,9 @@ func (x *explain) explainHead() error {
 	return err
 }
 
-// punctual keeps what is said from the first blocker of the phase on from promising something in the past. Where the moment
-// of a step has come it is now. A head that is in its state for longer than that may last (see the view postern.overdue) does not
-// move: so it is said, by when it should have, and which lever ends that.
+// punctual keeps what is said from the first blocker of the phase on from promising something in the past.
+// Where the moment of a step has come it is now. A head that is in its state for longer than that may last (see
+// the view postern.overdue) does not move: so it is said, by when it should have, and which lever ends that.
 func (x *explain) punctual(first int) error {
 	var due *time.Time
 	var what, node *string
@@ -70,7 +70,8 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	b.Detail = fmt.Sprintf("it should have left %s by now: %s", x.q.Phase, what)
 	if node != nil {
 		b.Detail += ", which hands back within two minutes what it lost: if it does not, restart it or bury it, and the next one asks the worker first"
-		b.Levers = append([]Lever{{Method: "POST", Path: "/nodes/" + *node + "/bury", Role: "system admin"}}, b.Levers...)
+		bury := Lever{Method: "POST", Path: "/nodes/" + *node + "/bury", Role: "system admin"}
+		b.Levers = append([]Lever{bury}, b.Levers...)
 	}
 	if was != "" {
 		b.Detail += " (" + was + ")"
@@ -80,9 +81,9 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	}
 }
 
-// quarantined adds that the head is in quarantine, with who entered it and why; one that is with its worker ends as it would. The
-// object names the scope as the audit does. The levers are those of the scope in the order in which they are pulled: look, ask
-// the workers where something may be lost, release.
+// quarantined adds that the head is in quarantine, with who entered it and why; one that is with its worker
+// ends as it would. The object names the scope as the audit does. The levers are those of the scope in the
+// order in which they are pulled: look, ask the workers where something may be lost, release.
 func (x *explain) quarantined() (bool, error) {
 	if x.q.Phase == outbox.PhaseDispatching && x.q.Node != 0 || !x.s.Quarantined(x.context, x.head.Type) {
 		return false, nil
@@ -192,13 +193,8 @@ func (x *explain) lever(id outbox.ID, verb, role string) Lever {
 
 // paused says who paused the queue, or which failure did.
 func (x *explain) paused() error {
-	b := Blocker{
-		Kind:   "queue_paused",
-		Object: "/queues/" + x.name,
-		Since:  x.since,
-		Detail: "paused after a failure (on_failure: pause)",
-		Levers: []Lever{{Method: "POST", Path: "/queues/" + x.name + "/resume", Role: "admin"}},
-	}
+	b := x.pause("queue_paused", "/queues/"+x.name)
+	b.Detail = "paused after a failure (on_failure: pause)"
 	var id outbox.ID
 	var state, code, message string
 	var at time.Time
@@ -216,7 +212,8 @@ func (x *explain) paused() error {
 	if err == nil {
 		id.Queue = x.q.ID
 		b.Since = at
-		b.Detail = fmt.Sprintf("paused (on_failure: pause) after transaction %s ended %s: %s", id, state, quoted(message, code))
+		b.Detail = fmt.Sprintf("paused (on_failure: pause) after transaction %s ended %s: %s",
+			id, state, quoted(message, code))
 		b.Levers = append(b.Levers, x.lever(id, "redrive", "executor"))
 	}
 	return x.pausedBy(b)
@@ -318,8 +315,9 @@ func (x *explain) ready() error {
 	return nil
 }
 
-// unclaimed adds that a head should have gone out by now: nothing is known to be in its way, and a process that has room works
-// on its type. A claim passes over a row that another SQL transaction has locked, so those that may have one are named.
+// unclaimed adds that a head should have gone out by now: nothing is known to be in its way, and a process that
+// has room works on its type. A claim passes over a row that another SQL transaction has locked, so those that
+// may have one are named.
 func (x *explain) unclaimed() error {
 	var names []string
 	for _, n := range x.nodes {
@@ -357,6 +355,17 @@ func (x *explain) unclaimed() error {
 	return db.Known(err)
 }
 
+// pause is a blocker that ends when its object is resumed.
+func (x *explain) pause(kind, object string) Blocker {
+	return Blocker{
+		Kind:   kind,
+		Object: object,
+		Since:  x.since,
+		Detail: "paused",
+		Levers: []Lever{{Method: "POST", Path: object + "/resume", Role: "admin"}},
+	}
+}
+
 // dispatcherHolds adds what closes the lane of the type.
 func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
@@ -375,14 +384,13 @@ func (x *explain) dispatcherHolds() error {
 		})
 		return nil
 	case x.d.Paused:
-		b := Blocker{Kind: "dispatcher_paused", Object: object, Since: x.since, Detail: "paused", Levers: []Lever{{Method: "POST", Path: object + "/resume", Role: "admin"}}}
-		if err := x.pausedBy(b); err != nil {
+		if err := x.pausedBy(x.pause("dispatcher_paused", object)); err != nil {
 			return err
 		}
 	}
 	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
 		at := "/contexts/" + c.Name
-		if err := x.pausedBy(Blocker{Kind: "context_paused", Object: at, Since: x.since, Detail: "paused", Levers: []Lever{{Method: "POST", Path: at + "/resume", Role: "admin"}}}); err != nil {
+		if err := x.pausedBy(x.pause("context_paused", at)); err != nil {
 			return err
 		}
 	}

@@ -130,8 +130,9 @@ func (f *senderFacts) levers() []Lever {
 	return []Lever{{Method: "POST", Path: f.object() + "/unblock", Role: "admin"}}
 }
 
-// pinned explains the one sender that may take the head: the client named it, or it was called for this attempt, or an
-// earlier one lies under its nonce (S2.9). Of what was called, cancel is a lever too: a redrive has another token.
+// pinned explains the one sender that may take the head: the client named it, or it was called for this
+// attempt, or an earlier one lies under its nonce (S2.9). Of what was called, cancel is a lever too: a redrive
+// has another token.
 func (x *explain) pinned(f senderFacts) error {
 	b := Blocker{Object: f.object(), Since: x.since}
 	only := "only " + f.account + " may take it"
@@ -220,7 +221,8 @@ func (x *explain) pool(all []senderFacts) error {
 	return nil
 }
 
-// emptyPool adds that the pool of the head has no sender, with the request that gives it one: the last that it had, if it had one.
+// emptyPool adds that the pool of the head has no sender, with the request that gives it one: the last that it
+// had, if it had one.
 func (x *explain) emptyPool() error {
 	id := x.d.PoolID
 	if x.q.Pool != 0 {
@@ -234,7 +236,12 @@ func (x *explain) emptyPool() error {
 		WHERE p.pool_id = $1`, id).Scan(&pool, &account); err != nil {
 		return db.Known(err)
 	}
-	b := Blocker{Kind: "no_free_sender", Object: "/pools/" + pool, Since: x.since, Detail: "its pool " + pool + " has no senders"}
+	b := Blocker{
+		Kind:   "no_free_sender",
+		Object: "/pools/" + pool,
+		Since:  x.since,
+		Detail: "its pool " + pool + " has no senders",
+	}
 	if account == "" {
 		account = "ACCOUNT"
 		b.Detail += ": give it an account that signs"
@@ -249,7 +256,8 @@ func (x *explain) emptyPool() error {
 	return nil
 }
 
-// allBound adds that the senders of a pool serve other queues, with the one that does so for longest, and what that waits for.
+// allBound adds that the senders of a pool serve other queues, with the one that does so for longest, and what
+// that waits for.
 func (x *explain) allBound(all []senderFacts, bound []int64, blocked int) error {
 	b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since}
 	b.Detail = fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked, paused or drained",
@@ -307,7 +315,8 @@ func (x *explain) slots() error {
 		return nil
 	}
 	b := Blocker{Kind: "no_free_slot", Object: "/dispatchers/" + x.head.Type, Since: x.since}
-	b.Detail = fmt.Sprintf("%d of %d calls of type %s are in flight (slots %d, live nodes %d)", taken, most, x.head.Type, x.d.Slots, takers)
+	b.Detail = fmt.Sprintf("%d of %d calls of type %s are in flight (slots %d, live nodes %d)",
+		taken, most, x.head.Type, x.d.Slots, takers)
 	h, err := x.holder(`q.phase = 'DISPATCHING' AND q.node_id IS NOT NULL
 		AND q.lane IN (SELECT lane_id FROM postern.lane WHERE dispatcher_id = $1)`, x.d.ID)
 	if err != nil {

@@ -85,7 +85,8 @@ func (x *explain) noLiveNode() error {
 	}
 	for _, n := range x.nodes {
 		if n.draining {
-			b.Object, b.Detail = "/nodes/"+n.name, "every process that dispatches is draining: resume one, or start another"
+			b.Object = "/nodes/" + n.name
+			b.Detail = "every process that dispatches is draining: resume one, or start another"
 			b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "system admin"}}
 			break
 		}
@@ -115,8 +116,8 @@ func (x *explain) noNodeForType(drained []nodeFacts) {
 	for _, n := range x.nodes[:min(len(x.nodes), 5)] {
 		others = append(others, n.name+" takes "+strings.Join(n.types, ", "))
 	}
-	b.Detail = fmt.Sprintf("no live process works on type %s (%s): start `postern work --types %s`, or one without --types",
-		x.head.Type, strings.Join(others, "; "), x.head.Type)
+	b.Detail = fmt.Sprintf("no live process works on type %s (%s): start `postern work --types %s`, "+
+		"or one without --types", x.head.Type, strings.Join(others, "; "), x.head.Type)
 	x.add(b)
 }
 
@@ -135,7 +136,8 @@ func (x *explain) nodesFull(full []nodeFacts) error {
 	if len(full) == 1 {
 		b.Object = "/nodes/" + full[0].name
 	}
-	b.Detail = "each process that works on type " + x.head.Type + " makes as many calls as it may: " + strings.Join(said, "; ")
+	b.Detail = fmt.Sprintf("each process that works on type %s makes as many calls as it may: %s",
+		x.head.Type, strings.Join(said, "; "))
 	oldest, err := x.holder(`q.node_id = ANY ($1)`, ids)
 	if err != nil {
 		return err

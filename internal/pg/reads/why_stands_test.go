@@ -47,12 +47,14 @@ var stands = []struct {
 		w.Lever(w.S.DrainNode(w.Ctx, w.By, "n", true))
 		return w.Post("q", "T", "a")[0]
 	}},
-	{"no process works on its type", "no_node_for_type", "no live process works on type T (n takes A, B): start `postern work --types T`", "",
+	{"no process works on its type", "no_node_for_type",
+		"no live process works on type T (n takes A, B): start `postern work --types T`", "",
 		func(w *world) outbox.ID {
 			beats(w, w.Node("n"), pg.NodeLoad{Types: []string{"A", "B"}, Concurrency: 10})
 			return w.Post("q", "T", "a")[0]
 		}},
-	{"the only process of its type drains", "no_node_for_type", "every process that works on type T is draining", "/nodes/n/resume",
+	{"the only process of its type drains", "no_node_for_type",
+		"every process that works on type T is draining", "/nodes/n/resume",
 		func(w *world) outbox.ID {
 			beats(w, w.Node("m"), pg.NodeLoad{Types: []string{"A"}, Concurrency: 10})
 			w.Node("n")
@@ -92,14 +94,15 @@ var stands = []struct {
 		w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", true))
 		return id
 	}},
-	{"a failure paused its queue", "queue_paused", "ended FAILED: never (422)", "/queues/q/resume", func(w *world) outbox.ID {
-		_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", WhenFull: "refuse", OnFailure: "pause"}, 0)
-		w.Must(err)
-		ids := w.Post("q", "T", "a", "b")
-		l := w.Claim(w.Node("n"), pgworld.Everything())
-		w.Settle(w.Answer(l[0], outbox.Answer{Class: outbox.ClassRejected, Code: "422", Message: "never"}))
-		return ids[1]
-	}},
+	{"a failure paused its queue", "queue_paused", "ended FAILED: never (422)", "/queues/q/resume",
+		func(w *world) outbox.ID {
+			_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", WhenFull: "refuse", OnFailure: "pause"}, 0)
+			w.Must(err)
+			ids := w.Post("q", "T", "a", "b")
+			l := w.Claim(w.Node("n"), pgworld.Everything())
+			w.Settle(w.Answer(l[0], outbox.Answer{Class: outbox.ClassRejected, Code: "422", Message: "never"}))
+			return ids[1]
+		}},
 	{"its type is paused", "dispatcher_paused", "paused by test", "/dispatchers/T/resume", func(w *world) outbox.ID {
 		w.Node("n")
 		w.Lever(w.S.PauseDispatcher(w.Ctx, w.By, "T", true))
@@ -116,33 +119,43 @@ var stands = []struct {
 		w.Must(w.S.RemoveDispatcher(w.Ctx, w.By, "T", true))
 		return id
 	}},
-	{"its worker is away", "worker_unreachable", "calls to http://127.0.0.1:1/ come to nothing (1 tries in a row): refused", "/dispatchers/T",
+	{"its worker is away", "worker_unreachable",
+		"calls to http://127.0.0.1:1/ come to nothing (1 tries in a row): refused", "/dispatchers/T",
 		func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
 			w.Exec(`UPDATE postern.dispatcher SET gate_until = gate_until + interval '1 min'`)
 			return id
 		}},
-	{"it is blocked by itself", "queue_blocked", "no such path (http_404); it is tried again at", "/dispatchers/T", func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		said := outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_404", Message: "no such path"}
-		a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], said)
-		a.Gate = sequencer.MoveNone
-		w.Settle(a)
-		return id
-	}},
-	{"its pool is empty", "no_free_sender", `PUT /senders/ACCOUNT {"pool":"p"} would change that`, "/senders/ACCOUNT", func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		return w.Post("q", "S", "a")[0]
-	}},
-	{"a sender left its pool", "no_free_sender", `PUT /senders/acct-1 {"pool":"p"} would change that`, "/senders/acct-1", func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1")
-		w.Must(w.S.RemoveSender(w.Ctx, w.By, "acct-1"))
-		return w.Post("q", "S", "a")[0]
-	}},
+	{"it is blocked by itself", "queue_blocked", "no such path (http_404); it is tried again at", "/dispatchers/T",
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			said := outbox.Answer{
+				Class:   outbox.ClassBlocked,
+				Scope:   outbox.ScopeQueue,
+				Code:    "http_404",
+				Message: "no such path",
+			}
+			a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], said)
+			a.Gate = sequencer.MoveNone
+			w.Settle(a)
+			return id
+		}},
+	{"its pool is empty", "no_free_sender", `PUT /senders/ACCOUNT {"pool":"p"} would change that`, "/senders/ACCOUNT",
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			return w.Post("q", "S", "a")[0]
+		}},
+	{"a sender left its pool", "no_free_sender",
+		`PUT /senders/acct-1 {"pool":"p"} would change that`, "/senders/acct-1",
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1")
+			w.Must(w.S.RemoveSender(w.Ctx, w.By, "acct-1"))
+			return w.Post("q", "S", "a")[0]
+		}},
 	{"its pool is paused", "no_free_sender", "pool p is paused by test", "/pools/p/resume", func(w *world) outbox.ID {
 		w.Node("n")
 		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
@@ -150,28 +163,32 @@ var stands = []struct {
 		w.Lever(w.S.PausePool(w.Ctx, w.By, "p", true))
 		return w.Post("q", "S", "a")[0]
 	}},
-	{"a call holds its sender", "no_free_sender,in_worker", "acct-1 is held by transaction", "/abandon", func(w *world) outbox.ID {
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1")
-		w.Post("p", "S", "a")
-		w.Claim(w.Node("n"), pgworld.Everything())
-		return w.Post("q", "S", "b")[0]
-	}},
-	{"a retry holds its sender", "no_free_sender,retry_delay", "; behind that: retry delay since", "/retry", func(w *world) outbox.ID {
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1")
-		w.Post("p", "S", "a")
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
-		return w.Post("q", "S", "b")[0]
-	}},
-	{"its only sender is blocked", "sender_blocked", "acct-1, may not be used", "/senders/acct-1/unblock", func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1")
-		w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever))
-		return w.Post("q", "S", "a")[0]
-	}},
-	{"its own sender serves another queue", "pinned_sender_busy,in_worker", "only acct-1 may take it, and it serves queue p", "/abandon",
+	{"a call holds its sender", "no_free_sender,in_worker", "acct-1 is held by transaction", "/abandon",
+		func(w *world) outbox.ID {
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1")
+			w.Post("p", "S", "a")
+			w.Claim(w.Node("n"), pgworld.Everything())
+			return w.Post("q", "S", "b")[0]
+		}},
+	{"a retry holds its sender", "no_free_sender,retry_delay", "; behind that: retry delay since", "/retry",
+		func(w *world) outbox.ID {
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1")
+			w.Post("p", "S", "a")
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			return w.Post("q", "S", "b")[0]
+		}},
+	{"its only sender is blocked", "sender_blocked", "acct-1, may not be used", "/senders/acct-1/unblock",
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1")
+			w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever))
+			return w.Post("q", "S", "a")[0]
+		}},
+	{"its own sender serves another queue", "pinned_sender_busy,in_worker",
+		"only acct-1 may take it, and it serves queue p", "/abandon",
 		func(w *world) outbox.ID {
 			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.Sender("p", "acct-1", "acct-2")
@@ -179,13 +196,15 @@ var stands = []struct {
 			w.Claim(w.Node("n"), pgworld.Everything())
 			return named(w, "q", "S", "b", "acct-1")
 		}},
-	{"its slot is taken", "no_free_slot,in_worker", "1 of 1 calls of type L are in flight", "/abandon", func(w *world) outbox.ID {
-		w.Dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
-		w.Post("p", "L", "a")
-		w.Claim(w.Node("n"), pgworld.Everything())
-		return w.Post("q", "L", "b")[0]
-	}},
-	{"another has its exclusive value", "exclusive_busy,in_worker", "X lets one go at a time (type), and that is transaction", "/abandon",
+	{"its slot is taken", "no_free_slot,in_worker", "1 of 1 calls of type L are in flight", "/abandon",
+		func(w *world) outbox.ID {
+			w.Dispatcher("L", func(d *outbox.Dispatcher) { d.Slots = 1 })
+			w.Post("p", "L", "a")
+			w.Claim(w.Node("n"), pgworld.Everything())
+			return w.Post("q", "L", "b")[0]
+		}},
+	{"another has its exclusive value", "exclusive_busy,in_worker",
+		"X lets one go at a time (type), and that is transaction", "/abandon",
 		func(w *world) outbox.ID {
 			w.Dispatcher("X", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
 			w.Post("p", "X", "a")
@@ -210,16 +229,18 @@ var stands = []struct {
 		sub.NotBefore = w.Now.Add(time.Millisecond)
 		return w.Ingest(w.S, sub)[0].ID
 	}},
-	{"its dependency waits for a retry", "dependency,retry_delay", "; behind that: retry delay since", "/retry", func(w *world) outbox.ID {
-		n := w.Node("n")
-		a := w.Post("p", "T", "a")[0]
-		sub := w.Sub("q", "T", "b")
-		sub.DependsOn = []string{a.String()}
-		id := w.Ingest(w.S, sub)[0].ID
-		w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], failed()))
-		return id
-	}},
-	{"its dependency depends on what is behind another", "dependency,dependency,head_of_line,in_worker", "; behind that: in worker since", "/abandon",
+	{"its dependency waits for a retry", "dependency,retry_delay", "; behind that: retry delay since", "/retry",
+		func(w *world) outbox.ID {
+			n := w.Node("n")
+			a := w.Post("p", "T", "a")[0]
+			sub := w.Sub("q", "T", "b")
+			sub.DependsOn = []string{a.String()}
+			id := w.Ingest(w.S, sub)[0].ID
+			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], failed()))
+			return id
+		}},
+	{"its dependency depends on what is behind another", "dependency,dependency,head_of_line,in_worker",
+		"; behind that: in worker since", "/abandon",
 		func(w *world) outbox.ID {
 			n := w.Node("n")
 			a := w.Post("o", "T", "z", "a")[1]
@@ -232,28 +253,31 @@ var stands = []struct {
 			w.Claim(n, pgworld.Everything())
 			return id
 		}},
-	{"its worker was called", "in_worker", "is with its worker, called by node n", "/abandon", func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Claim(w.Node("n"), pgworld.Everything())
-		return id
-	}},
-	{"its outcome is unknown", "outcome_unknown", "no answer within 10m0s (timeout)", "/abandon", func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.NobodyKnows())
-		heard := pgworld.NobodyKnows()
-		heard.StartedAt = w.Now
-		a.Unclear = &heard
-		w.Settle(a)
-		return id
-	}},
-	{"its node is gone, and no other works on its type", "no_node_for_type,resuming", "m takes A", "/abandon", func(w *world) outbox.ID {
-		n := w.Node("n")
-		beats(w, w.Node("m"), pg.NodeLoad{Types: []string{"A"}, Concurrency: 10})
-		id := w.Post("q", "T", "a")[0]
-		w.Claim(n, pgworld.Everything())
-		w.Lever(w.S.BuryNode(w.Ctx, w.By, "n"))
-		return id
-	}},
+	{"its worker was called", "in_worker", "is with its worker, called by node n", "/abandon",
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Claim(w.Node("n"), pgworld.Everything())
+			return id
+		}},
+	{"its outcome is unknown", "outcome_unknown", "no answer within 10m0s (timeout)", "/abandon",
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			a := w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.NobodyKnows())
+			heard := pgworld.NobodyKnows()
+			heard.StartedAt = w.Now
+			a.Unclear = &heard
+			w.Settle(a)
+			return id
+		}},
+	{"its node is gone, and no other works on its type", "no_node_for_type,resuming", "m takes A", "/abandon",
+		func(w *world) outbox.ID {
+			n := w.Node("n")
+			beats(w, w.Node("m"), pg.NodeLoad{Types: []string{"A"}, Concurrency: 10})
+			id := w.Post("q", "T", "a")[0]
+			w.Claim(n, pgworld.Everything())
+			w.Lever(w.S.BuryNode(w.Ctx, w.By, "n"))
+			return id
+		}},
 	{"it is watched", "inclusion_pending", "it is given up at", "", func(w *world) outbox.ID {
 		id := w.Post("q", "T", "a")[0]
 		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], hashed()))
@@ -270,11 +294,12 @@ var stands = []struct {
 		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
 		return id
 	}},
-	{"another stands before it", "head_of_line,in_worker", "second in q; its head: in worker since", "/abandon", func(w *world) outbox.ID {
-		ids := w.Post("q", "T", "a", "b")
-		w.Claim(w.Node("n"), pgworld.Everything())
-		return ids[1]
-	}},
+	{"another stands before it", "head_of_line,in_worker", "second in q; its head: in worker since", "/abandon",
+		func(w *world) outbox.ID {
+			ids := w.Post("q", "T", "a", "b")
+			w.Claim(w.Node("n"), pgworld.Everything())
+			return ids[1]
+		}},
 }
 
 // What stands for more than two seconds is never said to have nothing in its way, however it stands; what is
@@ -342,7 +367,8 @@ func TestWhyTellsTheDeadlineOfTheCallThatIsOut(t *testing.T) {
 	w.Must(err)
 	t.Log(y.Summary)
 	b := y.Blockers[0]
-	if b.Kind != "in_worker" || b.Next == nil || b.Next.At.Sub(w.Now) != 10*time.Minute-3*time.Second || !strings.Contains(b.Detail, "before") {
+	if b.Kind != "in_worker" || b.Next == nil || b.Next.At.Sub(w.Now) != 10*time.Minute-3*time.Second ||
+		!strings.Contains(b.Detail, "before") {
 		t.Errorf("%+v, next %+v, now %s", b, b.Next, w.Now)
 	}
 }
@@ -385,7 +411,8 @@ func TestWhyNamesNothingOfAnotherContext(t *testing.T) {
 	beats(w, n, pg.NodeLoad{Concurrency: 1, Calls: 1})
 	y, err := w.S.Reads.Why(w.Ctx, c, id)
 	w.Must(err)
-	if len(y.Blockers) != 1 || y.Blockers[0].Kind != "node_full" || !strings.Contains(y.Summary, "a transaction of another context") ||
+	if len(y.Blockers) != 1 || y.Blockers[0].Kind != "node_full" ||
+		!strings.Contains(y.Summary, "a transaction of another context") ||
 		strings.Contains(y.Summary, other.String()) || strings.Contains(y.Summary, "secret") {
 		t.Errorf("%+v", y)
 	}

@@ -50,7 +50,9 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Later(time.Second)
 			return w.Post("r", "T", "b")[0]
 		}},
-		{"nobody works", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID { return w.Post("q", "T", "a")[0] }},
+		{"nobody works", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
+			return w.Post("q", "T", "a")[0]
+		}},
 		{"the node stopped beating", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
 			w.Node("n")
 			id := w.Post("q", "T", "a")[0]
