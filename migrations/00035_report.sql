@@ -420,22 +420,25 @@ SELECT c.name AS context, s.as_of, s.queue, s.id, s.uid, s.type, s.state, s.sinc
 FROM postern.stuck s JOIN postern.context c ON c.context_id = s.context_id
 WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
--- What an operator might look into, one line for each cause: what stands still, with the lever of the one that does so for longest;
--- what ended today of which nobody knows, or that its worker rejected, by type; and what somebody paused.
+-- The causes that an operator might look into, one line for each: heads that stand still, with the lever of the
+-- oldest; ends of today that are UNRESOLVED or were rejected by a worker, by type; and things that are paused.
 CREATE VIEW report.causes WITH (security_barrier) AS
 SELECT c.name AS context, x.cause, x.type, x.n, x.since, clock_timestamp() - x.since AS age, x.detail, x.id, x.lever
 FROM postern.context c
 CROSS JOIN LATERAL (
-    SELECT s.blocker AS cause, CASE WHEN min(s.type) = max(s.type) THEN min(s.type) END AS type, count(*) AS n, min(s.since) AS since,
+    SELECT s.blocker AS cause, CASE WHEN min(s.type) = max(s.type) THEN min(s.type) END AS type,
+        count(*) AS n, min(s.since) AS since,
         (array_agg(s.blocker_detail ORDER BY s.since))[1] AS detail, (array_agg(s.id ORDER BY s.since))[1] AS id,
         (array_agg(s.lever ORDER BY s.since))[1] AS lever
     FROM postern.stuck s
     WHERE s.context_id = c.context_id AND s.blocker NOT IN ('queue_paused', 'dispatcher_paused', 'context_paused')
     GROUP BY s.blocker, s.object
     UNION ALL
-    SELECT CASE o.state WHEN 'FAILED' THEN 'rejected_today' ELSE 'unresolved_today' END, t.type, count(*), min(o.done_at),
+    SELECT CASE o.state WHEN 'FAILED' THEN 'rejected_today' ELSE 'unresolved_today' END, t.type,
+        count(*), min(o.done_at),
         (array_agg(coalesce(o.error, '') ORDER BY o.done_at DESC))[1],
-        (array_agg(postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) ORDER BY o.done_at DESC))[1],
+        (array_agg(postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from))
+            ORDER BY o.done_at DESC))[1],
         CASE o.state WHEN 'FAILED' THEN 'GET /transactions?state=FAILED&error_class=rejected&type=' || t.type
             ELSE 'GET /transactions?state=UNRESOLVED&type=' || t.type END
     FROM postern.outcome o
@@ -444,7 +447,8 @@ CROSS JOIN LATERAL (
         AND (o.state = 'UNRESOLVED' OR o.state = 'FAILED' AND o.error_class = 'rejected')
     GROUP BY o.state, t.type
     UNION ALL
-    SELECT 'paused', p.type, 1, coalesce(a.at, p.since), ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
+    SELECT 'paused', p.type, 1, coalesce(a.at, p.since),
+        ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
             CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
         NULL, 'POST ' || p.object || '/resume'
     FROM (SELECT '/queues/' || n.name AS object, NULL AS type, q.entered_at AS since
@@ -453,7 +457,8 @@ CROSS JOIN LATERAL (
         WHERE q.paused AND q.context_id = c.context_id
         UNION ALL SELECT '/dispatchers/' || d.type, d.type, d.created_at FROM postern.dispatcher d
         WHERE d.paused AND d.removed_at IS NULL AND d.context_id = c.context_id
-        UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at FROM postern.pool l WHERE l.paused AND l.context_id = c.context_id
+        UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at FROM postern.pool l
+        WHERE l.paused AND l.context_id = c.context_id
         UNION ALL SELECT '/senders/' || s.account, NULL, s.created_at FROM postern.sender s
         WHERE s.paused AND s.removed_at IS NULL AND s.context_id = c.context_id
         UNION ALL SELECT '/contexts/' || c.name, NULL, c.created_at WHERE c.paused) p

@@ -88,7 +88,8 @@ func (s *Store) NotOwned(ctx context.Context, n Node, list []Fenced) (gone []Fen
 		SELECT f.queue_id, f.fence
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) f(queue_id, fence)
 		LEFT JOIN LATERAL (SELECT * FROM postern.queue y WHERE y.queue_id = f.queue_id OFFSET 0) q ON true
-		WHERE (q.fence, q.node_id, q.node_epoch) IS DISTINCT FROM (f.fence, $3::bigint, $4::int)`, ids, fences, n.ID, n.Epoch)
+		WHERE (q.fence, q.node_id, q.node_epoch) IS DISTINCT FROM (f.fence, $3::bigint, $4::int)`,
+		ids, fences, n.ID, n.Epoch)
 	if err != nil {
 		return nil, db.Known(err)
 	}

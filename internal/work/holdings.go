@@ -120,7 +120,8 @@ func (h *holdings) long(d time.Duration, epoch int32) (list []pg.Fenced) {
 	return list
 }
 
-// free notes that the room of a holding goes to others, and returns its lease; nil where it has ended, or was freed before.
+// free notes that the room of a holding goes to others, and returns its lease; nil where it has ended, or was freed
+// before.
 func (h *holdings) free(f pg.Fenced) *pg.Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,7 +28,8 @@ func TestAbandonFreesTheRoomOfTheNode(t *testing.T) {
 	}
 	y := h.post("r", "T", "y")
 	s := h.store()
-	_, err := s.Abandon(h.ctx, db.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "it hangs"}, x)
+	by := db.By{Context: s.Context("default").ID, Actor: "test", Via: "test", Reason: "it hangs"}
+	_, err := s.Abandon(h.ctx, by, x)
 	h.must(err)
 	h.await(y, 20*time.Second, outbox.DONE)
 	attempts := func() (list []string) {
@@ -42,7 +43,8 @@ func TestAbandonFreesTheRoomOfTheNode(t *testing.T) {
 	if len(attempts()) != 0 && attempts()[0] == "late" {
 		t.Fatalf("y went out after the answer of x: %v", attempts())
 	}
-	for end := time.Now().Add(30 * time.Second); !slices.Contains(attempts(), "late"); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(attempts(), "late"); {
+		time.Sleep(50 * time.Millisecond)
 		if time.Now().After(end) {
 			t.Fatalf("the late answer is not recorded: %v", attempts())
 		}

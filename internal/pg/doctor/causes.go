@@ -18,9 +18,9 @@ type cause struct {
 	detail, id, lever  string
 }
 
-// causes says in one line for each cause what stands still, what is paused, and what ended badly today. What
-// stands is that of the sample, which a process that works takes every 15 s; without a fresh one the queues are
-// looked at.
+// causes names in one line each the causes for which heads stand still, the things that are paused, and the ends of
+// today that are bad. The heads are those of the sample, which a process that works takes every 15 s; without a fresh
+// sample the queues are looked at.
 func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	var sampled bool
 	if err := c.QueryRow(ctx, `

@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// What stands still is one line for each cause, with its lever as a command; so is what is paused, and what
-// ended badly today.
+// Heads that stand still make one line for each cause, with its lever as a command; so do paused things and bad ends.
 func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

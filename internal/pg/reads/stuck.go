@@ -102,7 +102,7 @@ func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidat
 	return found, db.Known(s.Pool().SendBatch(ctx, b).Close())
 }
 
-// headSince is when the head first was that: when it was posted, or the one before it ended. What was moved
+// headSince is when the head first was that: when it was posted, or the one before it ended. One that was moved
 // within its queue, or to another one, is old since it came into its phase.
 func (x *explain) headSince() (at time.Time, err error) {
 	if x.q.Marks > 0 && x.head.ID.Seq != x.q.Head {

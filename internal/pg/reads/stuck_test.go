@@ -26,7 +26,8 @@ func TestAnAttemptDoesNotBeginTheAgeOfAHeadAnew(t *testing.T) {
 	for range 3 {
 		w.Later(4 * time.Minute)
 		w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
-		w.Exec(`UPDATE postern.queue SET attempt = attempt + 1, retries = retries + 1, entered_at = $1`, w.Now) // as an attempt does
+		// as an attempt does
+		w.Exec(`UPDATE postern.queue SET attempt = attempt + 1, retries = retries + 1, entered_at = $1`, w.Now)
 	}
 	stuck, err := w.S.Reads.SampleStuck(w.Ctx)
 	w.Must(err)
@@ -57,6 +58,7 @@ func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 	_, err = w.S.Reads.SampleStuck(w.Ctx)
 	w.Must(err)
 	w.Same(w.Lines(`SELECT concat_ws(' | ', cause, type, n, detail, lever) FROM report.causes ORDER BY cause`),
-		`no_free_sender | S | 3 | its pool p has no senders: give it an account that signs | PUT /senders/ACCOUNT {"pool":"p"}`,
+		`no_free_sender | S | 3 | its pool p has no senders: give it an account that signs`+
+			` | PUT /senders/ACCOUNT {"pool":"p"}`,
 		"paused | 1 | queues/held up is paused by test: because | POST /queues/held up/resume")
 }

@@ -143,9 +143,9 @@ type explain struct {
 	ahead    int64
 	blockers []Blocker
 	own      int // blockers of the transaction itself, before those of its head
-	added    int // blockers of this transaction and its head, without those of what was followed
+	added    int // blockers of this transaction and its head, without those that were followed
 	moving   bool
-	followed bool               // what was followed last moves by itself
+	followed bool               // the last one that was followed moves by itself
 	seen     map[outbox.ID]bool // transactions that are explained in this answer
 }
 
@@ -379,7 +379,7 @@ func (x *explain) look(id outbox.ID) Lever {
 	return Lever{Method: http.MethodGet, Path: pg.TxPath(id) + "/why", Role: "reader"}
 }
 
-// who is an actor as people know it: an API key by its name.
+// who names an actor as people know it: an API key by its name.
 func (x *explain) who(actor string) (string, error) {
 	prefix, ok := strings.CutPrefix(actor, "key:")
 	if !ok {

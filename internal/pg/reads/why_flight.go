@@ -50,7 +50,8 @@ func (x *explain) dispatching() error {
 			Next:   &NextStep{*x.due, "the worker is asked"},
 			Levers: abandon,
 		}
-		b.Detail += fmt.Sprintf("; the worker is asked for token %s before anything is sent again", x.head.Token(x.q.Attempt))
+		b.Detail += fmt.Sprintf("; the worker is asked for token %s before anything is sent again",
+			x.head.Token(x.q.Attempt))
 		x.add(b)
 	}
 	x.moving = !need
@@ -63,7 +64,9 @@ func (x *explain) inWorker(abandon []Lever) error {
 	var name string
 	var alive, again bool
 	err := x.s.Pool().QueryRow(x.ctx, `
-		SELECT n.name, n.epoch = $2 AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp()),
+		SELECT n.name,
+			n.epoch = $2 AND n.dead_at IS NULL
+				AND n.heartbeat_at + n.ttl >= coalesce($3::timestamptz, clock_timestamp()),
 			EXISTS (SELECT FROM postern.attempt a
 				WHERE (a.queue_id, a.seq, a.day, a.attempt) = ($4, $5, $6, $7) AND a.step <> 'late')
 		FROM postern.node n
@@ -80,14 +83,16 @@ func (x *explain) inWorker(abandon []Lever) error {
 		Kind:   "in_worker",
 		Object: pg.TxPath(id),
 		Since:  x.since,
-		Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s", x.q.Attempt, name, x.head.Token(x.q.Attempt)),
+		Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s",
+			x.q.Attempt, name, x.head.Token(x.q.Attempt)),
 		Levers: abandon,
 	}
 	if again {
 		b.Detail += "; it was called, or asked, under this token before"
 	}
 	if x.d != nil && x.d.Timeouts.Dispatch > 0 {
-		b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)), "without an answer its outcome counts as unknown, and the worker is asked"}
+		b.Next = &NextStep{x.since.Add(time.Duration(x.d.Timeouts.Dispatch)),
+			"without an answer its outcome counts as unknown, and the worker is asked"}
 	}
 	x.add(b)
 	return nil
@@ -114,10 +119,15 @@ func (x *explain) unknown() (bool, error) {
 		return false, nil
 	}
 	id := x.head.ID
-	b := Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id),
-		Levers: []Lever{x.lever(id, "was-done", "admin"), x.lever(id, "was-not-done", "admin"), x.lever(id, "abandon", "admin")}}
+	b := Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id)}
+	for _, verb := range []string{"was-done", "was-not-done", "abandon"} {
+		b.Levers = append(b.Levers, x.lever(id, verb, "admin"))
+	}
 	var reason string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
+	err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT reason, at
+		FROM postern.mark
+		WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).
 		Scan(&reason, &b.Since)
 	if db.IsNoRows(err) {
 		return false, nil
@@ -143,8 +153,9 @@ func (x *explain) resuming(why string, levers []Lever) error {
 		return err
 	}
 	x.add(Blocker{Kind: "resuming", Object: pg.TxPath(x.head.ID), Since: x.since, Levers: levers,
-		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything", why, x.head.Token(x.q.Attempt)),
-		Lane:   &LaneView{Kind: "resume", Name: "resume"}})
+		Detail: fmt.Sprintf("%s: the next one asks the worker for token %s before it sends anything",
+			why, x.head.Token(x.q.Attempt)),
+		Lane: &LaneView{Kind: "resume", Name: "resume"}})
 	x.moving = !need
 	return nil
 }
@@ -162,7 +173,12 @@ func (x *explain) inclusion() error {
 		}
 	}
 	id := x.head.ID
-	b := Blocker{Kind: "inclusion_pending", Object: pg.TxPath(id), Since: x.since, Detail: "accepted by its worker; not included yet"}
+	b := Blocker{
+		Kind:   "inclusion_pending",
+		Object: pg.TxPath(id),
+		Since:  x.since,
+		Detail: "accepted by its worker; not included yet",
+	}
 	if x.due != nil {
 		b.Next = &NextStep{*x.due, "the worker is asked again"}
 	}
@@ -226,8 +242,13 @@ func (x *explain) worker() Lever {
 // delay explains what failed and goes out again.
 func (x *explain) delay() error {
 	id := x.head.ID
-	b := Blocker{Kind: "retry_delay", Object: pg.TxPath(id), Since: x.since, Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
-		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")}}
+	b := Blocker{
+		Kind:   "retry_delay",
+		Object: pg.TxPath(id),
+		Since:  x.since,
+		Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
+		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")},
+	}
 	said, _, err := x.lastAnswer(id)
 	if err != nil {
 		return err
@@ -235,10 +256,13 @@ func (x *explain) delay() error {
 	b.Detail = pg.Because(b.Detail, said)
 	var cancelling bool
 	var account, firstFee string
-	if err := x.s.Pool().QueryRow(x.ctx, `SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
+	if err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT EXISTS (SELECT FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'cancelling')),
 			coalesce((SELECT account FROM postern.sender WHERE sender_id = $3), ''),
-			coalesce((SELECT fee FROM postern.attempt WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
-				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).Scan(&cancelling, &account, &firstFee); err != nil {
+			coalesce((SELECT fee FROM postern.attempt
+				WHERE (queue_id, seq, day) = ($1, $2, $4) AND fee <> '' AND step <> 'late'
+				ORDER BY attempt, answered_at LIMIT 1), '')`, id.Queue, id.Seq, x.q.Sender, id.Day.Time()).
+		Scan(&cancelling, &account, &firstFee); err != nil {
 		return db.Known(err)
 	}
 	at := x.q.NotBefore

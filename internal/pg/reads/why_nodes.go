@@ -107,7 +107,8 @@ func (x *explain) noNodeForType(drained []nodeFacts) {
 	b := Blocker{Kind: "no_node_for_type", Object: "/nodes", Since: x.since}
 	if len(drained) > 0 {
 		b.Object = "/nodes/" + drained[0].name
-		b.Detail = fmt.Sprintf("every process that works on type %s is draining: resume one, or start another", x.head.Type)
+		b.Detail = fmt.Sprintf("every process that works on type %s is draining: resume one, or start another",
+			x.head.Type)
 		b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "system admin"}}
 		x.add(b)
 		return

@@ -302,8 +302,8 @@ var stands = []struct {
 		}},
 }
 
-// What stands for more than two seconds is never said to have nothing in its way, however it stands; what is
-// said is a sentence, the root is followed, and of what waits behind another cancel is not the first lever.
+// A head that stands for more than two seconds is never said to have nothing in its way, however it stands. The answer
+// is a sentence, the root is followed, and cancel is not the first lever of a transaction behind another.
 func TestWhyNeverSaysNothingOfWhatStands(t *testing.T) {
 	for _, c := range stands {
 		t.Run(c.name, func(t *testing.T) {
