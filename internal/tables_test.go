@@ -101,6 +101,7 @@ var beyond = map[string]map[string]string{
 		"batch_step": "a notice of a timeout has the id of its batch",
 	},
 	"internal/pg/reads": {
+		"api_key":  "the key that pulled a lever is called by its name",
 		"delivery": "figures of what is still to be delivered",
 		"source":   "figures of what sources are behind",
 	},
