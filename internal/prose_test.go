@@ -270,3 +270,34 @@ func TestFunctionsFitAScreen(t *testing.T) {
 	const rule = "take its functions apart where their steps have names: 60 lines at most, 120 in tests"
 	shrinks(t, "long.txt", found, rule)
 }
+
+// A package of the store has at most so many files, and lines that are neither empty nor comments.
+const mostFiles, mostLines = 60, 11_000
+
+func TestPackagesOfTheStoreStaySmall(t *testing.T) {
+	files, lines := map[string]int{}, map[string]int{}
+	for _, f := range goFiles(t) {
+		if f.pkg != "internal/pg" && !strings.HasPrefix(f.pkg, "internal/pg/") || strings.HasSuffix(f.path, "_test.go") {
+			continue
+		}
+		files[f.pkg]++
+		text, err := os.ReadFile(root + "/" + f.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				lines[f.pkg]++
+			}
+		}
+	}
+	if len(files) < 5 {
+		t.Fatalf("only %d packages were found", len(files))
+	}
+	for pkg, n := range files {
+		if n > mostFiles || lines[pkg] > mostLines {
+			t.Errorf("%s has %d files and %d lines: want at most %d and %d; a noun of its own is a room of its own",
+				pkg, n, lines[pkg], mostFiles, mostLines)
+		}
+	}
+}
