@@ -73,10 +73,11 @@ var steps = map[string]struct {
 	reason string
 }{
 	"internal/pg/watch":      {0, "connections that do not answer are closed; knows no rows"},
-	"internal/pg/migrate":    {1, "the migrations of this program; knows no rows"},
-	"internal/pg/addresses":  {1, "the addresses in a database, and what its nodes may call, in SQL of its own"},
-	"internal/pg/verify":     {1, "what must be true of the rows, in SQL of its own"},
-	"internal/pg/doctor":     {1, "what is wrong with a database, in SQL of its own"},
+	"internal/pg/session":    {1, "how sessions begin: DATABASE_URL, settings, which databases will do"},
+	"internal/pg/migrate":    {2, "the migrations of this program; knows no rows"},
+	"internal/pg/addresses":  {2, "the addresses in a database, and what its nodes may call, in SQL of its own"},
+	"internal/pg/verify":     {2, "what must be true of the rows, in SQL of its own"},
+	"internal/pg/doctor":     {2, "what is wrong with a database, in SQL of its own"},
 	"internal/pg/db":         {2, "the pool, the SQL transaction, the clock, errors, the audit"},
 	"internal/pg":            {3, "queues and what moves them"},
 	"internal/pg/channels":   {4, "channels and their messages"},

@@ -89,6 +89,13 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 			return nil, 0, err
 		case fault.CodeOf(err) == "two_primaries":
 			list = append(list, doctor.Finding{Check: "primary", State: doctor.Bad, Found: err.Error(), Remedy: remedyTwoPrimaries})
+		case fault.CodeOf(err) == "database_unfit":
+			list = append(list, doctor.Finding{
+				Check:  "database",
+				State:  doctor.Bad,
+				Found:  err.Error(),
+				Remedy: "every command refuses it until then",
+			})
 		case err != nil:
 			code = exitUnreachable
 			list = append(list, doctor.Finding{Check: "database", State: doctor.Bad, Found: err.Error(), Remedy: "start it, or say with DATABASE_URL where it is"})

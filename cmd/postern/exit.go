@@ -43,6 +43,7 @@ var codes = map[string]int{
 	"ephemeral_and_database": exitUsage,
 	"reset_and_database":     exitUsage,
 	"database_unavailable":   exitUnreachable,
+	"database_unfit":         exitBad,
 	"worker_unreachable":     exitUnreachable,
 	"database_went_back":     exitDisowned,
 	"node_gone":              exitDisowned,

@@ -53,5 +53,24 @@ func settings(cmd *cobra.Command, defaults ...map[string]string) (app.Config, []
 	for _, d := range defaults {
 		maps.Copy(l.Defaults, d)
 	}
-	return app.Load(l)
+	cfg, list, err := app.Load(l)
+	if err == nil {
+		warn(cmd, cfg)
+	}
+	return cfg, list, err
+}
+
+// warn names, once for a command, the parameters of DATABASE_URL that are ignored.
+func warn(cmd *cobra.Command, cfg app.Config) {
+	const warned = "warned"
+	if cmd.Annotations[warned] != "" {
+		return
+	}
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[warned] = "true"
+	for _, w := range cfg.Warnings() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "postern: %s\n", w)
+	}
 }

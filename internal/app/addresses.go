@@ -8,14 +8,14 @@ import (
 
 	"github.com/postern-dev/postern/internal/pg/addresses"
 	"github.com/postern-dev/postern/internal/pg/doctor"
-	"github.com/postern-dev/postern/internal/pg/watch"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/work"
 )
 
 // unreachable compares the addresses in a database with what its nodes may call.
 func unreachable(ctx context.Context, database string) ([]doctor.Finding, error) {
-	c, err := watch.Connect(ctx, database)
+	c, err := session.Connect(ctx, database)
 	if err != nil {
 		return nil, err
 	}

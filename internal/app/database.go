@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/migrate"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -27,7 +28,7 @@ func (c *Config) Database() (string, error) {
 	if c.DatabaseURL != "" {
 		return c.DatabaseURL, nil
 	}
-	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+	for _, name := range []string{"PGHOST", "PGSERVICE", "PGDATABASE"} {
 		if os.Getenv(name) != "" {
 			return fromEnvironment, nil
 		}
@@ -56,6 +57,20 @@ func Shown(database string) string {
 	return u.String()
 }
 
+// Warnings are sentences, one for each parameter of DATABASE_URL that is ignored. A parameter that cannot be used is
+// refused where a command connects.
+func (c *Config) Warnings() []string {
+	database, err := c.Database()
+	if err != nil {
+		return nil
+	}
+	said, err := session.Parse(database)
+	if err != nil {
+		return nil
+	}
+	return said.Warnings
+}
+
 // Masked is a database URL without its password, for logs.
 func Masked(database string) string { return mask(Shown(database)) }
 
@@ -66,21 +81,27 @@ const connections = 10
 // lookConnections is the size of the pool for what a process looks for all the time; one is enough, unless a look takes long.
 const lookConnections = 2
 
-// connect opens a pool on a database that answers. Faults: bad_setting, database_unavailable, two_primaries (of several hosts).
+// connect opens a pool on a database that answers and that is fit for use. Every command begins with it. Faults:
+// bad_setting, database_unfit, database_unavailable, two_primaries (of several hosts).
 func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Part) (*pgxpool.Pool, error) {
+	said, err := session.Parse(database)
+	if err != nil {
+		return nil, err
+	}
 	conns := int32(connections * max(1, len(parts)))
-	if strings.Contains(database, "pool_max_conns") {
+	if said.Sized {
 		conns = 0
 	}
 	pool, err := pg.ConnectBy(ctx, w, database, conns, parts...)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+		return nil, err
 	}
 	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := pool.Ping(soon); err != nil {
+	if err := session.Judge(soon, pool); err != nil {
 		pool.Close()
-		if fault.CodeOf(err) == "two_primaries" {
+		switch fault.CodeOf(err) {
+		case "two_primaries", "database_unfit", "bad_setting":
 			return nil, fault.As(err)
 		}
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)

@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,21 +12,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/wire"
 )
 
 // poolConfig is the configuration of a pool. practise makes a new connection ready for what it is used for; nil: nothing does.
 func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+	said, err := session.Parse(url)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, err
 	}
+	cfg := said.Config
 	if conns > 0 { // also fewer than the pool_min_conns of the URL
 		cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, min(conns, cfg.MinConns), min(conns, cfg.MinIdleConns)
 	}
 	for name, value := range map[string]string{
-		"application_name": "postern", "timezone": "UTC", "jit": "off", "synchronous_commit": "on",
+		"application_name": "postern", "jit": "off",
 		"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "enable_material": "off",
 		"enable_bitmapscan": "off", "enable_memoize": "off", "plan_cache_mode": "force_generic_plan",
 		"max_parallel_workers_per_gather": "0",

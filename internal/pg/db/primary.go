@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -100,12 +101,12 @@ func twoPrimaries(a, b sighting) error {
 
 // OnePrimary asks all hosts of a URL, if it names several. Fault two_primaries: two of those that answer take writes.
 func OnePrimary(ctx context.Context, url string) error {
-	cfg, err := pgconn.ParseConfig(url)
+	said, err := session.Parse(url)
 	if err != nil {
-		return fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+		return err
 	}
 	w := NewWitness()
-	w.hosts = hostsOf(cfg)
+	w.hosts = hostsOf(&said.ConnConfig.Config)
 	return one(w.others(ctx))
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg/watch"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // State says how a finding is.
@@ -55,14 +55,17 @@ var (
 // Database checks the database at url. Without migrated only what needs none of our tables is checked. The
 // error says that the database does not answer (database_unavailable).
 func Database(ctx context.Context, url string, migrated bool) ([]Finding, error) {
-	cfg, err := pgx.ParseConfig(url)
+	said, err := session.Parse(url)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "bad_setting", "DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+		return nil, err
 	}
-	// Settings are those that the database gives to anybody: nothing is asked for at the start.
-	cfg.RuntimeParams = map[string]string{"application_name": "postern doctor"}
-	watch.Configure(cfg)
-	c, err := pgx.ConnectConfig(ctx, cfg)
+	said.ConnConfig.RuntimeParams["application_name"] = "postern doctor"
+	said.Leave(given...)
+	c, err := said.Connect(ctx)
+	switch fault.CodeOf(err) {
+	case "database_unfit", "bad_setting":
+		return nil, fault.As(err)
+	}
 	if err != nil {
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database does not answer").Because(err)
 	}

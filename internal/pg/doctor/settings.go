@@ -28,6 +28,10 @@ func version(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return []Finding{f}, nil
 }
 
+// given are the settings whose values are those that role and database give to everybody. Postern's own sessions ask
+// for what they need.
+var given = []string{"synchronous_commit", "default_transaction_isolation", "default_transaction_read_only", "timezone"}
+
 // rules are the settings that matter, in the order in which they are told.
 var rules = []struct {
 	name   string
@@ -40,8 +44,10 @@ var rules = []struct {
 	{"synchronous_commit", off, Warn, "ALTER SYSTEM SET synchronous_commit = on: Postern's own sessions ask for it, those of applications that submit by SQL do not"},
 	{"autovacuum", off, Bad, "ALTER SYSTEM SET autovacuum = on, then reload: without it queues become slow, and one day the database stops"},
 	{"track_counts", off, Bad, "ALTER SYSTEM SET track_counts = on: autovacuum is blind without it"},
-	{"default_transaction_isolation", not("read committed"), Bad, "ALTER DATABASE ... SET default_transaction_isolation = 'read committed': statements count on seeing what was committed before them"},
-	{"default_transaction_read_only", not("off"), Bad, "ALTER DATABASE ... SET default_transaction_read_only = off, or name the primary"},
+	{"default_transaction_isolation", not("read committed"), Warn, "ALTER DATABASE ... SET default_transaction_isolation = " +
+		"'read committed': Postern's own sessions ask for it, those of applications that submit by SQL do not"},
+	{"default_transaction_read_only", not("off"), Warn, "ALTER DATABASE ... SET default_transaction_read_only = off: " +
+		"Postern's own sessions ask for it, those of applications that submit by SQL do not"},
 	{"wal_level", is("minimal"), Warn, "ALTER SYSTEM SET wal_level = replica and restart: neither standby nor continuous backup is possible without it"},
 	{"max_wal_size", less(1 << 30), Warn, "ALTER SYSTEM SET max_wal_size = '4GB', then reload: with less a busy outbox makes a checkpoint every few seconds"},
 	{"TimeZone", not("UTC", "Etc/UTC", "GMT"), Warn, "ALTER DATABASE ... SET timezone = 'UTC': psql shows other hours than the API and the logs"},

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/pg/watch"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // recent is how long a transaction may be open before it is named.
@@ -234,7 +234,7 @@ type Worker struct{ Type, URL string }
 
 // Workers lists the workers of all dispatchers, for whoever wants to call them.
 func Workers(ctx context.Context, url string) ([]Worker, error) {
-	c, err := watch.Connect(ctx, url)
+	c, err := session.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}

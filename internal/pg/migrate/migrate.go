@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/migrations"
 )
@@ -58,7 +60,7 @@ func Up(ctx context.Context, url string, progress func(string)) (err error) {
 // database that lacks one of its migrations. So a process that lives while one is missing is an older one, and its
 // statements may not fit the tables that Up makes. A process that starts between this look and the first step is not seen.
 func mayGoUp(ctx context.Context, url string) error {
-	conn, err := watch.Connect(ctx, url)
+	conn, err := session.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -117,11 +119,12 @@ func Down(ctx context.Context, url string, progress func(string)) (err error) {
 // open returns goose's provider over the SQL files and River's migrations, and the database handle that it
 // uses. The caller closes the handle.
 func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
-	cfg, err := pgx.ParseConfig(url)
+	said, err := session.Parse(url)
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.RuntimeParams["timezone"] = "UTC"            // goose keeps its times without a zone
+	said.Unlimited() // a step may take as long as it likes
+	cfg := said.ConnConfig
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // no prepared statements: also works behind a pooler
 	river, err := riverMigrations()
 	if err != nil {
@@ -133,7 +136,9 @@ func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
 	}
 	// A table, because session advisory locks are lost behind poolers and do not exist everywhere.
 	locker, err := lock.NewPostgresTableLocker(lock.WithTableName(lockTable),
-		lock.WithTableLockTimeout(500*time.Millisecond, 600), lock.WithTableLogger(slog.New(slog.DiscardHandler)))
+		lock.WithTableLockTimeout(500*time.Millisecond, 600),
+		lock.WithTableLogger(slog.New(slog.DiscardHandler)),
+		lock.WithTableRetryPolicy(waits(progress)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -142,13 +147,29 @@ func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
 	if progress != nil {
 		opts = append(opts, goose.WithVerbose(true), goose.WithSlog(slog.New(progressHandler{progress})))
 	}
-	watch.Configure(cfg) // a step may take as long as it likes while the server works on it
+	watch.Configure(cfg)
 	db := stdlib.OpenDB(*cfg)
 	p, err := goose.NewProvider(goose.DialectCustom, db, migrations.FS, opts...)
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	return db, p, nil
+}
+
+// waits says whether the lock is asked for again: it is while another process has it, which is told once. Any
+// other error ends the command. The locker tells them apart by their texts alone.
+func waits(progress func(string)) func(error) bool {
+	told := false
+	return func(err error) bool {
+		if !strings.Contains(err.Error(), "already held") {
+			return false
+		}
+		if !told && progress != nil {
+			progress("waiting: another process migrates this database; where it was killed, its lock ends after 30 s")
+		}
+		told = true
+		return true
+	}
 }
 
 // hasSchema tells whether the schema postern exists.

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/pg/watch"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/migrations"
 )
 
@@ -36,7 +36,7 @@ type State struct {
 // database that has never seen a migration.
 func Status(ctx context.Context, url string) (_ []State, err error) {
 	defer fault.Wrap(&err, "read the state of the migrations")
-	conn, err := watch.Connect(ctx, url)
+	conn, err := session.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}

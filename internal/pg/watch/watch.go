@@ -82,16 +82,6 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	return w
 }
 
-// Connect opens one connection that is watched.
-func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	Configure(cfg)
-	return pgx.ConnectConfig(ctx, cfg)
-}
-
 // Rests has the connections that rest in a pool be asked.
 func (w *Watch) Rests(pool *pgxpool.Pool) {
 	w.mu.Lock()

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// unfit is the code of all faults of a database, or of what stands before it, that cannot be used.
+const unfit = "database_unfit"
+
+// leastVersion is the oldest PostgreSQL that our SQL works with.
+const leastVersion = 15
+
+// told judges a server by what it says of itself when a session begins, which costs no statement. A value that a
+// pooler leaves out is not judged here.
+func told(status func(name string) string) error {
+	if encoding := status("server_encoding"); encoding != "" && encoding != "UTF8" {
+		return notFit("the database has the encoding %s, which does not keep every text as it is: want UTF8. "+
+			"Make another one: CREATE DATABASE postern ENCODING 'UTF8' TEMPLATE template0", encoding)
+	}
+	version := status("server_version")
+	number := strings.FieldsFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if len(number) > 0 {
+		if major, err := strconv.Atoi(number[0]); err == nil && major < leastVersion {
+			return notFit("the server is PostgreSQL %s: want %d or newer", version, leastVersion)
+		}
+	}
+	return nil
+}
+
+func notFit(format string, args ...any) error {
+	return fault.New(fault.Conflict, unfit, format, args...)
+}
+
+// Querier is a connection or a pool.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// judgeSQL asks for what the session has, and for what no session can ask for in each version and as each role.
+const judgeSQL = `SELECT s.name, s.given
+	FROM (SELECT lower(name) AS name, setting AS given
+		FROM pg_catalog.pg_settings
+		WHERE lower(name) = ANY ($1::text[])
+		UNION ALL
+		SELECT 'server_encoding', pg_catalog.current_setting('server_encoding')
+		UNION ALL
+		SELECT 'server_version', pg_catalog.current_setting('server_version')) s
+	ORDER BY s.name`
+
+// unasked are settings that a session of any role or version cannot ask for when it begins, with the value that they
+// must have.
+var unasked = []fixed{
+	{name: "session_replication_role", value: "origin", others: []string{"local"}},
+	{name: "transaction_timeout", value: "0"},
+}
+
+// Judge says why a database, or what stands before it, cannot be used: fault database_unfit. It is one statement, which
+// every command asks before any other.
+func Judge(ctx context.Context, q Querier) error { return judge(ctx, q, nil) }
+
+// judge is Judge without the settings that are left to role and database.
+func judge(ctx context.Context, q Querier, left map[string]bool) error {
+	var names []string
+	for _, f := range slices.Concat(rests, unasked) {
+		names = append(names, f.name)
+	}
+	rows, err := q.Query(ctx, judgeSQL, names)
+	if err != nil {
+		return Explain(err)
+	}
+	has := map[string]string{}
+	var name, value string
+	keep := func() error { has[name] = value; return nil }
+	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, keep); err != nil {
+		return Explain(err)
+	}
+	if err := told(func(name string) string { return has[name] }); err != nil {
+		return err
+	}
+	for _, f := range unasked {
+		if value, there := has[f.name]; there && !f.is(value) {
+			return notFit("role or database set %s to %s: want %s: "+
+				"ALTER ROLE ... RESET %s, and ALTER DATABASE ... RESET %s", f.name, value, f.value, f.name, f.name)
+		}
+	}
+	var lost []string
+	for _, f := range rests {
+		if value, there := has[f.name]; there && !left[f.name] && !f.is(value) {
+			lost = append(lost, fmt.Sprintf("%s is %s and not %s", f.name, value, f.value))
+		}
+	}
+	if len(lost) > 0 {
+		return notFit("sessions do not have the settings that Postern asks for: %s. "+
+			"A pooler before the database does not pass them on: %s", strings.Join(lost, "; "), direct)
+	}
+	return nil
+}
+
+// direct is what to do about a pooler that does not keep a session.
+const direct = "let DATABASE_URL name PostgreSQL itself; Postern keeps a pool of its own"
+
+// Explain makes a fault of an error of a new session where the session was refused for what it asked for; others are
+// returned as they are.
+func Explain(err error) error {
+	var refused *pgconn.PgError
+	if err == nil || !errors.As(err, &refused) || errors.As(err, new(*fault.Error)) {
+		return err
+	}
+	switch {
+	case refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
+		return notFit("a pooler before the database refuses the settings that Postern asks for (%s): %s",
+			refused.Message, direct)
+	case refused.Code == "26000" || refused.Code == "42P05":
+		return notFit("a pooler before the database does not keep prepared statements (%s): %s",
+			refused.Message, direct)
+	case refused.Code == "42704" || refused.Code == "22023": // a parameter is not known, or its value
+		return bad("the server refuses it: %s", refused.Message)
+	}
+	return err
+}
