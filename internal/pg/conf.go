@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // Dispatcher is a type's settings with what the database adds to them.
@@ -222,7 +223,8 @@ func (s *Store) KeepFresh(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
+		err := s.Refresh(ctx)
+		if safe.Passed(ctx, err); err != nil && ctx.Err() == nil {
 			s.Log.Warn("read the configuration", "error", err)
 		}
 	}

@@ -91,3 +91,36 @@ func TestALoopGoesOnAfterAPanicAndSaysThatItFails(t *testing.T) {
 	cancel()
 	(*Loops)(nil).Run(ctx, "loop", func(context.Context) { broken() })
 }
+
+// A loop that fails in every pass says so after 30 s, and no more once a pass has gone well or it makes none any more.
+func TestALoopThatFailsInEveryPassSaysSoAndWhy(t *testing.T) {
+	l := &Loops{}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	after := func(d time.Duration) time.Time { return at.Add(d) }
+	l.passed("drain", io.EOF, at)
+	l.passed("drain", io.EOF, after(29*time.Second))
+	if why := l.failing(after(29 * time.Second)); why != "" {
+		t.Error(why)
+	}
+	l.passed("drain", io.ErrUnexpectedEOF, after(30*time.Second))
+	want := "drain has failed in every pass since 2026-01-02T03:04:05Z: unexpected EOF"
+	if why := l.failing(after(30 * time.Second)); why != want {
+		t.Errorf("%q, want %q", why, want)
+	}
+	if why := l.failing(after(10 * time.Minute)); why != "" {
+		t.Errorf("it makes no passes any more: %s", why)
+	}
+	l.passed("drain", nil, after(31*time.Second))
+	l.passed("drain", io.EOF, after(32*time.Second))
+	l.passed("once", io.EOF, after(32*time.Second)) // a single pass is not every pass
+	if why := l.failing(after(65 * time.Second)); why != "" {
+		t.Error(why)
+	}
+	ctx, end := context.WithCancel(l.In(t.Context(), "ends"))
+	end()
+	Passed(ctx, io.EOF)
+	Passed(t.Context(), io.EOF)
+	if l.failed["ends"] != nil {
+		t.Error("the end of a loop counts as a failure of it")
+	}
+}

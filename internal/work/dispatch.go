@@ -208,6 +208,7 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 	room = e.reserveForClaim()
 	leases, more, err := e.lease(ctx, e.calls, room)
 	e.endReservation(leases, err)
+	safe.Passed(ctx, err)
 	if err != nil && ctx.Err() == nil {
 		c.failures++
 		e.Log.Warn("claim", "error", err)

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // How often a process looks for what postern.submit has staged. A look that finds nothing is one statement
@@ -39,6 +40,7 @@ func Drain(ctx context.Context, s *stores.Store, dispatches bool, log *slog.Logg
 	for {
 		begun := time.Now()
 		out, err := d.Once(ctx)
+		safe.Passed(ctx, err)
 		wait := drainWait(every, time.Since(begun), time.Since(found))
 		switch {
 		case err != nil && ctx.Err() == nil:

@@ -201,7 +201,8 @@ func (e *Engine) background(ctx context.Context, all *sync.WaitGroup) {
 // lookBackLoop looks once a second for what became ready long ago.
 func (e *Engine) lookBackLoop(ctx context.Context) {
 	for pause(ctx, nil, time.Second) {
-		if err := e.Store.LookBack(ctx); err != nil && ctx.Err() == nil {
+		err := e.Store.LookBack(ctx)
+		if safe.Passed(ctx, err); err != nil && ctx.Err() == nil {
 			e.Log.Warn("look for what became ready long ago", "error", err)
 		}
 	}

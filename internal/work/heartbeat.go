@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // heartbeat renews the node's leases ten times per TTL, and looks twice a second or as often for other nodes that do
@@ -56,6 +57,7 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	n := *e.node.Load()
 	alive, err := e.Store.Beat(limit, n, e.says())
 	e.watch.beat(began, age, e.TTL, err == nil)
+	safe.Passed(ctx, err)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		e.Log.Warn("heartbeat", "node", n.Name, "error", err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/backoff"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // Loop does one thing again and again until its process stops. It is the shape of whatever a node does by itself: a
@@ -57,6 +58,7 @@ func (n *Node) run(ctx context.Context, l Loop) {
 		var err error
 		if !l.Leased || n.trusted() {
 			turn, err = l.Once(ctx)
+			safe.Passed(ctx, err)
 		}
 		wait := l.Every
 		switch {
