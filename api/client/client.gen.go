@@ -457,6 +457,12 @@ const (
 	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
 )
 
+// Defines values for ListAuditParamsOrder.
+const (
+	ListAuditParamsOrderAsc  ListAuditParamsOrder = "asc"
+	ListAuditParamsOrderDesc ListAuditParamsOrder = "desc"
+)
+
 // Defines values for ListExecutionsParamsResult.
 const (
 	ListExecutionsParamsResultExecuted          ListExecutionsParamsResult = "executed"
@@ -3463,15 +3469,19 @@ type RotateAPIKeyParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListAuditParamsOrder is a part of ListAudit.
+type ListAuditParamsOrder string
+
 // ListAuditParams are the parameters of ListAudit; what is zero is not sent.
 type ListAuditParams struct {
 	Actor  string `query:"actor"`
 	Action string `query:"action"`
 	Object string `query:"object"`
 	// half-open: from then on
-	AtAfter  time.Time `query:"at_after"`
-	AtBefore time.Time `query:"at_before"`
-	Limit    int64     `query:"limit"`
+	AtAfter  time.Time            `query:"at_after"`
+	AtBefore time.Time            `query:"at_before"`
+	Limit    int64                `query:"limit"`
+	Order    ListAuditParamsOrder `query:"order"`
 	// next of the page before, with the same filters.
 	Cursor string `query:"cursor"`
 }
@@ -5462,7 +5472,7 @@ var Operations = []Operation{
 	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAPIKey", Method: "GET", Path: "/api-keys/{id}", Summary: "Read one API key"},
 	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"reason", "dry_run"}},
-	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "cursor"}},
+	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first unless said", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "order", "cursor"}},
 	{Name: "ListAuthorizations", Method: "GET", Path: "/authorizations", Summary: "List authorizations", Query: []string{"limit", "cursor"}},
 	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"reason", "dry_run"}},
@@ -5704,7 +5714,7 @@ func (c *Client) RotateAPIKey(ctx context.Context, id string, params *RotateAPIK
 	return ask[APIKeyView](ctx, c, "POST", path, params, body)
 }
 
-// ListAudit: Who did what, newest first. GET /audit
+// ListAudit: Who did what, newest first unless said. GET /audit
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams) (*Answer[AuditOutputBody], error) {
 	path := "/audit"
 	return ask[AuditOutputBody](ctx, c, "GET", path, params, nil)

@@ -57,6 +57,7 @@ type API struct {
 	Config
 	huma    huma.API
 	router  chi.Router
+	endless map[string]bool // paths of streams
 	waits   *hub
 	news    *news
 	ticks   *pace
@@ -94,6 +95,7 @@ func New(c Config) *API {
 	a := &API{
 		Config:     c,
 		router:     chi.NewMux(),
+		endless:    map[string]bool{},
 		keys:       cache[actors.UsedKey]{life: remembered},
 		actors:     cache[principal]{life: remembered},
 		allowances: cache[[]addresses.Allowance]{life: allowancesKept},
@@ -106,7 +108,7 @@ func New(c Config) *API {
 	if c.Limits.Requests > 0 {
 		a.paces = newPace(c.Limits.Requests)
 	}
-	a.router.Use(a.identify, a.measure, a.recover, a.guard, a.authenticate, a.readBody)
+	a.router.Use(a.head, a.identify, a.measure, a.recover, a.guard, a.authenticate, a.readBody)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, notFound(r)) })
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, methodNotAllowed(r)) })
 	a.huma = humachi.New(a.router, a.document())
@@ -114,6 +116,19 @@ func New(c Config) *API {
 	a.routes()
 	a.finish()
 	return a
+}
+
+// head answers HEAD wherever GET is: as GET, and the server leaves out the body. A stream has no end, and no HEAD.
+func (a *API) head(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := chi.RouteContext(r.Context()); c != nil && r.Method == http.MethodHead {
+			at := chi.NewRouteContext()
+			if a.router.Match(at, http.MethodGet, r.URL.Path) && !a.endless[at.RoutePattern()] {
+				c.RouteMethod = http.MethodGet
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Handler serves requests.

@@ -10,7 +10,7 @@ import (
 
 func (a *API) auditRoutes() {
 	const tag = "access"
-	get(a, tag, "/audit", "list-audit", "Who did what, newest first", a.listAudit)
+	get(a, tag, "/audit", "list-audit", "Who did what, newest first unless said", a.listAudit)
 }
 
 // auditView is one lever that was pulled, or one change of configuration.
@@ -32,8 +32,7 @@ type listAuditInput struct {
 	Object   string    `query:"object" example:"/queues/claim-7f3"`
 	AtAfter  time.Time `query:"at_after" doc:"half-open: from then on"`
 	AtBefore time.Time `query:"at_before"`
-	Limit    int       `query:"limit" minimum:"1" maximum:"500" default:"50"`
-	Cursor   string    `query:"cursor" doc:"next of the page before, with the same filters."`
+	Paging
 }
 
 type auditOutput struct {
@@ -50,19 +49,29 @@ type auditCursor struct {
 	ID int64     `json:"id"`
 }
 
-// listAudit lists who did what in the context, newest first.
+// listAudit lists who did what in the context, newest first unless said.
 func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, error) {
-	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	p := in.Paging
 	limit, err := p.limit(a)
 	if err != nil {
 		return nil, err
 	}
-	filters, from := []any{"audit", contextID(ctx), in.Actor, in.Action, in.Object, in.AtAfter, in.AtBefore}, auditCursor{}
+	from := auditCursor{}
+	filters := []any{"audit", contextID(ctx), in.Actor, in.Action, in.Object, in.AtAfter, in.AtBefore, in.Order}
 	if err := p.read(filters, &from); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Audit(ctx, contextID(ctx), db.AuditFilter{Actor: in.Actor, Action: in.Action, Object: in.Object,
-		After: in.AtAfter, Before: in.AtBefore, FromAt: from.At, FromID: from.ID, Limit: limit + 1})
+	found, err := a.Store.Audit(ctx, contextID(ctx), db.AuditFilter{
+		Actor:     in.Actor,
+		Action:    in.Action,
+		Object:    in.Object,
+		After:     in.AtAfter,
+		Before:    in.AtBefore,
+		FromAt:    from.At,
+		FromID:    from.ID,
+		Ascending: in.Order == "asc",
+		Limit:     limit + 1,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,10 @@ func (a *API) readBody(next http.Handler) http.Handler {
 
 // checkBody refuses what is not JSON, and names what huma should take it for.
 func (a *API) checkBody(r *http.Request, body []byte) error {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fault.New(fault.Invalid, "unsupported_media_type",
+			"Content-Encoding %q: send the body as it is, without an encoding", fault.Clip(e))
+	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case r.Header.Get("Content-Type") == "", err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):

@@ -34,6 +34,7 @@ func get[I, O any](a *API, tag, path, id, summary string, h func(context.Context
 
 // stream adds a route that answers with server-sent events.
 func stream[I any](a *API, tag, path, id, summary string, h func(context.Context, *I) (*huma.StreamResponse, error)) {
+	a.endless[path] = true
 	op := operation(tag, http.MethodGet, path, id, summary, nil)
 	op.Errors = append(op.Errors, 410)
 	op.Responses = map[string]*huma.Response{"200": {Description: "id: the cursor; event: the new state; data: the transaction, with from, event and at",

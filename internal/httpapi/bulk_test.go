@@ -47,10 +47,7 @@ func TestManyAreCancelledAndRedrivenByIDs(t *testing.T) {
 		t.Error(got)
 	}
 	again := d.want(200, "POST", "/transactions:cancel", `{"ids": ["`+ids[0]+`", "`+ids[1]+`"]}`)
-	again.counts(t, 2, 1, 0, 1)
-	if r := again.body["refused"].([]any)[0].(map[string]any); r["id"] != ids[0] || r["code"] != "wrong_state" || r["detail"] == "" {
-		t.Error(again.raw)
-	}
+	again.counts(t, 2, 1, 0, 0)
 	var rows int
 	if err := d.store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.audit WHERE action = 'cancel' AND reason = 'wrong batch' AND actor = 'dev'`).Scan(&rows); err != nil || rows != 3 {
 		t.Errorf("%d audit rows: %v", rows, err)

@@ -153,6 +153,8 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id outbox.ID) (r LeverResu
 			}
 			return fault.New(fault.Conflict, "cancel_refused", "transaction %s is %s: what is out cannot be called back; "+
 				"in an outage without end POST /transactions/%s/abandon", id, h.state, id).With("lever", "abandon")
+		case outbox.CANCELLED: // as it was asked for, by an earlier answer that was lost or by somebody else
+			return t.Rollback(ctx)
 		default:
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: redrive makes a new one", id, h.state).With("lever", "redrive")
 		}

@@ -31,6 +31,9 @@ func judge(body []byte, depth int) error {
 	if at := badText(body); at >= 0 {
 		return fmt.Errorf("byte %d is not UTF-8", at)
 	}
+	if bytes.HasPrefix(body, []byte("\ufeff")) {
+		return errors.New("it begins with a byte order mark (U+FEFF): send UTF-8 without one")
+	}
 	p := &pass{d: json.NewDecoder(bytes.NewReader(body)), body: body, depth: depth}
 	p.d.UseNumber()
 	if err := p.value(0); err != nil {

@@ -53,16 +53,29 @@ type AuditFilter struct {
 	After, Before         time.Time // half-open
 	FromAt                time.Time // the cursor: time and id of the last one
 	FromID                int64
+	Ascending             bool // the oldest first
 	Limit                 int
 }
 
-// Audit lists what was done in a context, newest first.
+// Audit lists what was done in a context, newest first unless said.
 func (db *DB) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*AuditRow, error) {
-	rows, err := db.Db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id, before, after FROM postern.audit
-		WHERE context_id = $1 AND ($2 = '' OR actor = $2) AND ($3 = '' OR action = $3) AND ($4 = '' OR object = $4)
-			AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
-			AND (at, audit_id) < (coalesce($7::timestamptz, 'infinity'), $8)
-		ORDER BY at DESC, audit_id DESC LIMIT $9`,
+	from := `(at, audit_id) < (coalesce($7::timestamptz, 'infinity'), $8)
+		ORDER BY at DESC, audit_id DESC`
+	if f.Ascending {
+		from = `(at, audit_id) > (coalesce($7::timestamptz, '-infinity'), $8)
+		ORDER BY at, audit_id`
+	}
+	rows, err := db.Db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id,
+			before, after
+		FROM postern.audit
+		WHERE context_id = $1
+			AND ($2 = '' OR actor = $2)
+			AND ($3 = '' OR action = $3)
+			AND ($4 = '' OR object = $4)
+			AND ($5::timestamptz IS NULL OR at >= $5)
+			AND ($6::timestamptz IS NULL OR at < $6)
+			AND `+from+`
+		LIMIT $9`,
 		contextID, f.Actor, f.Action, f.Object, Nullable(f.After), Nullable(f.Before), Nullable(f.FromAt), f.FromID, f.Limit)
 	if err != nil {
 		return nil, Known(err)
