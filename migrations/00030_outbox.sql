@@ -1,6 +1,7 @@
 -- The SQL outbox: postern.submit writes a staged row inside the application's own transaction, and the
 -- drain (internal/pg/drain.go) gives it its position later. Nothing of ours is locked meanwhile: an open
--- transaction holds its own staged rows and nothing else.
+-- transaction holds its own staged rows and nothing else. The table judges each row itself (judge_staged), so that what
+-- is inserted past submit is worth as much as what came through it.
 -- +goose Up
 
 -- stage_id orders what is staged: whoever was called after another one's commit has the higher one, also
@@ -39,6 +40,7 @@ BEGIN
     SELECT v.* INTO STRICT p FROM (VALUES
         ('bad_cursor', 400, 'Cursor does not fit', NULL),
         ('key_required', 400, 'An idempotency key is required', NULL),
+        ('forbidden', 403, 'Not allowed', NULL),
         ('not_found', 404, 'Not found', NULL),
         ('idempotency_conflict', 409, 'The key names another transaction', NULL),
         ('wrong_state', 409, 'Wrong state', NULL),
@@ -204,8 +206,8 @@ END $$;
 -- +goose StatementEnd
 
 -- Refuses what depends on itself, or on what nobody has posted or staged yet; so what is staged depends only on
--- what has a lower stage_id or a place already, and there are no cycles. Of what is named by uid the drain
--- finds the place.
+-- what has a lower stage_id or a place already, and there are no cycles. (The number of s is drawn before this looks: what
+-- another one staged between the two has a higher one, and is refused.) Of what is named by uid the drain finds the place.
 -- +goose StatementBegin
 CREATE FUNCTION postern.check_dependencies(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -217,7 +219,7 @@ BEGIN
                 format('depends_on makes a cycle, so that none of these could ever go out: %s -> %1$s', name),
                 jsonb_build_object('cycle', jsonb_build_array(name, name)));
         END IF;
-        PERFORM FROM postern.outbox o WHERE (o.context_id, o.uid) = (s.context_id, name);
+        PERFORM FROM postern.outbox o WHERE (o.context_id, o.uid) = (s.context_id, name) AND o.stage_id < s.stage_id;
         IF NOT FOUND THEN
             PERFORM FROM postern.place_of(s.context_id, name);
         END IF;
@@ -278,6 +280,10 @@ DECLARE
     q record;
     depth bigint;
 BEGIN
+    IF s.type IN ('leader.tool', 'leader.result') THEN
+        PERFORM postern.refuse(nth, 'forbidden', '/type',
+            format('type %s is posted for events of sources, by Postern alone: submit a type of your own', s.type));
+    END IF;
     SELECT d.draining AS type, c.draining AS context, c.name INTO q FROM postern.dispatcher d JOIN postern.context c USING (context_id)
     WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
     IF NOT FOUND THEN
@@ -305,54 +311,108 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Stages one transaction and returns its uid; the row's context_id, stage_id, actor and staged_at are filled
--- in here. A uid that is known with the same body is returned, and nothing is written. One that another
--- transaction has staged and not committed is waited for, here and nowhere else.
---
--- READ COMMITTED: each statement below has its own snapshot. The insert succeeds only if no other row of
--- that uid is staged; whether it was drained, or posted, until then is asked once more behind it. What is
--- posted later, and what a REPEATABLE READ transaction cannot see, the drain finds (ends FAILED there, or is
--- the same). In REPEATABLE READ a row that was staged since is 40001: run the transaction again.
+-- A row in the form in which it is kept, or a refusal: each dependency once, and null for what is empty.
 -- +goose StatementBegin
-CREATE FUNCTION postern.stage(nth int, context text, s postern.outbox) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    named CONSTANT boolean := s.uid IS NOT NULL;
-    home record;
+CREATE FUNCTION postern.checked_form(nth int, s postern.outbox) RETURNS postern.outbox LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT c.context_id, c.name, c.require_key, c.declared_queues INTO home FROM postern.context c
-    WHERE c.name = coalesce(stage.context, 'default') AND c.removed_at IS NULL AND c.context_id = ANY (postern.contexts_of(current_user, 'executor'));
-    IF NOT FOUND THEN
-        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(coalesce(stage.context, 'default'))));
-    ELSIF home.require_key AND NOT named THEN
-        PERFORM postern.refuse(nth, 'key_required', NULL, format('context %s wants an idempotency key: give a uid', home.name));
-    ELSIF home.declared_queues AND s.queue IS NOT NULL AND NOT EXISTS (SELECT FROM postern.queue_name n
-            WHERE n.context_id = home.context_id AND n.name = s.queue AND n.configured) THEN
-        PERFORM postern.refuse(nth, 'unknown_queue', '/queue', format('queue %s is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one',
-            postern.quoted(s.queue), home.name));
-    END IF;
-    s.context_id := home.context_id;
     s.data := coalesce(s.data, '{}');
     s.tags := nullif(s.tags, '{}');
     PERFORM postern.check_form(nth, s);
     IF s.callback IS NOT NULL THEN
         s.callback := postern.checked_callback(nth, s.callback);
     END IF;
-    s.depends_on := ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at) GROUP BY n ORDER BY min(at)); -- each once
-    s.depends_on := nullif(s.depends_on, '{}');
-    s.uid := coalesce(s.uid, gen_random_uuid()::text);
+    IF s.depends_on IS NOT NULL THEN
+        s.depends_on := nullif(ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at) GROUP BY n ORDER BY min(at)), '{}');
+    END IF;
+    RETURN s;
+END $$;
+-- +goose StatementEnd
+
+-- Judges each row that is inserted, by submit or past it: INSERT, COPY, MERGE, a function or a trigger of an application.
+-- It sets the actor and the time, fills in the context default and a uid, and refuses what POST /transactions refuses.
+-- A row whose uid is known with the same body is not inserted, and that is no error.
+--
+-- It runs as its invoker: current_user is who inserts, also under SET ROLE, behind a login that many share, and within a
+-- function of an application that is SECURITY DEFINER. It looks in pg_catalog alone, so that no function or operator of
+-- a caller stands in for one of ours, and it has no backslash in a pattern, which standard_conforming_strings would change.
+-- Triggers fire in the order of their names: this one has the last, so that nothing changes a row behind it.
+--
+-- A restore is not judged: pg_restore makes triggers after the rows, and with --disable-triggers none fires, as under
+-- session_replication_role = replica. Only a superuser can do the last two. postern_submit may not give stage_id, actor and
+-- staged_at (its grants name the columns), and may neither change nor delete a row.
+-- +goose StatementBegin
+CREATE FUNCTION postern.judge_staged() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    said CONSTANT text := current_setting('postern.item', true);
+    nth CONSTANT int := CASE WHEN said ~ '^[0-9]{1,9}$' THEN said::int END;
+    named CONSTANT boolean := NEW.uid IS NOT NULL;
+    home record;
+BEGIN
+    IF NEW.context_id IS NULL THEN
+        NEW.context_id := (SELECT c.context_id FROM postern.context c WHERE c.name = 'default' AND c.removed_at IS NULL);
+    END IF;
+    SELECT c.name, c.require_key, c.declared_queues,
+        c.removed_at IS NULL AND c.context_id = ANY (postern.contexts_of(current_user, 'executor')) AS ours
+    INTO home FROM postern.context c WHERE c.context_id = NEW.context_id;
+    IF home.ours IS NOT TRUE THEN
+        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you',
+            coalesce(postern.quoted(home.name), NEW.context_id::text, '"default"')));
+    ELSIF home.require_key AND NOT named THEN
+        PERFORM postern.refuse(nth, 'key_required', NULL, format('context %s wants an idempotency key: give a uid', home.name));
+    ELSIF home.declared_queues AND NEW.queue IS NOT NULL AND NOT EXISTS (SELECT FROM postern.queue_name n
+            WHERE n.context_id = NEW.context_id AND n.name = NEW.queue AND n.configured) THEN
+        PERFORM postern.refuse(nth, 'unknown_queue', '/queue',
+            format('queue %s is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one',
+                postern.quoted(NEW.queue), home.name));
+    END IF;
+    NEW.actor := current_user;
+    NEW.staged_at := clock_timestamp();
+    NEW := postern.checked_form(nth, NEW);
+    NEW.uid := coalesce(NEW.uid, gen_random_uuid()::text);
+    IF named AND postern.known_uid(nth, NEW, false) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM postern.check_dependencies(nth, NEW);
+    PERFORM postern.check_room(nth, NEW);
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER zz_judged BEFORE INSERT ON postern.outbox FOR EACH ROW EXECUTE FUNCTION postern.judge_staged();
+
+-- Stages one transaction and returns its uid; the rest is filled in and judged by the trigger, which reads of the setting
+-- postern.item which one of many it is. A uid that is known with the same body is returned, and nothing is written. One that
+-- another transaction has staged and not committed is waited for, here and nowhere else.
+--
+-- READ COMMITTED: each statement below has its own snapshot. The insert succeeds only if no other row of
+-- that uid is staged; whether it was drained, or posted, until then is asked once more behind it: with another body it is
+-- refused, with the same one the drain drops the row. What is posted later, and what a REPEATABLE READ transaction cannot
+-- see, the drain finds (ends FAILED there, or is the same). In REPEATABLE READ a row that was staged since is 40001: run the
+-- transaction again.
+-- +goose StatementBegin
+CREATE FUNCTION postern.stage(nth int, context text, s postern.outbox) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    named CONSTANT boolean := s.uid IS NOT NULL;
+    kept postern.outbox;
+BEGIN
+    IF nth IS NOT NULL THEN
+        PERFORM set_config('postern.item', nth::text, true);
+    END IF;
+    SELECT c.context_id INTO s.context_id FROM postern.context c
+    WHERE c.name = coalesce(stage.context, 'default') AND c.removed_at IS NULL;
+    IF NOT FOUND THEN
+        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(coalesce(stage.context, 'default'))));
+    END IF;
     LOOP
-        IF named AND postern.known_uid(nth, s, false) THEN
-            RETURN s.uid;
-        END IF;
-        PERFORM postern.check_dependencies(nth, s);
-        PERFORM postern.check_room(nth, s);
-        INSERT INTO postern.outbox (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback, actor)
-        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, s.callback, current_user)
-        ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING;
+        INSERT INTO postern.outbox AS o (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback)
+        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, s.callback)
+        ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING
+        RETURNING o.* INTO kept;
         IF FOUND THEN
-            IF named AND postern.known_uid(nth, s, true) THEN
-                DELETE FROM postern.outbox o WHERE o.context_id = s.context_id AND o.uid = s.uid;
+            IF named THEN
+                PERFORM postern.known_uid(nth, kept, true);
             END IF;
+            RETURN kept.uid;
+        ELSIF postern.known_uid(nth, postern.checked_form(nth, s), false) THEN
             RETURN s.uid;
         END IF;
     END LOOP;
@@ -451,6 +511,7 @@ BEGIN
         END LOOP;
         RETURN NEXT postern.stage(n, item->>'context', s);
     END LOOP;
+    PERFORM set_config('postern.item', '', true); -- what is inserted next is none of these
 END $$;
 -- +goose StatementEnd
 
@@ -458,6 +519,9 @@ END $$;
 DROP FUNCTION postern.submit_many;
 DROP FUNCTION postern.submit;
 DROP FUNCTION postern.stage;
+DROP TRIGGER zz_judged ON postern.outbox;
+DROP FUNCTION postern.judge_staged;
+DROP FUNCTION postern.checked_form;
 DROP FUNCTION postern.check_room;
 DROP FUNCTION postern.known_uid;
 DROP FUNCTION postern.check_dependencies;

@@ -34,7 +34,8 @@ func TestASampleShowsWhatIsWrong(t *testing.T) {
 
 	w.CalledBack(n, "told", "a", "http://one/")
 	do(`UPDATE postern.delivery SET at = at - interval '1 h'`)
-	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor, staged_at) VALUES ($1, 'staged', 'q', 'T', '{}', 'x', clock_timestamp() - interval '1 min')`, w.ID)
+	do(`INSERT INTO postern.outbox (context_id, uid, queue, type, data) VALUES ($1, 'staged', 'q', 'T', '{}')`, w.ID)
+	do(`UPDATE postern.outbox SET staged_at = staged_at - interval '1 min'`)
 	do(`DROP TABLE postern.attempt_` + time.Now().UTC().AddDate(0, 0, 3).Format("20060102"))
 	v := sample().Trouble
 	if v.OldestDelivery < 3600 || v.OldestDelivery > 3700 || v.Staged < 60 || v.Staged > 160 || v.DaysAhead != 2 || v.Forgotten != 0 {
