@@ -3,11 +3,16 @@ package pg
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -28,16 +33,18 @@ import (
 type Drainer struct {
 	s    *Store
 	from nameKey // the last queue looked at, so that busy ones do not starve those behind them
+	sick map[nameKey]sickness
 }
 
 // NewDrainer returns a Drainer over s.
-func NewDrainer(s *Store) *Drainer { return &Drainer{s: s} }
+func NewDrainer(s *Store) *Drainer { return &Drainer{s: s, sick: map[nameKey]sickness{}} }
 
 // Drained is what one round did.
 type Drained struct {
-	Rows    int  // that are staged no more
-	Refused int  // of these, that ended FAILED
-	More    bool // another round will find more
+	Rows    int   // that are staged no more
+	Refused int   // of these, that ended FAILED
+	More    bool  // another round will find more
+	Failed  error // of queues, and of rows without one, that cannot be written: nil if all could
 }
 
 // round is what one round did, and what it left for a commit of its own.
@@ -56,7 +63,8 @@ var judgeFor = time.Second
 // Once takes one round: of up to 64 queues that have staged rows, the oldest ones. A row that cannot be accepted any
 // more ends FAILED with the code of its refusal, under an id of its own at the end of its queue, where it holds up
 // nothing; with the uid of another transaction it has none. Once waits for a locked queue, alone and for a tenth of a
-// second, and leaves it for the next round then.
+// second, and leaves it for the next round then. A queue that cannot be written is told in Failed, and left alone for a
+// while; the error is of what concerns all of them.
 func (d *Drainer) Once(ctx context.Context) (Drained, error) {
 	var out round
 	err := d.once(ctx, &out)
@@ -76,32 +84,150 @@ func (d *Drainer) once(ctx context.Context, out *round) error {
 	if len(names) == 0 {
 		return nil
 	}
-	left, err := d.s.drainApart(ctx, names, true, out)
+	left, err := d.drainApart(ctx, d.healthy(names), true, out)
 	if err == nil {
-		err = d.s.drainDependents(ctx, out)
+		err = d.drainDependents(ctx, out)
 	}
 	for _, name := range left {
-		if err == nil {
-			_, err = d.s.drain(ctx, []nameKey{name}, false, out)
-			if fault.CodeOf(err) == "overloaded" {
-				out.More, err = true, nil
-			}
+		if err != nil {
+			break
+		}
+		_, err = d.drain(ctx, []nameKey{name}, false, 0, out)
+		switch {
+		case fault.CodeOf(err) == "overloaded":
+			out.More, err = true, nil
+		case err != nil && !ofAll(ctx, err):
+			d.failed(name, err, out)
+			err = nil
 		}
 	}
 	return err
 }
 
+// ofAll says whether an error concerns all that is drained: the database is away, or the process ends.
+func ofAll(ctx context.Context, err error) bool { return fault.KindOf(err) == fault.Retry || ctx.Err() != nil }
+
 // drainApart drains queues in one commit, and those of a commit that fails for another reason than the
-// database in several, so that one bad row never keeps the others.
-func (s *Store) drainApart(ctx context.Context, names []nameKey, skip bool, out *round) ([]nameKey, error) {
-	left, err := s.drain(ctx, names, skip, out)
-	if err == nil || len(names) == 1 || fault.KindOf(err) == fault.Retry || ctx.Err() != nil {
+// database in several, so that one bad row keeps none of another queue. Rows without a queue are parted, too.
+func (d *Drainer) drainApart(ctx context.Context, names []nameKey, skip bool, out *round) ([]nameKey, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	left, err := d.drain(ctx, names, skip, 0, out)
+	switch {
+	case err == nil || ofAll(ctx, err):
 		return left, err
+	case len(names) == 1 && loose(names[0].name):
+		return nil, d.drainLoose(ctx, names[0], out)
+	case len(names) == 1:
+		d.failed(names[0], err, out)
+		return nil, nil
 	}
 	half := len(names) / 2
-	first, errFirst := s.drainApart(ctx, names[:half], skip, out)
-	second, errSecond := s.drainApart(ctx, names[half:], skip, out)
-	return append(first, second...), cmp.Or(errFirst, errSecond)
+	first, err := d.drainApart(ctx, names[:half], skip, out)
+	if err != nil {
+		return first, err
+	}
+	second, err := d.drainApart(ctx, names[half:], skip, out)
+	return append(first, second...), err
+}
+
+// drainLoose drains rows without a queue one by one, and leaves alone those that cannot be written.
+func (d *Drainer) drainLoose(ctx context.Context, name nameKey, out *round) error {
+	where, args := d.looseWhere(name, 0)
+	rows, err := d.s.Pool().Query(ctx, `SELECT o.stage_id, o.context_id, o.uid FROM postern.outbox o `+where+`
+		ORDER BY o.context_id, o.stage_id LIMIT `+strconv.Itoa(drainRows), args...)
+	if err != nil {
+		return db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (row stagedRow, err error) {
+		row.sub = &Submission{}
+		return row, r.Scan(&row.number, &row.sub.ContextID, &row.uid)
+	})
+	if err != nil {
+		return db.Known(err)
+	}
+	for _, row := range list {
+		_, err := d.drain(ctx, []nameKey{name}, true, row.number, out)
+		if err != nil && ofAll(ctx, err) {
+			return err
+		}
+		if key := row.key(); err != nil {
+			d.failed(key, err, out)
+		} else {
+			delete(d.sick, key)
+		}
+	}
+	return nil
+}
+
+// loose says whether rows of that queue are drained as those without one: it has no name, or none that a queue can have.
+func loose(queue string) bool { return !wellNamed(queue, mostName) }
+
+// looseWhere selects the rows of a queue that is loose, without those that are left alone; number selects one of them.
+func (d *Drainer) looseWhere(name nameKey, number int64) (string, []any) {
+	var sick db.Columns
+	now := time.Now()
+	for key, s := range d.sick {
+		if uid, ok := strings.CutPrefix(key.name, looseRow); ok && now.Before(s.until) {
+			sick.Add(key.context, uid)
+		}
+	}
+	where, args := `WHERE o.queue IS NULL`, []any{}
+	if name.name != "" {
+		where, args = `WHERE (o.queue, o.context_id) = ($1, $2)`, []any{name.name, name.context}
+	}
+	if number != 0 {
+		args = append(args, number)
+		where += fmt.Sprintf(` AND o.stage_id = $%d`, len(args))
+	}
+	if sick.Cols != nil {
+		n := len(args)
+		args = append(args, sick.Args()...)
+		where += fmt.Sprintf(` AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($%d::int[]), unnest($%d::text[])) n(context_id, uid)
+			WHERE (n.context_id, n.uid) = (o.context_id, o.uid))`, n+1, n+2)
+	}
+	return where, args
+}
+
+// looseRow begins the key of a row without a queue among those that are left alone; no queue is named so.
+const looseRow = "\x00"
+
+// key is under what a row is left alone.
+func (r stagedRow) key() nameKey {
+	if loose(r.queue) {
+		return nameKey{r.sub.ContextID, looseRow + r.uid}
+	}
+	return nameKey{r.sub.ContextID, r.queue}
+}
+
+// A queue that cannot be written is left alone for so long, then for longer.
+const sickFirst, sickMost = 100 * time.Millisecond, 10 * time.Second
+
+// failed leaves a queue or a row alone for a while.
+func (d *Drainer) failed(key nameKey, err error, out *round) {
+	n := d.sick[key].failures + 1
+	d.sick[key] = sickness{n, time.Now().Add(backoff.Doubling(n, sickFirst, sickMost))}
+	what := "queue"
+	name, row := strings.CutPrefix(key.name, looseRow)
+	if row {
+		what = "uid"
+	}
+	out.Failed = errors.Join(out.Failed, fmt.Errorf("%s %s of context %d: %w", what, fault.Clip(name), key.context, err))
+}
+
+// healthy lists the queues that are not left alone now. What has been due for a minute is forgotten.
+func (d *Drainer) healthy(names []nameKey) []nameKey {
+	if len(d.sick) == 0 {
+		return names
+	}
+	now := time.Now()
+	for key, s := range d.sick {
+		if now.After(s.until.Add(time.Minute)) {
+			delete(d.sick, key)
+		}
+	}
+	return slices.DeleteFunc(names, func(n nameKey) bool { return now.Before(d.sick[n].until) })
 }
 
 // staged lists queues with staged rows, those after from first; unordered rows are of the queue "". It goes by indexes,
@@ -124,21 +250,16 @@ func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err 
 	return names, db.Known(err)
 }
 
-// stagedRow is a staged submission and the number that orders it.
-type stagedRow struct {
-	number int64
-	sub    *Submission
-}
-
-const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
-	coalesce(o.not_before, '0001-01-01 00:00:00+00'), o.tags, o.depends_on, o.callback, o.actor FROM postern.outbox o `
-
 // drain gives staged rows of these queues their positions, in one commit. It returns the queues that it
-// skipped because they are locked; if it is not to skip any, it waits a tenth of a second.
-func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *round) (left []nameKey, err error) {
-	subs := make([]*Submission, len(names))
-	for i, n := range names {
-		subs[i] = &Submission{ContextID: n.context, Queue: n.name}
+// skipped because they are locked; if it is not to skip any, it waits a tenth of a second. Of rows without a queue, only
+// means one alone, unless it is 0.
+func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only int64, out *round) (left []nameKey, err error) {
+	s := d.s
+	var subs []*Submission
+	for _, n := range names {
+		if !loose(n.name) {
+			subs = append(subs, &Submission{ContextID: n.context, Queue: n.name})
+		}
 	}
 	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return nil, err
@@ -147,7 +268,7 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 	var done round
 	err = s.Run(ctx, func(t *db.Txn) error {
 		left, done = nil, round{}
-		rows, err := s.takeStaged(ctx, t, names, skip, &left)
+		rows, err := d.takeStaged(ctx, t, names, skip, only, &left)
 		if err != nil {
 			return err
 		}
@@ -190,6 +311,9 @@ func (s *Store) drain(ctx context.Context, names []nameKey, skip bool, out *roun
 	if err == nil {
 		out.add(done)
 		out.More = out.More || done.Rows == drainRows
+		for _, n := range names {
+			delete(d.sick, n)
+		}
 	}
 	return left, err
 }
@@ -203,7 +327,7 @@ func (d *round) remove(b *pgx.Batch, rows []stagedRow, again []int) {
 			continue
 		}
 		d.Rows++
-		gone.Add(r.sub.ContextID, r.sub.UID, r.number)
+		gone.Add(r.sub.ContextID, r.uid, r.number)
 	}
 	b.Queue(`DELETE FROM postern.outbox o
 		USING ROWS FROM (unnest($1::int[]), unnest($2::text[]), unnest($3::bigint[])) n(context_id, uid, stage_id)
@@ -212,14 +336,13 @@ func (d *round) remove(b *pgx.Batch, rows []stagedRow, again []int) {
 
 // takeStaged locks queues and reads what is staged for those that it got, in the order of staging. Unordered
 // rows have no queue that could be locked: they are locked themselves.
-func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip bool, left *[]nameKey) (rows []stagedRow, err error) {
+func (d *Drainer) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip bool, only int64, left *[]nameKey) (
+	rows []stagedRow, err error) {
+	s := d.s
 	var ids []int64
 	asked := map[nameKey]int64{} // once, so that the queues below are those that were locked
-	unordered := false
 	for _, n := range names {
-		if n.name == "" {
-			unordered = true
-		} else {
+		if !loose(n.name) {
 			asked[n] = s.QueueID(n.context, n.name)
 			ids = append(ids, asked[n])
 		}
@@ -234,8 +357,12 @@ func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip
 		b.Queue(`SET LOCAL lock_timeout = '100ms'`)
 	}
 	lockQueues(b, lock, ids, s.names.eras(ids), locked)
-	if unordered {
-		b.Queue(stagedSelect+`WHERE o.queue IS NULL ORDER BY o.context_id, o.stage_id LIMIT $1 FOR UPDATE SKIP LOCKED`, drainRows/len(names)).Query(read)
+	for _, n := range names {
+		if loose(n.name) {
+			where, args := d.looseWhere(n, only)
+			b.Queue(stagedSelect+where+` ORDER BY o.context_id, o.stage_id LIMIT `+strconv.Itoa(drainRows/len(names))+` FOR UPDATE SKIP LOCKED`, args...).
+				Query(read)
+		}
 	}
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
@@ -243,7 +370,7 @@ func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip
 	got := db.Columns{N: len(names)}
 	for _, n := range names {
 		switch {
-		case n.name == "":
+		case loose(n.name):
 		case locked[asked[n]] != nil:
 			got.Add(n.context, n.name)
 		case skip:
@@ -271,16 +398,10 @@ func (s *Store) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, skip
 func readStaged(into *[]stagedRow) func(pgx.Rows) error {
 	return func(r pgx.Rows) error {
 		for r.Next() {
-			sub, row := &Submission{}, stagedRow{}
-			if err := r.Scan(&row.number, &sub.ContextID, &sub.UID, &sub.Queue, &sub.Type, &sub.Data, &sub.MaxRetries,
-				&sub.NotBefore, &sub.Tags, &sub.DependsOn, &sub.Callback, &sub.Actor); err != nil {
+			row, err := scanStaged(r)
+			if err != nil {
 				return err
 			}
-			if sub.NotBefore.Year() <= 1 {
-				sub.NotBefore = time.Time{}
-			}
-			sub.Hash = sub.Fingerprint()
-			row.sub = sub
 			*into = append(*into, row)
 		}
 		return r.Err()
@@ -316,7 +437,7 @@ func (in *ingest) turnDown(ctx context.Context, t *db.Txn, sub *Submission, why 
 	if existing, ok := why.Extra["existing"].(map[string]any); ok {
 		task.UID = ""
 		message += " (it names " + existing["id"].(string) + ")"
-	} else {
+	} else if sub.UID != "" {
 		in.hashes[taskKey{sub.ContextID, sub.UID}] = keyRow{task.ID, sub.Hash}
 	}
 	in.tasks = append(in.tasks, task)

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +29,7 @@ func (d *round) putAside(rows []stagedRow) (rest []stagedRow) {
 
 func (d *round) add(more round) {
 	d.Rows, d.Refused, d.More = d.Rows+more.Rows, d.Refused+more.Refused, d.More || more.More
+	d.Failed = errors.Join(d.Failed, more.Failed)
 	d.dependents = append(d.dependents, more.dependents...)
 }
 
@@ -35,17 +37,21 @@ func (d *round) add(more round) {
 // commit of its own. One that depends on what is staged itself waits for a later round. That round comes:
 // submit accepts a dependency only on what was staged before or has its position, so that the oldest staged
 // row of all depends on nothing that is staged.
-func (s *Store) drainDependents(ctx context.Context, out *round) error {
+func (d *Drainer) drainDependents(ctx context.Context, out *round) error {
 	for _, r := range out.dependents {
-		done, err := s.drainDependent(ctx, r)
-		if fault.CodeOf(err) == "overloaded" {
-			done, err = round{}, nil
-		}
-		if err != nil {
+		done, err := d.s.drainDependent(ctx, r)
+		switch {
+		case err == nil:
+			out.add(done)
+			out.More = true
+			delete(d.sick, r.key())
+		case fault.CodeOf(err) == "overloaded":
+			out.More = true
+		case ofAll(ctx, err):
 			return err
+		default:
+			d.failed(r.key(), err, out)
 		}
-		out.add(done)
-		out.More = true
 	}
 	out.dependents = nil
 	return nil
@@ -104,7 +110,7 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 			in.depend()
 		}
 		b = &pgx.Batch{}
-		b.Queue(`DELETE FROM postern.outbox o WHERE (o.context_id, o.uid, o.stage_id) = ($1, $2, $3)`, r.sub.ContextID, r.sub.UID, r.number)
+		b.Queue(`DELETE FROM postern.outbox o WHERE (o.context_id, o.uid, o.stage_id) = ($1, $2, $3)`, r.sub.ContextID, r.uid, r.number)
 		if len(in.tasks) > 0 {
 			in.write(b)
 		}
@@ -134,7 +140,7 @@ func (r stagedRow) lockFirst(ctx context.Context, t *db.Txn) (first bool, err er
 			SELECT FROM postern.outbox p
 			WHERE (p.queue, p.context_id) = (o.queue, o.context_id) AND p.stage_id < o.stage_id)
 		FOR UPDATE SKIP LOCKED`,
-		r.sub.ContextID, r.sub.UID, r.number).Query(func(rows pgx.Rows) error {
+		r.sub.ContextID, r.uid, r.number).Query(func(rows pgx.Rows) error {
 		first = rows.Next()
 		return rows.Err()
 	})

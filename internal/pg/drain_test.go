@@ -48,6 +48,7 @@ func (w *world) drainAll(s *stores.Store) (total pg.Drained) {
 	for more := true; more; {
 		out, err := d.Once(w.Ctx)
 		w.Must(err)
+		w.Must(out.Failed)
 		total.Rows, total.Refused, more = total.Rows+out.Rows, total.Refused+out.Refused, out.More
 	}
 	return total
@@ -140,8 +141,8 @@ func TestTwoDrainsAtOnceNeverReorderAQueue(t *testing.T) {
 				held, finish := pgworld.Hold(first, 1)
 				ended := make(chan error, 1)
 				go func() {
-					_, err := pg.NewDrainer(first.Store).Once(w.Ctx)
-					ended <- err
+					out, err := pg.NewDrainer(first.Store).Once(w.Ctx)
+					ended <- errors.Join(err, out.Failed)
 				}()
 				select {
 				case <-held:

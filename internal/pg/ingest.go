@@ -2,6 +2,7 @@ package pg
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,7 @@ type Submission struct {
 	judged bool   // its data must fit the schema of its type
 	schema []byte // what Judge held it against
 	misfit error  // what it found
+	unread error  // why nothing can be made of what was staged
 }
 
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
@@ -275,7 +277,7 @@ func (in *ingest) decide(ctx context.Context, t *db.Txn) error {
 			in.refused = in.refused || in.out[i].Err != nil
 			continue
 		}
-		if err := in.deps.refusal(i); err != nil {
+		if err := cmp.Or(sub.unread, in.deps.refusal(i)); err != nil {
 			in.out[i], in.refused = Accepted{Err: err}, true
 			continue
 		}

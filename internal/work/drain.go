@@ -52,6 +52,9 @@ func Drain(ctx context.Context, s *stores.Store, dispatches bool, log *slog.Logg
 			log.Debug("drained", "rows", out.Rows, "refused", out.Refused)
 			wait = every
 		}
+		if out.Failed != nil { // the others go on at their pace
+			log.Warn("drain: rows stay staged, and are tried again", "error", out.Failed)
+		}
 		if out.More && out.Rows > 0 {
 			wait = 0
 		}
