@@ -54,6 +54,8 @@ func (a *API) document() huma.Config {
 		Description: "An API key, " + KeyForm + ", or a token of an identity provider that the installation trusts. In development mode none is needed."}}
 	c.Security = []map[string][]string{{"bearer": {}}}
 	c.CreateHooks = nil
+	c.Transformers = append(c.Transformers, encode)
+	c.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
 	c.DocsPath, c.SchemasPath = "", ""
 	c.RejectUnknownQueryParameters = true
 	c.Tags = []*huma.Tag{

@@ -91,6 +91,13 @@ func (a *API) recover(next http.Handler) http.Handler {
 			if v == http.ErrAbortHandler { //nolint:errorlint // thrown as it is
 				panic(v)
 			}
+			if answer, ok := v.(unencodable); ok && seen.Status() == 0 {
+				for _, of := range []string{"ETag", "Location", "Idempotent-Replay", "Preference-Applied"} {
+					w.Header().Del(of)
+				}
+				a.refuse(w, r, answer.error)
+				return
+			}
 			told := safe.Told("request", v)
 			if seen.Status() != 0 {
 				panic(http.ErrAbortHandler)
