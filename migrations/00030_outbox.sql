@@ -206,8 +206,9 @@ END $$;
 -- +goose StatementEnd
 
 -- Refuses what depends on itself, or on what nobody has posted or staged yet; so what is staged depends only on
--- what has a lower stage_id or a place already, and there are no cycles. (The number of s is drawn before this looks: what
--- another one staged between the two has a higher one, and is refused.) Of what is named by uid the drain finds the place.
+-- what has a lower stage_id or a place already, and there are no cycles. (The number of s is drawn before this looks:
+-- what another one staged between the two has a higher one, and is refused.) Of what is named by uid the drain finds
+-- the place.
 -- +goose StatementBegin
 CREATE FUNCTION postern.check_dependencies(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -322,24 +323,25 @@ BEGIN
         s.callback := postern.checked_callback(nth, s.callback);
     END IF;
     IF s.depends_on IS NOT NULL THEN
-        s.depends_on := nullif(ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at) GROUP BY n ORDER BY min(at)), '{}');
+        s.depends_on := nullif(ARRAY(SELECT n FROM unnest(s.depends_on) WITH ORDINALITY u(n, at)
+            GROUP BY n ORDER BY min(at)), '{}');
     END IF;
     RETURN s;
 END $$;
 -- +goose StatementEnd
 
--- Judges each row that is inserted, by submit or past it: INSERT, COPY, MERGE, a function or a trigger of an application.
--- It sets the actor and the time, fills in the context default and a uid, and refuses what POST /transactions refuses.
--- A row whose uid is known with the same body is not inserted, and that is no error.
+-- Judges each row that is inserted, by submit or past it: INSERT, COPY, MERGE, a function or a trigger of an
+-- application. It sets the actor and the time, fills in the context default and a uid, and refuses what POST
+-- /transactions refuses. A row whose uid is known with the same body is not inserted, and that is no error.
 --
--- It runs as its invoker: current_user is who inserts, also under SET ROLE, behind a login that many share, and within a
--- function of an application that is SECURITY DEFINER. It looks in pg_catalog alone, so that no function or operator of
--- a caller stands in for one of ours, and it has no backslash in a pattern, which standard_conforming_strings would change.
--- Triggers fire in the order of their names: this one has the last, so that nothing changes a row behind it.
+-- It runs as its invoker: current_user is who inserts, also under SET ROLE, behind a login that many share, and within
+-- a function of an application that is SECURITY DEFINER. It looks in pg_catalog alone, so that no function or operator
+-- of a caller stands in for one of ours, and it has no backslash in a pattern, which standard_conforming_strings would
+-- change. Triggers fire in the order of their names: this one has the last, so that nothing changes a row behind it.
 --
 -- A restore is not judged: pg_restore makes triggers after the rows, and with --disable-triggers none fires, as under
--- session_replication_role = replica. Only a superuser can do the last two. postern_submit may not give stage_id, actor and
--- staged_at (its grants name the columns), and may neither change nor delete a row.
+-- session_replication_role = replica. Only a superuser can do the last two. postern_submit may not give stage_id,
+-- actor and staged_at (its grants name the columns), and may neither change nor delete a row.
 -- +goose StatementBegin
 CREATE FUNCTION postern.judge_staged() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -349,7 +351,8 @@ DECLARE
     home record;
 BEGIN
     IF NEW.context_id IS NULL THEN
-        NEW.context_id := (SELECT c.context_id FROM postern.context c WHERE c.name = 'default' AND c.removed_at IS NULL);
+        NEW.context_id := (SELECT c.context_id FROM postern.context c
+            WHERE c.name = 'default' AND c.removed_at IS NULL);
     END IF;
     SELECT c.name, c.require_key, c.declared_queues,
         c.removed_at IS NULL AND c.context_id = ANY (postern.contexts_of(current_user, 'executor')) AS ours
@@ -358,12 +361,13 @@ BEGIN
         PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you',
             coalesce(postern.quoted(home.name), NEW.context_id::text, '"default"')));
     ELSIF home.require_key AND NOT named THEN
-        PERFORM postern.refuse(nth, 'key_required', NULL, format('context %s wants an idempotency key: give a uid', home.name));
+        PERFORM postern.refuse(nth, 'key_required', NULL,
+            format('context %s wants an idempotency key: give a uid', home.name));
     ELSIF home.declared_queues AND NEW.queue IS NOT NULL AND NOT EXISTS (SELECT FROM postern.queue_name n
             WHERE n.context_id = NEW.context_id AND n.name = NEW.queue AND n.configured) THEN
         PERFORM postern.refuse(nth, 'unknown_queue', '/queue',
-            format('queue %s is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one',
-                postern.quoted(NEW.queue), home.name));
+            format('queue %s is not configured, and context %s takes declared queues only: '
+                || 'PUT /queues/{name} declares one', postern.quoted(NEW.queue), home.name));
     END IF;
     NEW.actor := current_user;
     NEW.staged_at := clock_timestamp();
@@ -379,15 +383,15 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER zz_judged BEFORE INSERT ON postern.outbox FOR EACH ROW EXECUTE FUNCTION postern.judge_staged();
 
--- Stages one transaction and returns its uid; the rest is filled in and judged by the trigger, which reads of the setting
--- postern.item which one of many it is. A uid that is known with the same body is returned, and nothing is written. One that
--- another transaction has staged and not committed is waited for, here and nowhere else.
+-- Stages one transaction and returns its uid; the rest is filled in and judged by the trigger, which reads of the
+-- setting postern.item which one of many it is. A uid that is known with the same body is returned, and nothing is
+-- written. One that another transaction has staged and not committed is waited for, here and nowhere else.
 --
 -- READ COMMITTED: each statement below has its own snapshot. The insert succeeds only if no other row of
--- that uid is staged; whether it was drained, or posted, until then is asked once more behind it: with another body it is
--- refused, with the same one the drain drops the row. What is posted later, and what a REPEATABLE READ transaction cannot
--- see, the drain finds (ends FAILED there, or is the same). In REPEATABLE READ a row that was staged since is 40001: run the
--- transaction again.
+-- that uid is staged; whether it was drained, or posted, until then is asked once more behind it: with another body it
+-- is refused, with the same one the drain drops the row. What is posted later, and what a REPEATABLE READ transaction
+-- cannot see, the drain finds (ends FAILED there, or is the same). In REPEATABLE READ a row that was staged since is
+-- 40001: run the transaction again.
 -- +goose StatementBegin
 CREATE FUNCTION postern.stage(nth int, context text, s postern.outbox) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -400,11 +404,14 @@ BEGIN
     SELECT c.context_id INTO s.context_id FROM postern.context c
     WHERE c.name = coalesce(stage.context, 'default') AND c.removed_at IS NULL;
     IF NOT FOUND THEN
-        PERFORM postern.refuse(nth, 'not_found', NULL, format('no context %s for you', postern.quoted(coalesce(stage.context, 'default'))));
+        PERFORM postern.refuse(nth, 'not_found', NULL,
+            format('no context %s for you', postern.quoted(coalesce(stage.context, 'default'))));
     END IF;
     LOOP
-        INSERT INTO postern.outbox AS o (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback)
-        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags, s.callback)
+        INSERT INTO postern.outbox AS o
+            (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback)
+        VALUES (s.context_id, s.uid, s.queue, s.type, s.data, s.not_before, s.max_retries, s.depends_on, s.tags,
+            s.callback)
         ON CONFLICT ON CONSTRAINT one_staged_row_per_uid DO NOTHING
         RETURNING o.* INTO kept;
         IF FOUND THEN

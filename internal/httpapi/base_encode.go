@@ -14,9 +14,9 @@ type encoded []byte
 // unencodable is what encode panics with.
 type unencodable struct{ error }
 
-// encode writes a body before the status is sent, so that one that JSON cannot say (a year of 20000) is a 500 and never a
-// 200 with half of an answer. It panics, and recover answers,
-// since huma would write a text of its own in the place of a problem.
+// encode writes a body before the status is sent, so that one that JSON cannot say (a year of 20000) is a 500 and
+// never a 200 with half of an answer. It panics, and recover answers, since huma would write a text of its own in the
+// place of a problem.
 func encode(_ huma.Context, _ string, body any) (any, error) {
 	b := &bytes.Buffer{}
 	if err := huma.DefaultJSONFormat.Marshal(b, body); err != nil {

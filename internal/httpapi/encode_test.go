@@ -31,8 +31,10 @@ func TestWhatCannotBeWrittenAsJSONIsA500(t *testing.T) {
 			Code      string `json:"code"`
 			RequestID string `json:"request_id"`
 		}
-		if jsonErr := json.Unmarshal(raw, &doc); err != nil || jsonErr != nil || a.StatusCode != 500 || doc.Code != "internal" ||
-			doc.RequestID == "" || a.Header.Get("Content-Type") != "application/problem+json" || a.Header.Get("ETag") != "" {
+		if jsonErr := json.Unmarshal(raw, &doc); err != nil || jsonErr != nil || a.StatusCode != 500 ||
+			doc.Code != "internal" ||
+			doc.RequestID == "" || a.Header.Get("Content-Type") != "application/problem+json" ||
+			a.Header.Get("ETag") != "" {
 			t.Errorf("%s: %d %v %v\n%s", path, a.StatusCode, err, a.Header, raw)
 		}
 	}

@@ -3,16 +3,12 @@ package pg
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -105,7 +101,9 @@ func (d *Drainer) once(ctx context.Context, out *round) error {
 }
 
 // ofAll says whether an error concerns all that is drained: the database is away, or the process ends.
-func ofAll(ctx context.Context, err error) bool { return fault.KindOf(err) == fault.Retry || ctx.Err() != nil }
+func ofAll(ctx context.Context, err error) bool {
+	return fault.KindOf(err) == fault.Retry || ctx.Err() != nil
+}
 
 // drainApart drains queues in one commit, and those of a commit that fails for another reason than the
 // database in several, so that one bad row keeps none of another queue. Rows without a queue are parted, too.
@@ -132,104 +130,6 @@ func (d *Drainer) drainApart(ctx context.Context, names []nameKey, skip bool, ou
 	return append(first, second...), err
 }
 
-// drainLoose drains rows without a queue one by one, and leaves alone those that cannot be written.
-func (d *Drainer) drainLoose(ctx context.Context, name nameKey, out *round) error {
-	where, args := d.looseWhere(name, 0)
-	rows, err := d.s.Pool().Query(ctx, `SELECT o.stage_id, o.context_id, o.uid FROM postern.outbox o `+where+`
-		ORDER BY o.context_id, o.stage_id LIMIT `+strconv.Itoa(drainRows), args...)
-	if err != nil {
-		return db.Known(err)
-	}
-	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (row stagedRow, err error) {
-		row.sub = &Submission{}
-		return row, r.Scan(&row.number, &row.sub.ContextID, &row.uid)
-	})
-	if err != nil {
-		return db.Known(err)
-	}
-	for _, row := range list {
-		_, err := d.drain(ctx, []nameKey{name}, true, row.number, out)
-		if err != nil && ofAll(ctx, err) {
-			return err
-		}
-		if key := row.key(); err != nil {
-			d.failed(key, err, out)
-		} else {
-			delete(d.sick, key)
-		}
-	}
-	return nil
-}
-
-// loose says whether rows of that queue are drained as those without one: it has no name, or none that a queue can have.
-func loose(queue string) bool { return !wellNamed(queue, mostName) }
-
-// looseWhere selects the rows of a queue that is loose, without those that are left alone; number selects one of them.
-func (d *Drainer) looseWhere(name nameKey, number int64) (string, []any) {
-	var sick db.Columns
-	now := time.Now()
-	for key, s := range d.sick {
-		if uid, ok := strings.CutPrefix(key.name, looseRow); ok && now.Before(s.until) {
-			sick.Add(key.context, uid)
-		}
-	}
-	where, args := `WHERE o.queue IS NULL`, []any{}
-	if name.name != "" {
-		where, args = `WHERE (o.queue, o.context_id) = ($1, $2)`, []any{name.name, name.context}
-	}
-	if number != 0 {
-		args = append(args, number)
-		where += fmt.Sprintf(` AND o.stage_id = $%d`, len(args))
-	}
-	if sick.Cols != nil {
-		n := len(args)
-		args = append(args, sick.Args()...)
-		where += fmt.Sprintf(` AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($%d::int[]), unnest($%d::text[])) n(context_id, uid)
-			WHERE (n.context_id, n.uid) = (o.context_id, o.uid))`, n+1, n+2)
-	}
-	return where, args
-}
-
-// looseRow begins the key of a row without a queue among those that are left alone; no queue is named so.
-const looseRow = "\x00"
-
-// key is under what a row is left alone.
-func (r stagedRow) key() nameKey {
-	if loose(r.queue) {
-		return nameKey{r.sub.ContextID, looseRow + r.uid}
-	}
-	return nameKey{r.sub.ContextID, r.queue}
-}
-
-// A queue that cannot be written is left alone for so long, then for longer.
-const sickFirst, sickMost = 100 * time.Millisecond, 10 * time.Second
-
-// failed leaves a queue or a row alone for a while.
-func (d *Drainer) failed(key nameKey, err error, out *round) {
-	n := d.sick[key].failures + 1
-	d.sick[key] = sickness{n, time.Now().Add(backoff.Doubling(n, sickFirst, sickMost))}
-	what := "queue"
-	name, row := strings.CutPrefix(key.name, looseRow)
-	if row {
-		what = "uid"
-	}
-	out.Failed = errors.Join(out.Failed, fmt.Errorf("%s %s of context %d: %w", what, fault.Clip(name), key.context, err))
-}
-
-// healthy lists the queues that are not left alone now. What has been due for a minute is forgotten.
-func (d *Drainer) healthy(names []nameKey) []nameKey {
-	if len(d.sick) == 0 {
-		return names
-	}
-	now := time.Now()
-	for key, s := range d.sick {
-		if now.After(s.until.Add(time.Minute)) {
-			delete(d.sick, key)
-		}
-	}
-	return slices.DeleteFunc(names, func(n nameKey) bool { return now.Before(d.sick[n].until) })
-}
-
 // staged lists queues with staged rows, those after from first; unordered rows are of the queue "". It goes by indexes,
 // however small the table was when it was last analyzed, as all our connections do (Connect).
 func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err error) {
@@ -251,17 +151,12 @@ func (s *Store) staged(ctx context.Context, from nameKey) (names []nameKey, err 
 }
 
 // drain gives staged rows of these queues their positions, in one commit. It returns the queues that it
-// skipped because they are locked; if it is not to skip any, it waits a tenth of a second. Of rows without a queue, only
-// means one alone, unless it is 0.
-func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only int64, out *round) (left []nameKey, err error) {
+// skipped because they are locked; if it is not to skip any, it waits a tenth of a second. Of rows without a queue,
+// only means one alone, unless it is 0.
+func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only int64, out *round) (
+	left []nameKey, err error) {
 	s := d.s
-	var subs []*Submission
-	for _, n := range names {
-		if !loose(n.name) {
-			subs = append(subs, &Submission{ContextID: n.context, Queue: n.name})
-		}
-	}
-	if err := s.EnsureQueues(ctx, subs); err != nil {
+	if err := s.EnsureQueues(ctx, ofQueues(names)); err != nil {
 		return nil, err
 	}
 	reread := false
@@ -311,11 +206,19 @@ func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only in
 	if err == nil {
 		out.add(done)
 		out.More = out.More || done.Rows == drainRows
-		for _, n := range names {
-			delete(d.sick, n)
-		}
+		d.recovered(names)
 	}
 	return left, err
+}
+
+// ofQueues makes a submission for each queue that can have a name, as EnsureQueues wants them.
+func ofQueues(names []nameKey) (subs []*Submission) {
+	for _, n := range names {
+		if !loose(n.name) {
+			subs = append(subs, &Submission{ContextID: n.context, Queue: n.name})
+		}
+	}
+	return subs
 }
 
 // remove takes rows away that have been posted or refused, and counts them; those of again wait for this commit.
@@ -360,8 +263,8 @@ func (d *Drainer) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, sk
 	for _, n := range names {
 		if loose(n.name) {
 			where, args := d.looseWhere(n, only)
-			b.Queue(stagedSelect+where+` ORDER BY o.context_id, o.stage_id LIMIT `+strconv.Itoa(drainRows/len(names))+` FOR UPDATE SKIP LOCKED`, args...).
-				Query(read)
+			where += ` ORDER BY o.context_id, o.stage_id LIMIT ` + strconv.Itoa(drainRows/len(names))
+			b.Queue(stagedSelect+where+` FOR UPDATE SKIP LOCKED`, args...).Query(read)
 		}
 	}
 	if err := t.Send(ctx, b); err != nil {

@@ -110,7 +110,8 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 			in.depend()
 		}
 		b = &pgx.Batch{}
-		b.Queue(`DELETE FROM postern.outbox o WHERE (o.context_id, o.uid, o.stage_id) = ($1, $2, $3)`, r.sub.ContextID, r.uid, r.number)
+		b.Queue(`DELETE FROM postern.outbox o WHERE (o.context_id, o.uid, o.stage_id) = ($1, $2, $3)`,
+			r.sub.ContextID, r.uid, r.number)
 		if len(in.tasks) > 0 {
 			in.write(b)
 		}

@@ -53,7 +53,8 @@ func TestARowThatCannotBeReadEndsFailed(t *testing.T) {
 				for _, q := range []string{"q", "r"} {
 					w.Must(w.submit(app, q, "T", "behind-"+q))
 				}
-				w.must1(app.Exec(w.Ctx, `SELECT postern.submit(NULL, 'T', '{}', 'loose'), postern.submit('s', 'T', '{}', 'dep', depends_on => '{loose}')`))
+				w.must1(app.Exec(w.Ctx, `SELECT postern.submit(NULL, 'T', '{}', 'loose'), postern.submit('s', 'T',
+					'{}', 'dep', depends_on => '{loose}')`))
 				want := pg.Drained{Rows: 6, Refused: 1}
 				if what == "staged in no time" && queue != "a/b" {
 					want.Refused = 0 // nothing depends on that
@@ -62,7 +63,7 @@ func TestARowThatCannotBeReadEndsFailed(t *testing.T) {
 					t.Errorf("drained %+v, want %+v", out, want)
 				}
 				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
-				list, _, err := w.S.Reads.List(w.Ctx, w.ID, pgreads.ListFilter{Limit: 100})
+				list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, pgreads.ListFilter{Limit: 100})
 				if w.Must(err); len(list) != 6 {
 					t.Errorf("the list shows %d", len(list))
 				}

@@ -31,7 +31,8 @@ const shop = `(SELECT context_id FROM postern.context WHERE name = 'shop')`
 func TestARowThatIsInsertedPastSubmitIsJudgedLikeOneOfSubmit(t *testing.T) {
 	t.Parallel()
 	w, app, _ := tenant(t)
-	insert := `INSERT INTO postern.outbox (context_id, queue, uid, type, data%s) VALUES (` + shop + `, 'q', 'x', 'T', '{}'%s)`
+	insert := `INSERT INTO postern.outbox (context_id, queue, uid, type, data%s) VALUES (` + shop + `, 'q', 'x', 'T',
+		'{}'%s)`
 	for what, c := range map[string]struct{ column, value, code, pointer string }{
 		"infinite time":      {"not_before", `'infinity'`, "invalid", "/not_before"},
 		"time of no year":    {"not_before", `'20000-01-01'`, "invalid", "/not_before"},
@@ -58,9 +59,12 @@ func TestARowThatIsInsertedPastSubmitIsJudgedLikeOneOfSubmit(t *testing.T) {
 		"no type":                 {`'q'`, `'x'`, `NULL`, `'{}'`, "invalid", "/type"},
 		"type of nobody":          {`'q'`, `'x'`, `'NOBODY'`, `'{}'`, "unknown_type", ""},
 		"type of the leader":      {`'q'`, `'x'`, `'leader.tool'`, `'{}'`, "forbidden", "/type"},
-		"a number beyond":         {`'q'`, `'x'`, `'T'`, `('{"a": 1' || repeat('0', 400) || '}')::jsonb`, "invalid", "/data"},
-		"too deep":                {`'q'`, `'x'`, `'T'`, `(repeat('[', 70) || repeat(']', 70))::jsonb`, "invalid", "/data"},
-		"too large":               {`'q'`, `'x'`, `'T'`, `jsonb_build_object('a', repeat('x', 300000))`, "too_large", "/data"},
+		"a number beyond": {`'q'`, `'x'`, `'T'`, `('{"a": 1' || repeat('0', 400) || '}')::jsonb`, "invalid",
+			"/data"},
+		"too deep": {`'q'`, `'x'`, `'T'`, `(repeat('[', 70) || repeat(']', 70))::jsonb`, "invalid",
+			"/data"},
+		"too large": {`'q'`, `'x'`, `'T'`, `jsonb_build_object('a', repeat('x', 300000))`, "too_large",
+			"/data"},
 		"a known uid, other body": {`'q'`, `'u-shop'`, `'T'`, `'{"other": 1}'`, "idempotency_conflict", ""},
 	} {
 		refusedAs(t, app, what, fmt.Sprintf(row, c.queue, c.uid, c.typ, c.data), c.code, c.pointer)
@@ -69,7 +73,8 @@ func TestARowThatIsInsertedPastSubmitIsJudgedLikeOneOfSubmit(t *testing.T) {
 		var id int
 		w.Scan(`SELECT context_id FROM postern.context WHERE name = '`+context+`'`, &id)
 		refusedAs(t, app, "context "+context,
-			fmt.Sprintf(`INSERT INTO postern.outbox (context_id, type, data) VALUES (%d, 'T', '{}')`, id), "not_found", "")
+			fmt.Sprintf(`INSERT INTO postern.outbox (context_id, type, data) VALUES (%d, 'T', '{}')`, id),
+			"not_found", "")
 	}
 	refusedAs(t, app, "no context", `INSERT INTO postern.outbox (type, data) VALUES ('T', '{}')`, "not_found", "")
 	shows(t, app, `SELECT count(*)::text FROM postern.outbox`, "0")
@@ -94,7 +99,7 @@ func refusedAs(t *testing.T, c *pgx.Conn, what, sql, code, pointer string) {
 	}
 }
 
-// What only Postern sets is not given, in whatever way the row comes, and what was committed is nobody's to take back.
+// A role gives no column that Postern sets, in whatever way the row comes, and takes no committed row back.
 func TestARoleGivesNeitherPlaceNorActorNorTimeAndTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	w, app, name := tenant(t)
@@ -103,15 +108,18 @@ func TestARoleGivesNeitherPlaceNorActorNorTimeAndTakesNothingBack(t *testing.T) 
 			OVERRIDING SYSTEM VALUE VALUES (%s, 'T', '{}', %s)`, column, shop, value))
 	}
 	shows(t, app, `SELECT postern.submit('q', 'T', '{}', 'mine', 'shop')`, "mine")
-	denied(t, app, "42501", `DELETE FROM postern.outbox`, `UPDATE postern.outbox SET queue = NULL`, `TRUNCATE postern.outbox`,
+	denied(t, app, "42501", `DELETE FROM postern.outbox`, `UPDATE postern.outbox SET queue = NULL`, `TRUNCATE
+		postern.outbox`,
 		`DO 'BEGIN LOCK TABLE postern.outbox IN SHARE MODE; END'`, `SELECT FROM postern.outbox FOR UPDATE`,
 		`INSERT INTO postern.outbox (context_id, uid, type, data) VALUES (`+shop+`, 'mine', 'T', '{}')
 			ON CONFLICT (context_id, uid) DO UPDATE SET data = '[]'`,
 		`ALTER TABLE postern.outbox DISABLE TRIGGER ALL`, `SET session_replication_role = replica`,
-		`CREATE TRIGGER mine BEFORE INSERT ON postern.outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`)
+		`CREATE TRIGGER mine BEFORE INSERT ON postern.outbox FOR EACH ROW EXECUTE FUNCTION
+			suppress_redundant_updates_trigger()`)
 	shows(t, app, `SELECT uid || ' ' || actor FROM postern.outbox`, "mine "+name)
 	var late bool
-	w.Scan(`SELECT staged_at NOT BETWEEN clock_timestamp() - interval '10 min' AND clock_timestamp() FROM postern.outbox`, &late)
+	w.Scan(`SELECT staged_at NOT BETWEEN clock_timestamp() - interval '10 min' AND clock_timestamp() FROM
+		postern.outbox`, &late)
 	if late {
 		t.Error("staged at another time")
 	}
@@ -136,7 +144,8 @@ func TestWhoSubmitsIsWhoTheDatabaseSaysInEachWay(t *testing.T) {
 		`CREATE TRIGGER placed AFTER INSERT ON app.orders FOR EACH ROW EXECUTE FUNCTION app.placed()`,
 		`CREATE FUNCTION app.wrapped(uid text) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 			AS $$ SELECT postern.submit('q', 'T', '{}', uid, 'shop') $$`,
-		`CREATE FUNCTION app.wrapped_row(uid text) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
+		`CREATE FUNCTION app.wrapped_row(uid text) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path =
+			pg_catalog
 			AS $$ INSERT INTO postern.outbox (context_id, queue, uid, type, data)
 				SELECT context_id, 'q', uid, 'T', '{}' FROM postern.context WHERE name = 'shop' $$`,
 	} {
@@ -156,8 +165,10 @@ func TestWhoSubmitsIsWhoTheDatabaseSaysInEachWay(t *testing.T) {
 		{"definer-row", owner, `SELECT app.wrapped_row('definer-row')`},
 		{"trigger", name, `INSERT INTO app.orders VALUES ('trigger')`},
 		{"many", name, `SELECT postern.submit_many('[{"queue": "q", "type": "T", "uid": "many", "context": "shop"}]')`},
-		{"merge", name, `MERGE INTO postern.outbox o USING (SELECT context_id FROM postern.context WHERE name = 'shop') c ON false
-			WHEN NOT MATCHED THEN INSERT (context_id, queue, uid, type, data) VALUES (c.context_id, 'q', 'merge', 'T', '{}')`},
+		{"merge", name, `MERGE INTO postern.outbox o USING (SELECT context_id FROM postern.context WHERE name =
+			'shop') c ON false
+			WHEN NOT MATCHED THEN INSERT (context_id, queue, uid, type, data) VALUES (c.context_id, 'q', 'merge', 'T',
+				'{}')`},
 	}
 	var uids []string
 	for _, way := range ways {
@@ -186,7 +197,8 @@ func TestWhoSubmitsIsWhoTheDatabaseSaysInEachWay(t *testing.T) {
 	// a member that was not given the context itself is not let in by the login that it came with
 	w.must1(app.Exec(w.Ctx, fmt.Sprintf(`SET ROLE %q`, other)))
 	denied(t, app, "ZP404", `SELECT postern.submit('q', 'T', '{}', 'never', 'shop')`)
-	denied(t, app, "ZP404", fmt.Sprintf(`INSERT INTO postern.outbox (context_id, type, data) VALUES (%d, 'T', '{}')`, id))
+	denied(t, app, "ZP404", fmt.Sprintf(`INSERT INTO postern.outbox (context_id, type, data) VALUES (%d, 'T', '{}')`,
+		id))
 	w.must1(app.Exec(w.Ctx, `RESET ROLE`))
 
 	rows, err := w.S.Pool().Query(w.Ctx, `SELECT uid || ' ' || actor FROM postern.outbox ORDER BY stage_id`)
@@ -233,7 +245,8 @@ func TestWhatACallerSetsDoesNotChangeHowItsRowIsJudged(t *testing.T) {
 	for _, sql := range []string{
 		`CREATE FUNCTION mine.length(text) RETURNS int LANGUAGE sql AS 'SELECT 1'`,
 		`CREATE FUNCTION mine.isfinite(timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT true'`,
-		`CREATE FUNCTION mine.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT 'infinity'::timestamptz $$`,
+		`CREATE FUNCTION mine.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT 'infinity'::timestamptz
+			$$`,
 		`CREATE FUNCTION mine.yes(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'`,
 		`CREATE OPERATOR mine.~ (LEFTARG = text, RIGHTARG = text, FUNCTION = mine.yes)`,
 		`SET search_path = mine, pg_catalog`,
@@ -247,7 +260,8 @@ func TestWhatACallerSetsDoesNotChangeHowItsRowIsJudged(t *testing.T) {
 	} {
 		w.must1(app.Exec(w.Ctx, sql))
 	}
-	row := `INSERT INTO postern.outbox (context_id, uid, type, data, not_before) VALUES (` + shop + `, %s, %s, '{}', %s)`
+	row := `INSERT INTO postern.outbox (context_id, uid, type, data, not_before) VALUES (` + shop + `, %s, %s, '{}',
+		%s)`
 	refusedAs(t, app, "type", fmt.Sprintf(row, `'x'`, `'T U'`, `NULL`), "invalid", "/type")
 	refusedAs(t, app, "uid", fmt.Sprintf(row, `repeat('x', 300)`, `'T'`, `NULL`), "invalid", "/uid")
 	refusedAs(t, app, "time", fmt.Sprintf(row, `'x'`, `'T'`, `'infinity'`), "invalid", "/not_before")
@@ -266,7 +280,8 @@ func TestWhatACallerSetsDoesNotChangeHowItsRowIsJudged(t *testing.T) {
 func TestARowOfAKnownUIDIsInsertedOnce(t *testing.T) {
 	t.Parallel()
 	w, app, _ := tenant(t)
-	row := `INSERT INTO postern.outbox (context_id, queue, uid, type, data) VALUES (` + shop + `, 'q', 'u', 'T', '{"n": %d}')`
+	row := `INSERT INTO postern.outbox (context_id, queue, uid, type, data) VALUES (` + shop + `, 'q', 'u', 'T',
+		'{"n": %d}')`
 	for i, want := range []int64{1, 0} {
 		tag, err := app.Exec(w.Ctx, fmt.Sprintf(row, 1))
 		if w.Must(err); tag.RowsAffected() != want {
@@ -284,7 +299,8 @@ func TestARowOfAKnownUIDIsInsertedOnce(t *testing.T) {
 	refusedAs(t, app, "another body", fmt.Sprintf(row, 2), "idempotency_conflict", "")
 	// rows of one statement may depend on those before them, and not on those behind
 	pair := `INSERT INTO postern.outbox (context_id, queue, uid, type, data, depends_on)
-		SELECT ` + shop + `, 'q', u, 'T', '{}', d FROM (VALUES (1, '%s', %s::text[]), (2, '%s', %s)) v (n, u, d) ORDER BY n`
+		SELECT ` + shop + `, 'q', u, 'T', '{}', d FROM (VALUES (1, '%s', %s::text[]), (2, '%s', %s)) v (n, u, d) ORDER
+			BY n`
 	refusedAs(t, app, "behind", fmt.Sprintf(pair, "a", "'{b}'", "b", "NULL"), "unknown_dependency", "/depends_on")
 	w.must1(app.Exec(w.Ctx, fmt.Sprintf(pair, "a", "NULL", "b", "'{a}'")))
 	if out := w.drainAll(w.S); out != (pg.Drained{Rows: 2}) {

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -19,13 +18,14 @@ type stagedRow struct {
 	sub        *Submission
 }
 
-// stagedSelect reads staged rows as scanStaged wants them: what a row may hold past its trigger is read as text of JSON.
+// stagedSelect reads staged rows as scanStaged wants them: what a row may hold past its trigger is read as text of
+// JSON.
 const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
 	o.not_before, o.tags, to_jsonb(o.depends_on), o.callback, o.actor FROM postern.outbox o `
 
-// scanStaged reads one row. The trigger of the table has judged it, unless a superuser went past that: then a submission
-// that nothing can be made of is marked as unread, without what cannot be kept of it, and ends FAILED. So no row stops
-// a drain.
+// scanStaged reads one row. The trigger of the table has judged it, unless a superuser went past that: then a
+// submission that nothing can be made of is marked as unread, without what cannot be kept of it, and ends FAILED. So
+// no row stops a drain.
 func scanStaged(r pgx.Rows) (row stagedRow, err error) {
 	var notBefore pgtype.Timestamptz
 	var dependsOn, callback []byte
@@ -55,7 +55,7 @@ func (sub *Submission) cannot(pointer, want string) {
 // nameIs is what a name is made of.
 const nameIs = "A-Z a-z 0-9 . _ : @ -, the first a letter or digit"
 
-// wellNamed says whether a name is one that the API takes: up to most characters, none of which needs escaping in a path.
+// wellNamed says whether the API takes a name: up to most characters, letters, digits and . _ : @ - alone.
 func wellNamed(name string, most int) bool {
 	if name == "" || len(name) > most {
 		return false
@@ -133,10 +133,4 @@ func (sub *Submission) readLists(dependsOn, callback []byte) {
 			sub.Callback = c
 		}
 	}
-}
-
-// sickness is what a Drainer remembers of a queue, or of a row without one, that it could not write.
-type sickness struct {
-	failures int
-	until    time.Time
 }

@@ -29,9 +29,11 @@ func run(t *testing.T, tool string, args ...string) {
 }
 
 // stagedAs lists who staged what, in which order, and when.
-const stagedAs = `SELECT concat_ws(' ', stage_id, context_id, uid, actor, extract(epoch FROM staged_at)) FROM postern.outbox`
+const stagedAs = `SELECT concat_ws(' ', stage_id, context_id, uid, actor, extract(epoch FROM staged_at)) FROM
+	postern.outbox`
 
-// What is staged survives a dump as it is: number, actor and time. What is submitted behind it has a higher number.
+// A staged row survives a dump as it is, with number, actor and time. One that is submitted after the restore has a
+// higher number.
 func TestADumpWithStagedRowsIsRestoredAsItWas(t *testing.T) {
 	t.Parallel()
 	w, app, name := tenant(t)
@@ -50,13 +52,15 @@ func TestADumpWithStagedRowsIsRestoredAsItWas(t *testing.T) {
 	restored := connect(t, whole.URL)
 	shows(t, restored, stagedAs, want...)
 	// the trigger is there, and knows the restored role
-	refusedAs(t, restored, "type", `INSERT INTO postern.outbox (uid, type, data) VALUES ('x', 'T U', '{}')`, "invalid", "/type")
+	refusedAs(t, restored, "type", `INSERT INTO postern.outbox (uid, type, data) VALUES ('x', 'T U', '{}')`,
+		"invalid", "/type")
 	w.must1(restored.Exec(w.Ctx, fmt.Sprintf(`SET ROLE %q`, name)))
 	shows(t, restored, `SELECT postern.submit('q', 'T', '{}', 'c', 'shop')`, "c")
 	denied(t, restored, "42501", `DELETE FROM postern.outbox`)
 	w.must1(restored.Exec(w.Ctx, `RESET ROLE`))
 	var last bool
-	w.Must(restored.QueryRow(w.Ctx, `SELECT (SELECT uid FROM postern.outbox ORDER BY stage_id DESC LIMIT 1) = 'c'`).Scan(&last))
+	w.Must(restored.QueryRow(w.Ctx, `SELECT (SELECT uid FROM postern.outbox ORDER BY stage_id DESC LIMIT 1) =
+		'c'`).Scan(&last))
 	if !last {
 		t.Error("c does not come last")
 	}
@@ -87,10 +91,10 @@ func TestRowsAreRestoredAloneWithoutBeingJudged(t *testing.T) {
 	shows(t, restored, stagedAs, want...)
 	// and without it they are judged: this database has no such context
 	w.must1(restored.Exec(w.Ctx, `TRUNCATE postern.outbox`))
-	out, err := exec.CommandContext(w.Ctx, "pg_restore", "--exit-on-error", "--data-only", "--schema=postern", "--table=outbox",
+	out, err := exec.CommandContext(w.Ctx, "pg_restore", "--exit-on-error", "--data-only", "--schema=postern",
+		"--table=outbox",
 		"--dbname="+bare.URL, file).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "no context") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
-
