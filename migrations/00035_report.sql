@@ -451,10 +451,10 @@ CROSS JOIN LATERAL (
         ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
             CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
         NULL, 'POST ' || p.object || '/resume'
-    FROM (SELECT '/queues/' || n.name AS object, NULL AS type, q.entered_at AS since
-        FROM postern.queue q
-        JOIN postern.queue_name n ON n.queue_id = q.queue_id
-        WHERE q.paused AND q.context_id = c.context_id
+    FROM (SELECT s.object, NULL AS type, min(s.since) AS since -- a paused queue in which nothing stands holds nothing up
+        FROM postern.stuck s
+        WHERE s.context_id = c.context_id AND s.blocker = 'queue_paused'
+        GROUP BY s.object
         UNION ALL SELECT '/dispatchers/' || d.type, d.type, d.created_at FROM postern.dispatcher d
         WHERE d.paused AND d.removed_at IS NULL AND d.context_id = c.context_id
         UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at FROM postern.pool l

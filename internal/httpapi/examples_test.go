@@ -28,13 +28,18 @@ func TestExamplesAreAnsweredAsTheySay(t *testing.T) {
 	}
 }
 
-// shown says whether an answer has everything that an example shows of it; lists are as long as shown.
+// shown says whether an answer has everything that an example shows of it; lists are as long as shown, but for blockers,
+// whose first one is shown: the others depend on how long it stands.
 func shown(want, got any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		for k, v := range w {
-			if has, there := g[k]; !ok || !there || !shown(v, has) {
+			has, there := g[k]
+			if list, _ := has.([]any); k == "blockers" && len(list) > 1 {
+				has = list[:1]
+			}
+			if !ok || !there || !shown(v, has) {
 				return false
 			}
 		}

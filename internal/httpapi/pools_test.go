@@ -23,6 +23,7 @@ func TestPoolsComeWithTheirFirstSenderAndAreConfigured(t *testing.T) {
 	d.refused(422, "invalid", "PUT", "/pools/caps", `{"after_failure": "forget"}`)
 	d.refused(422, "invalid", "PUT", "/pools/caps", `{"block_for": "0s"}`)
 	d.refused(422, "invalid", "PUT", "/pools/caps", `{"name": "other"}`)
+	d.node()
 	d.want(200, "POST", "/senders/cap-1/block", "")
 	d.want(200, "POST", "/pools/caps/pause", `{"reason": "audit"}`)
 	d.want(201, "PUT", "/dispatchers/R", `{"worker_url": "http://127.0.0.1:9/", "pool": "caps"}`)
