@@ -44,6 +44,7 @@ type Heard struct {
 	Queue   int64
 	Probe   bool   // it went out while the gate was closed, to see whether it may open
 	Again   bool   // this head came to nothing before, and has not got through since
+	Unsent  bool   // not one byte was written: there was no connection, whatever the head is
 	Code    string // of a rejection; "" of any other answer
 }
 
@@ -53,7 +54,7 @@ type Heard struct {
 // go by.
 //
 // A head that came to nothing counts once, until it gets through: a fault of one transaction must not keep
-// closing the gate for all others. The zero Breaker has heard nothing.
+// closing the gate for all others. That there is no connection is no fault of a transaction. The zero Breaker has heard nothing.
 type Breaker struct {
 	queues   []int64 // whose last answers came to nothing
 	rejected []int64 // queues whose last answers were rejections by one code
@@ -70,7 +71,7 @@ func (b *Breaker) Hear(h Heard, limit int) (move Move, rejections bool) {
 		b.queues = nil
 		return MoveOpen, b.reject(h, limit)
 	case VerdictAway:
-		if b.queues = nil; h.Probe || !h.Again {
+		if b.queues = nil; h.Unsent || h.Probe || !h.Again {
 			return MoveClose, false
 		}
 	case VerdictNothing:

@@ -89,6 +89,10 @@ func TestAHeadThatCameToNothingClosesNoGateUntilItGotThrough(t *testing.T) {
 			t.Errorf("queue %d: %s", q, move)
 		}
 	}
+	unsent := sequencer.Heard{Verdict: sequencer.VerdictAway, Queue: 1, Again: true, Unsent: true}
+	if move, _ := b.Hear(unsent, 5); move != sequencer.MoveClose {
+		t.Errorf("a head without a connection, once more: %q", move)
+	}
 	if move, _ := b.Hear(sequencer.Heard{Verdict: sequencer.VerdictAway, Queue: 1, Again: true}, 5); move != "" {
 		t.Errorf("no connection: %s", move)
 	}

@@ -34,11 +34,12 @@ func addressOf(l *pg.Lease) address {
 	return address{dispatcher: l.Dispatcher.ID}
 }
 
-// breaker is that of one address, and since when its gate is closed as the log was told.
+// breaker is that of one address, and what the log was told of it since its worker last answered.
 type breaker struct {
 	sync.Mutex
 	sequencer.Breaker
-	closed time.Time
+	closed  time.Time // since when its gate is closed; zero: it is not
+	nothing time.Time // when a call first came to nothing
 }
 
 // hear says what the answer to the dispatch of a lease means for its gate.
@@ -48,6 +49,7 @@ func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequen
 		Queue:   l.ID().Queue,
 		Probe:   l.Probe && l.SenderURL == "" || l.ProbeSender && (l.SenderURL != "" || a.Scope == outbox.ScopeSender),
 		Again:   !l.Blocked.IsZero(),
+		Unsent:  a.Unsent,
 	}
 	if a.Class == outbox.ClassRejected {
 		h.Code = a.Code
@@ -60,15 +62,21 @@ func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequen
 	own := v.(*breaker)
 	own.Lock()
 	move, rejections := own.Hear(h, l.Dispatcher.Breaker)
-	since := own.closed
+	since, nothing := own.closed, own.nothing
 	switch {
 	case move == sequencer.MoveClose && since.IsZero():
 		own.closed = time.Now()
 	case h.Verdict == sequencer.VerdictReached:
-		own.closed = time.Time{}
+		own.closed, own.nothing = time.Time{}, time.Time{}
+	case h.Verdict == sequencer.VerdictNothing && nothing.IsZero():
+		own.nothing = time.Now()
 	}
 	own.Unlock()
 	b.tell(l, a, h, move, since)
+	if h.Verdict == sequencer.VerdictNothing && nothing.IsZero() && move != sequencer.MoveClose {
+		b.log.Warn("a call came to nothing: its queue waits and is tried again; this is told once until the worker answers",
+			"type", l.Task.Type, "sender", l.Account, "queue", l.Queue, "code", a.Code, "error", a.Message)
+	}
 	if rejections {
 		b.metrics.RejectedInARow(l.Task.Type)
 		b.log.Warn("several queues in a row were rejected by one code: is that the transactions, or their worker?",
