@@ -28,7 +28,7 @@ func TestExamplesAreAnsweredAsTheySay(t *testing.T) {
 	}
 }
 
-// shown says whether an answer has everything that an example shows of it; lists are as long as shown, but for blockers,
+// shown says whether an answer has everything that an example shows of it. Lists are as long as shown, but blockers,
 // whose first one is shown: the others depend on how long it stands.
 func shown(want, got any) bool {
 	switch w := want.(type) {

@@ -54,7 +54,8 @@ type Heard struct {
 // go by.
 //
 // A head that came to nothing counts once, until it gets through: a fault of one transaction must not keep
-// closing the gate for all others. That there is no connection is no fault of a transaction. The zero Breaker has heard nothing.
+// closing the gate for all others. That there is no connection is no fault of a transaction. The zero Breaker has
+// heard nothing.
 type Breaker struct {
 	queues   []int64 // whose last answers came to nothing
 	rejected []int64 // queues whose last answers were rejections by one code
