@@ -69,6 +69,11 @@ func (m *model) cancel(rt *rapid.T) {
 			x.q.mode, x.q.due = modeDelay, m.Now
 		}
 		x.cancelling = true
+	case outbox.CANCELLED:
+		m.ok(err)
+		if r.Changed {
+			rt.Fatalf("cancel of %s, which is cancelled: %+v", x.uid, r)
+		}
 	default:
 		if fault.KindOf(err) != fault.Conflict {
 			rt.Fatalf("cancel of %s in %s: %v", x.uid, x.state, err)
