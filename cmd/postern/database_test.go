@@ -30,7 +30,6 @@ var given = []struct{ name, value string }{
 	{"row_security", "off"},
 	{"client_min_messages", "'error'"},
 	{"default_transaction_isolation", "'serializable'"},
-	{"default_transaction_read_only", "on"},
 	{"default_transaction_deferrable", "on"},
 	{"synchronous_commit", "off"},
 	{"statement_timeout", "'1ms'"},

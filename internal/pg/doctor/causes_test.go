@@ -23,7 +23,7 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since,
 				blocker, object, blocker_detail)
 			VALUES (8, 2, clock_timestamp(), 'r', '00000000-0000-0000-0000-000000000008', 'r1', 'PAY', 'WAITING',
-				clock_timestamp() - interval '20 min',
+				clock_timestamp() - interval '5 h',
 				'no_node_for_type', '/nodes', 'no live process works on type PAY')`,
 		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
 			SELECT i, 1, (clock_timestamp() AT TIME ZONE 'UTC')::date, 2, 'PAY', '{}', clock_timestamp()
@@ -51,7 +51,7 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 		{"stuck queues", "7 of type PAY (context default) stand still for up to 7h00m: no free sender: its " +
 			"pool p has no senders",
 			`postern api PUT /senders/ACCOUNT -d '{"pool":"p"}'`},
-		{"stuck queues", "1 of type PAY (context default) stand still for up to 20m0s: no node for type",
+		{"stuck queues", "1 of type PAY (context default) stand still for up to 5h00m: no node for type",
 			"postern why 00000000-0000-0000-0000-000000000008"},
 		{"unresolved", "1 of type PAY (context default) ended UNRESOLVED today: no such account",
 			"postern ls state=UNRESOLVED type=PAY"},

@@ -46,8 +46,8 @@ var rules = []struct {
 	{"track_counts", off, Bad, "ALTER SYSTEM SET track_counts = on: autovacuum is blind without it"},
 	{"default_transaction_isolation", not("read committed"), Warn, "ALTER DATABASE ... SET default_transaction_isolation = " +
 		"'read committed': Postern's own sessions ask for it, those of applications that submit by SQL do not"},
-	{"default_transaction_read_only", not("off"), Warn, "ALTER DATABASE ... SET default_transaction_read_only = off: " +
-		"Postern's own sessions ask for it, those of applications that submit by SQL do not"},
+	{"default_transaction_read_only", not("off"), Bad, "somebody ended writes, or a service did whose disk is full: " +
+		"ALTER DATABASE ... SET default_transaction_read_only = off lets them begin again"},
 	{"wal_level", is("minimal"), Warn, "ALTER SYSTEM SET wal_level = replica and restart: neither standby nor continuous backup is possible without it"},
 	{"max_wal_size", less(1 << 30), Warn, "ALTER SYSTEM SET max_wal_size = '4GB', then reload: with less a busy outbox makes a checkpoint every few seconds"},
 	{"TimeZone", not("UTC", "Etc/UTC", "GMT"), Warn, "ALTER DATABASE ... SET timezone = 'UTC': psql shows other hours than the API and the logs"},

@@ -16,7 +16,8 @@ type fixed struct {
 }
 
 // rests are the settings on which our SQL rests. Each session asks for them when it begins, and what a session asks
-// for at its beginning counts more than what the role and the database give to it.
+// for at its beginning counts more than what the role and the database give to it. default_transaction_read_only is
+// none of them: it is how an operator, or a service whose disk is full, ends writes, and readiness tells of it.
 var rests = []fixed{
 	{name: "client_encoding", value: "UTF8", others: []string{"utf-8", "unicode", "auto"}},
 	{name: "datestyle", value: "ISO, MDY", others: []string{"iso"}}, // times are read as text here and there
@@ -31,7 +32,6 @@ var rests = []fixed{
 	{name: "row_security", value: "on"},
 	{name: "client_min_messages", value: "notice"}, // a commit that has not waited for its standby is told by a warning
 	{name: "default_transaction_isolation", value: "read committed"},
-	{name: "default_transaction_read_only", value: "off"},
 	{name: "default_transaction_deferrable", value: "off"},
 	{name: "synchronous_commit", value: "on", others: []string{"remote_apply", "remote_write", "local"}},
 }
