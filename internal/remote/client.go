@@ -62,7 +62,7 @@ type Client struct {
 
 	mu         sync.Mutex
 	noBatch    map[string]time.Time // base URL without /status:batch -> until when that is believed
-	statusAt   map[string]time.Time // base URL -> when its /status gave an answer of the contract
+	statusAt   map[asked]time.Time  // when a /status gave an answer of the contract
 	maxRetries map[string]*maxRetries
 }
 
@@ -83,7 +83,7 @@ func New(cfg Config) *Client {
 		observe:    cfg.Observe,
 		now:        time.Now,
 		noBatch:    map[string]time.Time{},
-		statusAt:   map[string]time.Time{},
+		statusAt:   map[asked]time.Time{},
 		maxRetries: map[string]*maxRetries{},
 	}
 }

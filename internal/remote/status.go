@@ -22,9 +22,9 @@ func (c *Client) Status(ctx context.Context, baseURL, typ, byToken, byHash strin
 // status also says whether there was an HTTP answer at all: without one, the next question to the same
 // worker would fare no better.
 func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash string) (st outbox.Status, answered bool) {
-	p := c.exchange(ctx, statusRequest(baseURL, typ, byToken, byHash))
+	p, what := c.exchange(ctx, statusRequest(baseURL, typ, byToken, byHash)), asked{baseURL, byToken != ""}
 	switch {
-	case notFound(p.status) && c.hasStatus(baseURL):
+	case notFound(p.status) && c.hasStatus(what):
 		return unreachable("HTTP %d came to a question that this worker has answered before: "+
 			"is that the worker, or what stands before it?", p.status), true
 	case notFound(p.status):
@@ -41,20 +41,26 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 	if st = readStatus(p.body, byHash); st.State != outbox.StatusUnreachable {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.statusAt[baseURL] = c.now()
+		c.statusAt[what] = c.now()
 	}
 	return st, true
+}
+
+// asked is a kind of question to a worker: one without blocks is asked by token, and has no answer about hashes.
+type asked struct {
+	baseURL string
+	byToken bool
 }
 
 // statusFor is how long a worker that had a /status is believed to have it still. A 404 to a question may come from a
 // proxy before the worker; one from a worker that has no /status any more is believed after this time.
 const statusFor = time.Hour
 
-// hasStatus says whether the /status of a worker has given an answer of the contract lately.
-func (c *Client) hasStatus(baseURL string) bool {
+// hasStatus says whether such a question has had an answer of the contract lately.
+func (c *Client) hasStatus(what asked) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, has := c.statusAt[baseURL]
+	at, has := c.statusAt[what]
 	return has && c.now().Sub(at) < statusFor
 }
 

@@ -197,12 +197,12 @@ func TestASlowServerLosesNoConnection(t *testing.T) {
 func TestTheEndOfAContextCancelsNothing(t *testing.T) {
 	t.Parallel()
 	db, p, pool := through(t, 1)
-	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE done (n int)")
+	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE public.done (n int)")
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := pool.Exec(ctx, "WITH w AS (SELECT pg_sleep(3)) INSERT INTO done SELECT 1 FROM w")
+		_, err := pool.Exec(ctx, "WITH w AS (SELECT pg_sleep(3)) INSERT INTO public.done SELECT 1 FROM w")
 		ended <- err
 	}()
 	until(t, "the server sleeps", func() bool {
@@ -218,7 +218,7 @@ func TestTheEndOfAContextCancelsNothing(t *testing.T) {
 	must(t, err)
 	until(t, "the server has done what it was asked", func() bool {
 		var n int
-		must(t, db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM done").Scan(&n))
+		must(t, db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM public.done").Scan(&n))
 		return n == 1
 	})
 	if n := p.Cancels(); n > 0 {
@@ -239,11 +239,11 @@ func TestWhatRestsIsAsked(t *testing.T) {
 func TestTheRowsOfADeadConnectionAreFreeSoon(t *testing.T) {
 	t.Parallel()
 	db, p, pool := through(t, 2)
-	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE locked AS SELECT 1 AS n")
+	_, err := db.Pool.Exec(t.Context(), "CREATE TABLE public.locked AS SELECT 1 AS n")
 	must(t, err)
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM locked FOR UPDATE")
+	_, err = tx.Exec(t.Context(), "SELECT FROM public.locked FOR UPDATE")
 	must(t, err)
 	p.Swallow(proxy.BothWays)
 	began := time.Now()
@@ -251,7 +251,7 @@ func TestTheRowsOfADeadConnectionAreFreeSoon(t *testing.T) {
 		t.Error("a commit is answered that was swallowed")
 	}
 	until(t, "the row is free", func() bool {
-		_, err := pool.Exec(t.Context(), "UPDATE locked SET n = n + 1")
+		_, err := pool.Exec(t.Context(), "UPDATE public.locked SET n = n + 1")
 		return err == nil
 	})
 	t.Logf("the row was free after %s", time.Since(began))
