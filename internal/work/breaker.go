@@ -3,6 +3,7 @@ package work
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -40,6 +41,9 @@ type breaker struct {
 	sequencer.Breaker
 	closed  time.Time // since when its gate is closed; zero: it is not
 	nothing time.Time // when a call first came to nothing
+
+	// troubled is whether it has anything to forget: while all answers get through, hearing one takes no lock.
+	troubled atomic.Bool
 }
 
 // hear says what the answer to the dispatch of a lease means for its gate.
@@ -60,7 +64,12 @@ func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequen
 		v, _ = b.of.LoadOrStore(at, &breaker{})
 	}
 	own := v.(*breaker)
+	through := h.Verdict == sequencer.VerdictReached && h.Code == ""
+	if through && !own.troubled.Load() {
+		return h.Verdict, sequencer.MoveOpen
+	}
 	own.Lock()
+	own.troubled.Store(!through)
 	move, rejections := own.Hear(h, l.Dispatcher.Breaker)
 	since, nothing := own.closed, own.nothing
 	switch {
