@@ -248,7 +248,7 @@ func (d *door) held() ([]doctor.Finding, error) {
 		found = append(found, doctor.Finding{
 			Check:  "held transactions",
 			State:  doctor.Bad,
-			Found:  fmt.Sprintf("%s of type %s: nobody knows what came of it", r.text("uid"), r.text("type")),
+			Found:  fmt.Sprintf("%s of type %s: its outcome is unknown", r.text("uid"), r.text("type")),
 			Remedy: "find out, then postern was-done " + id + " or postern was-not-done " + id + ", with --reason",
 		})
 	}

@@ -50,13 +50,13 @@ var levers = []struct {
 		  postern abandon order-4711 --reason "the chain is gone"`,
 		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
 	{"was-done", "ID|UID...", "Say of what is held that it was done", `
-		End transactions DONE that are held: their worker was called, nobody knows what came of it, and it
+		End transactions DONE that are held: their worker was called, its outcome is unknown, and it
 		cannot be asked (postern why ID says why). Somebody has looked, and it was done. It wants a reason.
 
 		  postern was-done order-4711 --reason "the bank shows the payment"`,
 		func(cmd *cobra.Command) { cmd.MarkFlagRequired("reason") }},
 	{"was-not-done", "ID|UID...", "Say of what is held that it was not done", `
-		Let transactions go out again that are held: their worker was called, nobody knows what came of it,
+		Let transactions go out again that are held: their worker was called, its outcome is unknown,
 		and it cannot be asked (postern why ID says why). Somebody has looked, and nothing was done: the same
 		token is sent again, to the same sender. It wants a reason.
 

@@ -148,7 +148,7 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id outbox.ID) (r LeverResu
 			r.Changed = true
 		case outbox.DISPATCHING, outbox.REVISION:
 			if h.unknown {
-				return fault.New(fault.Conflict, "cancel_refused", "transaction %s is held, since nobody knows what came of it: "+
+				return fault.New(fault.Conflict, "cancel_refused", "transaction %s is held, since its outcome is unknown: "+
 					"say by was-done or was-not-done what did, then cancel it", id).With("lever", "was-not-done")
 			}
 			return fault.New(fault.Conflict, "cancel_refused", "transaction %s is %s: what is out cannot be called back; "+

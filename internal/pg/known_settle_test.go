@@ -247,7 +247,7 @@ func TestALazyRowLeavesNeitherFeeNorPinToTheNext(t *testing.T) {
 	w.Must(err)
 	n := w.Node("n")
 	l := w.Claim(n, pgworld.Everything())[0]
-	// nobody knows what came of it; the answer named a fee
+	// its outcome is unknown; the answer named a fee
 	w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassAmbiguous, Result: outbox.Result{Fee: "100"}}))
 	woken, err := w.S.Wake(w.Ctx, n, 10, 10)
 	w.Must(err)

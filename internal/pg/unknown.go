@@ -151,7 +151,7 @@ func says(by db.By, lever string) error {
 func (h *inHand) found(id outbox.ID, done bool) (sequencer.Step, error) {
 	if !h.unknown || h.state != outbox.DISPATCHING {
 		return sequencer.Step{}, fault.New(fault.Conflict, "wrong_state",
-			"transaction %s is %s and not held: only what is held, since nobody knows what came of it, wants somebody to say so",
+			"transaction %s is %s and not held: only what is held, since its outcome is unknown, wants somebody to say so",
 			id, h.state)
 	}
 	step := sequencer.Found(sequencer.Flight{Phase: h.q.Phase, Attempt: h.q.Attempt, Retries: h.q.Retries}, done)

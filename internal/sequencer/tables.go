@@ -9,12 +9,12 @@ func Tables() []machine.Table { return []machine.Table{Transaction, Queue} }
 // Meanings says in one line what each state means, under "table.state".
 var Meanings = map[string]string{
 	"transaction.WAITING":     "Stored; has not gone out, or went back because its worker was away. Waits for its turn and a free sender.",
-	"transaction.DISPATCHING": "The worker is being called, or was called and nobody knows what came of it: it is asked before anything is sent again. What cannot be asked may be held for an operator.",
+	"transaction.DISPATCHING": "The worker is being called, or was called and its outcome is unknown: it is asked before anything is sent again. What cannot be asked may be held for an operator.",
 	"transaction.REVISION":    "The worker accepted it and named a hash; watched until it is included.",
 	"transaction.RETRY":       "Failed, and will go out again after a delay, by the same sender and with another fee.",
 	"transaction.DONE":        "Ended well. on-success is delivered.",
 	"transaction.FAILED":      "Ended badly: the worker rejected it, or the retries are used up. on-failure is delivered.",
-	"transaction.UNRESOLVED":  "Ended, and nobody knows how: its outcome cannot be known, or an operator abandoned it. No hook.",
+	"transaction.UNRESOLVED":  "Ended without a known outcome: it cannot be found out, or an operator abandoned it. No hook.",
 	"transaction.CANCELLED":   "Ended because somebody cancelled it before anything was included. No hook.",
 
 	"queue.FREE":              "Holds no sender: nothing waits, or the head waits for its turn. As a sender: can be bound to any queue.",
