@@ -103,7 +103,7 @@ func (r *row) refused(what string, err error) {
 // S4.3, with the vectors of the system that the seed describes.
 func TestTheLineDoesWhatTheVectorsSay(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../shared/vectors/valence_queuemap.json")
+	text, err := os.ReadFile("../../../../shared/vectors/valence_queuemap.json")
 	if err != nil {
 		t.Skipf("the vectors are not beside this checkout: %v", err)
 	}
