@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,8 @@ func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
+			all := make([]byte, 1<<16)
+			t.Logf("%s", all[:runtime.Stack(all, true)])
 			t.Fatalf("not within %s: %s", soon, what)
 		}
 	}
