@@ -95,7 +95,7 @@ func (k *keeper) arguments(port int) []string {
 		"-c", "max_connections=400", "-c", "max_locks_per_transaction=256"}
 	if k.Unsafe {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_wal_size=128MB")
-		// A session whose client falls silent in the middle of its authentication holds up each DROP DATABASE until then.
+		// A session whose client falls silent in its authentication holds up each DROP DATABASE until then.
 		args = append(args, "-c", "authentication_timeout=15s")
 	}
 	for name, value := range k.Settings {

@@ -3,20 +3,24 @@
 //
 // # Words
 //
-//   - fence: a number in the row of a queue that rises with each change of its owner and never falls (max of fence + 1 and
-//     the database's milliseconds). A lease carries it. A write whose fence differs from the row's changes nothing.
-//   - era: part of the key of a queue's row, raised by every sixteenth write. While any session holds an old snapshot, a key
-//     leads to all versions of its row; by its era it leads to sixteen. A statement names an era that the row has reached.
-//   - front: the time from which a claim reads a lane. It is where the claim before found the first ready row, since rows that
-//     were taken meanwhile stay in the index while a snapshot is held. What becomes ready before the front (a slow commit, a
-//     queue that changes its lane) is found by looks from the beginning, which take a bounded share of the time.
-//   - lazy run: the transactions of one queue that end one after the other under one lease, each on its first attempt and none
-//     marked. Only their outcomes are written; the queue's row tells the position when the run ends. The view tx and the
-//     function trueCur read the position from the outcomes meanwhile.
+//   - fence: a number in the row of a queue that rises each time a node gets the queue or loses it without having let
+//     it go, and never falls (max of fence + 1 and the database's milliseconds). A lease carries it. A write whose
+//     fence differs from the row's changes nothing in the queue; a late answer is recorded as an attempt.
+//   - era: part of the key of a queue's row, raised by every sixteenth write. While any session holds an old snapshot,
+//     a key leads to all versions of its row; by its era it leads to sixteen. A statement names an era that the row
+//     has reached.
+//   - front: the time from which a claim reads a lane. It is where the claim before found the first ready row, since
+//     rows that were taken meanwhile stay in the index while a snapshot is held. What becomes ready before the front
+//     (a slow commit, a queue that changes its lane) is found by looks from the beginning, which take a bounded share
+//     of the time.
+//   - lazy run: the transactions of one queue that end one after the other under one lease, each on its first attempt
+//     and none marked. Only their outcomes are written; the queue's row tells the position when the run ends. The view
+//     tx and the function trueCur read the position from the outcomes meanwhile.
 //   - recall: settling by what the lease remembers of the row, behind a guard that locks the row and compares it.
 //   - take: a post leases an idle queue to its own process in its own commit, instead of making it ready.
-//   - ripple: a row that says that an end has not reached all its dependents. An end takes along the nearest ten thousand
-//     that fail with it; Ripple reaches the others in commits of their own. None of them goes out meanwhile: each is held.
+//   - ripple: a row that says that an end has not reached all its dependents. An end takes along the nearest ten
+//     thousand that fail with it; Ripple reaches the others in commits of their own. None of them goes out meanwhile:
+//     each is held.
 //   - pin: the sender whose worker was called for an attempt, and alone may send that token again.
 //
 // # A queue in the tables
@@ -28,16 +32,18 @@
 //	              └────────── outcome ◄──────────────┤ next of the queue: same lease (lazy run)
 //	                 nothing waits                   └ node dies: released, fence+1, lane resume
 //
-// A queue is idle (nothing waits), has a row of ready, is owned by a node, has a row of timer, or is held by a mark or a
-// pause. Exactly one of these holds; verify checks it.
+// A queue is idle (nothing waits), has a row of ready, is owned by a node, has a row of timer, or is held by a mark or
+// a pause. At least one of these holds; verify checks it. Two hold where a node owns a queue whose delay is over: its
+// timer is put off, and gives the queue to another should the node do nothing.
 //
 // # How a write works
 //
-// Every statement that changes a queue has one shape: it locks the queue rows in the order of their ids, decides in Go, and
-// writes rows and effects in one batch with its commit. BEGIN travels with the first batch and COMMIT with the last. Under READ
-// COMMITTED each statement has its own snapshot, so what is read behind the lock is what the last holder of the lock committed.
-// That is why no wake-up is lost (idle is head > tail of the locked row), no queue has two owners (node and fence are in the
-// locked row), and no stale write counts.
+// Every write to a queue has one shape: it locks the queue rows in the order of their ids, decides in Go, and writes
+// rows and effects in one batch with its commit. Two differ: a claim locks them in the order of its lanes, and skips
+// those that are locked; a recall decides first, and its guard compares the row behind the lock. BEGIN travels with the
+// first batch and COMMIT with the last. Under READ COMMITTED each statement has its own snapshot, so what is read
+// behind the lock is what the last holder of the lock committed. That is why no wake-up is lost (idle is head > tail of
+// the locked row), no queue has two owners (node and fence are in the locked row), and no stale write counts.
 //
 // # Lock order
 //

@@ -113,9 +113,9 @@ func Empty(t testing.TB) *DB {
 	return db
 }
 
-// discard drops the database of a test, or names it if the test failed. What the server does not drop in time stays: the test is
-// over, and its result stands. A session that answers no signal (one in the middle of its authentication, or whose client reads
-// no result) holds up each DROP of its server.
+// discard drops the database of a test, or names it if the test failed. What the server does not drop in time stays:
+// the test is over, and its result stands. A session that answers no signal (one in the middle of its authentication,
+// or whose client reads no result) holds up each DROP of its server.
 func (s *server) discard(t testing.TB, db *DB) {
 	if t.Failed() {
 		t.Logf("kept the database %s", db.URL)
@@ -127,7 +127,8 @@ func (s *server) discard(t testing.TB, db *DB) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{db.Name}.Sanitize()+" WITH (FORCE)"); err != nil {
-		t.Logf("the database %s stays, since it was not dropped: %v; sessions that work: %s", db.Name, err, s.working())
+		t.Logf("the database %s stays, since it was not dropped: %v; sessions that work: %s",
+			db.Name, err, s.working())
 	}
 }
 
@@ -140,10 +141,13 @@ func (s *server) working() (list string) {
 		return err.Error()
 	}
 	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s %s %s %s %s since %s: %s', pid, backend_type, datname, state,
-			wait_event_type, wait_event, coalesce(query_start, backend_start), left(query, 100)), E'\n'), 'none')
+	err = conn.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s %s %s %s %s since %s: %s',
+			pid, backend_type, datname, state, wait_event_type, wait_event,
+			coalesce(query_start, backend_start), left(query, 100)), E'\n'), 'none')
 		FROM pg_stat_activity
-		WHERE state IS DISTINCT FROM 'idle' AND wait_event IS DISTINCT FROM 'ProcSignalBarrier' AND pid <> pg_backend_pid()`).Scan(&list)
+		WHERE state IS DISTINCT FROM 'idle'
+			AND wait_event IS DISTINCT FROM 'ProcSignalBarrier'
+			AND pid <> pg_backend_pid()`).Scan(&list)
 	if err != nil {
 		return err.Error()
 	}
