@@ -83,7 +83,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 			return t.Rollback(ctx)
 		}
 		load = newLoader(s, nil)
-		return c.take(ctx, load)
+		return c.commit(ctx, load)
 	})
 	if load != nil {
 		err = doubtful(node, load.rows, err)
@@ -101,7 +101,7 @@ type claim struct {
 	node  Node
 	room  Room
 	alive bool
-	left  bool // somebody waits for a sender that is not free
+	left  bool // a queue waits for a sender that is not free
 	view  laneView
 
 	quarantine *Quarantined // by which all of the claim is decided
@@ -115,8 +115,8 @@ type claim struct {
 	picks      []pick
 }
 
-// openLanes finds where there is work, and locks what stands in the lanes that had some when this process last claimed:
-// where that is so again, which it mostly is, a round trip is saved.
+// openLanes finds the lanes that have work. In the same round trip it locks the queues of the lanes that had work when
+// this process last claimed; where they still have, lock need not ask for them again.
 func (c *claim) openLanes(ctx context.Context) error {
 	c.candidates = map[int32][]*QueueRow{}
 	b := &pgx.Batch{}
@@ -289,7 +289,7 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 // whose first candidate waits longest comes first: a queue that is pinned to a sender (S2.9) competes for it with all
 // queues that any sender of its pool may take.
 func (c *claim) match() (left bool) {
-	taken := map[int32]bool{}
+	taken := map[int32]bool{} // senders, by id; exclusive lanes, by the negative id
 	for _, l := range c.lanes {
 		if l.probe {
 			slices.SortStableFunc(c.candidates[l.id], byProbe)
@@ -323,7 +323,7 @@ func (c *claim) match() (left bool) {
 			if l.kind == "exclusive" {
 				taken[-l.id] = true
 			}
-			c.probing[l.dispatcher] = false
+			c.probing[l.dispatcher] = false // it has its one probe
 			c.picks = append(c.picks, p)
 		}
 		if !more {
@@ -360,9 +360,9 @@ func (c *claim) sender(q *QueueRow, l *openLane, taken map[int32]bool) *freeSend
 	return nil
 }
 
-// take writes the leases and commits. The bodies are read by a statement behind the locks: the head may be
+// commit writes the leases and commits. The bodies are read by a statement behind the locks: the head may be
 // newer than the snapshot that locked it. All of it is one round trip.
-func (c *claim) take(ctx context.Context, load *loader) error {
+func (c *claim) commit(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
 	c.write(b, load)
 	c.t.Newest = c.e.newest()

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Lease is one transaction that a node has in hand: everything that a call to its worker needs, and the
-// fence under which its answer may be recorded.
+// Lease is one transaction that a node has in hand: all that a call to its worker needs, and the fence under which its
+// answer may be recorded. A poll is one, too, though its queue has no owner: its timer, put off, keeps others away.
 type Lease struct {
 	Task       *Task
 	Queue      string // "" for unordered work

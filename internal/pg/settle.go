@@ -13,30 +13,30 @@ import (
 )
 
 type settlement struct {
-	s         *Store
-	e         *effects
-	answers   []*Answer
-	out       []Settled
-	queues    map[int64]*QueueRow
-	read      bodies
-	next      map[position]*Task // behind what ends
-	passed    map[position]int32 // marks between what ends and the next
-	watched   map[position]bool  // others depend on it
-	deps      *reach             // whom its end gets to, if it is settled apart
-	marked    map[position]bool  // somebody asked to cancel what ends, perhaps after the lease was read
-	suspended map[position]bool  // it may not go out
-	ended     map[position]bool  // has an outcome already
+	s          *Store
+	e          *effects
+	answers    []*Answer
+	out        []Settled
+	queues     map[int64]*QueueRow
+	read       bodies
+	next       map[position]*Task // behind what ends
+	passed     map[position]int32 // marks between what ends and the next
+	watched    map[position]bool  // others depend on it
+	deps       *reach             // whom its end gets to, if it is settled by itself, since others depend on it
+	cancelling map[position]bool  // somebody asked to cancel what ends, perhaps after the lease was read
+	suspended  map[position]bool  // it may not go out
+	ended      map[position]bool  // has an outcome already
 }
 
-// position is one of a queue. A batch may hold two answers of one queue, a late one beside the one
-// that counts, and what comes next differs.
+// position names a transaction by its queue and its place there. A group may hold two answers of one queue, a late one
+// beside the one that counts, and what comes next differs.
 type position struct{ queue, seq int64 }
 
 func positionOf(id outbox.ID) position { return position{id.Queue, id.Seq} }
 
 func (st *settlement) load(ctx context.Context, t *db.Txn) error {
-	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{} // by memory there are none of these
-	st.marked, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
+	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{}
+	st.cancelling, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
 	var ids, on, onSeqs []int64
 	var onDays []time.Time
 	var behind []stretch
@@ -48,7 +48,7 @@ func (st *settlement) load(ctx context.Context, t *db.Txn) error {
 		case a.Step.Then == sequencer.ThenEnd && len(l.ahead) > 0:
 			st.next[positionOf(id)] = l.ahead[0]
 		case a.Step.Then == sequencer.ThenEnd && l.tail > id.Seq:
-			// a clock that is not the database's bounds the day; what it misses is looked for below
+			// Our clock bounds the day. What it misses, lookAgain finds.
 			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now()))
 		case a.Step.Then == sequencer.ThenEnd: // the last, as far as it is known
 		default:
@@ -131,7 +131,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *db.Txn) error {
 			b.Queue(`SELECT kind FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
 				var kind string
 				_, err := pgx.ForEachRow(rows, []any{&kind}, func() error {
-					st.marked[positionOf(id)] = st.marked[positionOf(id)] || kind == "cancelling"
+					st.cancelling[positionOf(id)] = st.cancelling[positionOf(id)] || kind == "cancelling"
 					st.suspended[positionOf(id)] = st.suspended[positionOf(id)] || kind == "suspended"
 					st.watched[positionOf(id)] = st.watched[positionOf(id)] || kind == "watched"
 					return nil
@@ -202,7 +202,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 	case sequencer.ThenEnd:
 		err = st.end(i, q, a)
 	case sequencer.ThenCall:
-		if st.marked[positionOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
+		if st.cancelling[positionOf(l.ID())] && !l.Cancelling && l.Phase != outbox.PhaseDispatching {
 			st.reconsider(q) // a cancel was accepted while its worker was asked
 		} else if st.suspended[positionOf(l.ID())] {
 			st.park(q)

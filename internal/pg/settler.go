@@ -21,7 +21,7 @@ func NewSettler(s *Store) *Settler {
 	st := &Settler{s: s}
 	st.g.Name = "settle"
 	st.g.Limit, st.g.AtOnce = 256, 2
-	st.g.Run = s.settleApart
+	st.g.Run = s.settleHalving
 	return st
 }
 
@@ -38,9 +38,9 @@ func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 	return out, err
 }
 
-// settleApart settles a batch; where one answer makes the whole SQL transaction fail (a value that
-// PostgreSQL refuses, an outcome that stands already), the batch is halved until only that one fails.
-func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, error) {
+// settleHalving settles a group of answers; where one makes the whole SQL transaction fail (a value that
+// PostgreSQL refuses, an outcome that stands already), the group is halved until only that one fails.
+func (s *Store) settleHalving(ctx context.Context, answers []*Answer) ([]Settled, error) {
 	out, err := s.settleTogether(ctx, answers)
 	state := db.SQLState(err)
 	if !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "23") {
@@ -51,11 +51,11 @@ func (s *Store) settleApart(ctx context.Context, answers []*Answer) ([]Settled, 
 			plain := *a
 			plain.Result.Done, plain.Result.Data = nil, nil
 			plain.Step.Message = strings.TrimSpace(plain.Step.Message + " (what the worker sent along could not be stored)")
-			return s.settleApart(ctx, []*Answer{&plain})
+			return s.settleHalving(ctx, []*Answer{&plain})
 		}
 		return nil, err
 	}
-	return db.ByHalves(answers, func(part []*Answer) ([]Settled, error) { return s.settleApart(ctx, part) },
+	return db.ByHalves(answers, func(part []*Answer) ([]Settled, error) { return s.settleHalving(ctx, part) },
 		func(_ *Answer, err error) Settled { return Settled{Err: err} }), nil
 }
 

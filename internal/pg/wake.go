@@ -19,10 +19,10 @@ type Woken struct {
 	Now    time.Time
 }
 
-// pollLease is how long the timer of a delay that was handed out is put off: it is a backstop only, since a
-// dead owner's queue is released. A poll has no owner: its timer is put off by the node's TTL, in which the
-// node must be done with it, so that there is never a second waiter for one transaction (S2.5 row 10).
-const pollLease = 30 * time.Second
+// delayBackstop is how long the timer of a delay that was handed out is put off. It is needed only where its node does
+// nothing, since a dead node's queues are released. A poll has no owner: its timer is put off by the node's TTL, in
+// which the node must be done with it, so that there is never a second waiter for one transaction (S2.5 row 10).
+const delayBackstop = 30 * time.Second
 
 // quarantineRest is how long what is in quarantine is put off. So it goes on that long after its release at the latest.
 const quarantineRest = 10 * time.Second
@@ -177,7 +177,7 @@ func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*
 		case q.Phase == outbox.PhaseIdle, q.Phase == outbox.PhaseReady, q.Phase == outbox.PhaseDispatching && q.Node != 0:
 			e.timerDel = append(e.timerDel, id)
 		case q.Node != 0: // a delay whose owner is at work, or dead and not yet released
-			e.timerSet[id] = e.now.Add(pollLease)
+			e.timerSet[id] = e.now.Add(delayBackstop)
 		case due.held[id] && q.Phase != outbox.PhaseHeld:
 			e.timerSet[id] = e.now.Add(quarantineRest)
 		case q.Phase == outbox.PhaseHeld:
@@ -194,7 +194,7 @@ func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*
 			e.timerSet[id] = e.now.Add(noRoom)
 		default:
 			if e.timerDel = append(e.timerDel, id); q.Phase == outbox.PhaseDelay {
-				e.timerSet[id] = e.now.Add(pollLease)
+				e.timerSet[id] = e.now.Add(delayBackstop)
 			}
 			e.own(q, node)
 			e.saved = append(e.saved, q)
