@@ -38,8 +38,8 @@ func keyCommand() *cobra.Command {
 	return cmd
 }
 
-// hidden writes a secret into a new file that only its owner reads.
-func hidden(file, secret string) error {
+// writeSecretFile writes a secret into a new file that only its owner reads.
+func writeSecretFile(file, secret string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("the key cannot be kept: %w", err)
@@ -48,9 +48,9 @@ func hidden(file, secret string) error {
 	return errors.Join(err, f.Close())
 }
 
-// outFlag adds --out, and returns how to keep a secret there. It is called before the secret is made, so that
-// none is lost where the file cannot be written.
-func outFlag(cmd *cobra.Command) (file *string, free func() error) {
+// outFlag adds --out. checkFree refuses a file that exists. It is called before the secret is made, so that none is
+// lost where it cannot be written.
+func outFlag(cmd *cobra.Command) (file *string, checkFree func() error) {
 	file = cmd.Flags().String("out", "", "write the key into this new file, for its owner only, and do not show it")
 	return file, func() error {
 		if _, err := os.Lstat(*file); *file != "" && err == nil {
@@ -71,13 +71,13 @@ func keyDrawCommand() *cobra.Command {
 			  postern key draw --out root.key`),
 		Args: cobra.NoArgs,
 	}
-	file, free := outFlag(cmd)
+	file, checkFree := outFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := free(); err != nil {
+		if err := checkFree(); err != nil {
 			return err
 		}
 		if *file != "" {
-			return hidden(*file, httpapi.DrawKey())
+			return writeSecretFile(*file, httpapi.DrawKey())
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), httpapi.DrawKey())
 		return err
@@ -106,7 +106,7 @@ func keyCreateCommand() *cobra.Command {
 	cmd.MarkFlagRequired("role")
 	cmd.RegisterFlagCompletionFunc("role", oneOf("reader", "executor", "admin"))
 	cmd.RegisterFlagCompletionFunc("only", oneOf("read", "post", "operate"))
-	file, free := outFlag(cmd)
+	file, checkFree := outFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in := &client.NewAPIKey{Name: args[0], Role: client.NewAPIKeyRole(role)}
 		for _, o := range only {
@@ -118,7 +118,7 @@ func keyCreateCommand() *cobra.Command {
 			at := time.Now().Add(expires).UTC().Truncate(time.Second)
 			in.ExpiresAt = &at
 		}
-		if err := free(); err != nil {
+		if err := checkFree(); err != nil {
 			return err
 		}
 		d, err := dial(cmd)
@@ -132,7 +132,7 @@ func keyCreateCommand() *cobra.Command {
 
 // handOut asks for a key and shows it, or keeps it in a file.
 func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) error {
-	asked, err := asJSON(cmd, true)
+	wantsJSON, err := asJSON(cmd, true)
 	if err != nil {
 		return err
 	}
@@ -145,12 +145,12 @@ func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) err
 		return err
 	}
 	if file != "" {
-		if err := hidden(file, r.text("secret")); err != nil {
+		if err := writeSecretFile(file, r.text("secret")); err != nil {
 			return err
 		}
 		delete(r, "secret")
 	}
-	if asked {
+	if wantsJSON {
 		return printJSON(cmd, r)
 	}
 	paperOf(cmd).record(cmd.OutOrStdout(), r)
@@ -175,9 +175,9 @@ func keyRotateCommand() *cobra.Command {
 	})
 	cmd.Flags().DurationVar(&overlap, "overlap", 0, "how long the secret before still holds")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with who and when")
-	file, free := outFlag(cmd)
+	file, checkFree := outFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := free(); err != nil {
+		if err := checkFree(); err != nil {
 			return err
 		}
 		d, err := dial(cmd)
