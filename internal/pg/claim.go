@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -29,6 +30,7 @@ type freeSender struct {
 	id           int32
 	account, url string
 	probe        bool
+	attributes   json.RawMessage // for its lease; nil: none, or not read
 }
 
 type pick struct {
@@ -277,7 +279,11 @@ func sortedIDs[V any](m map[int32]V) []int32 {
 func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 	for rows.Next() {
 		f := &freeSender{}
-		if err := rows.Scan(&f.id, &f.account, &f.url, &f.probe); err != nil {
+		to := []any{&f.id, &f.account, &f.url, &f.probe}
+		if len(rows.FieldDescriptions()) > len(to) {
+			to = append(to, &f.attributes)
+		}
+		if err := rows.Scan(to...); err != nil {
 			return err
 		}
 		add(f)

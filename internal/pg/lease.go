@@ -28,7 +28,9 @@ type Lease struct {
 	SenderID  int32
 	Account   string
 	SenderURL string // the sender's own worker, "" = the dispatcher's
-	Blames    bool   // its pool blocks the sender after a failure (S1.13)
+	// SenderAttributes are what the settings of the sender say besides, for the worker that signs; nil: nothing.
+	SenderAttributes json.RawMessage
+	Blames           bool // its pool blocks the sender after a failure (S1.13)
 
 	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
 	Resent     bool      // this attempt was sent before

@@ -66,7 +66,9 @@ func (l *loader) queue(b *pgx.Batch) {
 		})
 	}
 	if len(senders) > 0 {
-		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0 FROM postern.sender WHERE sender_id = ANY ($1)`, senders).
+		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0, nullif(attributes, '{}')
+			FROM postern.sender
+			WHERE sender_id = ANY ($1)`, senders).
 			Query(func(rows pgx.Rows) error {
 				return scanSenders(rows, func(f *freeSender) { l.senders[f.id] = f })
 			})
@@ -117,7 +119,7 @@ func (l *loader) lease(q *QueueRow, now time.Time) (*Lease, error) {
 		Blocked: q.Blocked,
 		tail:    q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
-		lease.Account, lease.SenderURL = f.account, f.url
+		lease.Account, lease.SenderURL, lease.SenderAttributes = f.account, f.url, f.attributes
 		lease.Blames = l.s.Conf.view.Load().blames(q.Sender)
 	}
 	if lease.Fee == "" {

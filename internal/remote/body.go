@@ -72,6 +72,10 @@ func appendSender(b []byte, c Call) []byte {
 	b = appendString(b, c.SenderState)
 	b = append(b, `,"retries":`...)
 	b = strconv.AppendInt(b, int64(c.Retries), 10)
+	if len(c.Attributes) > 0 {
+		b = append(b, `,"attributes":`...)
+		b = append(b, c.Attributes...)
+	}
 	return append(b, '}')
 }
 

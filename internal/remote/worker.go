@@ -21,6 +21,7 @@ type Call struct {
 	PostedAt        time.Time
 	Account         string // of the sender, "" for types without senders
 	SenderWorkerURL string
+	Attributes      json.RawMessage // of the sender; nil: none
 	SenderState     string
 	Retries         int
 	Attempt         int

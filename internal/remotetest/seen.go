@@ -32,6 +32,7 @@ type Seen struct {
 	SenderState    string
 	Retries        int
 	SecretKey      string
+	Attributes     json.RawMessage // of the sender
 	Token          string
 	Attempt        int
 	Fence          int64
@@ -71,6 +72,7 @@ type wire struct {
 	Sender struct {
 		AccountID, SecretKey, WorkerURL, Queue, State string
 		Retries                                       int
+		Attributes                                    json.RawMessage
 	}
 	Postern struct {
 		Token          string
@@ -93,7 +95,7 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 	s := Seen{
 		Op: op, Type: typ, UID: w.TxData.UID, Data: w.TxData.Data, State: w.TxData.State, Hash: w.TxData.Hash,
 		Account: w.Sender.AccountID, WorkerURL: w.Sender.WorkerURL, Queue: w.Sender.Queue, SenderState: w.Sender.State,
-		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey,
+		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey, Attributes: w.Sender.Attributes,
 		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Fence: w.Postern.Fence,
 		Position: w.Postern.Position, Fee: w.Postern.Fee, PreviousHashes: w.Postern.PreviousHashes, Nonce: w.Postern.Nonce,
 		Line:     h.Get("Postern-Line"),

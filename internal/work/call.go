@@ -165,7 +165,8 @@ func (e *Engine) call(l *pg.Lease) remote.Call {
 	c := remote.Call{
 		BaseURL: l.WorkerURL(), Type: l.Task.Type, ID: l.ID(), UID: l.Task.UID, Queue: l.Queue, Line: e.Store.LineOf(l.Queue, l.ID().Queue), Data: l.Data(), State: outbox.DISPATCHING,
 		PostedAt: l.Task.CreatedAt, Account: l.Account, SenderWorkerURL: l.SenderURL, SenderState: string(outbox.BLOCKED),
-		Retries: l.Retries, Attempt: l.Attempt, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
+		Attributes: l.SenderAttributes,
+		Retries:    l.Retries, Attempt: l.Attempt, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
 		PreviousHashes: l.Hashes(), Nonce: l.Nonce(), Timeout: time.Duration(l.Dispatcher.Timeouts.Dispatch), Traceparent: l.Task.Traceparent,
 	}
 	if len(c.PreviousHashes) > 0 {

@@ -319,7 +319,8 @@ func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remot
 	call := remote.Call{
 		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Line: e.Store.LineOf(h.Queue, d.ID.Queue), Data: data(h), State: h.State, Hash: h.Hash,
 		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
-		Attempt: h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
+		Attributes: h.SenderAttributes,
+		Attempt:    h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
 		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
 	}
 	var problem json.RawMessage

@@ -199,6 +199,7 @@ func exercise(t *testing.T, url string) (accepted int) {
 	first, second, unordered := remotetest.Call(url, 1), remotetest.Call(url, 1), remotetest.Call(url, 2)
 	second.Attempt, second.Retries, second.Fee, second.Nonce = 2, 1, "110", "4"
 	second.UID, second.Hash, second.PreviousHashes, second.SenderWorkerURL = "pay-é", "5Ja1", []string{"5Ja1"}, url
+	second.Attributes = json.RawMessage(`{"cap": "0xa1", "gas_coin": "0xb1"}`)
 	second.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	second.Data = json.RawMessage(`[1, {"to": null}]`)
 	unordered.ID.Queue, unordered.Queue, unordered.Line, unordered.Account, unordered.SenderState = 9, "", "", "", ""
