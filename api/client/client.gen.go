@@ -2156,7 +2156,7 @@ type ProcessorSettings struct {
 	// Examples: claim-7f3
 	Name *string `json:"name,omitempty"`
 
-	// Owner The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said.
+	// Owner The actor that may enqueue, insert, evict, pause and resume. Unless said, it stays; a new processor belongs to the one that puts it.
 	Owner *string `json:"owner,omitempty"`
 
 	// TickInterval 1s unless said; 0s: it is ticked by hand.

@@ -30,7 +30,7 @@ func (a *API) processorRoutes() {
 // processorSettings is what people write of a processor.
 type processorSettings struct {
 	Name         name   `json:"name,omitempty" doc:"If given, the name in the path; it is the domain that functions name."`
-	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume; whoever puts it unless said."`
+	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume. Unless said, it stays; a new processor belongs to the one that puts it."`
 	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
 	DeliverAs    string `json:"deliver_as,omitempty" maxLength:"200" example:"FAR" doc:"Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's."`
@@ -106,7 +106,6 @@ func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings
 		return false, err
 	}
 	or(&s.TickInterval, "1s")
-	or(&s.Owner, by(ctx, "").Actor)
 	or(&s.Within, "0s")
 	every, err := upToADay("tick_interval", s.TickInterval)
 	if err != nil {

@@ -223,6 +223,43 @@ func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 	}
 }
 
+// S4.9: a processor stays with its owner when another admin puts it. A PUT that says what is there changes nothing, and
+// the audit shows who gave it to whom.
+func TestAnotherAdminsPutTakesNoProcessor(t *testing.T) {
+	d := newPlant(t)
+	key := d.want(201, "POST", "/api-keys", `{"name": "deploy", "role": "admin"}`)
+	other := "Authorization: Bearer " + key.str("secret")
+	const settings = `{"tick_interval": "2s", "fair": true}`
+	first := d.want(201, "PUT", "/processors/lines", settings)
+	changes := func() []map[string]any {
+		return d.want(200, "GET", "/audit?object=/processors/lines&order=asc", "").items()
+	}
+	for range 2 {
+		again := d.want(200, "PUT", "/processors/lines", settings, other)
+		if again.str("owner") != "dev" || again.header.Get("ETag") != first.header.Get("ETag") {
+			t.Errorf("put again by another: %s, %s", again.raw, again.header.Get("ETag"))
+		}
+	}
+	if n := len(changes()); n != 1 {
+		t.Errorf("%d rows of the audit, want the first alone", n)
+	}
+	p := d.want(200, "PUT", "/processors/lines", `{"fair": false}`, other)
+	if p.str("owner") != "dev" || p.body["fair"] != false {
+		t.Error(p.raw)
+	}
+	p = d.want(200, "PUT", "/processors/lines", `{"fair": false, "owner": "ann"}`, other)
+	if p.str("owner") != "ann" {
+		t.Error(p.raw)
+	}
+	rows := changes()
+	last := rows[len(rows)-1]
+	before, after := last["before"].(map[string]any), last["after"].(map[string]any)
+	if before["owner"] != "dev" || after["owner"] != "ann" {
+		t.Errorf("the audit says %v", last)
+	}
+	d.refused(403, "forbidden", "POST", "/processors/lines/pause", "")
+}
+
 // S4.4: anybody may tick, as often as the limit says.
 func TestTicksAreLimitedForEachActor(t *testing.T) {
 	d := newPlant(t, func(c *httpapi.Config) { c.Limits.Ticks = 2 })

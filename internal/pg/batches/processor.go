@@ -97,11 +97,35 @@ func noProcessor(name string) error {
 	return fault.New(fault.NotFound, "not_found", "no processor %q", fault.Clip(name))
 }
 
+const processorSettingsSQL = `SELECT owner, fair, tick_interval, deliver_within, deliver_as
+	FROM postern.processor
+	WHERE context_id = $1 AND name = $2`
+
+// processorSettings are what a PUT replaces, as the audit shows them.
+type processorSettings struct {
+	Owner         string `json:"owner"`
+	Fair          bool   `json:"fair"`
+	TickInterval  string `json:"tick_interval"`
+	DeliverWithin string `json:"deliver_within"`
+	DeliverAs     string `json:"deliver_as"`
+}
+
+func (p *Processor) settings() processorSettings {
+	return processorSettings{
+		Owner:         p.Owner,
+		Fair:          p.Fair,
+		TickInterval:  p.TickInterval.String(),
+		DeliverWithin: p.DeliverWithin.String(),
+		DeliverAs:     p.DeliverAs,
+	}
+}
+
 const processorLock = `SELECT version, removed_at IS NOT NULL FROM postern.processor WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// PutProcessor creates a processor or replaces its settings; version as in matchVersion. Its height, and
-// whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
-// second waits in its upsert for the first, and then replaces what it made.
+// PutProcessor creates a processor or replaces its settings; version as in matchVersion. Without an owner it stays
+// with the one that it has; a new one belongs to whom puts it. Settings that are there already change nothing. Its
+// height, and whether it is paused, are changed by calls of their own. Two that create one at a time both insert: the
+// second waits in its upsert for the first, and then replaces what it made, the owner too.
 func (s *Store) PutProcessor(ctx context.Context, by db.By, p Processor, version int64) (created bool, err error) {
 	if err := s.knowsType(ctx, by.Context, p.DeliverAs); err != nil {
 		return false, err
@@ -111,6 +135,24 @@ func (s *Store) PutProcessor(ctx context.Context, by db.By, p Processor, version
 		if err != nil {
 			return err
 		}
+		var before any
+		if !created {
+			was := Processor{}
+			row := t.Conn.QueryRow(ctx, processorSettingsSQL, by.Context, p.Name)
+			err := row.Scan(&was.Owner, &was.Fair, &was.TickInterval, &was.DeliverWithin, &was.DeliverAs)
+			if err != nil {
+				return err
+			}
+			if p.Owner == "" {
+				p.Owner = was.Owner
+			}
+			if was.settings() == p.settings() {
+				return t.Rollback(ctx)
+			}
+			before = was.settings()
+		} else if p.Owner == "" {
+			p.Owner = by.Actor
+		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.processor AS p (context_id, name, owner, fair, tick_interval, created_at, deliver_within, deliver_as)
 			VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7, $8)
@@ -118,7 +160,7 @@ func (s *Store) PutProcessor(ctx context.Context, by db.By, p Processor, version
 				deliver_within = excluded.deliver_within, deliver_as = excluded.deliver_as, removed_at = NULL, version = p.version + 1`, by.Context, p.Name, p.Owner, p.Fair, p.TickInterval, s.Clock(), p.DeliverWithin, p.DeliverAs)
 		b.Queue(`INSERT INTO postern.batch_line (processor_id, priority) SELECT p.processor_id, q FROM postern.processor p, unnest(ARRAY[0, 1]) q
 			WHERE p.context_id = $1 AND p.name = $2 ON CONFLICT DO NOTHING`, by.Context, p.Name)
-		s.AuditIn(b, by, "put", "/processors/"+p.Name)
+		s.AuditChange(b, by, "put", "/processors/"+p.Name, before, p.settings())
 		return t.Commit(ctx, b)
 	})
 	if err != nil {
