@@ -6,10 +6,12 @@ require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/postern-dev/postern v0.0.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	github.com/vektah/gqlparser/v2 v2.5.64
 )
 
 require (
 	code.dny.dev/ssrf v0.3.0 // indirect
+	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

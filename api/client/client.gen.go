@@ -332,6 +332,7 @@ const (
 	SourceSettingsKindPostgresTable SourceSettingsKind = "postgres_table"
 	SourceSettingsKindPush          SourceSettingsKind = "push"
 	SourceSettingsKindSui           SourceSettingsKind = "sui"
+	SourceSettingsKindSuiGraphql    SourceSettingsKind = "sui_graphql"
 )
 
 // Defines values for SourceSettingsOnUndecodable.
@@ -353,6 +354,7 @@ const (
 	SourceViewKindPostgresTable SourceViewKind = "postgres_table"
 	SourceViewKindPush          SourceViewKind = "push"
 	SourceViewKindSui           SourceViewKind = "sui"
+	SourceViewKindSuiGraphql    SourceViewKind = "sui_graphql"
 )
 
 // Defines values for SourceViewOnUndecodable.
@@ -1121,7 +1123,7 @@ type ChannelView struct {
 	Version       int64             `json:"version"`
 	Wallet        *string           `json:"wallet,omitempty"`
 
-	// Warnings of an address that nodes may not call; after PUT and PATCH
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings  []string `json:"warnings,omitempty"`
 	WorkerURL *string  `json:"worker_url,omitempty"`
 }
@@ -2688,7 +2690,7 @@ type SenderView struct {
 	State   SenderViewState `json:"state"`
 	Version int64           `json:"version"`
 
-	// Warnings of an address that nodes may not call; after PUT and PATCH
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings  []string `json:"warnings,omitempty"`
 	WorkerURL string   `json:"worker_url"`
 }
@@ -2781,13 +2783,13 @@ type SourceSettings struct {
 	// Buffer How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said.
 	Buffer *int64 `json:"buffer,omitempty"`
 
-	// Filter sui: which events to ask for. devnet: members that an event must have, others are passed over.
+	// Filter sui_graphql and sui: which events to ask for, as an EventFilter of GraphQL or of JSON-RPC. devnet: members that an event must have, others are passed over.
 	Filter json.RawMessage `json:"filter,omitempty"`
 
-	// Kind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
+	// Kind sui_graphql: the GraphQL of Sui. sui: its JSON-RPC (suix_queryEvents), which mainnet has switched off. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
 	Kind SourceSettingsKind `json:"kind"`
 
-	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui and postgres_table want fqn alone.
+	// Map Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui_graphql, sui and postgres_table want fqn alone.
 	Map SourceMap `json:"map"`
 
 	// MaxRetries How often a tool is called again for one event; 10 unless said, within some 13 minutes.
@@ -2824,7 +2826,7 @@ type SourceSettings struct {
 	URL *string `json:"url,omitempty"`
 }
 
-// SourceSettingsKind sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
+// SourceSettingsKind sui_graphql: the GraphQL of Sui. sui: its JSON-RPC (suix_queryEvents), which mainnet has switched off. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view.
 type SourceSettingsKind string
 
 // SourceSettingsOnUndecodable An event that cannot be read: stop before it (default), or store it as Dead and go on.
@@ -2896,7 +2898,7 @@ type SourceView struct {
 	URL        string          `json:"url"`
 	Version    int64           `json:"version"`
 
-	// Warnings of an address that nodes may not call; after PUT and PATCH
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -3017,7 +3019,7 @@ type SubscriptionView struct {
 	URL     string     `json:"url"`
 	Version int64      `json:"version"`
 
-	// Warnings of an address that nodes may not call; after PUT and PATCH
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -3176,7 +3178,7 @@ type ToolView struct {
 	URL     string       `json:"url"`
 	Version int64        `json:"version"`
 
-	// Warnings of an address that nodes may not call; after PUT and PATCH
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 }
 

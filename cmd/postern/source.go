@@ -13,7 +13,7 @@ func sourceCommand() *cobra.Command {
 		Use:   "source",
 		Short: "Say where events come from, stop, resume and rewind it",
 		Long: trim(`
-			A source makes events of a log (sui, http_json, devnet), of the rows of a table or view
+			A source makes events of a log (sui_graphql, sui, http_json, devnet), of the rows of a table or view
 			(postgres_table), or takes what is pushed to it (push). Its map says where in an event its tool is.
 
 			  postern source put orders --kind push --map '{"fqn": "/tool", "input": "/input"}'
@@ -51,11 +51,13 @@ func sourcePutCommand() *cobra.Command {
 			own database or of the one that --source-url names, are events, in the order of a column that only grows.
 
 			  postern source put chain --kind http_json --source-url http://127.0.0.1:9000/log --map '{"fqn": "/tool"}'
+			  postern source put sui --kind sui_graphql --source-url https://graphql.mainnet.sui.io/graphql \
+			    --filter '{"module": "0x2::workflow"}' --map '{"fqn": "/contents/json/tool"}'
 			  postern source put calls --table public.calls --key id --cursor id --payload data --settle 1s --map @map.json`),
 		Args: cobra.ExactArgs(1),
 	})
 	f := cmd.Flags()
-	f.StringVar(&kind, "kind", "", "sui, http_json, devnet, push, or postgres_table, which --table means")
+	f.StringVar(&kind, "kind", "", "sui_graphql, sui, http_json, devnet, push, or postgres_table, which --table means")
 	f.StringVar(&url, "source-url", "", "of what is fetched; postgres_table: of another database, without a password")
 	f.StringVar(&where, "map", "", "where fqn, input, id ... are: JSON, @FILE, or - for standard input")
 	f.StringVar(&filter, "filter", "", "which events, as the source has it: JSON or @FILE")

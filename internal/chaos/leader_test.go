@@ -27,14 +27,26 @@ import (
 // killsEnv is how often the leader is killed below: 1000 is the promise (make test-kills).
 const killsEnv = "POSTERN_LEADER_KILLS"
 
-// eventLog is a log that grows, in both shapes, whose cursors are inclusive.
+// eventLog is a log that grows, in three shapes. Its cursors are inclusive, but for those of GraphQL.
 func eventLog(t *testing.T, n *atomic.Int64) *httptest.Server {
 	l := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sui := r.Method == http.MethodPost
-		var rpc struct{ Params []json.RawMessage }
+		var rpc struct {
+			Params    []json.RawMessage
+			Query     string
+			Variables struct {
+				First int64
+				After string
+			}
+		}
 		from, limit := int64(0), int64(0)
 		if sui {
-			if json.NewDecoder(r.Body).Decode(&rpc) != nil || len(rpc.Params) != 4 {
+			err := json.NewDecoder(r.Body).Decode(&rpc)
+			if err == nil && rpc.Query != "" {
+				_ = json.NewEncoder(w).Encode(graphQLPage(rpc.Variables.First, rpc.Variables.After, n.Load()))
+				return
+			}
+			if err != nil || len(rpc.Params) != 4 {
 				return // its reader died
 			}
 			var at struct{ EventSeq string }
@@ -64,6 +76,37 @@ func eventLog(t *testing.T, n *atomic.Int64) *httptest.Server {
 	}))
 	t.Cleanup(l.Close)
 	return l
+}
+
+// graphQLPage is the page of first events after a cursor, of a log with n.
+func graphQLPage(first int64, after string, n int64) any {
+	events := func(from, to int64) []any {
+		list := []any{}
+		for i := from; i < to; i++ {
+			list = append(list, map[string]any{
+				"sequenceNumber": i,
+				"transaction": map[string]any{
+					"digest":  "d",
+					"effects": map[string]any{"checkpoint": map[string]any{"sequenceNumber": i}},
+				},
+				"parsedJson": map[string]any{"tool": "xyz.labs.add@1", "n": i},
+			})
+		}
+		return list
+	}
+	from := int64(0)
+	if last, err := strconv.ParseInt(after, 10, 64); err == nil {
+		from = last + 1
+	}
+	to := min(from+first, n)
+	info := map[string]any{"hasNextPage": to < n, "endCursor": nil}
+	if to > from {
+		info["endCursor"] = strconv.FormatInt(to-1, 10)
+	}
+	return map[string]any{"data": map[string]any{
+		"events": map[string]any{"pageInfo": info, "nodes": events(from, to)},
+		"newest": map[string]any{"nodes": events(max(n-1, 0), n)},
+	}}
 }
 
 // TestKillTheLeader kills the process of a leader again and again, at random points: between a cursor and its
@@ -106,7 +149,13 @@ func TestKillTheLeader(t *testing.T) {
 	chain, add := remotetest.Devnet(t, func(i int) any { return map[string]any{"tool": "xyz.labs.add@1", "n": i} })
 	for _, v := range []leader.Source{
 		{Name: "paged", Kind: "http_json", URL: log.URL},
-		{Name: "sui", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{"Package": "0x1"}`)},
+		{
+			Name:   "sui",
+			Kind:   "sui",
+			URL:    log.URL,
+			Filter: json.RawMessage(`{"MoveEventModule": {"package": "0xf1", "module": "workflow"}}`),
+		},
+		{Name: "graphql", Kind: "sui_graphql", URL: log.URL, Filter: json.RawMessage(`{"module": "0xf1::workflow"}`)},
 		{Name: "devnet", Kind: "devnet", URL: chain, Filter: json.RawMessage(`{"type": "request"}`), Map: leader.SourceMap{Input: "/args"}},
 	} {
 		if v.Kind != "devnet" {
@@ -129,7 +178,7 @@ func TestKillTheLeader(t *testing.T) {
 		p.kill()
 	}
 	startNode(t, db.URL, "heir")
-	want := 3 * int(n.Load())
+	want := 4 * int(n.Load())
 	ended := func() int {
 		return count(t, s, `SELECT count(*) FROM postern.event WHERE status IN ('Successful', 'Dead')`)
 	}

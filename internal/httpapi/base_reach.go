@@ -22,7 +22,7 @@ type verdict struct {
 
 // Warned is a part of the view of a thing that nodes call.
 type Warned struct {
-	Warnings []string `json:"warnings,omitempty" doc:"of an address that nodes may not call; after PUT and PATCH"`
+	Warnings []string `json:"warnings,omitempty" doc:"of what will not do, or may not be called; after PUT and PATCH"`
 }
 
 // judge compares a place with what the nodes may call, as their rows say. Where no node lives that has said it, the

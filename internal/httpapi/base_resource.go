@@ -25,6 +25,8 @@ type resource[S, T, V any] struct {
 	// of the thing warns of it; both nil for what is not called.
 	address  func(S) (pointer, url string)
 	warnings func(*V) *[]string
+	// advise returns what to warn of in the settings themselves, where that may be; nil for nothing.
+	advise func(S) []string
 	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
 	// there is.
 	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
@@ -123,13 +125,16 @@ func (r resource[S, T, V]) read(ctx context.Context, called string) (*one[V], er
 	return &one[V]{Status: http.StatusOK, ETag: etag(version), Body: shown}, err
 }
 
-// warned is read for the answer to a write: it warns of an address that may not be called.
+// warned is read for the answer to a write: it warns of an address that may not be called, and of settings that will
+// not do everywhere.
 func (r resource[S, T, V]) warned(ctx context.Context, called string, s S) (*one[V], error) {
 	out, err := r.read(ctx, called)
 	if err == nil && r.address != nil {
 		_, url := r.address(s)
 		warnings := r.warnings(&out.Body)
-		*warnings = append(*warnings, r.a.warnOf(ctx, url)...)
+		if *warnings = append(*warnings, r.a.warnOf(ctx, url)...); r.advise != nil {
+			*warnings = append(*warnings, r.advise(s)...)
+		}
 	}
 	return out, err
 }

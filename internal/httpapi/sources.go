@@ -31,10 +31,10 @@ func (a *API) sourceRoutes() {
 // sourceSettings is what people write of a source.
 type sourceSettings struct {
 	Name          name                `json:"name,omitempty" doc:"If given, the name in the path."`
-	Kind          string              `json:"kind" enum:"sui,http_json,devnet,push,postgres_table" doc:"sui: JSON-RPC suix_queryEvents. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view."`
+	Kind          string              `json:"kind" enum:"sui_graphql,sui,http_json,devnet,push,postgres_table" doc:"sui_graphql: the GraphQL of Sui. sui: its JSON-RPC (suix_queryEvents), which mainnet has switched off. http_json: GET url?cursor=&limit=. devnet: the event log of a devnet. push: POST /events. postgres_table: rows of a table or view."`
 	URL           string              `json:"url,omitempty" maxLength:"2000" doc:"Of what is fetched; where workers may live. postgres_table: postgres://user@host:port/database, without a password; none for the database in which Postern is."`
-	Filter        json.RawMessage     `json:"filter,omitempty" doc:"sui: which events to ask for. devnet: members that an event must have, others are passed over."`
-	Map           leader.SourceMap    `json:"map" doc:"Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui and postgres_table want fqn alone."`
+	Filter        json.RawMessage     `json:"filter,omitempty" doc:"sui_graphql and sui: which events to ask for, as an EventFilter of GraphQL or of JSON-RPC. devnet: members that an event must have, others are passed over."`
+	Map           leader.SourceMap    `json:"map" doc:"Where things are, as JSON pointers: items, cursor and more from the root of a page, id, digest and fqn from an item. sui_graphql, sui and postgres_table want fqn alone."`
 	Table         *leader.SourceTable `json:"table,omitempty" doc:"postgres_table: which rows."`
 	Start         string              `json:"start,omitempty" enum:"earliest,latest" doc:"Where a new source begins; earliest unless said."`
 	PollEvery     string              `json:"poll_every,omitempty" example:"1s" doc:"After a page with nothing behind it; 1s unless said."`
@@ -49,7 +49,7 @@ type sourceSettings struct {
 type sourceView struct {
 	Warned
 	Name          string              `json:"name"`
-	Kind          string              `json:"kind" enum:"sui,http_json,devnet,push,postgres_table"`
+	Kind          string              `json:"kind" enum:"sui_graphql,sui,http_json,devnet,push,postgres_table"`
 	URL           string              `json:"url"`
 	Filter        json.RawMessage     `json:"filter,omitempty"`
 	Map           leader.SourceMap    `json:"map"`
@@ -94,6 +94,7 @@ func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
 		head:     func(s *events.Source) (string, int64) { return s.Name, s.Version },
 		address:  func(s sourceSettings) (string, string) { return "/url", s.URL },
 		warnings: func(v *sourceView) *[]string { return &v.Warnings },
+		advise:   adviseSource,
 		settings: func(s *events.Source) sourceSettings {
 			return sourceSettings{
 				Kind:          s.Kind,
@@ -113,6 +114,15 @@ func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
 		write:  a.writeSource,
 		remove: a.Store.Events.RemoveSource,
 	}
+}
+
+// adviseSource warns of a kind that most nodes have switched off.
+func adviseSource(s sourceSettings) []string {
+	if s.Kind != "sui" {
+		return nil
+	}
+	return []string{"kind sui asks by JSON-RPC, which the nodes of Sui's mainnet have switched off: " +
+		"it is for nodes that still answer; sui_graphql asks by GraphQL"}
 }
 
 // whySource says why a source brings no events.

@@ -9,9 +9,13 @@ const pushSource = `{"kind": "push", "map": {"fqn": "/tool"}}`
 
 func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 	d := newDoor(t)
-	s := d.want(201, "PUT", "/sources/chain", `{"kind": "sui", "url": "http://127.0.0.1:1/", "filter": {"Package": "0x1"}, "map": {"fqn": "/parsedJson/tool"}, "poll_every": "90s"}`)
+	s := d.want(201, "PUT", "/sources/chain", `{"kind": "sui", "url": "http://127.0.0.1:1/",
+		"filter": {"MoveEventModule": {"package": "0xf1", "module": "workflow"}}, "map": {"fqn": "/parsedJson/tool"}, "poll_every": "90s"}`)
 	if s.str("state") != "running" || s.str("poll_every") != "1m30s" || s.body["page_size"] != 50.0 || s.str("start") != "earliest" || s.header.Get("Location") != "/sources/chain" ||
-		!strings.Contains(s.raw, `"filter":{"Package":`) {
+		!strings.Contains(s.raw, `"filter":{"MoveEventModule":`) {
+		t.Errorf("%s", s.raw)
+	}
+	if !strings.Contains(s.raw, `"warnings":["kind sui asks by JSON-RPC, which the nodes of Sui's mainnet have `) {
 		t.Errorf("%s", s.raw)
 	}
 	if s := d.want(200, "PATCH", "/sources/chain", `{"page_size": 7, "start": "latest"}`); s.body["page_size"] != 7.0 || s.str("poll_every") != "1m30s" || s.str("start") != "latest" {
@@ -28,6 +32,12 @@ func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 	if a := d.want(200, "GET", "/audit?object=/sources/chain&action=rewind", ""); !strings.Contains(a.raw, "the indexer lost a day") {
 		t.Errorf("%s", a.raw)
 	}
+	today := `{"kind": "sui_graphql", "url": "http://127.0.0.1:1/", "filter": {"module": "0xf1::workflow"},
+		"map": {"fqn": "/contents/json/tool"}}`
+	if s := d.want(201, "PUT", "/sources/today", today); strings.Contains(s.raw, `JSON-RPC`) {
+		t.Errorf("%s", s.raw)
+	}
+	d.want(204, "DELETE", "/sources/today", "")
 	if s := d.want(200, "GET", "/sources", ""); len(s.body["items"].([]any)) != 1 {
 		t.Errorf("%s", s.raw)
 	}
@@ -42,6 +52,10 @@ func TestASourceIsConfiguredPausedAndRewound(t *testing.T) {
 		if a := d.want(422, "PUT", "/sources/bad", body); !strings.Contains(a.raw, `"pointer":"`+field+`"`) {
 			t.Errorf("%s: %s", field, a.raw)
 		}
+	}
+	rpc := strings.Replace(today, `"module": "0xf1::workflow"`, `"MoveEventModule": {}`, 1)
+	if a := d.want(422, "PUT", "/sources/bad", rpc); !strings.Contains(a.raw, `"pointer":"/filter/MoveEventModule"`) {
+		t.Errorf("%s", a.raw)
 	}
 	rows := `{"kind": "postgres_table", "table": {"name": "shop.orders", "key": "id", "cursor": "id"}, "map": {"fqn": "/tool"}}`
 	if a := d.want(422, "PUT", "/sources/rows", rows); !strings.Contains(a.raw, `"pointer":"/table/name"`) || !strings.Contains(a.raw, "schema shop") ||

@@ -47,6 +47,12 @@ func TestAnEventOfAnySizeIsPassedOver(t *testing.T) {
 	if trouble != nil || len(p.Items) != 1 || p.Items[0].Identity != "d:1" || p.Items[0].Digest != "d" || p.Items[0].Checkpoint != "5" || !p.More || string(p.Cursor) != `{"txDigest": "d", "eventSeq": "1"}` {
 		t.Errorf("%+v %v", p, trouble)
 	}
+	large := `{"x": [` + huge + `0], ` + event("d", 1, 5)[1:]
+	p, trouble = graphql().Read(strings.NewReader(answered(true, `"c"`, large)), nil, 4<<20)
+	if trouble != nil || len(p.Items) != 1 || p.Items[0].Identity != "d:1" || p.Items[0].Digest != "d" ||
+		p.Items[0].Checkpoint != "5" || string(p.Cursor) != `{"endCursor":"c","event":"d:1","checkpoint":"5"}` {
+		t.Errorf("%+v %v", p, trouble)
+	}
 	d := leader.Source{Kind: "devnet", URL: "http://127.0.0.1:9000", Filter: json.RawMessage(`{"a/b": {"c": 1}}`)}.WithDefaults()
 	p, trouble = d.Read(strings.NewReader(`{"events": [{"id": 1, "x": [`+huge+`0], "a/b": {"c": 1.0}}, {"id": 2, "x": [`+huge+`0], "a/b": {"c": 2}}]}`), nil, 1<<20)
 	if trouble != nil || len(p.Items) != 1 || p.Items[0].Identity != "1" {

@@ -95,8 +95,11 @@ func (s Source) Read(in io.Reader, cursor json.RawMessage, most int) (Page, *Tro
 		return Page{}, Unanswered("the answer broke off: " + err.Error())
 	}
 	read := s.readPaged
-	if s.Kind == "sui" {
+	switch s.Kind {
+	case "sui":
 		read = s.readSui
+	case "sui_graphql":
+		read = s.readGraphQL
 	}
 	p, trouble := read(a, cursor)
 	if trouble == nil && p.Cursor != nil {
@@ -110,8 +113,11 @@ func (s Source) Read(in io.Reader, cursor json.RawMessage, most int) (Page, *Tro
 
 // list is where the events of a page stand.
 func (s Source) list() string {
-	if s.Kind == "sui" {
+	switch s.Kind {
+	case "sui":
 		return "/result/data"
+	case "sui_graphql":
+		return suiEvents
 	}
 	return s.Map.Items
 }
@@ -122,8 +128,11 @@ func (s Source) pointers() []string {
 	if s.Map.Digest != "" {
 		list = append(list, s.Map.Digest)
 	}
-	if s.Kind == "sui" {
+	switch s.Kind {
+	case "sui":
 		return append(list, "/id", "/id/txDigest", "/id/eventSeq")
+	case "sui_graphql":
+		return append(list, suiDigest, suiSequence, suiCheckpoint)
 	}
 	for k := range s.wanted() {
 		list = append(list, member(k))

@@ -13,9 +13,9 @@ import (
 // Source is where events come from (S1.1).
 type Source struct {
 	Name          string
-	Kind          string          // sui, http_json, devnet, push, postgres_table
+	Kind          string          // sui_graphql, sui, http_json, devnet, push, postgres_table
 	URL           string          // "" for push, and for a table of the database in which we are
-	Filter        json.RawMessage // sui: which events it is asked for; devnet: members that an event must have
+	Filter        json.RawMessage // of Sui: which events it is asked for; devnet: members that an event must have
 	Map           SourceMap
 	Table         *SourceTable // of postgres_table
 	Start         string       // earliest, latest
@@ -28,7 +28,7 @@ type Source struct {
 }
 
 // SourceMap says where things are, as JSON pointers: Items, Cursor and More from the root of a page, ID,
-// Digest and FQN from an item. sui has its own for all but FQN.
+// Digest and FQN from an item. sui_graphql and sui have their own for all but FQN.
 type SourceMap struct {
 	Items  string `json:"items,omitempty" maxLength:"200" doc:"/events unless said."`
 	ID     string `json:"id,omitempty" maxLength:"200" doc:"/id unless said."`
@@ -81,15 +81,16 @@ func (s Source) WithDefaults() Source {
 
 // Validate refuses what cannot work, with the field.
 func (s Source) Validate() error {
-	pulled := s.Kind == "sui" || s.Kind == "http_json" || s.Kind == "devnet"
+	pulled := s.ofSui() || s.Kind == "http_json" || s.Kind == "devnet"
 	switch {
 	case !pulled && s.Kind != "push" && s.Kind != "postgres_table":
-		return fault.At("/kind", "kind %q: want sui, http_json, devnet, push or postgres_table", fault.Clip(s.Kind))
+		return fault.At("/kind", "kind %q: want sui_graphql, sui, http_json, devnet, push or postgres_table",
+			fault.Clip(s.Kind))
 	case (s.Kind == "postgres_table") != (s.Table != nil):
 		return fault.At("/table", "table: a source of kind postgres_table names its table, and no other does")
 	case s.Start != "earliest" && s.Start != "latest":
 		return fault.At("/start", "start %q: want earliest or latest", fault.Clip(s.Start))
-	case s.Start == "latest" && s.Kind != "sui":
+	case s.Start == "latest" && !s.ofSui():
 		return fault.At("/start", "start latest: a source of kind %s cannot be asked for its end; begin with earliest, or rewind it to a cursor that you know", s.Kind)
 	case s.OnUndecodable != "halt" && s.OnUndecodable != "dead":
 		return fault.At("/on_undecodable", "on_undecodable %q: want halt or dead", fault.Clip(s.OnUndecodable))
@@ -107,14 +108,21 @@ func (s Source) Validate() error {
 		return fault.At("/page_size", "page_size %d: want 1 to 1000", s.PageSize)
 	case s.Kind == "push" && s.URL != "":
 		return fault.At("/url", "url: what is pushed is not fetched; leave it out")
-	case s.Kind != "sui" && s.Kind != "devnet" && len(s.Filter) > 0:
-		return fault.At("/filter", "filter: only sources of kind sui and devnet take one")
+	case !s.ofSui() && s.Kind != "devnet" && len(s.Filter) > 0:
+		return fault.At("/filter", "filter: only sources of kind sui_graphql, sui and devnet take one")
 	case s.Kind == "devnet" && len(s.Filter) > 0 && s.Filter[0] != '{':
 		return fault.At("/filter", "filter: want an object whose members an event must have, such as {\"type\": \"request\"}")
 	case s.Kind == "devnet" && s.PageSize < 2:
 		return fault.At("/page_size", "page_size %d: a page of a devnet begins with the event of its cursor, so want 2 or more", s.PageSize)
 	case s.Kind == "sui" && len(s.Filter) == 0:
 		return fault.At("/filter", "filter is required: which events to ask for, such as {\"MoveEventModule\": ...}")
+	case s.Kind == "sui_graphql" && len(s.Filter) == 0:
+		return fault.At("/filter", `filter is required: which events to ask for, such as {"module": "0x2::workflow"}`)
+	}
+	if s.Kind == "sui_graphql" {
+		if err := checkSuiFilter(s.Filter); err != nil {
+			return err
+		}
 	}
 	if pulled {
 		u, err := url.Parse(s.URL)
@@ -150,9 +158,12 @@ type Ask struct {
 	Body        []byte
 }
 
-// Page asks for what comes after a cursor, nil for the beginning. Of a sui source that is to start at its
+// Page asks for what comes after a cursor, nil for the beginning. Of a source of Sui that is to start at its
 // end, and has no cursor yet, it asks for the last event.
 func (s Source) Page(cursor json.RawMessage) Ask {
+	if s.Kind == "sui_graphql" {
+		return s.askGraphQL(cursor)
+	}
 	if s.Kind == "sui" {
 		filter, last, limit := s.Filter, s.seeksEnd(cursor), s.PageSize
 		if len(cursor) == 0 {
@@ -177,8 +188,11 @@ func (s Source) Page(cursor json.RawMessage) Ask {
 	return Ask{Method: "GET", URL: u.String()}
 }
 
+// ofSui says whether a source reads the events of Sui, by GraphQL or by JSON-RPC. Both have ends that can be asked for.
+func (s Source) ofSui() bool { return s.Kind == "sui_graphql" || s.Kind == "sui" }
+
 func (s Source) seeksEnd(cursor json.RawMessage) bool {
-	return s.Kind == "sui" && s.Start == "latest" && len(cursor) == 0
+	return s.ofSui() && s.Start == "latest" && len(cursor) == 0
 }
 
 // scalar is a JSON string without its quotes, or a number; false for anything else.

@@ -12,7 +12,12 @@ import (
 )
 
 func sui() leader.Source {
-	return leader.Source{Kind: "sui", URL: "http://127.0.0.1:9000", Filter: json.RawMessage(`{"Package": "0x1"}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}}.WithDefaults()
+	return leader.Source{
+		Kind:   "sui",
+		URL:    "http://127.0.0.1:9000",
+		Filter: json.RawMessage(`{"MoveEventModule": {"package": "0xf1", "module": "workflow"}}`),
+		Map:    leader.SourceMap{FQN: "/parsedJson/tool"},
+	}.WithDefaults()
 }
 
 func paged() leader.Source {
@@ -34,7 +39,8 @@ func read(s leader.Source, body string, cursor json.RawMessage) (leader.Page, *l
 // S1.1: what is asked, and what is read of the answer.
 func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
 	s := sui()
-	if a := s.Page(nil); a.Method != "POST" || string(a.Body) != `{"id":1,"jsonrpc":"2.0","method":"suix_queryEvents","params":[{"Package":"0x1"},null,50,false]}` {
+	if a := s.Page(nil); a.Method != "POST" || string(a.Body) != `{"id":1,"jsonrpc":"2.0","method":"suix_queryEvents",`+
+		`"params":[{"MoveEventModule":{"package":"0xf1","module":"workflow"}},null,50,false]}` {
 		t.Errorf("%s %s", a.Method, a.Body)
 	}
 	if a := s.Page(json.RawMessage(`{"txDigest":"d","eventSeq":"1"}`)); !strings.Contains(string(a.Body), `{"txDigest":"d","eventSeq":"1"},50,false`) {
@@ -200,13 +206,12 @@ func TestSourcesThatCannotWorkAreRefused(t *testing.T) {
 }
 
 func FuzzReadPage(f *testing.F) {
-	f.Add([]byte(`{"result":{"data":[{"id":{"txDigest":"d1","eventSeq":"0"}}]}}`), true)
-	f.Add([]byte(`{"events":[{"id":1}]}`), false)
-	f.Fuzz(func(t *testing.T, body []byte, asSui bool) {
-		s := paged()
-		if asSui {
-			s = sui()
-		}
+	kinds := []func() leader.Source{paged, sui, graphql}
+	f.Add([]byte(`{"events":[{"id":1}]}`), uint8(0))
+	f.Add([]byte(`{"result":{"data":[{"id":{"txDigest":"d1","eventSeq":"0"}}]}}`), uint8(1))
+	f.Add([]byte(answered(true, `"c"`, event("d", 0, 5))), uint8(2))
+	f.Fuzz(func(t *testing.T, body []byte, kind uint8) {
+		s := kinds[int(kind)%len(kinds)]()
 		p, trouble := read(s, string(body), nil)
 		for _, it := range p.Items {
 			if trouble != nil || it.Identity == "" || len(it.Identity) > 255 || !json.Valid(it.JSON) || (it.FQN == "") == (it.Undecoded == "") {

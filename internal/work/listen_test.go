@@ -26,11 +26,12 @@ import (
 	"github.com/postern-dev/postern/internal/work"
 )
 
-// eventLog is a log of n events over HTTP, in both shapes, whose cursors are inclusive: a page begins with the
-// event at which the one before ended.
+// eventLog is a log of n events over HTTP, in three shapes. Its cursors are inclusive, a page begins with the event at
+// which the one before ended, but for those of GraphQL.
 type eventLog struct {
 	*httptest.Server
 	n      atomic.Int64
+	pruned atomic.Int64 // of GraphQL, how many of its first events are gone
 	status atomic.Int64 // what it answers with, 0 for pages
 	body   atomic.Pointer[string]
 }
@@ -53,12 +54,19 @@ func (l *eventLog) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	from, limit := int64(0), int64(0)
 	var rpc struct {
-		Method string
-		Params []json.RawMessage
+		Method    string
+		Params    []json.RawMessage
+		Query     string
+		Variables graphQL
 	}
 	if r.Method == http.MethodPost {
 		var at struct{ EventSeq string }
-		if json.NewDecoder(r.Body).Decode(&rpc) != nil || rpc.Method != "suix_queryEvents" || len(rpc.Params) != 4 {
+		err := json.NewDecoder(r.Body).Decode(&rpc)
+		if err == nil && rpc.Query != "" {
+			_ = json.NewEncoder(w).Encode(rpc.Variables.page(l.pruned.Load(), l.n.Load()))
+			return
+		}
+		if err != nil || rpc.Method != "suix_queryEvents" || len(rpc.Params) != 4 {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
@@ -87,6 +95,52 @@ func (l *eventLog) serve(w http.ResponseWriter, r *http.Request) {
 			"nextCursor": map[string]string{"txDigest": "d", "eventSeq": strconv.FormatInt(max(to-1, 0), 10)}}}
 	}
 	_ = json.NewEncoder(w).Encode(page)
+}
+
+// graphQL are the variables with which events are asked for.
+type graphQL struct {
+	First, Last int64
+	After       *string
+}
+
+// page is what a server of Sui answers that has the events from pruned up to n: a cursor whose event it does not have
+// gets an empty page and no error.
+func (v graphQL) page(pruned, n int64) any {
+	events := func(from, to int64) []any {
+		list := []any{}
+		for i := from; i < to; i++ {
+			list = append(list, map[string]any{
+				"sequenceNumber": i,
+				"transaction": map[string]any{
+					"digest":  "d",
+					"effects": map[string]any{"checkpoint": map[string]any{"sequenceNumber": i / 3}},
+				},
+				"contents": map[string]any{"json": map[string]any{"tool": "xyz.labs.add@1"}},
+			})
+		}
+		return list
+	}
+	from, to := pruned, n
+	if v.After != nil {
+		after, _ := strconv.ParseInt(strings.TrimPrefix(*v.After, "c"), 10, 64)
+		if from = after + 1; after < pruned || after >= n {
+			from = n
+		}
+	}
+	if v.First > 0 {
+		to = min(from+v.First, n)
+	}
+	if v.Last > 0 {
+		from = max(from, n-v.Last)
+	}
+	info := map[string]any{"hasNextPage": to < n, "endCursor": nil}
+	if to > from {
+		info["endCursor"] = fmt.Sprintf("c%d", to-1)
+	}
+	return map[string]any{"data": map[string]any{
+		"events": map[string]any{"pageInfo": info, "nodes": events(from, to)},
+		"newest": map[string]any{"nodes": events(max(pruned, n-1), n)},
+	}}
 }
 
 func (h *house) source(v leader.Source) {
@@ -131,7 +185,26 @@ func (h *house) manual(change func(*parts)) byHand {
 func sources(l *eventLog) []leader.Source {
 	return []leader.Source{
 		{Name: "paged", Kind: "http_json", URL: l.URL, Map: leader.SourceMap{FQN: "/tool"}, PageSize: 7},
-		{Name: "sui", Kind: "sui", URL: l.URL, Filter: json.RawMessage(`{"Package": "0x1"}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, PageSize: 7},
+		{
+			Name:     "sui",
+			Kind:     "sui",
+			URL:      l.URL,
+			Filter:   json.RawMessage(`{"MoveEventModule": {"package": "0xf1", "module": "workflow"}}`),
+			Map:      leader.SourceMap{FQN: "/parsedJson/tool"},
+			PageSize: 7,
+		},
+		bySuiGraphQL("graphql", l),
+	}
+}
+
+func bySuiGraphQL(name string, l *eventLog) leader.Source {
+	return leader.Source{
+		Name:     name,
+		Kind:     "sui_graphql",
+		URL:      l.URL,
+		Filter:   json.RawMessage(`{"module": "0xf1::workflow"}`),
+		Map:      leader.SourceMap{FQN: "/contents/json/tool"},
+		PageSize: 7,
 	}
 }
 
@@ -144,7 +217,12 @@ func TestASourceIsReadToItsEndAndOn(t *testing.T) {
 	for _, v := range sources(log) {
 		h.source(v)
 	}
-	h.source(leader.Source{Name: "late", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, Start: "latest"})
+	late := sources(log)[1]
+	late.Name, late.Start = "late", "latest"
+	h.source(late)
+	later := bySuiGraphQL("later", log)
+	later.Start = "latest"
+	h.source(later)
 	e := h.manual(nil)
 	now, err := h.s.Now(h.ctx)
 	h.must(err)
@@ -171,13 +249,17 @@ func TestASourceIsReadToItsEndAndOn(t *testing.T) {
 	drain()
 	check("paged", 0, 40)
 	check("sui", 0, 40)
+	check("graphql", 0, 40)
 	check("late", 39, 40) // its cursor is inclusive, so the last one comes once
+	check("later", 0, 0)
 	log.n.Store(53)
 	now = now.Add(time.Second)
 	drain()
 	check("paged", 0, 53)
 	check("sui", 0, 53)
+	check("graphql", 0, 53)
 	check("late", 39, 53)
+	check("later", 40, 53)
 }
 
 // Where a source is to start at the end of a log that is empty, the first event that comes is its own.
@@ -185,7 +267,12 @@ func TestASourceStartsAtTheEndOfAnEmptyLog(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	log := newEventLog(t)
-	h.source(leader.Source{Name: "late", Kind: "sui", URL: log.URL, Filter: json.RawMessage(`{}`), Map: leader.SourceMap{FQN: "/parsedJson/tool"}, Start: "latest"})
+	late := sources(log)[1]
+	late.Name, late.Start = "late", "latest"
+	h.source(late)
+	later := bySuiGraphQL("later", log)
+	later.Start = "latest"
+	h.source(later)
 	e := h.manual(nil)
 	now, err := h.s.Now(h.ctx)
 	h.must(err)
@@ -194,10 +281,49 @@ func TestASourceStartsAtTheEndOfAnEmptyLog(t *testing.T) {
 		h.s.SetNow(&now)
 		_, err := e.ListenOnce(h.ctx)
 		h.must(err)
-		if got := h.stored("late"); int64(len(got)) != n {
-			t.Errorf("%v are stored of %d", got, n)
+		for _, name := range []string{"late", "later"} {
+			if got := h.stored(name); int64(len(got)) != n {
+				t.Errorf("%s: %v are stored of %d", name, got, n)
+			}
 		}
 		now = now.Add(2 * time.Second)
+	}
+}
+
+// A server that has pruned the checkpoint of a cursor answers with empty pages and no error. That is no end of the log:
+// as soon as it has an event that was not read, the source says so, and a rewind reads what there is, each event once.
+func TestACursorThatIsPrunedIsNoEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	log := newEventLog(t)
+	log.n.Store(10)
+	h.source(bySuiGraphQL("graphql", log))
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	listen := func() *events.Source {
+		t.Helper()
+		now = now.Add(2 * time.Minute)
+		h.s.SetNow(&now)
+		h.listenAll(e)
+		return h.state("graphql")
+	}
+	if v := listen(); v.Failures != 0 || len(h.stored("graphql")) != 10 {
+		t.Fatalf("%+v has %v", v, h.stored("graphql"))
+	}
+	log.pruned.Store(10)
+	if v := listen(); v.State != "running" || v.Failures != 0 {
+		t.Errorf("nothing is new, and nothing is lost: %+v", v)
+	}
+	log.n.Store(13)
+	v := listen()
+	if v.State != "running" || v.Failures == 0 || !strings.Contains(v.LastError, "the newest one, d:12, was not read") {
+		t.Errorf("%+v", v)
+	}
+	_, err = h.s.Events.RewindSource(h.ctx, h.by, "graphql", nil)
+	h.must(err)
+	if v := listen(); v.Failures != 0 || v.LastError != "" || len(h.stored("graphql")) != 13 {
+		t.Errorf("%+v has %v", v, h.stored("graphql"))
 	}
 }
 

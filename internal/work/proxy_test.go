@@ -107,7 +107,7 @@ func TestAProxysPagesEndNoEventAndStopNoSource(t *testing.T) {
 	sooner("the proxy has answered for the sources with each page", func() bool {
 		return beforeLog.pages.Load() > 3*int64(len(proxied))
 	})
-	for _, name := range []string{"mended", "sui"} {
+	for _, name := range []string{"mended", "sui", "graphql"} {
 		if v := h.state(name); v.State != "running" || v.Failures == 0 ||
 			!strings.Contains(v.LastError, "no page of the source") {
 			t.Errorf("%s behind a proxy: %s, %d failures: %q", name, v.State, v.Failures, v.LastError)
@@ -115,10 +115,10 @@ func TestAProxysPagesEndNoEventAndStopNoSource(t *testing.T) {
 	}
 	beforeLog.broken.Store(false)
 	sooner("the sources are read", func() bool {
-		return len(h.stored("mended")) == each && len(h.stored("sui")) == each
+		return len(h.stored("mended")) == each && len(h.stored("sui")) == each && len(h.stored("graphql")) == each
 	})
 	sooner("the proxy has answered as often as there are events and pages", func() bool {
-		return beforeTool.pages.Load() >= int64(2*each*len(proxied))
+		return beforeTool.pages.Load() >= int64(3*each*len(proxied))
 	})
 	beforeTool.broken.Store(false)
 	spare = 0
@@ -132,7 +132,7 @@ func TestAProxysPagesEndNoEventAndStopNoSource(t *testing.T) {
 				ended = append(ended, e)
 			}
 		}
-		return len(ended) == 2*each
+		return len(ended) == 3*each
 	})
 	for _, e := range ended {
 		if e.Status != leader.EventSuccessful || e.Retried == 0 {
