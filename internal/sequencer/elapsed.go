@@ -11,6 +11,7 @@ import "github.com/postern-dev/postern/internal/outbox"
 //   - one cannot be asked, or is included and not deep yet, or is pending and cannot be replaced: asked
 //     again later (ThenWait);
 //   - cancelling: CANCELLED (ThenEnd), or asked again later while one is pending and could still land;
+//   - the limit was lowered below the retries that it has used: FAILED (ThenEnd), since row 14 holds in the delay, too;
 //   - else: the next attempt, with its fee (ThenCall), or back into the lane when the sender was given
 //     back meanwhile (ThenBack).
 //

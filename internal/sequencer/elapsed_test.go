@@ -29,6 +29,12 @@ func TestAfterTheDelayEarlierAttemptsAreAskedFirst(t *testing.T) {
 	lowered := end("RetryStarted", outbox.FAILED)
 	lowered.Retries, lowered.Hook, lowered.Class = 3, outbox.OnFailure, outbox.ClassRetry
 	lowered.Code, lowered.Message = "max_retries", "the limit of retries was lowered below those already used"
+	inDelay := lowered
+	inDelay.Events = events{"DelayElapsed"}
+	after := func(n int, s step) step {
+		s.Retries = n
+		return s
+	}
 	wait := func(p outbox.Phase, e sequencer.Event, delay time.Duration) step {
 		return step{Events: events{e}, State: outbox.RETRY, Phase: p, Then: "wait", Attempt: 1, Retries: 1, Fee: "100", Delay: delay,
 			Code: "earlier_open", Message: "an earlier attempt may still be included: asked again before anything else happens"}
@@ -59,6 +65,13 @@ func TestAfterTheDelayEarlierAttemptsAreAskedFirst(t *testing.T) {
 		{"row 19: one cannot be asked", at(R, cancelling), list(away), settings(), wait(R, "Cancel", time.Second)},
 		{"row 14: the delay begins after a loss in between", at(R), nil, settings(),
 			step{Events: events{"RetryStarted"}, State: outbox.RETRY, Phase: D, Then: "wait", Attempt: 1, Retries: 1, Fee: "100", Delay: 5 * time.Second}},
+		{"row 14: the limit was lowered in the delay", at(D, retries(3)), list(gone), settings(), inDelay},
+		{"row 14: it was, and one was included", at(D, retries(3)), list(deep), settings(),
+			after(3, done("DelayElapsed"))},
+		{"row 14: it was, and one cannot be asked", at(D, retries(3)), list(away), settings(),
+			after(3, wait(D, "DelayElapsed", time.Second))},
+		{"row 14: it was, and the sender was given back", at(D, retries(3), senderGone), nil, settings(), inDelay},
+		{"row 14: the limit is reached, and not lowered", at(D, retries(2)), list(gone), settings(), after(2, call)},
 		{"row 14: the limit was lowered", at(R, func(f *flight) { f.Retries = 3 }), nil, settings(), lowered},
 	} {
 		if c.f.Retries == 0 {

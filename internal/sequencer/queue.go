@@ -69,6 +69,7 @@ var Queue = machine.Table{
 		// rows 16 and 17
 		que(outbox.DELAY, DelayElapsed, "earlier_included", outbox.FREE, "release_sender"),
 		que(outbox.DELAY, DelayElapsed, "earlier_open", outbox.DELAY, "wait_to_ask"),
+		que(outbox.DELAY, DelayElapsed, "limit_lowered", outbox.FREE, "release_sender"), // row 14
 		que(outbox.DELAY, DelayElapsed, "sender_given_back", outbox.FREE, "stand_in_lane"),
 		que(outbox.DELAY, DelayElapsed, "", outbox.BLOCKED, "call_worker"),
 		// row 18: what waits holds nothing

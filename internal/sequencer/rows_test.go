@@ -56,6 +56,7 @@ var rows = []row{
 	{13, "RETRY / DELAY", "Restarted", "", "RETRY / DELAY", "", ""},
 	{14, "RETRY / RETRY", "RetryStarted", "retries_within_max", "RETRY / DELAY", "", "wait_for_retry"},
 	{14, "RETRY / RETRY", "RetryStarted", "", "FAILED / FREE", "on_failure", "release_sender"},
+	{14, "RETRY / DELAY", "DelayElapsed", "limit_lowered", "FAILED / FREE", "on_failure", "release_sender"},
 	{15, "RETRY / DELAY", "RetryStarted", "in_delay", "RETRY / DELAY", "", ""},
 	{16, "RETRY / DELAY", "DelayElapsed", "earlier_included", "DONE / FREE", "on_success", "release_sender"},
 	{16, "RETRY / DELAY", "DelayElapsed", "earlier_open", "RETRY / DELAY", "", "wait_to_ask"},

@@ -103,6 +103,7 @@ var guards = map[string]func(*run) bool{
 	"earlier_included":  func(r *run) bool { return r.includedEarlier() != nil },
 	"earlier_open":      func(r *run) bool { return r.earlierUnsure(!r.settings.Replaceable) },
 	"earlier_may_land":  func(r *run) bool { return r.earlierUnsure(true) },
+	"limit_lowered":     func(r *run) bool { return r.Retries > r.MaxRetries },
 	"sender_given_back": func(r *run) bool { return r.SenderGone },
 }
 

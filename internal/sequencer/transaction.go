@@ -64,6 +64,7 @@ var Transaction = machine.Table{
 		// rows 16 and 17; what cannot be asked is asked again (S2.11)
 		txn(outbox.RETRY, DelayElapsed, "earlier_included", outbox.DONE, "on_success"),
 		txn(outbox.RETRY, DelayElapsed, "earlier_open", outbox.RETRY),
+		txn(outbox.RETRY, DelayElapsed, "limit_lowered", outbox.FAILED, "on_failure"), // row 14
 		txn(outbox.RETRY, DelayElapsed, "sender_given_back", outbox.WAITING, "next_attempt"),
 		txn(outbox.RETRY, DelayElapsed, "", outbox.DISPATCHING, "next_attempt"),
 		// row 18

@@ -135,8 +135,12 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 			}
 		}
 	}
+	most, said := e.saidRetries(ctx, l)
+	if !said { // no limit ends it that its worker alone knows, and is away (S2.5 row 14)
+		most = max(most, l.Retries)
+	}
 	a := &pg.Answer{Lease: l, StartedAt: started,
-		Step: sequencer.Elapsed(l.Flight(e.maxRetries(ctx, l)), earlier, l.Dispatcher.Dispatcher, rand.Float64())}
+		Step: sequencer.Elapsed(l.Flight(most), earlier, l.Dispatcher.Dispatcher, rand.Float64())}
 	a.Result.Hash = a.Step.Hash
 	for _, st := range earlier {
 		if st.Hash == a.Step.Hash && a.Step.State == outbox.DONE {
@@ -149,15 +153,22 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 // maxRetries is how often this transaction may be retried (S2.9): its own number, the dispatcher's, the
 // worker's, or the default.
 func (e *Engine) maxRetries(ctx context.Context, l *pg.Lease) int {
+	n, _ := e.saidRetries(ctx, l)
+	return n
+}
+
+// saidRetries is maxRetries, and whether it is certain: false where the worker might name a number, and does not
+// answer.
+func (e *Engine) saidRetries(ctx context.Context, l *pg.Lease) (n int, certain bool) {
 	own, d := l.Task.MaxRetries, &l.Dispatcher.Dispatcher
 	if own != nil || d.Retry.MaxRetries != nil {
-		return sequencer.MaxRetries(own, d, nil)
+		return sequencer.MaxRetries(own, d, nil), true
 	}
 	worker, err := e.Worker.MaxRetries(ctx, l.WorkerURL(), l.Task.Type)
 	if err != nil {
 		e.Log.Debug("the worker does not say how often it wants retries", "type", l.Task.Type, "error", err)
 	}
-	return sequencer.MaxRetries(nil, d, worker)
+	return sequencer.MaxRetries(nil, d, worker), err == nil
 }
 
 // call is everything that the worker is told (S2.7).
