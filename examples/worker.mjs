@@ -53,6 +53,15 @@ function keep (entry) {
 
 const refuse = (status, klass, code, message) => [status, { error: { class: klass, code, message } }]
 
+// fee is what to offer: postern.fee, else the first fee times postern.fee_factor, rounded up (3.1).
+const firstFee = 100n
+function fee ({ fee, fee_factor: factor = '1' }) {
+  if (fee) return fee
+  const [whole, part = ''] = factor.split('.')
+  const one = 10n ** BigInt(part.length)
+  return String((firstFee * BigInt(whole + part) + one - 1n) / one)
+}
+
 function dispatch (type, call, headers) {
   const token = call.postern?.token ?? headers['idempotency-key']
   if (typeof token !== 'string' || token === '') return refuse(400, 'rejected', 'no_token', 'the call has no token') // 1.4
@@ -72,7 +81,7 @@ function dispatch (type, call, headers) {
     answer = { done: { greeting: `Hello, ${data.name ?? 'you'}!` } }
   } else {
     paid = 'js-' + token.slice(0, token.lastIndexOf('.')) // one for all attempts (6.5)
-    answer = { hash: paid }
+    answer = { hash: paid, fee: fee(call.postern ?? {}) }
   }
   keep({ token, answer, paid })
   return [200, answer]

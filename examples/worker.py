@@ -13,13 +13,22 @@ of docs/worker-contract.md (sections 6 to 8), also over its own kill -9:
 """
 
 import json
+import math
 import os
 import signal
 import sys
 import threading
+from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MOST = 2 << 20  # bytes of a body
+FIRST_FEE = 100  # of the first attempt
+
+
+def fee(call):
+    """What to offer: postern.fee, else the first fee times postern.fee_factor, rounded up."""
+    postern = call["postern"]
+    return postern.get("fee") or str(math.ceil(FIRST_FEE * Fraction(postern.get("fee_factor", "1"))))
 
 
 def send(transaction, again, call):
@@ -108,7 +117,7 @@ def dispatch(call, line):
     change, result = {}, None
     try:
         hash = send(token.rsplit(".", 1)[0], again, call)
-        result = 200, {"hash": hash, "done": None, "error": None}
+        result = 200, {"hash": hash, "done": None, "error": None, "fee": fee(call)}
         change = {"token": token, "answer": result[1]}
     except Refused as refused:
         result = {"blocked": 503, "ambiguous": 504}.get(refused.cls, 200), error(refused.cls, refused.code, refused.message)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"math/big"
 	"net/http"
 	"strconv"
 	"strings"
@@ -43,12 +44,31 @@ type Info struct {
 	Line           string   // within what fences are compared: opaque; "" for work whose fences are not
 	Position       int64    // in the queue
 	Fee            string   // to offer, in digits; "" where none is known
+	FeeFactor      string   // of this attempt's fee to the first, such as "1.1": see Offer
 	Nonce          string   // of the earlier attempt, in digits
 	PreviousHashes []string // of earlier attempts: to be replaced, so that only one of them happens
 	PostedAt       time.Time
 	Deadline       time.Time // after it Postern asks /status; zero where the call names none
 	Traceparent    string
 	Again          bool // this token began before and nobody knows its end: look before you do it
+}
+
+// Offer is the fee of this attempt in digits: as the call says, else first times the factor of the attempt, rounded
+// up. Name it with WithFee; then the next attempt says what to offer.
+func (i Info) Offer(first uint64) string {
+	if i.Fee != "" {
+		return i.Fee
+	}
+	factor, ok := new(big.Rat), strings.Trim(i.FeeFactor, "0123456789.") == ""
+	if ok {
+		factor, ok = factor.SetString(i.FeeFactor)
+	}
+	if !ok { // of a caller that knows no factor
+		factor = big.NewRat(1, 1)
+	}
+	fee := factor.Mul(factor, new(big.Rat).SetInt(new(big.Int).SetUint64(first)))
+	up := new(big.Int).Add(fee.Num(), fee.Denom())
+	return up.Sub(up, big.NewInt(1)).Div(up, fee.Denom()).String()
 }
 
 // wire is the body of a dispatch or hook.
@@ -69,6 +89,7 @@ type wire struct {
 		Fence          int64
 		Position       int64
 		Fee, Nonce     string
+		FeeFactor      string   `json:"fee_factor"`
 		PreviousHashes []string `json:"previous_hashes"`
 		Deadline       string
 	}
@@ -81,7 +102,8 @@ func (c wire) info(typ string, h http.Header) Info {
 	in := Info{
 		Token: c.Postern.Token, UID: c.TxData.UID, Type: typ, Queue: c.Sender.Queue, Account: c.Sender.AccountID,
 		Attempt: c.Postern.Attempt, Retries: c.Sender.Retries, Fence: c.Postern.Fence, Position: c.Postern.Position,
-		Fee: c.Postern.Fee, Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes,
+		Fee: c.Postern.Fee, FeeFactor: c.Postern.FeeFactor,
+		Nonce: c.Postern.Nonce, PreviousHashes: c.Postern.PreviousHashes,
 		Line: h.Get("Postern-Line"), Traceparent: h.Get("Traceparent"),
 	}
 	in.PostedAt, _ = time.Parse(time.RFC3339, c.TxData.TS)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -80,6 +81,7 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 	})
 	call := remotetest.Call(serve(t, w), 3)
 	call.UID, call.Attempt, call.Retries, call.Fence = "mine", 2, 1, 9
+	call.FeeFactor = "1.1"
 	call.Fee, call.Nonce, call.PreviousHashes, call.Traceparent = "110", "6", []string{"h-0"}, "00-ab"
 	a := remotetest.Client(t).Dispatch(t.Context(), call)
 	if a.Class != "" || a.Result.Hash != "h-"+named(call) || a.Result.Nonce != "7" || a.Result.Fee != "100" {
@@ -88,8 +90,25 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 	want := worker.Info{Token: call.Token(), Transaction: named(call), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
 		Attempt: 2, Retries: 1, Fence: 9, Line: "line-of-7", Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
 		PostedAt: call.PostedAt, Deadline: got.Deadline}
+	want.FeeFactor = "1.1"
 	if fmt.Sprint(got.Info) != fmt.Sprint(want) || got.Data.ClaimUID != "7" || time.Until(got.Deadline) <= 0 {
 		t.Errorf("told %+v\nwant %+v", got, want)
+	}
+}
+
+func TestAnAttemptOffersWhatItIsTold(t *testing.T) {
+	for _, c := range []struct {
+		fee, factor string
+		first       uint64
+		want        string
+	}{
+		{"", "1", 100, "100"}, {"", "1.1", 100, "110"}, {"", "1.1", 101, "112"}, {"", "1.948718", 3, "6"},
+		{"", "2", math.MaxUint64, "36893488147419103230"}, {"", "", 100, "100"}, {"", "much", 100, "100"},
+		{"", "1e999999999", 100, "100"}, {"", "-2", 100, "100"}, {"", ".", 100, "100"}, {"77", "1.1", 100, "77"},
+	} {
+		if got := (worker.Info{Fee: c.fee, FeeFactor: c.factor}).Offer(c.first); got != c.want {
+			t.Errorf("fee %q, factor %q of %d: %s, want %s", c.fee, c.factor, c.first, got, c.want)
+		}
 	}
 }
 

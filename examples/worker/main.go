@@ -19,6 +19,9 @@ type payment struct {
 	Cents int64  `json:"cents"`
 }
 
+// firstFee is offered for the first attempt of a payment, and more for each that follows.
+const firstFee = 100
+
 func main() {
 	if len(os.Args) != 3 {
 		log.Fatal("usage: worker ADDRESS FILE")
@@ -37,7 +40,7 @@ func main() {
 			return worker.Answer{}, worker.Rejected("bad_amount", fmt.Sprintf("cents is %d: want 0 or more", c.Data.Cents))
 		}
 		// The transaction is the reference: however often we ask, the bank pays once.
-		return worker.Sent(b.pay(c.Transaction, c.Data)), nil
+		return worker.Sent(b.pay(c.Transaction, c.Data)).WithFee(c.Offer(firstFee)), nil
 	})
 	worker.OnFailure(w, "PAY", func(ctx context.Context, e worker.Ended[payment]) error {
 		log.Printf("%s was not paid: %s", e.Data.To, e.Result.Error)

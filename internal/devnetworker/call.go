@@ -22,6 +22,7 @@ type call struct {
 		Attempt        int
 		Fence          int64
 		Fee, Nonce     string
+		FeeFactor      string   `json:"fee_factor"`
 		PreviousHashes []string `json:"previous_hashes"`
 	}
 	line string // within what fences are compared, of the header; "" for work whose fences are not

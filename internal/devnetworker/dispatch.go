@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/postern-dev/postern/api/worker"
 	"github.com/postern-dev/postern/internal/devnet"
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -181,9 +182,10 @@ func (w *Worker) key(account string) (ed25519.PrivateKey, error) {
 	return key, err
 }
 
-// fee is what the call offers, or our first fee.
+// fee is what the call offers, or our first fee times its factor, rounded up.
 func (w *Worker) fee(c call) uint64 {
-	if fee, err := strconv.ParseUint(c.Postern.Fee, 10, 64); err == nil && fee > 0 {
+	offer := worker.Info{Fee: c.Postern.Fee, FeeFactor: c.Postern.FeeFactor}.Offer(w.cfg.FirstFee)
+	if fee, err := strconv.ParseUint(offer, 10, 64); err == nil && fee > 0 {
 		return min(fee, devnet.MaxAmount)
 	}
 	return w.cfg.FirstFee

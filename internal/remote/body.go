@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -88,6 +89,8 @@ func appendPostern(b []byte, c Call) []byte {
 	b = strconv.AppendInt(b, c.Position, 10)
 	b = append(b, `,"fee":`...)
 	b = appendString(b, c.Fee)
+	b = append(b, `,"fee_factor":`...)
+	b = appendString(b, cmp.Or(c.FeeFactor, "1"))
 	b = append(b, `,"previous_hashes":[`...)
 	for i, h := range c.PreviousHashes {
 		if i > 0 {

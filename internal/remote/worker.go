@@ -29,6 +29,7 @@ type Call struct {
 	Line            string // within what Fence rises: opaque, the queue's for good; "" sends none, as of unordered work
 	Position        int64
 	Fee             string   // digits, "" before the first is known
+	FeeFactor       string   // of this attempt to the first, such as "1.1"; "" stands for "1"
 	PreviousHashes  []string // of earlier attempts, to be replaced under Nonce (S2.11)
 	Nonce           string   // digits, of the earlier attempt
 	Timeout         time.Duration

@@ -39,6 +39,7 @@ type Seen struct {
 	Line           string // within which fences are compared
 	Position       int64
 	Fee            string
+	FeeFactor      string
 	PreviousHashes []string
 	Nonce          string
 	Deadline       string
@@ -80,6 +81,7 @@ type wire struct {
 		Fence          int64
 		Position       int64
 		Fee, Nonce     string
+		FeeFactor      string   `json:"fee_factor"`
 		PreviousHashes []string `json:"previous_hashes"`
 		Deadline       string
 	}
@@ -98,8 +100,9 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 		Retries: w.Sender.Retries, SecretKey: w.Sender.SecretKey, Attributes: w.Sender.Attributes,
 		Token: w.Postern.Token, Attempt: w.Postern.Attempt, Fence: w.Postern.Fence,
 		Position: w.Postern.Position, Fee: w.Postern.Fee, PreviousHashes: w.Postern.PreviousHashes, Nonce: w.Postern.Nonce,
-		Line:     h.Get("Postern-Line"),
-		Deadline: w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
+		FeeFactor: w.Postern.FeeFactor,
+		Line:      h.Get("Postern-Line"),
+		Deadline:  w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
 	}
 	if op == OpStatus {
 		s.Token, s.Hash = w.Token, w.Hash

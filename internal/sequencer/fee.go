@@ -1,7 +1,9 @@
 package sequencer
 
 import (
+	"fmt"
 	"math/big"
+	"strings"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -51,6 +53,28 @@ func Fee(d outbox.Fee, first, prev string) string {
 		return prev
 	}
 	return fee.String()
+}
+
+// FeeFactor is what the first fee is to be multiplied by for an attempt, counted from 1: "1", "1.1", "1.21", up to
+// cap_percent of the first. A worker goes by it where no fee is known, since neither dispatcher nor worker named one.
+// It rises by kind percent alone, and is rounded up to a millionth, as fees are to a whole one. Without a cap it ends
+// at a thousand million, so that any number of attempts takes some two thousand steps at most.
+func FeeFactor(d outbox.Fee, attempt int) string {
+	if attempt <= 1 || d.Kind != "percent" || d.BumpPercent <= 0 {
+		return "1"
+	}
+	const one, most = 1_000_000, 1_000_000_000 * 1_000_000
+	limit := int64(most)
+	if d.CapPercent > 0 {
+		limit = min(most, max(one, int64(d.CapPercent)*one/100))
+	}
+	factor := int64(one)
+	for i := 1; i < attempt && factor < limit; i++ {
+		whole, part := factor/100, factor%100
+		bumped := int64(100 + d.BumpPercent)
+		factor = min(limit, whole*bumped+(part*bumped+99)/100)
+	}
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%d.%06d", factor/one, factor%one), "0"), ".")
 }
 
 // digits reads a number without sign.

@@ -46,6 +46,31 @@ func TestARetryOffersMoreUpToItsCap(t *testing.T) {
 	}
 }
 
+// S2.9: the factor goes with the number of the attempt, whether a fee is known or not.
+func TestTheFactorOfAFeeGoesWithTheAttempt(t *testing.T) {
+	percent := outbox.Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200}
+	uncapped := outbox.Fee{Kind: "percent", BumpPercent: 100}
+	for _, c := range []struct {
+		d       outbox.Fee
+		attempt int
+		want    string
+	}{
+		{percent, 0, "1"}, {percent, 1, "1"}, {percent, 2, "1.1"}, {percent, 3, "1.21"}, {percent, 4, "1.331"},
+		{percent, 5, "1.4641"}, {percent, 6, "1.61051"}, {percent, 7, "1.771561"}, {percent, 8, "1.948718"},
+		{percent, 9, "2"}, {percent, 1_000_000, "2"},
+		{uncapped, 11, "1024"}, {uncapped, 1 << 30, "1000000000"},
+		{outbox.Fee{Kind: "percent", BumpPercent: 1_000_000}, 9, "1000000000"},
+		{outbox.Fee{Kind: "percent", BumpPercent: 10, CapPercent: 100}, 9, "1"},
+		{outbox.Fee{Kind: "percent", CapPercent: 200}, 9, "1"},
+		{outbox.Fee{Kind: "step", Step: "30", BumpPercent: 10}, 9, "1"},
+		{outbox.Fee{Kind: "none", BumpPercent: 10}, 9, "1"},
+	} {
+		if got := sequencer.FeeFactor(c.d, c.attempt); got != c.want {
+			t.Errorf("%+v, attempt %d: %s, want %s", c.d, c.attempt, got, c.want)
+		}
+	}
+}
+
 func TestTheNumberOfRetriesIsTheFirstThatSomebodyNames(t *testing.T) {
 	n := func(i int) *int { return &i }
 	for _, c := range []struct {

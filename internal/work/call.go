@@ -178,6 +178,7 @@ func (e *Engine) call(l *pg.Lease) remote.Call {
 		PostedAt: l.Task.CreatedAt, Account: l.Account, SenderWorkerURL: l.SenderURL, SenderState: string(outbox.BLOCKED),
 		Attributes: l.SenderAttributes,
 		Retries:    l.Retries, Attempt: l.Attempt, Fence: l.Fence, Position: l.ID().Seq, Fee: l.Fee,
+		FeeFactor:      sequencer.FeeFactor(l.Dispatcher.Fee, l.Attempt),
 		PreviousHashes: l.Hashes(), Nonce: l.Nonce(), Timeout: time.Duration(l.Dispatcher.Timeouts.Dispatch), Traceparent: l.Task.Traceparent,
 	}
 	if len(c.PreviousHashes) > 0 {

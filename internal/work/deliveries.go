@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // A delivery that fails is tried for three days, at growing intervals (S2.12).
@@ -321,7 +322,8 @@ func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remot
 		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
 		Attributes: h.SenderAttributes,
 		Attempt:    h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
-		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
+		FeeFactor: sequencer.FeeFactor(h.Dispatcher.Fee, h.Attempt),
+		Timeout:   20 * time.Second, Traceparent: h.Task.Traceparent,
 	}
 	var problem json.RawMessage
 	if h.State == outbox.FAILED {
