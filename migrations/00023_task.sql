@@ -63,6 +63,7 @@ CREATE TABLE postern.outcome (
     submitted_at timestamptz,
     retried_at   timestamptz,
     done_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    members      jsonb,                      -- what its worker answered besides, for its hooks alone
     CONSTRAINT an_outcome_keeps_its_rules CHECK (postern.outcome_keeps_its_rules(was, state)),
     CONSTRAINT one_outcome_per_transaction PRIMARY KEY (queue_id, seq, day)
 ) PARTITION BY RANGE (day);
@@ -87,6 +88,7 @@ CREATE TABLE postern.attempt (
     nothing_done boolean,                    -- true: the call certainly had no effect, so another sender may send its token
     started_at   timestamptz,
     answered_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    members      jsonb,                      -- what its worker answered besides, for its next calls alone
     CONSTRAINT one_row_per_attempt_and_step PRIMARY KEY (queue_id, seq, day, attempt, fence, step)
 ) PARTITION BY RANGE (day);
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/big"
 	"net/http"
@@ -12,7 +13,8 @@ import (
 // Call is one dispatch: what to do, and what is known of it.
 type Call[T any] struct {
 	Info
-	Data T // txData.data; what does not fit into T is rejected with code bad_data
+	Data   T      // txData.data; what does not fit into T is rejected with code bad_data
+	Before Result // the last answer to an earlier attempt; its All is nil for none
 }
 
 // Ended is what a hook is told: how a transaction ended.
@@ -22,12 +24,23 @@ type Ended[T any] struct {
 	Result Result
 }
 
-// Result is what a transaction ended with.
+// Result is what a transaction ended with, or the answer to an earlier attempt.
 type Result struct {
 	Hash  string          `json:"hash"`
 	Done  json.RawMessage `json:"done"`
 	Data  json.RawMessage `json:"data"`
 	Error json.RawMessage `json:"error"`
+	All   json.RawMessage `json:"-"` // as it came, with the other members that this type's worker answered
+}
+
+// UnmarshalJSON reads it, and keeps all of it.
+func (r *Result) UnmarshalJSON(b []byte) error {
+	type known Result
+	if err := json.Unmarshal(b, (*known)(r)); err != nil {
+		return err
+	}
+	r.All = bytes.Clone(b)
+	return nil
 }
 
 // Info is what a call says besides its data.

@@ -39,7 +39,7 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	end := w.counters.begin(typ)
-	a, stale, repeat, err := w.execute(r.Context(), in, true, func(ctx context.Context, in Info) (Answer, error) { return h(ctx, in, c.TxData.Data) })
+	a, stale, repeat, err := w.execute(r.Context(), in, true, func(ctx context.Context, in Info) (Answer, error) { return h(ctx, in, c.TxData.Data, c.Result) })
 	switch {
 	case err != nil:
 		end("left")

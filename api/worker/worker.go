@@ -47,7 +47,7 @@ type Worker struct {
 	running map[string]chan struct{} // by token; closed at its end
 }
 
-type handler func(context.Context, Info, json.RawMessage) (Answer, error)
+type handler func(context.Context, Info, json.RawMessage, Result) (Answer, error)
 type hook func(context.Context, Info, json.RawMessage, Result) error
 
 // New makes a worker without handlers.
@@ -66,8 +66,8 @@ func New(o Options) *Worker {
 
 // Handle takes dispatches of a type. All handlers are given before the worker serves.
 func Handle[T any](w *Worker, typ string, h func(context.Context, Call[T]) (Answer, error)) {
-	w.handlers[typ] = func(ctx context.Context, in Info, data json.RawMessage) (Answer, error) {
-		c := Call[T]{Info: in}
+	w.handlers[typ] = func(ctx context.Context, in Info, data json.RawMessage, before Result) (Answer, error) {
+		c := Call[T]{Info: in, Before: before}
 		if err := payload(typ, data, &c.Data); err != nil {
 			return Answer{}, err
 		}

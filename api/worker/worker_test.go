@@ -81,7 +81,7 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 	})
 	call := remotetest.Call(serve(t, w), 3)
 	call.UID, call.Attempt, call.Retries, call.Fence = "mine", 2, 1, 9
-	call.FeeFactor = "1.1"
+	call.FeeFactor, call.Before = "1.1", json.RawMessage(`{"hash":"h-0","done":null,"error":null,"extra":{"n":1.50}}`)
 	call.Fee, call.Nonce, call.PreviousHashes, call.Traceparent = "110", "6", []string{"h-0"}, "00-ab"
 	a := remotetest.Client(t).Dispatch(t.Context(), call)
 	if a.Class != "" || a.Result.Hash != "h-"+named(call) || a.Result.Nonce != "7" || a.Result.Fee != "100" {
@@ -91,6 +91,9 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 		Attempt: 2, Retries: 1, Fence: 9, Line: "line-of-7", Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
 		PostedAt: call.PostedAt, Deadline: got.Deadline}
 	want.FeeFactor = "1.1"
+	if got.Before.Hash != "h-0" || string(got.Before.All) != string(call.Before) {
+		t.Errorf("told of before: %+v", got.Before)
+	}
 	if fmt.Sprint(got.Info) != fmt.Sprint(want) || got.Data.ClaimUID != "7" || time.Until(got.Deadline) <= 0 {
 		t.Errorf("told %+v\nwant %+v", got, want)
 	}

@@ -31,6 +31,9 @@ type Result struct {
 	Data  json.RawMessage `json:"data,omitempty"`  // replaces the transaction's data from here on
 	Nonce string          `json:"nonce,omitempty"` // digits
 	Fee   string          `json:"fee,omitempty"`   // digits
+	// Members are those beside the others, and error as it came: nil if there are none. They are the worker's own, and
+	// come back to it.
+	Members json.RawMessage `json:"-"`
 }
 
 // Answer is what came of one dispatch call, already classified.

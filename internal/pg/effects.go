@@ -50,7 +50,7 @@ type outcomeRow struct {
 	Type                              string
 	Context                           int32
 	Was, State                        outbox.State
-	Result                            json.RawMessage
+	Result, Members                   json.RawMessage
 	Class, Code, Error                string
 	Attempt, Retries                  int
 	Fence                             int64
@@ -70,7 +70,7 @@ type attemptRow struct {
 	Sender             int32
 	Node               int64
 	Fee, Nonce, Hash   string
-	Data               json.RawMessage
+	Data, Members      json.RawMessage
 	Class, Code, Error string
 	NothingDone        bool
 	StartedAt          time.Time

@@ -22,7 +22,7 @@ func (e *effects) writeOutcomes(b *pgx.Batch) {
 			c.Add(o.ID.Queue, o.ID.Seq, o.ID.Day.Time(), o.Context, string(o.Was), string(o.State), db.Raw(o.Result), db.Nullable(o.Class),
 				db.Nullable(o.Code), db.Nullable(o.Error), db.Nullable(o.Attempt), o.Retries, db.Nullable(o.Fence), db.Nullable(o.Sender), db.Nullable(o.Node),
 				db.Nullable(o.Fee), db.Nullable(o.Nonce), db.Nullable(o.Hash), db.Nullable(o.Height), db.Nullable(o.StartedAt), db.Nullable(o.SubmittedAt),
-				db.Nullable(o.RetriedAt), e.now)
+				db.Nullable(o.RetriedAt), e.now, db.Raw(o.Members))
 		}
 		outcomeInsert.Queue(b, c)
 	}
@@ -39,7 +39,7 @@ func (e *effects) writeAttempts(b *pgx.Batch) {
 			}
 			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, db.Nullable(a.Sender), db.Nullable(a.Node), db.Nullable(a.Fee),
 				db.Nullable(a.Nonce), db.Nullable(a.Hash), db.Raw(a.Data), db.Nullable(a.Class), db.Nullable(a.Code), db.Nullable(a.Error),
-				db.Nullable(a.NothingDone), db.Nullable(a.StartedAt), at)
+				db.Nullable(a.NothingDone), db.Nullable(a.StartedAt), at, db.Raw(a.Members))
 		}
 		attemptInsert.Queue(b, c)
 	}
@@ -97,11 +97,12 @@ var (
 	outcomeInsert = db.InsertMany("outcome", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "was text =", "state text =",
 		"result jsonb", "error_class text", "error_code text", "error text", "attempt int =", "retries int =", "fence bigint",
 		"sender_id int", "node_id bigint =", "fee text", "nonce text", "hash text", "block_height text", "started_at timestamptz",
-		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz =")
+		"submitted_at timestamptz", "retried_at timestamptz", "done_at timestamptz =", "members jsonb")
 	// the same answer recorded twice (a resend after a lost commit) is one attempt
 	attemptInsert = db.InsertMany("attempt", "ON CONFLICT DO NOTHING", "queue_id bigint", "seq bigint", "day date", "attempt int", "fence bigint",
 		"step text", "sender_id int", "node_id bigint", "fee text", "nonce text", "hash text", "data jsonb", "class text",
-		"code text", "error text", "nothing_done boolean", "started_at timestamptz", "answered_at timestamptz")
+		"code text", "error text", "nothing_done boolean", "started_at timestamptz", "answered_at timestamptz",
+		"members jsonb")
 	lostInsert = `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, node_id, fee, class, code, error, started_at, answered_at)
 		SELECT n.queue_id, n.seq, t.day, n.attempt, n.fence, 'unknown', n.sender_id, n.node_id, n.fee, 'ambiguous', n.code, n.error, n.started_at, $13
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::date[]), unnest($5::int[]), unnest($6::bigint[]),

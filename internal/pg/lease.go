@@ -57,6 +57,7 @@ type Attempt struct {
 	Nonce   string          `json:"nonce,omitempty"`
 	Hash    string          `json:"hash,omitempty"`
 	Data    json.RawMessage `json:"-"`
+	Members json.RawMessage `json:"-"` // what the worker answered besides
 	Class   outbox.Class    `json:"class,omitempty"`
 	Code    string          `json:"code,omitempty"`
 	Error   string          `json:"error,omitempty"`

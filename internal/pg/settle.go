@@ -182,7 +182,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 	q.heard(a, st.e.now)
 	if u := a.Unclear; u != nil {
 		row := st.attempt(a, "unknown")
-		row.Hash, row.Nonce, row.Data, row.StartedAt = "", "", nil, u.StartedAt
+		row.Hash, row.Nonce, row.Data, row.Members, row.StartedAt = "", "", nil, nil, u.StartedAt
 		row.Class, row.Code, row.Error = string(outbox.ClassAmbiguous), u.Code, u.Message
 		if row.At = u.StartedAt.Add(u.Elapsed); !row.At.Before(st.e.now) { // before what the question brought
 			row.At = st.e.now.Add(-time.Microsecond)
@@ -385,7 +385,8 @@ func (q *QueueRow) pin(t *Task, step sequencer.Step, sender int32) {
 func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 	l := a.Lease
 	row := &attemptRow{ID: l.ID(), Attempt: l.Attempt, Fence: l.Fence, Step: step, Sender: l.SenderID, Fee: l.Fee, Nonce: a.Result.Nonce,
-		Hash: a.Result.Hash, Data: a.Result.Data, Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message,
+		Hash: a.Result.Hash, Data: a.Result.Data, Members: a.Result.Members,
+		Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message,
 		NothingDone: a.Step.NothingDone, StartedAt: a.StartedAt}
 	if q := st.queues[l.ID().Queue]; q != nil && step != "late" {
 		row.Node = q.Node
@@ -401,6 +402,7 @@ func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 	o := &outcomeRow{ID: l.ID(), Callback: l.Task.Callback, Type: l.Task.Type, Context: q.Context, Was: l.Phase.Transaction(), State: step.State, Class: string(step.Class), Code: step.Code,
 		Error: step.Message, Attempt: l.Attempt, Retries: step.Retries, Fence: l.Fence, Sender: q.Sender, Node: q.Node, Fee: l.Fee,
 		Nonce: a.Result.Nonce, Hash: a.Result.Hash, Height: a.BlockHeight, StartedAt: a.StartedAt, Result: resultJSON(a)}
+	o.Members = lastMembers(a)
 	if o.Fee == "" {
 		o.Fee = a.Result.Fee
 	}
@@ -425,6 +427,32 @@ func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 		}
 	}
 	return o
+}
+
+// lastMembers is what the worker answered beside hash, done and data: in this answer, else in the newest one before it,
+// whose error is not that of this end.
+func lastMembers(a *Answer) json.RawMessage {
+	if len(a.Result.Members) > 0 {
+		return a.Result.Members
+	}
+	for _, p := range a.Lease.Earlier {
+		if len(p.Members) == 0 {
+			continue
+		}
+		var all map[string]json.RawMessage
+		if json.Unmarshal(p.Members, &all) != nil {
+			return nil
+		}
+		if delete(all, "error"); len(all) == 0 {
+			return nil
+		}
+		kept, err := json.Marshal(all)
+		if err != nil {
+			return nil
+		}
+		return kept
+	}
+	return nil
 }
 
 // resultJSON is what a reader of the transaction sees as its result: the worker's done and data, with

@@ -47,9 +47,11 @@ func (s *Store) settleHalving(ctx context.Context, answers []*Answer) ([]Settled
 		return out, err
 	}
 	if len(answers) == 1 {
-		if a := answers[0]; strings.HasPrefix(state, "22") && (len(a.Result.Done) > 0 || len(a.Result.Data) > 0) {
+		a := answers[0]
+		said := len(a.Result.Done) + len(a.Result.Data) + len(a.Result.Members)
+		if strings.HasPrefix(state, "22") && said > 0 {
 			plain := *a
-			plain.Result.Done, plain.Result.Data = nil, nil
+			plain.Result.Done, plain.Result.Data, plain.Result.Members = nil, nil, nil
 			plain.Step.Message = strings.TrimSpace(plain.Step.Message + " (what the worker sent along could not be stored)")
 			return s.settleHalving(ctx, []*Answer{&plain})
 		}

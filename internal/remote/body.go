@@ -3,8 +3,10 @@ package remote
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +22,18 @@ func dispatchBody(c Call, token string, deadline time.Time) []byte {
 	b = appendPostern(b, c)
 	b = append(b, `,"deadline":"`...)
 	b = deadline.UTC().AppendFormat(b, time.RFC3339)
-	return append(b, `"}}`...)
+	b = append(b, `"}`...)
+	if len(c.Before) > 0 {
+		b = append(b, `,"result":`...)
+		b = append(b, c.Before...)
+	}
+	return append(b, '}')
+}
+
+// Baton writes {hash, done, error, data} with all other members that a worker answered: what the attempt after it is
+// told (S2.7). errObj is our word for what went wrong, null for nothing.
+func Baton(hash string, result, members, errObj json.RawMessage) json.RawMessage {
+	return appendResult(nil, hash, result, members, errObj)
 }
 
 // hookBody writes the body of a hook: the same, with the result between.
@@ -28,7 +41,7 @@ func hookBody(c Call, token string, result, errObj json.RawMessage) []byte {
 	b := make([]byte, 0, 640+len(c.Data)+len(result)+len(errObj))
 	b = appendTxData(b, c)
 	b = append(b, `,"result":`...)
-	b = appendResult(b, c.Hash, result, errObj)
+	b = appendResult(b, c.Hash, result, c.Members, errObj)
 	b = appendSender(b, c)
 	b = append(b, `,"postern":{"token":`...)
 	b = appendString(b, token)
@@ -102,8 +115,9 @@ func appendPostern(b []byte, c Call) []byte {
 	return appendString(b, c.Nonce)
 }
 
-// appendResult writes the seed's baton {hash, done, error, data?} from what we recorded.
-func appendResult(b []byte, hash string, result, errObj json.RawMessage) []byte {
+// appendResult writes the seed's baton {hash, done, error, data?} from what we recorded, and the other members as they
+// came.
+func appendResult(b []byte, hash string, result, members, errObj json.RawMessage) []byte {
 	var r struct {
 		Hash string          `json:"hash"`
 		Done json.RawMessage `json:"done"`
@@ -113,17 +127,45 @@ func appendResult(b []byte, hash string, result, errObj json.RawMessage) []byte 
 	if r.Hash == "" {
 		r.Hash = hash
 	}
+	var others map[string]json.RawMessage
+	_ = json.Unmarshal(members, &others) // none: no error, and no others
 	b = append(b, `{"hash":`...)
 	b = appendString(b, r.Hash)
 	b = append(b, `,"done":`...)
 	b = appendRaw(b, r.Done)
 	b = append(b, `,"error":`...)
-	b = appendRaw(b, errObj)
+	b = appendRaw(b, whole(others["error"], errObj))
 	if len(r.Data) > 0 {
 		b = append(b, `,"data":`...)
 		b = append(b, r.Data...)
 	}
+	delete(others, "error")
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		b = append(b, ',')
+		b = appendString(b, name)
+		b = append(b, ':')
+		b = append(b, others[name]...)
+	}
 	return append(b, '}')
+}
+
+// whole is the error as the worker said it, with our class, and with our code and message where it has none. Without a
+// word of ours nothing went wrong, and without one of the worker's it is ours.
+func whole(said, ours json.RawMessage) json.RawMessage {
+	var object, all map[string]json.RawMessage
+	if json.Unmarshal(ours, &object) != nil || len(object) == 0 || json.Unmarshal(said, &all) != nil || all == nil {
+		return ours
+	}
+	for name, value := range object {
+		if _, has := all[name]; !has || name == "class" {
+			all[name] = value
+		}
+	}
+	merged, err := json.Marshal(all)
+	if err != nil {
+		return ours
+	}
+	return merged
 }
 
 // appendRaw writes JSON as it is, null for none.

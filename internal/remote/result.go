@@ -3,9 +3,11 @@ package remote
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -84,7 +86,45 @@ func readResult(body []byte) (r txnResult, readable bool) {
 		}
 	}
 	r.result.Nonce, r.result.Fee = digits(raw.Nonce), digits(raw.Fee)
+	r.result.Members = members(body, r.err.set)
 	return r, true
+}
+
+// members are those of an answer that have no other place, and its error, if it counts. One that cannot be stored is
+// left out, since it says nothing to Postern.
+func members(body []byte, failed bool) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(body, &all) != nil {
+		return nil
+	}
+	for name, value := range all {
+		kept, ok := storable(value)
+		switch known := strings.ToLower(name); {
+		case known == "error" && failed && ok:
+			delete(all, name)
+			all[known] = kept
+		case slices.Contains(knownMembers, known), !ok, !storableName(name):
+			delete(all, name)
+		default:
+			all[name] = kept
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	kept, err := json.Marshal(all)
+	if err != nil {
+		return nil
+	}
+	return kept
+}
+
+// knownMembers are those that have a place of their own.
+var knownMembers = []string{"hash", "done", "error", "data", "nonce", "fee"}
+
+// storableName says whether the name of a member can be stored as it is.
+func storableName(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsRune(name, 0) && !strings.ContainsRune(name, utf8.RuneError)
 }
 
 // readError reads the member error, which is an object. Members of a foreign type are left out.

@@ -28,10 +28,12 @@ type Call struct {
 	Fence           int64
 	Line            string // within what Fence rises: opaque, the queue's for good; "" sends none, as of unordered work
 	Position        int64
-	Fee             string   // digits, "" before the first is known
-	FeeFactor       string   // of this attempt to the first, such as "1.1"; "" stands for "1"
-	PreviousHashes  []string // of earlier attempts, to be replaced under Nonce (S2.11)
-	Nonce           string   // digits, of the earlier attempt
+	Fee             string          // digits, "" before the first is known
+	Members         json.RawMessage // of a hook: members of the answer beside hash, done and data
+	Before          json.RawMessage // of a dispatch: the answer to the attempt before, as Baton writes it
+	FeeFactor       string          // of this attempt to the first, such as "1.1"; "" stands for "1"
+	PreviousHashes  []string        // of earlier attempts, to be replaced under Nonce (S2.11)
+	Nonce           string          // digits, of the earlier attempt
 	Timeout         time.Duration
 	Sign            bool // with the key of the client (S1.10)
 	Traceparent     string

@@ -44,6 +44,7 @@ type Seen struct {
 	Nonce          string
 	Deadline       string
 	Result         json.RawMessage // of a hook
+	Before         json.RawMessage // of a dispatch: the answer to the attempt before
 	Header         http.Header
 	Body           json.RawMessage
 	At             time.Time
@@ -103,6 +104,9 @@ func see(op, typ string, h http.Header, body []byte) Seen {
 		FeeFactor: w.Postern.FeeFactor,
 		Line:      h.Get("Postern-Line"),
 		Deadline:  w.Postern.Deadline, Result: w.Result, Hashes: w.Hashes, Header: h, Body: body, At: time.Now(),
+	}
+	if op == OpDispatch {
+		s.Result, s.Before = nil, w.Result
 	}
 	if op == OpStatus {
 		s.Token, s.Hash = w.Token, w.Hash

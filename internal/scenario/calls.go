@@ -95,6 +95,8 @@ func (s *story) extra(seen remotetest.Seen, all []remotetest.Seen, more []string
 			b.WriteString(fields("result", string(seen.Result)))
 		case "retries":
 			b.WriteString(fmt.Sprintf(" retries=%d attempt=%d", seen.Retries, seen.Attempt))
+		case "before":
+			b.WriteString(fields("before", string(seen.Before)))
 		case "factor":
 			b.WriteString(fields("factor", seen.FeeFactor))
 		case "queue":

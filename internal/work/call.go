@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"time"
 
@@ -184,5 +185,24 @@ func (e *Engine) call(l *pg.Lease) remote.Call {
 	if len(c.PreviousHashes) > 0 {
 		c.Hash = c.PreviousHashes[0]
 	}
+	c.Before = before(l)
 	return c
+}
+
+// before is what the worker answered last to a call of this transaction, nil where it has said nothing that is kept.
+func before(l *pg.Lease) json.RawMessage {
+	for _, p := range l.Earlier { // newest first
+		if p.Step != "dispatch" || p.Hash == "" && len(p.Members) == 0 {
+			continue
+		}
+		var result, problem json.RawMessage
+		if len(p.Data) > 0 {
+			result, _ = json.Marshal(map[string]json.RawMessage{"data": p.Data})
+		}
+		if p.Class != "" {
+			problem, _ = json.Marshal(map[string]string{"class": string(p.Class), "code": p.Code, "message": p.Error})
+		}
+		return remote.Baton(p.Hash, result, p.Members, problem)
+	}
+	return nil
 }

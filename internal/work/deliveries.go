@@ -322,8 +322,8 @@ func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remot
 		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
 		Attributes: h.SenderAttributes,
 		Attempt:    h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
-		FeeFactor: sequencer.FeeFactor(h.Dispatcher.Fee, h.Attempt),
-		Timeout:   20 * time.Second, Traceparent: h.Task.Traceparent,
+		Members: h.Members, FeeFactor: sequencer.FeeFactor(h.Dispatcher.Fee, h.Attempt),
+		Timeout: 20 * time.Second, Traceparent: h.Task.Traceparent,
 	}
 	var problem json.RawMessage
 	if h.State == outbox.FAILED {

@@ -55,10 +55,11 @@ type HookCall struct {
 	// SenderAttributes are as in a lease.
 	SenderAttributes json.RawMessage
 
-	Result json.RawMessage
-	Class  outbox.Class
-	Code   string
-	Error  string
+	Result  json.RawMessage
+	Members json.RawMessage // what its worker answered besides
+	Class   outbox.Class
+	Code    string
+	Error   string
 }
 
 // WorkerURL is where the hook is delivered: where the transaction was executed.
@@ -116,7 +117,7 @@ func taking(q *pg.Quarantined) string {
 func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Delivery)) {
 	b.Queue(take+`SELECT `+pg.TaskSelect+`, d.event, d.attempts, d.first_at, coalesce(n.name, ''), o.state, o.retries, coalesce(o.attempt, 0), coalesce(o.fence, 0),
 			coalesce(o.fee, ''), coalesce(o.hash, ''), coalesce(o.nonce, ''), coalesce(s.account, ''), coalesce(s.worker_url, ''),
-			nullif(s.attributes, '{}'), o.result,
+			nullif(s.attributes, '{}'), o.result, o.members,
 			coalesce(o.error_class, ''), coalesce(o.error_code, ''), coalesce(o.error, '')
 		FROM taken d
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
@@ -127,7 +128,7 @@ func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Del
 			h := &HookCall{Task: &pg.Task{}}
 			d := &Delivery{Track: HookTrack, Now: now, Hook: h}
 			if err := rows.Scan(append(h.Task.Dests(), &d.Event, &d.Attempts, &d.FirstAt, &h.Queue, &h.State, &h.Retries, &h.Attempt, &h.Fence,
-				&h.Fee, &h.Hash, &h.Nonce, &h.Account, &h.SenderURL, &h.SenderAttributes, &h.Result,
+				&h.Fee, &h.Hash, &h.Nonce, &h.Account, &h.SenderURL, &h.SenderAttributes, &h.Result, &h.Members,
 				&h.Class, &h.Code, &h.Error)...); err != nil {
 				return err
 			}

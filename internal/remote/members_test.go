@@ -1,0 +1,32 @@
+package remote_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/internal/remotetest"
+)
+
+// Members that Postern has no name for are kept as they are; those that cannot be stored are left out, and change
+// nothing.
+func TestOtherMembersOfAnAnswerAreKept(t *testing.T) {
+	deep := strings.Repeat("[", 70) + strings.Repeat("]", 70)
+	for body, want := range map[string]string{
+		`{"hash":"h","x":{"n":1.50},"big":12345678901234567890}`: `{"big":12345678901234567890,"x":{"n":1.50}}`,
+
+		`{"hash":"h"}`: ``,
+		`{"hash":"h","done":{},"error":null,"data":1,"nonce":"1","fee":2}`: ``,
+		`{"hash":"","done":null,"error":{"code":20203,"s":3}}`:             `{"error":{"code":20203,"s":3}}`,
+		`{"Hash":"h","DONE":null,"Extra":1}`:                               `{"Extra":1}`,
+		`{"hash":"h","deep":` + deep + `,"a":1}`:                           `{"a":1}`,
+		`{"hash":"h","` + "\\u0000" + `x":1,"a":"x"}`:                      `{"a":"x"}`,
+		`{"hash":"h","error":{}}`:                                          ``,
+	} {
+		f := remotetest.NewFake(t)
+		f.Script(remotetest.Match{}, remotetest.Body(body))
+		a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(f.URL(), 1))
+		if string(a.Result.Members) != want {
+			t.Errorf("%.90s: %s, want %s", body, a.Result.Members, want)
+		}
+	}
+}
