@@ -105,17 +105,9 @@ var seedSteps = map[string]string{
 // Deviations: Offered is a state, where the seed's process holds messages in its memory; a retrier that meets
 // a full channel leaves the message Queued; both because a process may die.
 func TestTheSeedsDiagramsAreInTheTable(t *testing.T) {
-	page, err := os.ReadFile("../../../shared/seeds/1-leader.md")
-	if err != nil {
-		t.Skipf("the published designs are not beside this checkout: %v", err)
-	}
-	ds, err := machinetest.ParseMarkdown(string(page))
-	if err != nil {
-		t.Fatal(err)
-	}
 	drawn := map[string]bool{}
-	for _, d := range ds {
-		for _, e := range d.Edges {
+	for _, edges := range machinetest.PublishedIn(t, "../../testdata/diagrams.txt", "1-leader.md").Diagrams {
+		for _, e := range edges {
 			key := e.From + " > " + e.To
 			if e.Label != "" {
 				key += ": " + e.Label

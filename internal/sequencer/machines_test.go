@@ -172,17 +172,13 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 //   - StatusUnknown: ours; names the answer after which the same token is sent again (S2.10).
 //   - REVISION stays on InclusionTimeout with replaceable: false: held for an operator (S2.11).
 func TestTheSeedDrawsNoDiagramToCompareWith(t *testing.T) {
-	page, err := os.ReadFile("../../../shared/seeds/2-sequencer.md")
-	if err != nil {
-		t.Skipf("the published designs are not beside this checkout: %v", err)
-	}
-	ds, err := machinetest.ParseMarkdown(strings.ReplaceAll(string(page), "~~~", "```"))
-	if err != nil || len(ds) != 0 {
-		t.Errorf("the seed now has diagrams %v, %v: compare the tables with them edge by edge", ds, err)
+	seed := machinetest.PublishedIn(t, "../../testdata/diagrams.txt", "2-sequencer.md")
+	if len(seed.Diagrams) != 0 {
+		t.Errorf("the seed now has diagrams %v: compare the tables with them edge by edge", seed.Diagrams)
 	}
 	for _, s := range append(Transaction.States(), Queue.States()...) {
 		ours := slices.Contains([]string{"DISPATCHING", "UNRESOLVED", "CANCELLED"}, s)
-		if named := strings.Contains(string(page), "`"+s+"`"); named == ours {
+		if named := slices.Contains(seed.States, s); named == ours {
 			t.Errorf("state %s: named in the seed %v, listed as a deviation %v", s, named, ours)
 		}
 	}
