@@ -30,10 +30,11 @@ func dispatchBody(c Call, token string, deadline time.Time) []byte {
 	return append(b, '}')
 }
 
-// Baton writes {hash, done, error, data} with all other members that a worker answered: what the attempt after it is
-// told (S2.7). errObj is our word for what went wrong, null for nothing.
-func Baton(hash string, result, members, errObj json.RawMessage) json.RawMessage {
-	return appendResult(nil, hash, result, members, errObj)
+// Baton writes {hash, done, error} with all other members that a worker answered, but for data, which is that of the
+// transaction from then on: the attempt after it is told (S2.7). errObj is our word for what went wrong, null for
+// nothing.
+func Baton(hash string, members, errObj json.RawMessage) json.RawMessage {
+	return appendResult(nil, hash, nil, members, errObj)
 }
 
 // hookBody writes the body of a hook: the same, with the result between.

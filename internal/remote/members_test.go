@@ -10,6 +10,7 @@ import (
 // Members that Postern has no name for are kept as they are; those that cannot be stored are left out, and change
 // nothing.
 func TestOtherMembersOfAnAnswerAreKept(t *testing.T) {
+	large := `"` + strings.Repeat("x", 256<<10) + `"`
 	deep := strings.Repeat("[", 70) + strings.Repeat("]", 70)
 	for body, want := range map[string]string{
 		`{"hash":"h","x":{"n":1.50},"big":12345678901234567890}`: `{"big":12345678901234567890,"x":{"n":1.50}}`,
@@ -20,6 +21,8 @@ func TestOtherMembersOfAnAnswerAreKept(t *testing.T) {
 		`{"Hash":"h","DONE":null,"Extra":1}`:                               `{"Extra":1}`,
 		`{"hash":"h","deep":` + deep + `,"a":1}`:                           `{"a":1}`,
 		`{"hash":"h","` + "\\u0000" + `x":1,"a":"x"}`:                      `{"a":"x"}`,
+		`{"hash":"","done":null,"error":{"code":1},"x":` + large + `}`:     `{"error":{"code":1}}`,
+		`{"hash":"","done":null,"error":{"x":` + large + `}}`:              ``,
 		`{"hash":"h","error":{}}`:                                          ``,
 	} {
 		f := remotetest.NewFake(t)

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -109,7 +110,14 @@ func members(body []byte, failed bool) json.RawMessage {
 			all[name] = kept
 		}
 	}
-	if len(all) == 0 {
+	size := 0
+	for name, value := range all {
+		size += len(name) + len(value)
+	}
+	if size > maxMembers {
+		maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return name != "error" })
+	}
+	if len(all) == 0 || len(all["error"]) > maxMembers {
 		return nil
 	}
 	kept, err := json.Marshal(all)
@@ -118,6 +126,10 @@ func members(body []byte, failed bool) json.RawMessage {
 	}
 	return kept
 }
+
+// maxMembers is how much of them is kept: a call with that and with the largest data stays below the 1 MiB that workers
+// must take.
+const maxMembers = 256 << 10
 
 // knownMembers are those that have a place of their own.
 var knownMembers = []string{"hash", "done", "error", "data", "nonce", "fee"}

@@ -195,14 +195,11 @@ func before(l *pg.Lease) json.RawMessage {
 		if p.Step != "dispatch" || p.Hash == "" && len(p.Members) == 0 {
 			continue
 		}
-		var result, problem json.RawMessage
-		if len(p.Data) > 0 {
-			result, _ = json.Marshal(map[string]json.RawMessage{"data": p.Data})
-		}
+		var problem json.RawMessage
 		if p.Class != "" {
 			problem, _ = json.Marshal(map[string]string{"class": string(p.Class), "code": p.Code, "message": p.Error})
 		}
-		return remote.Baton(p.Hash, result, p.Members, problem)
+		return remote.Baton(p.Hash, p.Members, problem) // its data is that of the call
 	}
 	return nil
 }

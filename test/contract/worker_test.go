@@ -200,7 +200,7 @@ func exercise(t *testing.T, url string) (accepted int) {
 	second.Attempt, second.Retries, second.Fee, second.Nonce = 2, 1, "110", "4"
 	second.UID, second.Hash, second.PreviousHashes, second.SenderWorkerURL = "pay-é", "5Ja1", []string{"5Ja1"}, url
 	second.Attributes = json.RawMessage(`{"cap": "0xa1", "gas_coin": "0xb1"}`)
-	second.Before = remote.Baton("5Ja1", []byte(`{"data": {"n": 1}}`), []byte(`{"error": {"code": 20203}}`), []byte(`{"class": "retry"}`))
+	second.Before = remote.Baton("5Ja1", []byte(`{"error": {"code": 20203}}`), []byte(`{"class": "retry"}`))
 	second.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	second.Data = json.RawMessage(`[1, {"to": null}]`)
 	unordered.ID.Queue, unordered.Queue, unordered.Line, unordered.Account, unordered.SenderState = 9, "", "", "", ""
