@@ -40,8 +40,12 @@ func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 // openDoor is newDoor for a test that has one already.
 func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
-	db := pgtest.New(t)
-	s := db.Store(t, 8)
+	return doorTo(t, pgtest.New(t).Store(t, 8), change...)
+}
+
+// doorTo is a door to a store.
+func doorTo(t *testing.T, s *stores.Store, change ...func(*httpapi.Config)) *door {
+	t.Helper()
 	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Auth: "none", Version: "test",
 		Tools: remote.New(remote.Config{AllowCIDR: prefixes("127.0.0.0/8", "::1/128"), Lookup: someNames})}

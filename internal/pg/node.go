@@ -48,12 +48,11 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 // NodeLoad is what a node says of itself with each heartbeat, for those who ask why nothing goes out. Nothing
 // is decided by it.
 type NodeLoad struct {
-	Types       []string // that it works on; none: all
-	Concurrency int      // how many calls it may have out; 0: it does not say
-	Calls       int      // how many it has out
+	Concurrency int // how many calls it may have out; 0: it does not say
+	Calls       int // how many it has out
 }
 
-// Beat renews the leases of a node, and writes what it says of itself. False means that it was buried: it owns
+// Beat renews the leases of a node, and writes which types it works on and what else it says of itself. False means that it was buried: it owns
 // nothing any more, must drop what it has in hand and go on under Reincarnate. A fault "database_went_back":
 // the count of its heartbeats in the row has fallen, so that the row is an old one; the witness then tells that
 // something is lost.
@@ -63,7 +62,7 @@ func (s *Store) Beat(ctx context.Context, n Node, says NodeLoad) (alive bool, er
 			types = coalesce($5::text[], '{}'), concurrency = $6, calls = $7
 		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
 		RETURNING node_id, beats, heartbeat_at`,
-		n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number, says.Types, says.Concurrency, says.Calls)
+		n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number, n.Types, says.Concurrency, says.Calls)
 }
 
 // Peers is what a node sees when it looks at all nodes.

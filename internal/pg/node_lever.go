@@ -24,6 +24,7 @@ type NodeView struct {
 	Age         time.Duration // of the heartbeat
 	StartedAt   time.Time
 	DeadAt      *time.Time
+	Types       []string   // that it works on; none: all
 	AllowCIDR   []string   // private ranges that it may call; nil: it has not said yet
 	NodeLoad               // as of its last heartbeat
 	Queues      int64      // that it holds, as of the sample

@@ -38,7 +38,7 @@ func (e *Engine) heartbeat(ctx context.Context) {
 func (e *Engine) says() pg.NodeLoad {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return pg.NodeLoad{Types: e.Types, Concurrency: e.Concurrency, Calls: e.inFlight}
+	return pg.NodeLoad{Concurrency: e.Concurrency, Calls: e.inFlight}
 }
 
 func (e *Engine) bury(ctx context.Context, dead []pg.Peer) {

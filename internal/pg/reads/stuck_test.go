@@ -22,7 +22,7 @@ func TestAnAttemptDoesNotBeginTheAgeOfAHeadAnew(t *testing.T) {
 	if l == nil || l.ID() != ids[1] {
 		t.Fatalf("%+v", l)
 	}
-	w.Settle(w.Answer(l, failed()))
+	w.Settle(w.Answer(l, pgworld.Failed()))
 	for range 3 {
 		w.Later(4 * time.Minute)
 		w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)

@@ -25,7 +25,7 @@ func TestWhyTellsWhatIsOverdue(t *testing.T) {
 		{"its node lost it", "overdue", "should have left DISPATCHING by now: node n has it in hand", "/nodes/n/bury", called,
 			`UPDATE postern.queue SET entered_at = clock_timestamp() - interval '14 min'`},
 		{"its node lost its delay", "overdue", "should have left DELAY by now: node n has it in hand", "/nodes/n/bury", func(w *world, n pg.Node) {
-			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], pgworld.Failed()))
 			w.Later(time.Minute)
 			_, err := w.S.Beat(w.Ctx, n, pg.NodeLoad{})
 			w.Must(err)
@@ -33,10 +33,10 @@ func TestWhyTellsWhatIsOverdue(t *testing.T) {
 			w.Must(err)
 		}, `UPDATE postern.queue SET entered_at = clock_timestamp() - interval '15 min', not_before = clock_timestamp() - interval '14 min'`},
 		{"nobody polls", "overdue", "no process has looked at it (accepted by its worker", "/abandon", func(w *world, n pg.Node) {
-			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], hashed()))
+			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], pgworld.Hashed()))
 		}, `UPDATE postern.timer SET due_at = clock_timestamp() - interval '4 min'`},
 		{"a poll is due", "inclusion_pending", "not included yet", "", func(w *world, n pg.Node) {
-			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], hashed()))
+			w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], pgworld.Hashed()))
 		}, `UPDATE postern.timer SET due_at = clock_timestamp() - interval '1 min'`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestWhatWaitsForRoomIsNotOverdue(t *testing.T) {
 	w.Dispatcher("T", nil)
 	w.Post("q", "T", "a")
 	n := w.Node("n")
-	w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], failed()))
+	w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], pgworld.Failed()))
 	w.Exec(`UPDATE postern.timer SET due_at = clock_timestamp() - interval '1 h'; UPDATE postern.queue SET not_before = clock_timestamp() - interval '1 h'`)
 	if _, err := w.S.Wake(w.Ctx, n, 0, 10); err != nil {
 		t.Fatal(err)

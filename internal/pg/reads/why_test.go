@@ -11,14 +11,6 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-func failed() outbox.Answer {
-	return outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Message: "sending"}
-}
-
-func hashed() outbox.Answer {
-	return outbox.Answer{Result: outbox.Result{Hash: "0xabc", Nonce: "7", Fee: "110"}}
-}
-
 // Each case puts a real queue into a state and says what is in the way of the transaction it returns.
 func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 	for _, c := range []struct {
@@ -246,12 +238,12 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 		}},
 		{"waits for inclusion", "inclusion_pending", "not included yet", "asked again", "", true, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], hashed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
 			return id
 		}},
 		{"inclusion overdue", "inclusion_overdue", "retried as soon as", "asked again", "abandon", false, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], hashed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
 			w.Later(5 * time.Hour)
 			w.Node("m")
 			return id
@@ -259,37 +251,37 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 		{"held for an operator", "inclusion_overdue", "for an operator", "asked again", "abandon", false, func(w *world) outbox.ID {
 			w.Dispatcher("R", func(d *outbox.Dispatcher) { d.Replaceable = false })
 			id := w.Post("q", "R", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], hashed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
 			w.Later(5 * time.Hour)
 			w.Node("m")
 			return id
 		}},
 		{"retry", "retry_delay", "attempt 1 failed: sending (20203)", "attempt 2", "retry", false, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 			return id
 		}},
 		{"retry with a sender", "retry_delay", "", "attempt 2 by sender acct-1", "retry", false, func(w *world) outbox.ID {
 			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 			w.Sender("p", "acct-1")
 			id := w.Post("q", "S", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 			return id
 		}},
 		{"retry with the fee of what follows", "retry_delay", "", "attempt 2 with fee 110", "retry", false, func(w *world) outbox.ID {
 			w.Dispatcher("F", func(d *outbox.Dispatcher) { d.Fee.Initial = "100" })
 			id := w.Post("q", "F", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 			return id
 		}},
 		{"second behind a retry", "head_of_line,retry_delay", "", "attempt 2", "retry", false, func(w *world) outbox.ID {
 			ids := w.Post("q", "T", "a", "b")
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 			return ids[1]
 		}},
 		{"cancel pending", "retry_delay", "wants it cancelled", "CANCELLED", "abandon", false, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
-			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 			w.Lever(w.S.Cancel(w.Ctx, w.By, id))
 			return id
 		}},
@@ -396,7 +388,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	l := w.Claim(n, pgworld.Everything())
 	want("Posted>WAITING SenderBound>DISPATCHING", 1)
 	w.Later(time.Second)
-	w.Settle(w.Answer(l[0], failed()))
+	w.Settle(w.Answer(l[0], pgworld.Failed()))
 	story := "Posted>WAITING SenderBound>DISPATCHING DispatchError>RETRY"
 	want(story, 1)
 	w.Later(time.Minute)
@@ -413,7 +405,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	story += " DelayElapsed>DISPATCHING"
 	want(story, 2)
 	w.Later(time.Second)
-	w.Settle(w.Answer(out[0].Next, hashed()))
+	w.Settle(w.Answer(out[0].Next, pgworld.Hashed()))
 	story += " Accepted>REVISION"
 	want(story, 2)
 	w.Later(time.Minute)
@@ -473,7 +465,7 @@ func TestRetryNowSaysWhatItChanged(t *testing.T) {
 	ids := w.Post("q", "T", "a")
 	ids = append(ids, w.Post("r", "T", "b")...)
 	for _, l := range w.Claim(w.Node("n"), pgworld.Everything()) {
-		w.Settle(w.Answer(l, failed()))
+		w.Settle(w.Answer(l, pgworld.Failed()))
 	}
 	for i, want := range []bool{true, false} { // the second time its delay is over already
 		if r, err := w.S.RetryNow(w.Ctx, w.By, ids[0]); err != nil || r.Changed != want {
@@ -503,7 +495,7 @@ func TestNextAtIsTheNextQuestion(t *testing.T) {
 	a, b := w.Post("q", "T", "a")[0], w.Post("r", "T", "b")[0]
 	for _, l := range w.Claim(w.Node("n"), pgworld.Everything()) {
 		if l.ID() == a {
-			w.Settle(w.Answer(l, hashed()))
+			w.Settle(w.Answer(l, pgworld.Hashed()))
 		} else {
 			x := w.Answer(l, pgworld.NobodyKnows())
 			x.Step.Delay = 8 * time.Second
