@@ -450,18 +450,18 @@ CROSS JOIN LATERAL (
     SELECT 'paused', p.type, 1, coalesce(a.at, p.since),
         ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
             CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
-        NULL, 'POST ' || p.object || '/resume'
-    FROM (SELECT s.object, NULL AS type, min(s.since) AS since -- a paused queue without a head holds nothing up
+        NULL, coalesce(p.lever, 'POST ' || p.object || '/resume')
+    FROM (SELECT s.object, NULL AS type, min(s.since) AS since, min(s.lever) AS lever -- one without a head holds nothing up
         FROM postern.stuck s
         WHERE s.context_id = c.context_id AND s.blocker = 'queue_paused'
         GROUP BY s.object
-        UNION ALL SELECT '/dispatchers/' || d.type, d.type, d.created_at FROM postern.dispatcher d
+        UNION ALL SELECT '/dispatchers/' || d.type, d.type, d.created_at, NULL FROM postern.dispatcher d
         WHERE d.paused AND d.removed_at IS NULL AND d.context_id = c.context_id
-        UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at FROM postern.pool l
+        UNION ALL SELECT '/pools/' || l.name, NULL, l.created_at, NULL FROM postern.pool l
         WHERE l.paused AND l.context_id = c.context_id
-        UNION ALL SELECT '/senders/' || s.account, NULL, s.created_at FROM postern.sender s
+        UNION ALL SELECT '/senders/' || s.account, NULL, s.created_at, NULL FROM postern.sender s
         WHERE s.paused AND s.removed_at IS NULL AND s.context_id = c.context_id
-        UNION ALL SELECT '/contexts/' || c.name, NULL, c.created_at WHERE c.paused) p
+        UNION ALL SELECT '/contexts/' || c.name, NULL, c.created_at, NULL WHERE c.paused) p
     LEFT JOIN LATERAL (SELECT u.at, u.actor, u.reason FROM postern.audit u
         WHERE u.context_id = c.context_id AND u.object = p.object AND u.action = 'pause'
             AND u.at >= coalesce((SELECT max(r.at) FROM postern.audit r

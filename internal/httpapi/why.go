@@ -35,7 +35,7 @@ type leverView struct {
 	Path   string `json:"path"`
 	Role   string `json:"role"`
 
-	Body map[string]string `json:"body,omitempty" doc:"what the request wants at least; ... is for you to say"`
+	Body map[string]any `json:"body,omitempty" doc:"what the request wants at least; ... is for you to say"`
 }
 
 type laneView struct {

@@ -95,7 +95,10 @@ func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64
 		b.Queue(`INSERT INTO postern.sender (context_id, account, pool_id, worker_url, attributes)
 			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
 			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
-				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1`,
+				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1,
+				gate_failures = 0, gate_reason = '', -- its worker is called at once, as that of a type is
+				blocked_until = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.blocked_until END,
+				block_reason = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.block_reason ELSE '' END`,
 			by.Context, v.Account, v.Pool, v.WorkerURL, string(v.Attributes))
 		s.AuditIn(b, by, "put", "/senders/"+v.Account)
 		return t.Commit(ctx, b)

@@ -3,6 +3,7 @@ package batches
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -59,7 +60,18 @@ type whyBatch struct {
 	w       *reads.Why
 }
 
-func (x *whyBatch) path() string          { return "/processors/" + x.p.Name }
+func (x *whyBatch) path() string { return "/processors/" + x.p.Name }
+
+// lever is one of the processor.
+func (x *whyBatch) lever(method, role string, parts ...string) reads.Lever {
+	return reads.NewLever(method, role, append([]string{"processors", x.p.Name}, parts...)...)
+}
+
+// evict is the lever that ends a batch.
+func (x *whyBatch) evict(id int64) reads.Lever {
+	return x.lever("POST", "admin", "evict").With("id", id)
+}
+
 func (x *whyBatch) batch(id int64) string { return fmt.Sprintf("%s/batches/%d", x.path(), id) }
 
 func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *reads.NextStep, levers ...reads.Lever) {
@@ -103,9 +115,11 @@ func (x *whyBatch) executing(v *Batch) error {
 
 // undelivered says who may send it again, and until when.
 func (x *whyBatch) undelivered() {
-	levers := []reads.Lever{{Method: "POST", Path: x.path() + "/evict", Role: "admin"}}
+	levers := []reads.Lever{x.evict(x.v.ID)}
 	if x.v.Label != "" {
-		levers = append([]reads.Lever{{Method: "POST", Path: fmt.Sprintf("/authorizations/%s/executions/%d/retry", x.v.Label, x.v.ID), Role: "reader"}}, levers...)
+		id := strconv.FormatInt(x.v.ID, 10)
+		again := reads.NewLever("POST", "reader", "authorizations", x.v.Label, "executions", id, "retry")
+		levers = append([]reads.Lever{again}, levers...)
 	}
 	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; whoever asks sends it again", x.p.DeliverWithin),
 		&reads.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
@@ -128,7 +142,7 @@ func (x *whyBatch) awaiting() error {
 	}
 	confirm := fmt.Sprintf("%s/callbacks/%d", x.path(), x.v.ID)
 	x.add("callback_pending", confirm, x.v.UpdatedAt, fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
-		reads.Lever{Method: "POST", Path: confirm, Role: "executor"}, reads.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
+		x.lever("POST", "executor", "callbacks", strconv.FormatInt(x.v.ID, 10)).With("payload", "..."), x.evict(x.v.ID))
 	return nil
 }
 
@@ -136,7 +150,7 @@ func (x *whyBatch) awaiting() error {
 // who stands before it, its own cooldown, and then the next tick.
 func (x *whyBatch) queued() error {
 	if x.p.Paused {
-		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, reads.Lever{Method: "POST", Path: x.path() + "/resume", Role: "admin"})
+		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, x.lever("POST", "admin", "resume"))
 	}
 	if x.p.Executing != 0 {
 		other, err := x.s.Batch(x.ctx, x.context, x.p.Name, x.p.Executing)
@@ -162,7 +176,7 @@ func (x *whyBatch) queued() error {
 		return nil
 	}
 	if x.p.TickInterval == 0 {
-		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, reads.Lever{Method: "POST", Path: x.path() + "/tick", Role: "reader"})
+		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, x.lever("POST", "reader", "tick"))
 		return nil
 	}
 	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
@@ -178,7 +192,7 @@ func (x *whyBatch) high() error {
 	if b := x.p.Starving; b != nil {
 		next := x.cooldown(head[0])
 		x.add("starving", x.batch(b.By), b.Since, fmt.Sprintf("batch %d at the head of High cools, and keeps Med waiting as long as the processor is not fair", b.By), next,
-			reads.Lever{Method: "PATCH", Path: x.path(), Role: "admin"}, reads.Lever{Method: "POST", Path: x.path() + "/evict", Role: "admin"})
+			x.lever("PATCH", "admin").With("fair", true), x.evict(b.By))
 		return nil
 	}
 	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, fmt.Sprintf("%d batches of High come before Med", x.p.Length[processor.High]), nil)

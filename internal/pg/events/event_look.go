@@ -62,7 +62,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		if e.RedrivenBy != nil {
 			w.Summary += "; it was redriven as " + e.RedrivenBy.String()
 		} else {
-			own("ended", "/events/"+id.String(), e.Error, reads.Lever{Method: "POST", Path: "/events/" + id.String() + "/redrive", Role: "admin"})
+			own("ended", "/events/"+id.String(), e.Error, reads.NewLever("POST", "admin", "events", id.String(), "redrive"))
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
 		ails, err := s.ailing(ctx, contextID, e.FQN)
@@ -82,7 +82,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
 		w.Summary = "what came of it is known, but nobody says where its workflow is"
-		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", reads.Lever{Method: "PUT", Path: "/dispatchers/" + leader.TypeResult, Role: "admin"})
+		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", "http://..."))
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
 		own("result_offered", "/channels/"+channels.ChannelOfResults, "the message about it is on its way to the channels")
@@ -116,6 +116,11 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 	return d == nil || d.Removed
 }
 
+// moreSlots is the lever that lets twice as many events call tools.
+func moreSlots(slots int) reads.Lever {
+	return reads.NewLever("PATCH", "admin", "dispatchers", leader.TypeTool).With("slots", 2*slots)
+}
+
 // whyQueued says why an event is not taken.
 func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *reads.Why) error {
 	calling, err := s.calling(ctx, contextID)
@@ -134,13 +139,13 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *rea
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):
 		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
-		b.Levers, w.Moving = []reads.Lever{{Method: "PUT", Path: b.Object, Role: "admin"}}, false
+		b.Levers, w.Moving = []reads.Lever{reads.NewLever("PUT", "admin", "dispatchers", leader.TypeTool).With("worker_url", "tool:")}, false
 	case n >= toolShare(slots):
 		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
-		b.Levers = []reads.Lever{{Method: "PATCH", Path: "/dispatchers/" + leader.TypeTool, Role: "admin"}}
+		b.Levers = []reads.Lever{moreSlots(slots)}
 	case all >= slots:
 		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
-		b.Levers = []reads.Lever{{Method: "PATCH", Path: b.Object, Role: "admin"}}
+		b.Levers = []reads.Lever{moreSlots(slots)}
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
 	return nil

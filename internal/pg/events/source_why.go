@@ -27,7 +27,7 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 		})
 		return &w.Blockers[len(w.Blockers)-1]
 	}
-	resume := reads.Lever{Method: "POST", Path: object + "/resume", Role: "admin"}
+	resume := reads.NewLever("POST", "admin", "sources", v.Name, "resume")
 	switch {
 	case v.State == "paused":
 		w.Summary = "it is not read: somebody paused it"
@@ -40,7 +40,7 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 	case v.Failures > 0:
 		w.Moving, w.Summary = true, "it gives no page, and is asked again for as long as it takes: "+v.LastError
 		detail := fmt.Sprintf("%s (asked %d times)", v.LastError, v.Failures)
-		b := block("no_page", detail, reads.Lever{Method: "PATCH", Path: object, Role: "admin"})
+		b := block("no_page", detail, reads.NewLever("PATCH", "admin", "sources", v.Name).With("url", v.URL))
 		b.Next = &reads.NextStep{At: v.NextAt, What: "it is asked again"}
 	case v.Lag > 0:
 		w.Moving, w.Summary = true, "it is being read: it was not at its end for "+v.Lag.Round(time.Second).String()

@@ -60,5 +60,5 @@ func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 	w.Same(w.Lines(`SELECT concat_ws(' | ', cause, type, n, detail, lever) FROM report.causes ORDER BY cause`),
 		`no_free_sender | S | 3 | its pool p has no senders: give it an account that signs`+
 			` | PUT /senders/ACCOUNT {"pool":"p"}`,
-		"paused | 1 | queues/held up is paused by test: because | POST /queues/held up/resume")
+		"paused | 1 | queues/held up is paused by test: because | POST /queues/held%20up/resume")
 }

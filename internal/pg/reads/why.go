@@ -2,9 +2,7 @@ package reads
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +27,7 @@ type Why struct {
 // Blocker is one thing in the way. Object and Since are always set.
 type Blocker struct {
 	Kind   string
-	Object string // a path of the API
+	Object string // its path, as the audit has it: names are not escaped there
 	Since  time.Time
 	Detail string
 	Next   *NextStep
@@ -44,24 +42,6 @@ type NextStep struct {
 	At   time.Time
 	What string
 }
-
-// Lever is a request that would change something. Body is what it wants at least; "..." is for the caller to say.
-type Lever struct {
-	Method, Path, Role string
-	Body               map[string]string
-}
-
-// String is the request in one line.
-func (l Lever) String() string {
-	if len(l.Body) == 0 {
-		return l.Method + " " + l.Path
-	}
-	body, _ := json.Marshal(l.Body)
-	return l.Method + " " + l.Path + " " + string(body)
-}
-
-// looks says whether the lever only shows more.
-func (l Lever) looks() bool { return l.Method == http.MethodGet }
 
 // LaneView is where a head without an owner stands.
 type LaneView struct {
@@ -134,15 +114,16 @@ type explain struct {
 	q        *pg.QueueRow
 	name     string
 	head     *pg.Task
-	flying   bool
+	inFlight bool      // the head is
 	since    time.Time // when the head came into its phase
 	due      *time.Time
 	d        *pg.Dispatcher
+	own      *ownAddress // of the sender that was called last, or is to be; nil: it has none
 	nodes    []nodeFacts // that are alive
 	live     int         // how many of them are not draining
 	ahead    int64
 	blockers []Blocker
-	own      int // blockers of the transaction itself, before those of its head
+	before   int // blockers of the transaction itself, which come before those of its head
 	added    int // blockers of this transaction and its head, without those that were followed
 	moving   bool
 	followed bool               // the last one that was followed moves by itself
@@ -178,8 +159,8 @@ func (x *explain) load(queue int64) (err error) {
 		x.head = nil
 		return noRows(err)
 	}
-	x.flying, x.since = x.q.Cur != 0, x.q.EnteredAt
-	if x.flying && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
+	x.inFlight, x.since = x.q.Cur != 0, x.q.EnteredAt
+	if x.inFlight && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
 		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
 			Scan(&x.since); err != nil {
 			return pgdb.Known(err)
@@ -191,6 +172,9 @@ func (x *explain) load(queue int64) (err error) {
 		x.d = list[0]
 	}
 	if err := x.readNodes(); err != nil {
+		return err
+	}
+	if err := x.readOwnAddress(); err != nil {
 		return err
 	}
 	return pgdb.Known(db.QueryRow(x.ctx, `
@@ -214,7 +198,7 @@ func (x *explain) ended(t *pg.Transaction) *Why {
 	case x.made(t) != "":
 		b.Detail += "; " + x.made(t)
 	case t.State != outbox.DONE:
-		b.Levers = []Lever{{Method: "POST", Path: pg.TxPath(t.ID) + "/redrive", Role: "executor"}}
+		b.Levers = []Lever{leverOf(t.ID, "redrive", "executor")}
 	}
 	w.Blockers = []Blocker{b}
 	w.Summary = fmt.Sprintf("ended %s at %s; nothing is left to happen", t.State, clockTime(b.Since))
@@ -232,11 +216,11 @@ func (x *explain) made(t *pg.Transaction) string {
 // behind says what stands before a transaction that is not the head, and what holds it besides.
 func (x *explain) behind(t *pg.Transaction) error {
 	state, detail := outbox.WAITING, ""
-	if x.flying {
+	if x.inFlight {
 		state = x.q.Phase.Transaction()
 		detail = fmt.Sprintf(", attempt %d", x.q.Attempt)
 	}
-	if err := x.before(t); err != nil {
+	if err := x.countAhead(t); err != nil {
 		return err
 	}
 	x.add(Blocker{
@@ -244,7 +228,7 @@ func (x *explain) behind(t *pg.Transaction) error {
 		Object: pg.TxPath(x.head.ID),
 		Since:  x.since,
 		Detail: fmt.Sprintf("%s%s; %s before this one", state, detail, stand(x.ahead)),
-		Levers: []Lever{x.look(x.head.ID), x.lever(t.ID, "cancel", "executor")},
+		Levers: []Lever{lookAt(x.head.ID), leverOf(t.ID, "cancel", "executor")},
 	})
 	if err := x.overtaken(t); err != nil {
 		return err
@@ -258,12 +242,12 @@ func (x *explain) behind(t *pg.Transaction) error {
 	if err := x.dependencies(t.ID); err != nil {
 		return err
 	}
-	x.own = len(x.blockers)
+	x.before = len(x.blockers)
 	return nil
 }
 
-// before counts, to 10,000, what goes out before a transaction.
-func (x *explain) before(t *pg.Transaction) error {
+// countAhead counts, to 10,000, what goes out before a transaction.
+func (x *explain) countAhead(t *pg.Transaction) error {
 	sql := `SELECT count(*) FROM (SELECT FROM postern.task k WHERE k.queue_id = $1 AND k.seq >= $2 AND k.seq < $3 AND k.day >= $4
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (k.queue_id, k.seq, k.day)) LIMIT 10000) n`
 	if x.q.Marks > 0 { // something may have been placed
@@ -279,7 +263,7 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 	if x.q.Marks == 0 {
 		return nil
 	}
-	b := Blocker{Kind: "placed_ahead", Levers: []Lever{x.lever(t.ID, "move", "admin")}}
+	b := Blocker{Kind: "placed_ahead", Levers: []Lever{leverOf(t.ID, "move", "admin")}}
 	var id outbox.ID
 	var actor, reason string
 	var n int
@@ -307,7 +291,7 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 
 // suspended adds that somebody keeps a transaction from going out, with who and why.
 func (x *explain) suspended(id outbox.ID) (bool, error) {
-	b := Blocker{Kind: "suspended", Object: pg.TxPath(id), Levers: []Lever{x.lever(id, "resume", "admin")}}
+	b := Blocker{Kind: "suspended", Object: pg.TxPath(id), Levers: []Lever{leverOf(id, "resume", "admin")}}
 	var actor, reason string
 	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
 		Scan(&actor, &reason, &b.Since)
@@ -358,7 +342,7 @@ func (x *explain) dependencies(id outbox.ID) error {
 			Object: pg.TxPath(on),
 			Since:  since,
 			Detail: fmt.Sprintf("depends on %s, which is %s", uid, state),
-			Levers: []Lever{x.look(on), x.lever(id, "cancel", "executor")},
+			Levers: []Lever{lookAt(on), leverOf(id, "cancel", "executor")},
 		})
 		return nil
 	})
@@ -372,11 +356,6 @@ func (x *explain) dependencies(id outbox.ID) error {
 		}
 	}
 	return nil
-}
-
-// look is where more is said of what a transaction waits for.
-func (x *explain) look(id outbox.ID) Lever {
-	return Lever{Method: http.MethodGet, Path: pg.TxPath(id) + "/why", Role: "reader"}
 }
 
 // who names an actor as people know it: an API key by its name.
@@ -402,7 +381,7 @@ func (x *explain) summary(t *pg.Transaction) string {
 			where = ordinal(x.ahead+1) + " in " + x.name
 		}
 	}
-	root := x.blockers[min(x.own, len(x.blockers)-1)] // the first of the head's own is what people act on
+	root := x.blockers[min(x.before, len(x.blockers)-1)] // the first of the head's own is what people act on
 	text := where + "; "
 	if x.head.ID != t.ID {
 		text += "its head: "

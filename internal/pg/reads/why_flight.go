@@ -2,7 +2,6 @@ package reads
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -14,7 +13,7 @@ import (
 // dispatching explains a head whose worker is being called, or whose outcome is unknown.
 func (x *explain) dispatching() error {
 	id := x.head.ID
-	abandon := []Lever{x.lever(id, "abandon", "admin")}
+	abandon := []Lever{leverOf(id, "abandon", "admin")}
 	if x.q.Node != 0 {
 		return x.inWorker(abandon)
 	}
@@ -32,21 +31,21 @@ func (x *explain) dispatching() error {
 	if said != "" {
 		said = "the last answer was, at " + clockTime(at) + ": " + said
 	}
-	if x.gateClosed() {
+	if g := x.gate(); g != nil {
 		x.add(Blocker{
 			Kind:   "status_unreachable",
-			Object: "/dispatchers/" + x.head.Type,
+			Object: g.object,
 			Since:  x.since,
-			Detail: pg.Because(pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy), said),
+			Detail: pg.Because(pg.Because("the worker that has to be asked cannot be reached", g.why), said),
 			Next:   &NextStep{*x.due, "it is asked again"},
-			Levers: abandon,
+			Levers: append([]Lever{x.worker()}, abandon...),
 		})
 	} else {
 		b := Blocker{
 			Kind:   "outcome_unknown",
 			Object: pg.TxPath(id),
 			Since:  x.since,
-			Detail: pg.Because(fmt.Sprintf("nobody knows what came of attempt %d", x.q.Attempt), said),
+			Detail: pg.Because(fmt.Sprintf("what came of attempt %d is not known", x.q.Attempt), said),
 			Next:   &NextStep{*x.due, "the worker is asked"},
 			Levers: abandon,
 		}
@@ -121,7 +120,7 @@ func (x *explain) unknown() (bool, error) {
 	id := x.head.ID
 	b := Blocker{Kind: "outcome_unknown", Object: pg.TxPath(id)}
 	for _, verb := range []string{"was-done", "was-not-done", "abandon"} {
-		b.Levers = append(b.Levers, x.lever(id, verb, "admin"))
+		b.Levers = append(b.Levers, leverOf(id, verb, "admin"))
 	}
 	var reason string
 	err := x.s.Pool().QueryRow(x.ctx, `
@@ -160,10 +159,6 @@ func (x *explain) resuming(why string, levers []Lever) error {
 	return nil
 }
 
-func (x *explain) gateClosed() bool {
-	return x.d != nil && x.d.GateUntil != nil && x.d.GateUntil.After(x.now)
-}
-
 // inclusion explains what was accepted and is watched, until when it is, and what follows then.
 func (x *explain) inclusion() error {
 	need := x.live == 0
@@ -191,16 +186,17 @@ func (x *explain) inclusion() error {
 		switch {
 		case x.d.Inclusion.Deadline <= 0:
 			b.Detail += "; its worker is asked for as long as it takes (inclusion.deadline: 0)"
-			b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+			b.Levers = []Lever{leverOf(id, "abandon", "admin")}
 		case !deadline.After(x.now):
-			b.Kind, b.Levers = "inclusion_overdue", []Lever{x.lever(id, "abandon", "admin")}
+			b.Kind, b.Levers = "inclusion_overdue", []Lever{leverOf(id, "abandon", "admin")}
 			b.Detail = "not included by " + clockTime(deadline) + ": " + then
 		default:
 			b.Detail += "; it is given up at " + clockTime(deadline) + ", and then " + then
 		}
-		if b.Kind == "inclusion_pending" && x.gateClosed() {
-			b.Kind = "status_unreachable"
-			b.Detail = pg.Because("the worker that has to be asked cannot be reached", x.d.GateWhy)
+		if g := x.gate(); g != nil && b.Kind == "inclusion_pending" {
+			b.Kind, b.Object = "status_unreachable", g.object
+			b.Detail = pg.Because("the worker that has to be asked cannot be reached", g.why)
+			b.Levers = append([]Lever{x.worker()}, b.Levers...)
 		}
 	}
 	x.add(b)
@@ -219,24 +215,27 @@ func (x *explain) blocked() error {
 	if said != "" {
 		said = "at " + clockTime(at) + " it was answered: " + said
 	}
+	var certain bool
+	if err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT coalesce(bool_and(coalesce(nothing_done, false)), true)
+		FROM postern.attempt
+		WHERE (queue_id, seq, day, attempt) = ($1, $2, $3, $4) AND step <> 'late'`,
+		id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).Scan(&certain); err != nil {
+		return db.Known(err)
+	}
+	detail := "nothing was done, and it cannot be now"
+	if !certain {
+		detail = "its call came to nothing, though it is not certain that nothing was done: the same token goes out again"
+	}
 	x.add(Blocker{
 		Kind:   "queue_blocked",
 		Object: pg.TxPath(id),
 		Since:  x.q.Blocked,
-		Detail: pg.Because("nothing was done, and it cannot be now", said),
+		Detail: pg.Because(detail, said),
 		Next:   &NextStep{x.q.NotBefore, "it is tried again"},
-		Levers: []Lever{x.worker(), x.lever(id, "cancel", "executor")},
+		Levers: []Lever{x.worker(), leverOf(id, "cancel", "executor")},
 	})
 	return x.dispatcherHolds()
-}
-
-// worker is the lever that gives the type of the head another worker, or lets the one that it has be called at once.
-func (x *explain) worker() Lever {
-	l := Lever{Method: "PATCH", Path: "/dispatchers/" + x.head.Type, Role: "admin"}
-	if x.d != nil && strings.HasPrefix(x.d.WorkerURL, "http") {
-		l.Body = map[string]string{"worker_url": x.d.WorkerURL}
-	}
-	return l
 }
 
 // delay explains what failed and goes out again.
@@ -247,7 +246,7 @@ func (x *explain) delay() error {
 		Object: pg.TxPath(id),
 		Since:  x.since,
 		Detail: fmt.Sprintf("attempt %d failed", x.q.Attempt),
-		Levers: []Lever{x.lever(id, "retry", "admin"), x.lever(id, "cancel", "executor")},
+		Levers: []Lever{leverOf(id, "retry", "admin"), leverOf(id, "cancel", "executor")},
 	}
 	said, _, err := x.lastAnswer(id)
 	if err != nil {
@@ -288,7 +287,7 @@ func (x *explain) delay() error {
 	if cancelling {
 		next.What = "the worker is asked whether an earlier attempt got through; if none did it is CANCELLED"
 		b.Detail += "; somebody wants it cancelled"
-		b.Levers = []Lever{x.lever(id, "abandon", "admin")}
+		b.Levers = []Lever{leverOf(id, "abandon", "admin")}
 	}
 	if !at.IsZero() {
 		b.Next = next

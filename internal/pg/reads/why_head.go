@@ -17,7 +17,7 @@ func (x *explain) explainHead() error {
 	if held, err := x.quarantined(); held || err != nil {
 		return err
 	}
-	if x.flying {
+	if x.inFlight {
 		if held, err := x.unknown(); held || err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (x *explain) explainHead() error {
 	if err := x.explainPhase(); err != nil {
 		return err
 	}
-	if err := x.punctual(first); err != nil || !x.flying {
+	if err := x.punctual(first); err != nil || !x.inFlight {
 		return err
 	}
 	_, err := x.suspended(x.head.ID) // it holds before the head would go out again
@@ -70,14 +70,14 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 	b.Detail = fmt.Sprintf("it should have left %s by now: %s", x.q.Phase, what)
 	if node != nil {
 		b.Detail += ", which hands back within two minutes what it lost: if it does not, restart it or bury it, and the next one asks the worker first"
-		bury := Lever{Method: "POST", Path: "/nodes/" + *node + "/bury", Role: "system admin"}
+		bury := NewLever("POST", "system admin", "nodes", *node, "bury")
 		b.Levers = append([]Lever{bury}, b.Levers...)
 	}
 	if was != "" {
 		b.Detail += " (" + was + ")"
 	}
 	if len(b.Levers) == 0 {
-		b.Levers = []Lever{x.lever(x.head.ID, "abandon", "admin")}
+		b.Levers = []Lever{leverOf(x.head.ID, "abandon", "admin")}
 	}
 }
 
@@ -97,13 +97,14 @@ func (x *explain) quarantined() (bool, error) {
 			continue
 		}
 		what := "nothing of it leaves"
-		if x.flying {
+		if x.inFlight {
 			what = "nothing of it leaves, and its worker is not asked"
 		}
-		levers := []Lever{{Method: "GET", Path: "/quarantine", Role: "system admin"}}
+		levers := []Lever{NewLever("GET", "system admin", "quarantine")}
 		if v.Lost() && !v.Copy() && (v.ReconciledAt == nil || v.Open > 0) {
-			levers = append(levers, Lever{Method: "POST", Path: "/quarantine/reconcile", Role: "system admin"})
+			levers = append(levers, ofScope(v.Quarantine, "reconcile"))
 		}
+		levers = append(levers, ofScope(v.Quarantine, "release"))
 		actor, err := x.who(v.Actor)
 		if err != nil {
 			return false, err
@@ -113,10 +114,22 @@ func (x *explain) quarantined() (bool, error) {
 			Object: v.Object(),
 			Since:  v.EnteredAt,
 			Detail: pg.Because(fmt.Sprintf("%s is in quarantine, entered by %s: %s", v.Quarantine, actor, what), v.Reason),
-			Levers: append(levers, Lever{Method: "POST", Path: "/quarantine/release", Role: "system admin"}),
+			Levers: levers,
 		})
 	}
 	return len(x.blockers) > 0 && x.blockers[len(x.blockers)-1].Kind == "quarantined", nil
+}
+
+// ofScope is a lever of what is in quarantine, which its body names.
+func ofScope(q pg.Quarantine, verb string) Lever {
+	l := NewLever("POST", "system admin", "quarantine", verb).With("reason", "...")
+	if q.Context != "" {
+		l = l.With("context", q.Context)
+	}
+	if q.Type != "" {
+		l = l.With("type", q.Type)
+	}
+	return l
 }
 
 func (x *explain) explainPhase() error {
@@ -162,7 +175,7 @@ func (x *explain) held() error {
 			Since:  x.head.CreatedAt,
 			Detail: "its own not_before",
 			Next:   &NextStep{x.q.NotBefore, "it may go out"},
-			Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")},
+			Levers: []Lever{leverOf(x.head.ID, "cancel", "executor")},
 		}
 		if over := x.now.Sub(x.q.NotBefore); over > lateBy {
 			b.Detail += ", which has been over for " + over.Round(time.Second).String() + ": a process has yet to wake it"
@@ -174,26 +187,16 @@ func (x *explain) held() error {
 			Object: pg.TxPath(x.head.ID),
 			Since:  x.since,
 			Detail: "what held it has ended, and it has not been let go yet: the sweep of a process that works does that",
-			Levers: []Lever{x.lever(x.head.ID, "cancel", "executor")},
+			Levers: []Lever{leverOf(x.head.ID, "cancel", "executor")},
 		})
 	}
 	x.moving = x.moving || x.added == own+1 && x.followed
 	return nil
 }
 
-// lever is one of a transaction, with a reason where it wants one.
-func (x *explain) lever(id outbox.ID, verb, role string) Lever {
-	l := Lever{Method: "POST", Path: pg.TxPath(id) + "/" + verb, Role: role}
-	switch verb {
-	case "abandon", "was-done", "was-not-done":
-		l.Body = map[string]string{"reason": "..."}
-	}
-	return l
-}
-
 // paused says who paused the queue, or which failure did.
 func (x *explain) paused() error {
-	b := x.pause("queue_paused", "/queues/"+x.name)
+	b := x.pause("queue_paused", "queues", x.name)
 	b.Detail = "paused after a failure (on_failure: pause)"
 	var id outbox.ID
 	var state, code, message string
@@ -214,7 +217,7 @@ func (x *explain) paused() error {
 		b.Since = at
 		b.Detail = fmt.Sprintf("paused (on_failure: pause) after transaction %s ended %s: %s",
 			id, state, quoted(message, code))
-		b.Levers = append(b.Levers, x.lever(id, "redrive", "executor"))
+		b.Levers = append(b.Levers, leverOf(id, "redrive", "executor"))
 	}
 	return x.pausedBy(b)
 }
@@ -330,7 +333,7 @@ func (x *explain) unclaimed() error {
 		Object: pg.TxPath(x.head.ID),
 		Since:  x.since,
 		Detail: "it should have gone out by now, and no process has taken it: look at the log of " + strings.Join(names, ", "),
-		Levers: []Lever{{Method: "GET", Path: "/nodes", Role: "system admin"}},
+		Levers: []Lever{NewLever("GET", "system admin", "nodes")},
 	}
 	rows, err := x.s.Pool().Query(x.ctx, `
 		SELECT a.pid, coalesce(a.application_name, ''), a.xact_start
@@ -356,13 +359,13 @@ func (x *explain) unclaimed() error {
 }
 
 // pause is a blocker that ends when its object is resumed.
-func (x *explain) pause(kind, object string) Blocker {
+func (x *explain) pause(kind, noun, name string) Blocker {
 	return Blocker{
 		Kind:   kind,
-		Object: object,
+		Object: "/" + noun + "/" + name,
 		Since:  x.since,
 		Detail: "paused",
-		Levers: []Lever{{Method: "POST", Path: object + "/resume", Role: "admin"}},
+		Levers: []Lever{NewLever("POST", "admin", noun, name, "resume")},
 	}
 }
 
@@ -371,10 +374,11 @@ func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
 	switch {
 	case x.d == nil || x.d.Removed:
-		put := Lever{Method: "PUT", Path: object, Role: "admin", Body: map[string]string{"worker_url": "http://..."}}
+		url := "http://..."
 		if x.d != nil { // it was removed
-			put.Body["worker_url"] = x.d.WorkerURL
+			url = x.d.WorkerURL
 		}
+		put := NewLever("PUT", "admin", "dispatchers", x.head.Type).With("worker_url", url)
 		x.add(Blocker{
 			Kind:   "no_dispatcher",
 			Object: object,
@@ -384,13 +388,12 @@ func (x *explain) dispatcherHolds() error {
 		})
 		return nil
 	case x.d.Paused:
-		if err := x.pausedBy(x.pause("dispatcher_paused", object)); err != nil {
+		if err := x.pausedBy(x.pause("dispatcher_paused", "dispatchers", x.head.Type)); err != nil {
 			return err
 		}
 	}
 	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
-		at := "/contexts/" + c.Name
-		if err := x.pausedBy(x.pause("context_paused", at)); err != nil {
+		if err := x.pausedBy(x.pause("context_paused", "contexts", c.Name)); err != nil {
 			return err
 		}
 	}
@@ -400,7 +403,7 @@ func (x *explain) dispatcherHolds() error {
 			Object: object,
 			Since:  x.since,
 			Next:   &NextStep{*g, "one probe goes out"},
-			Levers: []Lever{x.worker()},
+			Levers: []Lever{x.workerOfType()},
 		}
 		b.Detail = fmt.Sprintf("calls to %s come to nothing (%d tries in a row)", x.d.WorkerURL, x.d.Failures)
 		b.Detail = pg.Because(b.Detail, x.d.GateWhy)

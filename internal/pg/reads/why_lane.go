@@ -50,7 +50,7 @@ func (x *explain) senders() error {
 	}
 	rows, err := x.s.Pool().Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
-			s.block_reason, s.gate_reason, coalesce(s.queue_id, 0), coalesce(n.name, ''), s.bound_since
+			s.block_reason, s.gate_reason, s.worker_url, coalesce(s.queue_id, 0), coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
@@ -61,7 +61,7 @@ func (x *explain) senders() error {
 	var all []senderFacts
 	for rows.Next() {
 		var f senderFacts
-		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.said, &f.bound, &f.queue, &f.since); err != nil {
+		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.said, &f.url, &f.bound, &f.queue, &f.since); err != nil {
 			return err
 		}
 		all = append(all, f)
@@ -70,8 +70,8 @@ func (x *explain) senders() error {
 		return db.Known(rows.Err())
 	}
 	if len(all) > 0 && all[0].closed {
-		b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since, Detail: "pool " + all[0].pool + " is paused"}
-		b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "admin"}}
+		b := x.pause("no_free_sender", "pools", all[0].pool)
+		b.Detail = "pool " + all[0].pool + " is paused"
 		return x.pausedBy(b)
 	}
 	if x.q.Pin != 0 && len(all) > 0 {
@@ -88,6 +88,7 @@ type senderFacts struct {
 	until           *time.Time
 	reason          string
 	said            string // by the worker, where that is the reason
+	url             string // its own address; "": that of its type is called
 	bound           int64  // the queue that it serves
 	queue           string
 	since           *time.Time
@@ -120,14 +121,19 @@ func (f *senderFacts) kind() string {
 	return "sender_blocked"
 }
 
+// levers let the sender be used again: of one whose own worker is away, at once, or by another address.
 func (f *senderFacts) levers() []Lever {
 	switch {
 	case f.removed:
-		return []Lever{{Method: "PUT", Path: f.object(), Role: "admin"}}
+		return []Lever{NewLever("PUT", "admin", "senders", f.account).With("pool", f.pool)}
 	case f.paused, f.draining:
-		return []Lever{{Method: "POST", Path: f.object() + "/resume", Role: "admin"}}
+		return []Lever{NewLever("POST", "admin", "senders", f.account, "resume")}
 	}
-	return []Lever{{Method: "POST", Path: f.object() + "/unblock", Role: "admin"}}
+	list := []Lever{NewLever("POST", "admin", "senders", f.account, "unblock")}
+	if f.kind() == "worker_unreachable" && f.url != "" {
+		list = append(list, workerOfSender(f.account, f.url))
+	}
+	return list
 }
 
 // pinned explains the one sender that may take the head: the client named it, or it was called for this
@@ -147,7 +153,7 @@ func (x *explain) pinned(f senderFacts) error {
 	case why != "":
 		b.Kind, b.Detail, b.Levers = f.kind(), only+", and "+why, f.levers()
 		if x.head.SenderID == 0 {
-			b.Levers = append(b.Levers, x.lever(x.head.ID, "cancel", "executor"))
+			b.Levers = append(b.Levers, leverOf(x.head.ID, "cancel", "executor"))
 		}
 		x.unblocks(&b, f)
 	case f.bound != 0:
@@ -246,12 +252,7 @@ func (x *explain) emptyPool() error {
 		account = "ACCOUNT"
 		b.Detail += ": give it an account that signs"
 	}
-	b.Levers = []Lever{{
-		Method: "PUT",
-		Path:   "/senders/" + account,
-		Role:   "admin",
-		Body:   map[string]string{"pool": pool},
-	}}
+	b.Levers = []Lever{NewLever("PUT", "admin", "senders", account).With("pool", pool)}
 	x.add(b)
 	return nil
 }

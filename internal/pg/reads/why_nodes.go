@@ -87,7 +87,7 @@ func (x *explain) noLiveNode() error {
 		if n.draining {
 			b.Object = "/nodes/" + n.name
 			b.Detail = "every process that dispatches is draining: resume one, or start another"
-			b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "system admin"}}
+			b.Levers = []Lever{NewLever("POST", "system admin", "nodes", n.name, "resume")}
 			break
 		}
 	}
@@ -109,7 +109,7 @@ func (x *explain) noNodeForType(drained []nodeFacts) {
 		b.Object = "/nodes/" + drained[0].name
 		b.Detail = fmt.Sprintf("every process that works on type %s is draining: resume one, or start another",
 			x.head.Type)
-		b.Levers = []Lever{{Method: "POST", Path: b.Object + "/resume", Role: "system admin"}}
+		b.Levers = []Lever{NewLever("POST", "system admin", "nodes", drained[0].name, "resume")}
 		x.add(b)
 		return
 	}

@@ -211,7 +211,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Must(err)
 			return out[0].ID
 		}},
-		{"outcome unknown", "outcome_unknown", "nobody knows what came of attempt 1", "asked", "abandon", true, func(w *world) outbox.ID {
+		{"outcome unknown", "outcome_unknown", "what came of attempt 1 is not known", "asked", "abandon", true, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.NobodyKnows()))
 			return id

@@ -1,6 +1,7 @@
 package pgworld
 
 import (
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -64,7 +65,9 @@ func (w *World) Stood(c Stand) outbox.ID {
 }
 
 // Stands are the ways in which a head can stand.
-var Stands = []Stand{
+var Stands = slices.Concat(often, asked, rare)
+
+var often = []Stand{
 	{"no process is alive", "no_live_node", "start `postern work`", "", func(w *World) outbox.ID {
 		return w.Post("q", "T", "a")[0]
 	}},
