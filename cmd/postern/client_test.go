@@ -230,7 +230,7 @@ func TestTablesFit80Columns(t *testing.T) {
 		"detail": long + " " + long, "next": map[string]any{"at": "2050-01-01T00:00:00Z", "what": long}, "lane": map[string]any{"kind": "dispatcher", "name": long},
 		"levers": []any{map[string]any{"method": "POST", "path": "/transactions/x/retry"}, map[string]any{"method": "PUT", "path": "/dispatchers/" + long}}}}}
 	var b bytes.Buffer
-	printWhy(&b, paper{width: 80}, why, time.Now())
+	printWhy(&b, paper{width: 80}, why, "", time.Now())
 	for l := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 {
 			t.Errorf("why: %d columns: %q", n, l)
@@ -238,28 +238,6 @@ func TestTablesFit80Columns(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "postern retry x") || !strings.Contains(b.String(), "postern api PUT") {
 		t.Errorf("levers are told as commands:\n%s", &b)
-	}
-	for path, want := range map[string]string{"/events/x/redrive": "postern redrive events/x", "/senders/s/unblock": "postern unblock senders/s", "/sources/s/rewind": "postern api POST /sources/s/rewind",
-		"/processors/p/tick": "postern processor tick p", "/processors/p/evict": "postern processor evict p 7", "/authorizations/l/executions/7/retry": "postern processor retry l 7"} {
-		if got := spelledLever("POST", path, "/processors/p/batches/7"); got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
-		}
-	}
-	for _, c := range [][4]string{
-		{"GET", "/quarantine", "/quarantine", "postern quarantine status"},
-		{"POST", "/quarantine/reconcile", "/quarantine/types/PAY", "postern quarantine reconcile dispatchers/PAY"},
-		{"POST", "/quarantine/release", "/quarantine", "postern quarantine release --reason ..."},
-		{"POST", "/quarantine/release", "/quarantine/contexts/shop", "postern quarantine release contexts/shop --reason ..."},
-		{"POST", "/quarantine/release", "/quarantine/contexts/shop/types/PAY", "postern quarantine release contexts/shop dispatchers/PAY --reason ..."},
-	} {
-		if got := spelledLever(c[0], c[1], c[2]); got != c[3] {
-			t.Errorf("%s %s about %s is %q, want %q", c[0], c[1], c[2], got, c[3])
-		}
-	}
-	for path, want := range map[string]string{"/dispatchers/T": `"worker_url"`, "/dispatchers/leader.tool": `"slots"`} {
-		if got := spelledLever("PATCH", path, path); !strings.Contains(got, want) {
-			t.Errorf("%s is %q, want %s", path, got, want)
-		}
 	}
 	var plain, coloured bytes.Buffer
 	row := []record{{"uid": "a", "state": "FAILED"}}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/internal/pg/doctor"
+
 	"github.com/postern-dev/postern/internal/app"
 )
 
@@ -111,7 +113,8 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 		p.table(w, columnsOf(noun, rows, p.width), rows)
 	}
 	if next := page.text("next"); next != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "more: postern ls %s %scursor=%s\n", noun, spelled(query), next)
+		words := append(append([]string{"postern", "ls", noun}, spelled(query)...), "cursor="+next)
+		fmt.Fprintf(cmd.ErrOrStderr(), "more: %s\n", doctor.Shell(words...))
 	}
 	return nil
 }
@@ -125,16 +128,15 @@ func window(page record) string {
 }
 
 // spelled writes filters as arguments.
-func spelled(query url.Values) string {
-	var b strings.Builder
+func spelled(query url.Values) (words []string) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		for _, v := range query[name] {
 			if name != "cursor" {
-				fmt.Fprintf(&b, "%s=%s ", name, v)
+				words = append(words, name+"="+v)
 			}
 		}
 	}
-	return b.String()
+	return words
 }
 
 // keys are the plain fields of records: what names them first, then by the alphabet.

@@ -243,7 +243,7 @@ func processorRetryCommand() *cobra.Command {
 			if id, err := strconv.ParseInt(args[1], 10, 64); err != nil || id < 1 {
 				return usage(cmd, errors.New("ID: want the number of a batch"))
 			}
-			return askBatch(cmd, objectPath("authorizations/"+args[0])+"/executions/"+args[1]+"/retry", nil)
+			return askBatch(cmd, "/authorizations/"+url.PathEscape(args[0])+"/executions/"+args[1]+"/retry", nil)
 		},
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/postern-dev/postern/internal/leader"
 )
 
 func showCommand() *cobra.Command {
@@ -165,13 +162,15 @@ func whyCommand() *cobra.Command {
 				_, err := cmd.OutOrStdout().Write(append(bytes.TrimSpace(b), '\n'))
 				return err
 			}
-			printWhy(cmd.OutOrStdout(), paperOf(cmd), why, time.Now())
+			context, _ := cmd.Flags().GetString("context") // the environment names it to the lever, too
+			printWhy(cmd.OutOrStdout(), paperOf(cmd), why, context, time.Now())
 			return nil
 		},
 	})
 }
 
-func printWhy(out io.Writer, p paper, why record, now time.Time) {
+// printWhy prints the chain of blockers; context is the tenant that the levers have to name, "" for none.
+func printWhy(out io.Writer, p paper, why record, context string, now time.Time) {
 	p.indented(out, "", 0, why.text("summary"))
 	for i, b := range why.records("blockers") {
 		fmt.Fprintln(out)
@@ -191,70 +190,7 @@ func printWhy(out io.Writer, p paper, why record, now time.Time) {
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
 		}
 		for _, l := range b.records("levers") {
-			command := spelledLever(l.text("method"), l.text("path"), b.text("object"))
-			p.indented(out, "   lever", 9, spelledWith(command, l))
+			p.indented(out, "   lever", 9, leverCommand(l, context))
 		}
 	}
-}
-
-// spelledWith adds to a command what its request wants at least: a reason as the flag that it is, anything else
-// as the body.
-func spelledWith(command string, lever record) string {
-	body, ok := lever["body"].(map[string]any)
-	switch {
-	case !ok || strings.Contains(command, " -d "):
-		return command
-	case !strings.HasPrefix(command, "postern api ") && len(body) == 1 && body["reason"] != nil:
-		return command + " --reason ..."
-	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return command
-	}
-	return command + " -d '" + string(text) + "'"
-}
-
-// spelledLever is a call about an object as the command that makes it.
-func spelledLever(method, path, object string) string {
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if method == "POST" && len(parts) == 3 {
-		if verb, noun := parts[2], parts[0]; noun == "transactions" && slices.Contains(verbs("transactions"), verb) {
-			return "postern " + verb + " " + parts[1]
-		} else if slices.Contains(verbs(noun), verb) && slices.Contains([]string{"pause", "resume", "redrive", "unblock"}, verb) {
-			return "postern " + verb + " " + noun + "/" + parts[1]
-		}
-	}
-	switch {
-	case parts[0] == "quarantine":
-		return spelledQuarantine(path, object)
-	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "tick":
-		return "postern processor tick " + parts[1]
-	case method == "POST" && len(parts) == 3 && parts[0] == "processors" && parts[2] == "evict":
-		return "postern processor evict " + parts[1] + " " + object[strings.LastIndex(object, "/")+1:]
-	case method == "POST" && len(parts) == 4 && parts[0] == "processors" && parts[2] == "callbacks":
-		return "postern api " + method + " " + path + ` -d '{"payload": ...}'`
-	case method == "POST" && len(parts) == 5 && parts[0] == "authorizations" && parts[4] == "retry":
-		return "postern processor retry " + parts[1] + " " + parts[3]
-	case method == "PATCH" && parts[0] == "processors":
-		return "postern api " + method + " " + path + ` -d '{"fair": true}'`
-	case method == "PATCH" && parts[0] == "dispatchers" && parts[1] == leader.TypeTool: // its worker is built in
-		return "postern api " + method + " " + path + ` -d '{"slots": 64}'`
-	case method == "PATCH" && parts[0] == "dispatchers":
-		return "postern api " + method + " " + path + ` -d '{"worker_url": "http://..."}'`
-	}
-	return "postern api " + method + " " + path
-}
-
-// spelledQuarantine is a lever of a quarantine as the command that pulls it. The object is the scope as the
-// audit names it, such as /quarantine/contexts/shop/types/PAY.
-func spelledQuarantine(path, object string) string {
-	scope := strings.ReplaceAll(strings.TrimPrefix(object, "/quarantine"), "/contexts/", " contexts/")
-	scope = strings.ReplaceAll(scope, "/types/", " dispatchers/")
-	switch path {
-	case "/quarantine":
-		return "postern quarantine status"
-	case "/quarantine/release":
-		return "postern quarantine release" + scope + " --reason ..."
-	}
-	return "postern quarantine " + strings.TrimPrefix(path, "/quarantine/") + scope
 }

@@ -9,16 +9,22 @@ import (
 // deadEvent pushes an event and lets it end badly.
 func (d *door) deadEvent() string {
 	d.t.Helper()
+	id := d.event()
+	if _, err := d.store.Pool().Exec(d.t.Context(), `UPDATE postern.event SET was = 'Active', status = 'Dead', outcome = 'failed', code = 'http_400', error = 'the tool refuses the call' WHERE event_id = $1::text::uuid`, id); err != nil {
+		d.t.Fatal(err)
+	}
+	return id
+}
+
+// event pushes an event.
+func (d *door) event() string {
+	d.t.Helper()
 	if a := d.call("PUT", "/sources/app", pushSource); a.status >= 300 {
 		d.t.Fatalf("%s", a.raw)
 	}
 	d.events++
 	a := d.want(201, "POST", "/events", fmt.Sprintf(`{"source": "app", "identity": {"digest": "dead-%d"}, "json": {"tool": "xyz.labs.add@1"}}`, d.events))
-	id := a.body["items"].([]any)[0].(map[string]any)["id"].(string)
-	if _, err := d.store.Pool().Exec(d.t.Context(), `UPDATE postern.event SET was = 'Active', status = 'Dead', outcome = 'failed', code = 'http_400', error = 'the tool refuses the call' WHERE event_id = $1::text::uuid`, id); err != nil {
-		d.t.Fatal(err)
-	}
-	return id
+	return a.body["items"].([]any)[0].(map[string]any)["id"].(string)
 }
 
 func TestADeadEventIsRedrivenOnce(t *testing.T) {

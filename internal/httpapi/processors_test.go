@@ -17,7 +17,15 @@ const (
 
 // newPlant is a door with a processor and a type that nobody works on.
 func newPlant(t *testing.T, change ...func(*httpapi.Config)) *door {
-	d := newDoor(t, change...)
+	t.Helper()
+	t.Parallel()
+	return openPlant(t, change...)
+}
+
+// openPlant is newPlant for a test that has one already.
+func openPlant(t *testing.T, change ...func(*httpapi.Config)) *door {
+	t.Helper()
+	d := openDoor(t, change...)
 	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/", "capabilities": ["atomic"]}`)
 	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
 	return d

@@ -91,17 +91,17 @@ func (x cause) finding() Finding {
 func (x cause) remedy() string {
 	method, rest, _ := strings.Cut(x.lever, " ")
 	path, body, _ := strings.Cut(rest, " {")
-	command := "postern api " + method + " " + path
+	words := []string{"postern", "api", method, path}
 	switch filter, listed := strings.CutPrefix(path, "/transactions?"); {
 	case x.lever == "":
-		command = "postern why " + x.id
+		words = []string{"postern", "why", x.id}
 	case listed:
-		command = "postern ls " + strings.ReplaceAll(filter, "&", " ")
+		words = append([]string{"postern", "ls"}, strings.Split(filter, "&")...)
 	case body != "":
-		command += " -d '{" + body + "'"
+		words = append(words, "-d", "{"+body)
 	}
 	if x.tenant != "default" {
-		command += " --context " + x.tenant
+		words = append(words, "--context", x.tenant)
 	}
-	return command
+	return Shell(words...)
 }

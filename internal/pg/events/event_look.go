@@ -116,9 +116,9 @@ func (s *Store) noDispatcher(contextID int32, typ string) bool {
 	return d == nil || d.Removed
 }
 
-// moreSlots is the lever that lets twice as many events call tools.
+// moreSlots is the lever that lets so many events call tools at a time.
 func moreSlots(slots int) reads.Lever {
-	return reads.NewLever("PATCH", "admin", "dispatchers", leader.TypeTool).With("slots", 2*slots)
+	return reads.NewLever("PATCH", "admin", "dispatchers", leader.TypeTool).With("slots", slots)
 }
 
 // whyQueued says why an event is not taken.
@@ -142,10 +142,10 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *rea
 		b.Levers, w.Moving = []reads.Lever{reads.NewLever("PUT", "admin", "dispatchers", leader.TypeTool).With("worker_url", "tool:")}, false
 	case n >= toolShare(slots):
 		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
-		b.Levers = []reads.Lever{moreSlots(slots)}
+		b.Levers = []reads.Lever{moreSlots(max(2*slots, 2*(n+1)))}
 	case all >= slots:
 		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
-		b.Levers = []reads.Lever{moreSlots(slots)}
+		b.Levers = []reads.Lever{moreSlots(max(2*slots, all+1))}
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail
 	return nil
