@@ -107,7 +107,9 @@ CREATE TABLE postern.node_load (
 );
 
 -- Heads that have not moved for ten minutes, or for twice the wait that their dispatcher configures for what they
--- are doing; the oldest 200, written anew by each run of the job sample.
+-- are doing, and at once those whose cause time alone does not end: a worker that is away, a call that came to nothing,
+-- a state that lasts for too long, an outcome that an operator has to tell. Written anew by each run of the job sample:
+-- the oldest 200, and of those that wait for a worker 100.
 CREATE TABLE postern.stuck (
     queue_id       bigint CONSTRAINT one_row_per_stuck_queue PRIMARY KEY,
     context_id     int NOT NULL,

@@ -15,9 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/internal/pg/doctor"
-
 	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/pg/doctor"
 )
 
 var braces = regexp.MustCompile(`\{[^}]*\}`)

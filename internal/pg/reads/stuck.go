@@ -3,6 +3,7 @@ package reads
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +16,14 @@ import (
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
-// what it is doing, whichever is more; one that is overdue (see the view), or is held for an operator, is stuck
-// at once. The sample holds the oldest stuckMost.
-const stuckAfter, stuckMost = 10 * time.Minute, 200
+// what it is doing, whichever is more. Stuck at once is what stands for a cause that time alone does not end: one that
+// is overdue (see the view), is held for an operator, or waits for a worker that is away or whose answer came to nothing
+// (byCause). The sample holds the oldest stuckMost, and of those that wait for a worker the oldest awayMost, so that
+// they leave room for the others.
+const stuckAfter, stuckMost, awayMost = 10 * time.Minute, 200, 100
+
+// byCause are the blockers by which a head is stuck as soon as it stands for lateBy.
+var byCause = []string{"worker_unreachable", "queue_blocked", "status_unreachable"}
 
 // planByScan lets what reads tables whole do so in the order of their pages, and join them by hashes, which our
 // connections leave out: a million queues are compared with what is ready in a second, instead of never.
@@ -44,26 +50,14 @@ func (s *Store) SampleStuck(ctx context.Context) (n int, err error) {
 		WHERE q.node_id IS NOT NULL GROUP BY 1 ON CONFLICT ON CONSTRAINT one_load_per_node DO NOTHING`, now)
 	b.Queue("DELETE FROM postern.stuck")
 	for _, c := range found {
-		x := &explain{s: s, ctx: ctx, context: c.context}
-		if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
-			return 0, err
-		}
-		if x.head == nil {
-			continue
-		}
-		since, err := x.headSince()
+		row, err := s.standing(ctx, c, now)
 		if err != nil {
 			return 0, err
 		}
-		if !c.now && now.Sub(since) < patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type)) {
-			continue
+		if row != nil {
+			row.queue(b, now)
+			n++
 		}
-		w, err := s.Why(ctx, c.context, x.head.ID)
-		if err != nil || len(w.Blockers) == 0 {
-			continue // it moved meanwhile
-		}
-		x.stuck(b, w, now, since)
-		n++
 	}
 	b.Queue("COMMIT")
 	return n, db.Known(s.Pool().SendBatch(ctx, b).Close())
@@ -74,32 +68,85 @@ type candidate struct {
 	queue   int64
 	context int32
 	now     bool // it is shown however long it has stood
+	away    bool // it waits for a worker, or its call came to nothing
 }
 
-// mayBeStuck lists the queues that have been in their phase for long, or whose head was tried before.
+// mayBeStuck lists the queues that are overdue or held, those whose worker is away or whose call came to nothing, and
+// those that have been in their phase for long, or whose head was tried before.
 func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidate, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
 	b.Queue(planByScan)
-	b.Queue(`WITH o AS MATERIALIZED (SELECT DISTINCT queue_id, context_id
+	b.Queue(`
+		WITH sure AS MATERIALIZED (
+			SELECT DISTINCT queue_id, context_id
 			FROM (SELECT queue_id, context_id FROM postern.overdue
 				UNION ALL SELECT q.queue_id, q.context_id FROM postern.mark m
 				JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
-				WHERE m.kind = 'unknown') x LIMIT $2)
-		(SELECT q.queue_id, q.context_id, false FROM postern.queue q
+				WHERE m.kind = 'unknown') x
+			LIMIT $2),
+		gated AS MATERIALIZED (SELECT sender_id, pool_id FROM postern.sender
+			WHERE block_reason = 'worker_unreachable' AND removed_at IS NULL),
+		stands AS MATERIALIZED (SELECT * FROM (
+			SELECT q.queue_id, q.context_id, least(q.entered_at, q.blocked_since) AS at,
+				q.blocked_since IS NOT NULL
+					OR l.dispatcher_id IN (SELECT dispatcher_id FROM postern.dispatcher
+						WHERE gate_failures > 0 AND removed_at IS NULL)
+					OR coalesce(q.sender_id, q.pin_sender_id) IN (SELECT sender_id FROM gated)
+					OR l.pool_id IN (SELECT pool_id FROM gated) AS away,
+				q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.attempt > 1 AS old
+			FROM postern.queue q
+			LEFT JOIN postern.lane l ON l.lane_id = q.lane
 			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
-			WHERE q.phase <> 'IDLE' AND q.queue_id NOT IN (SELECT queue_id FROM o)
-				AND (q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.blocked_since < $1 OR q.attempt > 1)
-			ORDER BY least(q.entered_at, q.blocked_since) LIMIT $2)
-		UNION ALL SELECT queue_id, context_id, true FROM o`, now.Add(-stuckAfter), stuckMost).
+			WHERE q.phase <> 'IDLE' AND q.queue_id NOT IN (SELECT queue_id FROM sure)) q
+			WHERE away OR old)
+		SELECT queue_id, context_id, true, false FROM sure
+		UNION ALL (SELECT queue_id, context_id, false, true FROM stands WHERE away ORDER BY at LIMIT $3)
+		UNION ALL (SELECT queue_id, context_id, false, false FROM stands
+			WHERE away IS NOT TRUE ORDER BY at LIMIT $2)`,
+		now.Add(-stuckAfter), stuckMost, awayMost).
 		Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-				return c, row.Scan(&c.queue, &c.context, &c.now)
+				return c, row.Scan(&c.queue, &c.context, &c.now, &c.away)
 			})
 			return err
 		})
 	b.Queue("COMMIT")
 	return found, db.Known(s.Pool().SendBatch(ctx, b).Close())
+}
+
+// stuckRow is a head that stands.
+type stuckRow struct {
+	x     *explain
+	why   *Why
+	since time.Time
+}
+
+// standing explains the head of a queue that may be stuck; nil: it is not, or has moved meanwhile.
+func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuckRow, error) {
+	x := &explain{s: s, ctx: ctx, context: c.context}
+	if err := x.load(c.queue); err != nil && fault.KindOf(err) != fault.NotFound {
+		return nil, err
+	}
+	if x.head == nil {
+		return nil, nil
+	}
+	since, err := x.headSince()
+	if err != nil {
+		return nil, err
+	}
+	long := c.now || now.Sub(since) >= patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type))
+	if !long && (!c.away || now.Sub(since) < lateBy) {
+		return nil, nil
+	}
+	w, err := s.Why(ctx, c.context, x.head.ID)
+	if err != nil || len(w.Blockers) == 0 {
+		return nil, nil // it moved meanwhile
+	}
+	if !long && !slices.ContainsFunc(w.Blockers, func(b Blocker) bool { return slices.Contains(byCause, b.Kind) }) {
+		return nil, nil
+	}
+	return &stuckRow{x, w, since}, nil
 }
 
 // headSince is when the head first was that: when it was posted, or the one before it ended. One that was moved
@@ -117,11 +164,10 @@ func (x *explain) headSince() (at time.Time, err error) {
 	return at, db.Known(err)
 }
 
-// stuck adds the row of a head that stands.
-func (x *explain) stuck(b *pgx.Batch, w *Why, now, since time.Time) {
-	root := w.Blockers[len(w.Blockers)-1]
-	var lever *string
-	for _, b := range w.Blockers {
+// root is what the row names: the last blocker with a lever that changes something, or the last one.
+func (r *stuckRow) root() (root Blocker, lever *string) {
+	root = r.why.Blockers[len(r.why.Blockers)-1]
+	for _, b := range r.why.Blockers {
 		for _, l := range b.Levers {
 			if !l.looks() {
 				text := l.String()
@@ -130,6 +176,13 @@ func (x *explain) stuck(b *pgx.Batch, w *Why, now, since time.Time) {
 			}
 		}
 	}
+	return root, lever
+}
+
+// queue adds the row to a batch.
+func (r *stuckRow) queue(b *pgx.Batch, now time.Time) {
+	x := r.x
+	root, lever := r.root()
 	var nextAt *time.Time
 	var next, by *string
 	if root.Next != nil {
@@ -148,8 +201,8 @@ func (x *explain) stuck(b *pgx.Batch, w *Why, now, since time.Time) {
 			blocker_detail, blocked_by_id, next_at, next_action, lever)
 		VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 		ON CONFLICT ON CONSTRAINT one_row_per_stuck_queue DO NOTHING`,
-		x.q.ID, x.context, now, x.name, x.head.ID.String(), cmp.Or(x.head.UID, x.head.ID.String()), x.head.Type, w.State, since,
-		root.Kind, object, root.Detail, by, nextAt, next, lever)
+		x.q.ID, x.context, now, x.name, x.head.ID.String(), cmp.Or(x.head.UID, x.head.ID.String()), x.head.Type,
+		r.why.State, r.since, root.Kind, object, root.Detail, by, nextAt, next, lever)
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.

@@ -1,6 +1,7 @@
 package reads_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -61,4 +62,70 @@ func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 		`no_free_sender | S | 3 | its pool p has no senders: give it an account that signs`+
 			` | PUT /senders/ACCOUNT {"pool":"p"}`,
 		"paused | 1 | queues/held up is paused by test: because | POST /queues/held%20up/resume")
+}
+
+// What stands for a cause that time alone does not end is in the sample as soon as it stands: a worker that is away, a
+// call that came to nothing, a state that lasts for too long, and an outcome that an operator has to tell. It is old since
+// it first was head. What else stands is there after ten minutes.
+func TestWhatIsStuckByItsCauseIsInTheSampleAtOnce(t *testing.T) {
+	t.Parallel()
+	causes := []string{"worker_unreachable", "queue_blocked", "status_unreachable", "overdue"}
+	for _, c := range pgworld.Stands {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			id := w.Stood(c)
+			y, err := w.S.Reads.Why(w.Ctx, w.ID, id)
+			w.Must(err)
+			kind := y.Blockers[0].Kind
+			held := kind == "outcome_unknown" && y.Blockers[0].Next == nil
+			want := []string{}
+			if held || slices.Contains(causes, kind) {
+				want = append(want, kind)
+			}
+			n, err := w.S.Reads.SampleStuck(w.Ctx)
+			w.Must(err)
+			got := w.Lines(`SELECT blocker FROM postern.stuck WHERE uid = 'a'`)
+			if n != len(want) || !slices.Equal(got, want) {
+				t.Errorf("%d are stuck, %q, want %q: %s", n, got, want, y.Summary)
+			}
+			var early int
+			w.Scan(`
+				SELECT count(*)
+				FROM postern.stuck s
+				JOIN postern.task t USING (uid)
+				WHERE s.since <> t.created_at AND s.blocker <> 'overdue'`, &early)
+			if early > 0 {
+				t.Error("it is not old since it first was head")
+			}
+		})
+	}
+}
+
+// A probe makes neither a head younger whose gate is closed, nor others of its lane.
+func TestAProbeDoesNotBeginTheAgeOfAHeadAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	began := w.Now
+	w.Post("q", "T", "a")
+	w.Post("r", "T", "b")
+	n := w.Node("n")
+	for range 4 {
+		l := w.Claim(n, pgworld.Room(1))
+		if len(l) != 1 {
+			t.Fatalf("%d go out", len(l))
+		}
+		w.Settle(w.Answer(l[0], pgworld.Lost()))
+		w.Later(time.Minute) // its time is over, and the next probe has yet to go out
+		w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
+	}
+	_, err := w.S.Reads.SampleStuck(w.Ctx)
+	w.Must(err)
+	var since time.Time
+	var heads int
+	w.Scan(`SELECT n, since FROM report.causes WHERE cause = 'worker_unreachable'`, &heads, &since)
+	if heads != 2 || !since.Equal(began) {
+		t.Errorf("%d heads, since %s instead of %s", heads, since, began)
+	}
 }

@@ -397,7 +397,7 @@ func (x *explain) dispatcherHolds() error {
 			return err
 		}
 	}
-	if g := x.d.GateUntil; g != nil && g.After(x.now) {
+	if g := x.d.GateUntil; g != nil && x.d.Failures > 0 { // also when its time is over, until a probe gets through
 		b := Blocker{
 			Kind:   "worker_unreachable",
 			Object: object,

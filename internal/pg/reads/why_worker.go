@@ -46,7 +46,7 @@ func (x *explain) gate() *closedGate {
 		if x.own.until != nil && x.own.until.After(x.now) {
 			return &closedGate{"/senders/" + x.own.account, x.own.why}
 		}
-	case x.d != nil && x.d.GateUntil != nil && x.d.GateUntil.After(x.now):
+	case x.d != nil && x.d.GateUntil != nil && x.d.Failures > 0:
 		return &closedGate{"/dispatchers/" + x.head.Type, x.d.GateWhy}
 	}
 	return nil
