@@ -118,7 +118,7 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 		}
 		found = append(found, list...)
 	}
-	return append(found, reach(cmd.Context(), workers)...), code, nil
+	return append(found, reach(cmd.Context(), workers, found)...), code, nil
 }
 
 // examine looks at an API. Its queues and gates are looked at only where nobody asked its database.
@@ -164,10 +164,27 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 			workers[url] = r.text("type")
 		}
 		if r.at("gate") != nil {
-			found = append(found, doctor.Finding{Check: "worker of " + r.text("type"), State: doctor.Bad,
+			found = append(found, doctor.Finding{
+				Check: "worker of " + r.text("type"),
+				State: doctor.Bad,
 				Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row): %s",
-					r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")), Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") + ` -d '{"worker_url": "http://..."}'`})
+					r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")),
+				Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") +
+					` -d '{"worker_url": "http://..."}'`,
+			})
 		}
+	}
+	if err := d.each("/senders", func(r record) {
+		if r.text("block_reason") == "worker_unreachable" {
+			found = append(found, doctor.Finding{
+				Check:  "worker of sender " + r.text("account"),
+				State:  doctor.Bad,
+				Found:  "calls by it come to nothing, and it is left alone until " + r.text("blocked_until"),
+				Remedy: "mend that; probes go on by themselves, and postern unblock senders/" + r.text("account") + " tries at once",
+			})
+		}
+	}); err != nil {
+		return found, err
 	}
 	barred, err := d.unreachable()
 	if found = append(found, barred...); err != nil {
@@ -262,27 +279,39 @@ func (d *door) held() ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// stuck asks why the queues do not move whose head has been there for ten minutes.
+// stuck asks why the queues do not move whose head has been there for ten minutes, or whose calls come to nothing.
 func (d *door) stuck() ([]doctor.Finding, error) {
-	const old = 10 * time.Minute
+	const old, most = 10 * time.Minute, 5
 	var found []doctor.Finding
-	for next := ""; ; {
+	told := map[string]bool{} // types whose calls come to nothing
+	n := 0
+	for next := ""; n < most; {
 		_, page, err := d.get("/queues?limit=500" + next)
 		if err != nil {
 			return found, err
 		}
 		for _, r := range page.records("items") {
-			at := r.moment("head.since")
-			if r.text("paused") != "" || at.IsZero() || time.Since(at) < old || r.moment("next_at").After(time.Now()) {
+			at, blocked := r.moment("head.since"), !r.moment("blocked_since").IsZero()
+			stands := !at.IsZero() && time.Since(at) >= old && !r.moment("next_at").After(time.Now())
+			if r.text("paused") != "" || !blocked && !stands || n == most {
 				continue
 			}
+			n++
 			name := "queues/" + r.text("name")
 			_, why, err := d.get("/" + name + "/why")
 			if err != nil {
 				return found, err
 			}
-			if found = append(found, doctor.Finding{Check: "stuck queues", State: doctor.Bad, Found: name + ": " + why.text("summary"), Remedy: "postern why " + name}); len(found) == 5 {
-				return found, nil
+			found = append(found, doctor.Finding{
+				Check:  "stuck queues",
+				State:  doctor.Bad,
+				Found:  name + ": " + why.text("summary"),
+				Remedy: doctor.Shell("postern", "why", name),
+			})
+			if blocked {
+				if err := d.blocked(&found, told, r, why); err != nil {
+					return found, err
+				}
 			}
 		}
 		if page.text("next") == "" {
@@ -290,14 +319,43 @@ func (d *door) stuck() ([]doctor.Finding, error) {
 		}
 		next = "&cursor=" + page.text("next")
 	}
-	if len(found) == 0 {
-		found = []doctor.Finding{{Check: "stuck queues", State: doctor.OK, Found: "none has stood still for " + coarse(old)}}
+	if n == 0 {
+		found = append(found, doctor.Finding{
+			Check: "stuck queues",
+			State: doctor.OK,
+			Found: "none has stood still for " + coarse(old),
+		})
 	}
 	return found, nil
 }
 
-// reach calls each worker, four at a time: any answer will do.
-func reach(ctx context.Context, workers map[string]string) []doctor.Finding {
+// blocked says once for each type that the calls to its worker come to nothing.
+func (d *door) blocked(found *[]doctor.Finding, told map[string]bool, queue, why record) error {
+	_, head, err := d.get("/transactions/" + queue.text("head.id"))
+	if refusedAs(err, "not_found") { // it has ended meanwhile
+		return nil
+	}
+	typ := head.text("type")
+	if err != nil || told[typ] {
+		return err
+	}
+	told[typ] = true
+	for _, b := range why.records("blockers") {
+		if b.text("kind") == "queue_blocked" {
+			*found = append(*found, doctor.Finding{
+				Check:  "worker of " + typ,
+				State:  doctor.Bad,
+				Found:  "the call of queue " + queue.text("name") + " came to nothing: " + b.text("detail"),
+				Remedy: doctor.Shell("postern", "why", queue.text("head.id")),
+			})
+		}
+	}
+	return nil
+}
+
+// reach calls each worker, four at a time: any answer will do. Of one whose calls are known to come to nothing that is
+// worth little, and so it is told.
+func reach(ctx context.Context, workers map[string]string, known []doctor.Finding) []doctor.Finding {
 	found := make(chan doctor.Finding)
 	slots := make(chan struct{}, 4)
 	c := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
@@ -306,24 +364,7 @@ func reach(ctx context.Context, workers map[string]string) []doctor.Finding {
 		go func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			f := doctor.Finding{Check: "worker of " + typ, State: doctor.OK, Found: url + " answers"}
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/health", nil)
-			var res *http.Response
-			if err == nil {
-				res, err = c.Do(req)
-			}
-			switch {
-			case err != nil:
-				f.State, f.Found = doctor.Bad, url+" cannot be reached from this machine: "+lastOf(err).Error()
-				f.Remedy = "start it; if it lives where only `postern work` can reach it, run doctor there"
-			case res.StatusCode >= 500:
-				f.State, f.Found = doctor.Warn, fmt.Sprintf("%s answers %s to GET /health", url, res.Status)
-				f.Remedy = "its log says more"
-			}
-			if err == nil {
-				res.Body.Close()
-			}
-			found <- f
+			found <- reachOne(ctx, c, url, typ, known)
 		}()
 	}
 	var list []doctor.Finding
@@ -332,6 +373,32 @@ func reach(ctx context.Context, workers map[string]string) []doctor.Finding {
 	}
 	slices.SortFunc(list, func(a, b doctor.Finding) int { return strings.Compare(a.Check, b.Check) })
 	return list
+}
+
+// reachOne asks a worker after its health.
+func reachOne(ctx context.Context, c *http.Client, url, typ string, known []doctor.Finding) doctor.Finding {
+	f := doctor.Finding{Check: "worker of " + typ, State: doctor.OK, Found: url + " answers"}
+	if slices.ContainsFunc(known, func(g doctor.Finding) bool { return g.Check == f.Check && g.State == doctor.Bad }) {
+		f.State, f.Found = doctor.Warn, url+" answers GET /health, though calls to it come to nothing"
+		f.Remedy = "what is told of the calls says why"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/health", nil)
+	var res *http.Response
+	if err == nil {
+		res, err = c.Do(req)
+	}
+	switch {
+	case err != nil:
+		f.State, f.Found = doctor.Bad, url+" cannot be reached from this machine: "+lastOf(err).Error()
+		f.Remedy = "start it; if it lives where only `postern work` can reach it, run doctor there"
+	case res.StatusCode >= 500:
+		f.State, f.Found = doctor.Warn, fmt.Sprintf("%s answers %s to GET /health", url, res.Status)
+		f.Remedy = "its log says more"
+	}
+	if err == nil {
+		res.Body.Close()
+	}
+	return f
 }
 
 // lastOf is the cause under all that wraps it.

@@ -88,6 +88,48 @@ func TestDoctorNamesWhatIsHeld(t *testing.T) {
 	postern(t, table, "ls", "state=DONE").want(t, 0, "lost")
 }
 
+// A worker that answers, but not what it is called for, is no worker that is well: doctor says so at once, also of a type
+// with one queue, whose gate does not close.
+func TestDoctorSaysThatCallsComeToNothing(t *testing.T) {
+	t.Parallel()
+	_, url, api := developing(t)
+	at := []string{"POSTERN_URL=" + api, "POSTERN_OUTPUT=json"}
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/health") {
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(worker.Close)
+	postern(t, at, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "`+worker.URL+`"}`).want(t, 0)
+	postern(t, at, "post", "PAY", "-q", "ada", "--uid", "one").want(t, 0)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if why := postern(t, at, "why", "one").stdout; strings.Contains(why, "queue_blocked") {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(why)
+		}
+	}
+	for _, env := range [][]string{at, append(at, "DATABASE_URL="+url), append(database(url), "POSTERN_OUTPUT=json")} {
+		r := postern(t, env, "doctor")
+		var report struct{ Items []doctor.Finding }
+		if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != 1 {
+			t.Fatalf("%v: exit %d: %v\n%s%s", env, r.code, err, r.stdout, r.stderr)
+		}
+		told := false
+		for _, f := range report.Items {
+			if f.Check == "worker of PAY" {
+				told = told || f.State == doctor.Bad && strings.Contains(f.Found, "http_404")
+				if f.State == doctor.OK {
+					t.Errorf("%v: %+v", env, f)
+				}
+			}
+		}
+		if !told {
+			t.Errorf("%v: %+v", env, report.Items)
+		}
+	}
+}
+
 // Two servers behind one URL take writes, as after a failover whose old primary has come back: doctor says what to do, and verify
 // checks neither.
 func TestTwoServersThatTakeWritesAreReported(t *testing.T) {

@@ -43,6 +43,7 @@ type queueView struct {
 	Depth      int64             `json:"depth" doc:"not terminal, the one in flight included; exact"`
 	LagSeconds float64           `json:"lag_seconds" doc:"the age of the head"`
 	Head       *headView         `json:"head"`
+	Blocked    *time.Time        `json:"blocked_since" doc:"since when the calls of its head come to nothing; null: they do not"`
 	Sender     *string           `json:"sender"`
 	Node       *string           `json:"node"`
 	Fence      int64             `json:"fence"`
@@ -72,6 +73,7 @@ func viewQueue(q *pg.Queue, now time.Time) queueView {
 		NextAt: utc(q.NextAt), Paused: q.Paused, Draining: q.Draining, Configured: q.Configured, Priority: q.Priority, MaxDepth: ptr(q.MaxDepth),
 		Pool: ptr(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure, Version: q.Version, CreatedAt: q.CreatedAt.UTC()}
 	if q.Head != nil {
+		v.Blocked = utc(q.Blocked)
 		v.Head = &headView{q.Head.String(), q.Phase.Transaction(), utc(q.HeadSince)}
 	}
 	if q.Oldest != nil {

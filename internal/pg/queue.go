@@ -33,6 +33,7 @@ type Queue struct {
 	Depth      int64
 	Head       *outbox.ID
 	HeadSince  *time.Time
+	Blocked    *time.Time // since when the calls of its head come to nothing
 	Oldest     *time.Time // when the head was received
 	Sender     string
 	Node       string
@@ -50,7 +51,8 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(postern.salt(t.created_at, t.moved_from), 0),
 		CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END, t.created_at, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fence, n.last_fence),
 		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before
-			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END, n.version, n.created_at
+			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END, n.version, n.created_at,
+		CASE WHEN q.phase <> 'IDLE' THEN q.blocked_since END
 	FROM postern.queue_name n
 	LEFT JOIN postern.queue q ON q.queue_id = n.queue_id
 	LEFT JOIN postern.pool p ON p.pool_id = n.pool_id
@@ -69,7 +71,7 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 	var id outbox.ID
 	err := row.Scan(&v.Name, &v.Configured, &prio, &v.MaxDepth, &v.Pool, &v.WhenFull, &v.OnFailure, &v.Paused, &v.Draining, &v.Phase,
 		&v.Depth, &id.Queue, &id.Seq, &id.Day, &id.Salt, &v.HeadSince, &v.Oldest, &v.Sender, &v.Node, &v.Fence, &v.Attempt, &v.Retries,
-		&v.NextAt, &v.Version, &v.CreatedAt)
+		&v.NextAt, &v.Version, &v.CreatedAt, &v.Blocked)
 	if v.Priority = "Med"; prio == 0 {
 		v.Priority = "High"
 	}

@@ -49,6 +49,7 @@ var (
 		{"held", held},
 		{"causes", causes},
 		{"workers", gates},
+		{"workers", blocked},
 	}
 )
 

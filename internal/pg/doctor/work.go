@@ -229,6 +229,54 @@ func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, err
 }
 
+// blocked names the types whose gate is open, though the calls of some queues come to nothing, with the last answer to
+// the one of them that waits for longest.
+func blocked(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	rows, err := c.Query(ctx, `
+		SELECT x.name, t.type, count(*), max(clock_timestamp() - q.blocked_since),
+			(array_agg(concat_ws(' ', a.error, '(' || a.code || ')') ORDER BY q.blocked_since))[1],
+			(array_agg(postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from))
+				ORDER BY q.blocked_since))[1]::text
+		FROM postern.queue q
+		JOIN postern.context x USING (context_id)
+		JOIN postern.task t ON t.queue_id = q.queue_id AND t.seq = coalesce(q.cur_seq, q.next_seq, q.head_seq)
+			AND t.day BETWEEN q.head_day AND q.tail_day
+		LEFT JOIN LATERAL (
+			SELECT a.error, a.code
+			FROM postern.attempt a
+			WHERE (a.queue_id, a.seq, a.day) = (t.queue_id, t.seq, t.day) AND a.class IS NOT NULL AND a.step <> 'late'
+			ORDER BY a.attempt DESC, a.answered_at DESC
+			LIMIT 1) a ON true
+		WHERE q.blocked_since IS NOT NULL AND q.phase <> 'IDLE'
+			AND NOT EXISTS (SELECT FROM postern.dispatcher d -- see gates
+				WHERE (d.context_id, d.type) = (t.context_id, t.type) AND d.gate_failures > 0)
+		GROUP BY x.name, t.type
+		ORDER BY 4 DESC
+		LIMIT 20`)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var tenant, typ, said, id string
+	var n int
+	var age time.Duration
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &typ, &n, &age, &said, &id}, func() error {
+		words := []string{"postern", "why", id}
+		if tenant != "default" {
+			words = append(words, "--context", tenant)
+		}
+		found = append(found, Finding{
+			Check: "worker of " + typ,
+			State: Bad,
+			Found: fmt.Sprintf("the calls of %d of its queues (context %s) come to nothing, for up to %s: %s",
+				n, tenant, coarse(age), said),
+			Remedy: Shell(words...),
+		})
+		return nil
+	})
+	return found, err
+}
+
 // Worker is one whose reachability is to be tried.
 type Worker struct{ Type, URL string }
 
