@@ -27,6 +27,8 @@ CREATE TABLE postern.dispatcher (
     gate_failures int NOT NULL DEFAULT 0,
     gate_reason   text NOT NULL DEFAULT '',    -- the last answer
     gate_probing  boolean NOT NULL DEFAULT false, -- a probe is out
+    gate_since    timestamptz,                 -- since when it is closed
+    gate_node     text NOT NULL DEFAULT '',    -- whose call came to nothing last
     version       bigint NOT NULL DEFAULT 1,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_dispatcher_per_type UNIQUE (context_id, type)
@@ -54,6 +56,8 @@ CREATE TABLE postern.sender (
     block_reason  text NOT NULL DEFAULT '',
     gate_failures int NOT NULL DEFAULT 0,
     gate_reason   text NOT NULL DEFAULT '', -- the last answer, where block_reason is worker_unreachable
+    gate_since    timestamptz,              -- since when that is so
+    gate_node     text NOT NULL DEFAULT '', -- whose call came to nothing last
     last_nonce    text,
     last_used_at  timestamptz,
     version       bigint NOT NULL DEFAULT 1,

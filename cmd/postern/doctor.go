@@ -167,8 +167,9 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 			found = append(found, doctor.Finding{
 				Check: "worker of " + r.text("type"),
 				State: doctor.Bad,
-				Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row): %s",
-					r.text("worker_url"), r.text("gate.failures"), r.text("gate.reason")),
+				Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row, since %s, the last by node %s): %s",
+					r.text("worker_url"), r.text("gate.failures"), r.text("gate.since"), r.text("gate.node"),
+					r.text("gate.reason")),
 				Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") +
 					` -d '{"worker_url": "http://..."}'`,
 			})

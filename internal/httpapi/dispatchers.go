@@ -100,6 +100,8 @@ type gateView struct {
 	Failures int        `json:"failures" doc:"how often in a row it closed"`
 	Until    *time.Time `json:"until" doc:"then one probe goes out"`
 	Reason   string     `json:"reason" doc:"the last answer"`
+	Since    *time.Time `json:"since" doc:"since when it is closed"`
+	Node     string     `json:"node" doc:"whose call came to nothing last"`
 	Probing  bool       `json:"probing" doc:"a probe is out"`
 }
 
@@ -111,7 +113,14 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	}
 	v.Holds = viewHold(&d.Dispatcher)
 	if d.Failures > 0 {
-		v.Gate = &gateView{d.Failures, utc(d.GateUntil), d.GateWhy, d.GateProbing}
+		v.Gate = &gateView{
+			Failures: d.Failures,
+			Until:    utc(d.GateUntil),
+			Reason:   d.GateWhy,
+			Since:    utc(d.GateSince),
+			Node:     d.GateNode,
+			Probing:  d.GateProbing,
+		}
 	}
 	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") {
 		fate := "is held for an operator"

@@ -29,6 +29,8 @@ type Dispatcher struct {
 	Failures  int // of the gate: how often in a row it was closed
 	GateUntil *time.Time
 	GateWhy   string // the last answer
+	GateSince *time.Time
+	GateNode  string // whose call came to nothing last
 
 	GateProbing bool // a probe is out
 	Version     int64

@@ -23,7 +23,7 @@ func (s *Store) ReadDispatchers(ctx context.Context, db pgdb.Querier, contextID 
 
 const dispatchersSQL = `SELECT d.dispatcher_id, d.context_id, d.type, d.settings, coalesce(d.pool_id, 0), d.paused, d.draining,
 		d.removed_at IS NOT NULL, d.gate_failures, d.gate_until, d.gate_reason,
-		d.gate_probing, d.version, d.created_at, x.secret
+		d.gate_probing, d.gate_since, d.gate_node, d.version, d.created_at, x.secret
 	FROM postern.dispatcher d LEFT JOIN postern.dispatcher_secret x USING (dispatcher_id) WHERE ($1 = 0 OR d.context_id = $1) AND ($2 = '' OR d.type = $2) ORDER BY d.type`
 
 func scanDispatchers(rows pgx.Rows) (list []*Dispatcher, err error) {
@@ -33,7 +33,7 @@ func scanDispatchers(rows pgx.Rows) (list []*Dispatcher, err error) {
 		var typ string
 		var settings, secret []byte
 		if err := rows.Scan(&d.ID, &d.ContextID, &typ, &settings, &d.PoolID, &d.Paused, &d.Draining, &d.Removed, &d.Failures, &d.GateUntil, &d.GateWhy,
-			&d.GateProbing, &d.Version, &d.CreatedAt, &secret); err != nil {
+			&d.GateProbing, &d.GateSince, &d.GateNode, &d.Version, &d.CreatedAt, &secret); err != nil {
 			return nil, err
 		}
 		d.Dispatcher = outbox.DefaultDispatcher()
@@ -91,7 +91,7 @@ func (s *Store) PutDispatcher(ctx context.Context, by pgdb.By, d outbox.Dispatch
 			VALUES ($1, $2, $3::text::jsonb, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $4))
 			ON CONFLICT (context_id, type) DO UPDATE SET settings = excluded.settings, pool_id = excluded.pool_id, removed_at = NULL,
 				gate_until = NULL, gate_failures = 0, gate_reason = '',
-				gate_probing = false, version = dispatcher.version + 1`,
+				gate_probing = false, gate_since = NULL, gate_node = '', version = dispatcher.version + 1`,
 			by.Context, d.Type, string(settings), d.Pool)
 		if d.Secret != nil || created { // one that was removed is not this one
 			b.Queue(`DELETE FROM postern.dispatcher_secret x USING postern.dispatcher d

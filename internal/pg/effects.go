@@ -121,6 +121,7 @@ type gate struct {
 	Until              time.Time
 	Open               bool
 	Why                string
+	Node               int64 // whose call closes it
 }
 
 func newEffects(s *Store) *effects {
@@ -217,23 +218,27 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		switch {
 		case g.Open && g.Sender != 0:
 			b.Queue(`UPDATE postern.sender
-				SET gate_failures = 0, gate_reason = '', blocked_until = NULL, block_reason = ''
+				SET gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '',
+					blocked_until = NULL, block_reason = ''
 				WHERE sender_id = $1 AND block_reason = 'worker_unreachable'`, g.Sender)
 		case g.Open:
 			b.Queue(`UPDATE postern.dispatcher
-				SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false
+				SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false,
+					gate_since = NULL, gate_node = ''
 				WHERE dispatcher_id = $1`, g.Dispatcher)
 		case g.Sender != 0:
 			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, gate_reason = $4,
+					gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
 					blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
 				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
-				g.Sender, e.now, db.Nullable(g.Until), g.Why)
+				g.Sender, e.now, db.Nullable(g.Until), g.Why, g.Node)
 		default: // several calls that failed in the same while count once
 			b.Queue(`UPDATE postern.dispatcher
 				SET gate_failures = gate_failures + 1, gate_reason = $4, gate_probing = false,
+					gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
 					gate_until = greatest(`+gateUntil+`, $3)
 				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_probing)`,
-				g.Dispatcher, e.now, db.Nullable(g.Until), g.Why)
+				g.Dispatcher, e.now, db.Nullable(g.Until), g.Why, g.Node)
 		}
 	}
 	if len(e.senderFree) > 0 {
@@ -267,6 +272,9 @@ func (e *effects) sortedGates() []gate {
 	slices.SortStableFunc(e.gates, by)
 	return slices.CompactFunc(e.gates, func(a, b gate) bool { return by(a, b) == 0 && a.Open == b.Open })
 }
+
+// nodeName is the name of the node whose call closes a gate.
+const nodeName = `coalesce((SELECT n.name FROM postern.node n WHERE n.node_id = $5), '')`
 
 // gateUntil is 1 s doubling to 30 s by the failures so far (S2.9).
 const gateUntil = `$2::timestamptz + interval '1 s' * least(30, power(2, least(gate_failures, 5)))`

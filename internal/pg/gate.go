@@ -13,7 +13,7 @@ func (st *settlement) gate(q *QueueRow, a *Answer) {
 	l := a.Lease
 	switch a.Gate {
 	case sequencer.MoveClose:
-		g := gate{Dispatcher: l.Dispatcher.ID, Until: a.Step.Until, Why: a.Step.Message}
+		g := gate{Dispatcher: l.Dispatcher.ID, Until: a.Step.Until, Why: a.Step.Message, Node: q.Node}
 		if u := a.Unclear; u != nil {
 			g.Until, g.Why = u.Until, u.Message
 		}

@@ -96,7 +96,7 @@ func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64
 			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
 			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
 				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1,
-				gate_failures = 0, gate_reason = '', -- its worker is called at once, as that of a type is
+				gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '', -- its worker is called at once, as that of a type is
 				blocked_until = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.blocked_until END,
 				block_reason = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.block_reason ELSE '' END`,
 			by.Context, v.Account, v.Pool, v.WorkerURL, string(v.Attributes))
@@ -140,6 +140,6 @@ func (s *Store) BlockSender(ctx context.Context, by db.By, account string, until
 // UnblockSender lets a blocked sender work again at once.
 func (s *Store) UnblockSender(ctx context.Context, by db.By, account string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "unblock", "/senders/"+account, `UPDATE postern.sender SET blocked_until = NULL, block_reason = $3, gate_failures = 0,
-			gate_reason = '', version = version + 1
+			gate_reason = '', gate_since = NULL, gate_node = '', version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND blocked_until IS NOT NULL`, senderExists, account, "")
 }

@@ -74,7 +74,7 @@ func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 	case a.Step.State == outbox.UNRESOLVED:
 		fate = "nobody will know what came of a transaction: it ended UNRESOLVED"
 	case a.Step.Then == sequencer.ThenHold:
-		fate = "nobody knows what came of a transaction: it is held until somebody says so (was-done, was-not-done, abandon)"
+		fate = "what came of a transaction is not known: it is held until somebody says so (was-done, was-not-done, abandon)"
 	default:
 		return
 	}

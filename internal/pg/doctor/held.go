@@ -30,7 +30,7 @@ func held(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 			Found:  fmt.Sprintf("%d of type %s (context %s), for up to %s", n, typ, tenant, coarse(age)),
 			Remedy: "find out, then postern was-done ID or was-not-done ID: postern ls held=true type=" + typ,
 		}
-		f.Found += ": nobody knows what came of them"
+		f.Found += ": what came of them is not known"
 		if tenant != "default" {
 			f.Remedy += " with --context " + tenant
 		}

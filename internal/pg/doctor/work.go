@@ -197,22 +197,34 @@ func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 // gates names the workers that are left alone, since nothing came of the calls to them, with the last answer.
 func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
-		SELECT 'type', d.type, d.settings->>'worker_url', d.gate_failures, d.gate_reason FROM postern.dispatcher d
+		SELECT 'type', d.type, d.settings->>'worker_url', d.gate_failures, d.gate_reason, d.gate_node,
+			clock_timestamp() - d.gate_since
+		FROM postern.dispatcher d
 		WHERE d.gate_failures > 0 AND d.removed_at IS NULL
-		UNION ALL SELECT 'sender', s.account, s.worker_url, s.gate_failures, s.gate_reason FROM postern.sender s
+		UNION ALL SELECT 'sender', s.account, s.worker_url, s.gate_failures, s.gate_reason, s.gate_node,
+			clock_timestamp() - s.gate_since
+		FROM postern.sender s
 		WHERE s.gate_failures > 0 AND s.removed_at IS NULL
 		ORDER BY 1 DESC, 2 LIMIT 20`)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	var kind, name, url, why string
+	var kind, name, url, why, node string
 	var failures int
-	_, err = pgx.ForEachRow(rows, []any{&kind, &name, &url, &failures, &why}, func() error {
+	var age *time.Duration
+	_, err = pgx.ForEachRow(rows, []any{&kind, &name, &url, &failures, &why, &node, &age}, func() error {
+		tries := fmt.Sprintf("%d tries in a row", failures)
+		if age != nil {
+			tries += ", for " + coarse(*age)
+		}
+		if node != "" {
+			tries += ", the last by node " + node
+		}
 		f := Finding{
 			Check: "worker of " + name,
 			State: Bad,
-			Found: fmt.Sprintf("calls to %s come to nothing (%d tries in a row): %s", url, failures, why),
+			Found: fmt.Sprintf("calls to %s come to nothing (%s): %s", url, tries, why),
 			Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + name +
 				` -d '{"worker_url": "http://..."}'`,
 		}
@@ -220,7 +232,7 @@ func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 			f.Check = "worker of sender " + name
 			f.Remedy = "mend that; probes go on by themselves, and postern unblock senders/" + name + " tries at once"
 			if url == "" {
-				f.Found = fmt.Sprintf("its worker cannot use it (%d tries in a row): %s", failures, why)
+				f.Found = fmt.Sprintf("its worker cannot use it (%s): %s", tries, why)
 			}
 		}
 		found = append(found, f)

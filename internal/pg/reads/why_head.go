@@ -405,7 +405,7 @@ func (x *explain) dispatcherHolds() error {
 			Next:   &NextStep{*g, "one probe goes out"},
 			Levers: []Lever{x.workerOfType()},
 		}
-		b.Detail = fmt.Sprintf("calls to %s come to nothing (%d tries in a row)", x.d.WorkerURL, x.d.Failures)
+		b.Detail = fmt.Sprintf("calls to %s come to nothing (%s)", x.d.WorkerURL, tries(x.d.Failures, x.d.GateSince, x.d.GateNode))
 		b.Detail = pg.Because(b.Detail, x.d.GateWhy)
 		if x.d.GateProbing {
 			b.Next.What = "a probe is out; without an answer by then, another goes out"
@@ -413,6 +413,22 @@ func (x *explain) dispatcherHolds() error {
 		x.add(b)
 	}
 	return nil
+}
+
+// tries says how often a gate closed in a row, since when it is closed, and whose call did that: the network of one
+// process may be cut, and that of the others be well.
+func tries(n int, since *time.Time, node string) string {
+	text := "1 try"
+	if n != 1 {
+		text = fmt.Sprintf("%d tries in a row", n)
+	}
+	if since != nil {
+		text += ", since " + clockTime(*since)
+	}
+	if node != "" {
+		text += ", the last by node " + node
+	}
+	return text
 }
 
 // exclusive names who is in flight in the lane that one queue holds at a time, and what that one waits for.

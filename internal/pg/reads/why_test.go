@@ -92,7 +92,7 @@ func TestWhyNamesWhatIsInTheWay(t *testing.T) {
 			w.Must(w.S.RemoveDispatcher(w.Ctx, w.By, "T", true))
 			return id
 		}},
-		{"worker away", "worker_unreachable", "come to nothing (1 tries in a row)", "probe", "/dispatchers/T", false, func(w *world) outbox.ID {
+		{"worker away", "worker_unreachable", "come to nothing (1 try, since ", "probe", "/dispatchers/T", false, func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
 			return id

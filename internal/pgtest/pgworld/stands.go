@@ -149,7 +149,7 @@ var often = []Stand{
 		return id
 	}},
 	{"its worker is away", "worker_unreachable",
-		"calls to http://127.0.0.1:1/ come to nothing (1 tries in a row): refused", "/dispatchers/T",
+		", the last by node n): refused", "/dispatchers/T",
 		func(w *World) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			w.Settle(w.Answer(w.Claim(w.Node("n"), Everything())[0], Lost()))
