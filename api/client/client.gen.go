@@ -1601,11 +1601,17 @@ type GateView struct {
 	// Failures how often in a row it closed
 	Failures int64 `json:"failures"`
 
+	// Node whose call came to nothing last
+	Node string `json:"node"`
+
 	// Probing a probe is out
 	Probing bool `json:"probing"`
 
 	// Reason the last answer
 	Reason string `json:"reason"`
+
+	// Since since when it is closed
+	Since *time.Time `json:"since"`
 
 	// Until then one probe goes out
 	Until *time.Time `json:"until"`
@@ -1795,10 +1801,10 @@ type LeverOutputBodyResult string
 // LeverView defines model for LeverView.
 type LeverView struct {
 	// Body what the request wants at least; ... is for you to say
-	Body   map[string]string `json:"body,omitempty"`
-	Method string            `json:"method"`
-	Path   string            `json:"path"`
-	Role   string            `json:"role"`
+	Body   map[string]interface{} `json:"body,omitempty"`
+	Method string                 `json:"method"`
+	Path   string                 `json:"path"`
+	Role   string                 `json:"role"`
 }
 
 // Limits defines model for Limits.
@@ -2350,9 +2356,12 @@ type QueueSettingsWhenFull string
 
 // QueueView defines model for QueueView.
 type QueueView struct {
-	Attempt    int64     `json:"attempt"`
-	Configured bool      `json:"configured"`
-	CreatedAt  time.Time `json:"created_at"`
+	Attempt int64 `json:"attempt"`
+
+	// BlockedSince since when the calls of its head come to nothing; null: they do not
+	BlockedSince *time.Time `json:"blocked_since"`
+	Configured   bool       `json:"configured"`
+	CreatedAt    time.Time  `json:"created_at"`
 
 	// Depth not terminal, the one in flight included; exact
 	Depth    int64     `json:"depth"`
