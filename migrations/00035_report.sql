@@ -453,7 +453,8 @@ CROSS JOIN LATERAL (
         ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
             CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
         NULL, coalesce(p.lever, 'POST ' || p.object || '/resume')
-    FROM (SELECT s.object, NULL AS type, min(s.since) AS since, min(s.lever) AS lever -- one without a head holds nothing up
+    FROM (SELECT s.object, NULL AS type, min(s.since) AS since, min(s.lever) AS lever
+        -- a paused queue without a head holds nothing up
         FROM postern.stuck s
         WHERE s.context_id = c.context_id AND s.blocker = 'queue_paused'
         GROUP BY s.object

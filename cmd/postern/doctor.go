@@ -155,36 +155,12 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 	if !alone {
 		return found, nil
 	}
-	_, page, err := d.get("/dispatchers?limit=500")
-	if err != nil {
+	types, err := d.types(workers)
+	if found = append(found, types...); err != nil {
 		return found, err
 	}
-	for _, r := range page.records("items") {
-		if url := r.text("worker_url"); strings.HasPrefix(url, "http") {
-			workers[url] = r.text("type")
-		}
-		if r.at("gate") != nil {
-			found = append(found, doctor.Finding{
-				Check: "worker of " + r.text("type"),
-				State: doctor.Bad,
-				Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row, since %s, the last by node %s): %s",
-					r.text("worker_url"), r.text("gate.failures"), r.text("gate.since"), r.text("gate.node"),
-					r.text("gate.reason")),
-				Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") +
-					` -d '{"worker_url": "http://..."}'`,
-			})
-		}
-	}
-	if err := d.each("/senders", func(r record) {
-		if r.text("block_reason") == "worker_unreachable" {
-			found = append(found, doctor.Finding{
-				Check:  "worker of sender " + r.text("account"),
-				State:  doctor.Bad,
-				Found:  "calls by it come to nothing, and it is left alone until " + r.text("blocked_until"),
-				Remedy: "mend that; probes go on by themselves, and postern unblock senders/" + r.text("account") + " tries at once",
-			})
-		}
-	}); err != nil {
+	away, err := d.away()
+	if found = append(found, away...); err != nil {
 		return found, err
 	}
 	barred, err := d.unreachable()
@@ -197,6 +173,45 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 	}
 	stuck, err := d.stuck()
 	return append(found, stuck...), err
+}
+
+// types collects the workers of the types of a context, and names those whose gate is closed.
+func (d *door) types(workers map[string]string) (found []doctor.Finding, err error) {
+	err = d.each("/dispatchers", func(r record) {
+		if url := r.text("worker_url"); strings.HasPrefix(url, "http") {
+			workers[url] = r.text("type")
+		}
+		if r.at("gate") == nil {
+			return
+		}
+		found = append(found, doctor.Finding{
+			Check: "worker of " + r.text("type"),
+			State: doctor.Bad,
+			Found: fmt.Sprintf("calls to %s come to nothing (%s tries in a row, since %s, the last by node %s): %s",
+				r.text("worker_url"), r.text("gate.failures"), r.text("gate.since"), r.text("gate.node"),
+				r.text("gate.reason")),
+			Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") +
+				` -d '{"worker_url": "http://..."}'`,
+		})
+	})
+	return found, err
+}
+
+// away names the senders whose gate is closed.
+func (d *door) away() (found []doctor.Finding, err error) {
+	err = d.each("/senders", func(r record) {
+		if r.text("block_reason") != "worker_unreachable" {
+			return
+		}
+		found = append(found, doctor.Finding{
+			Check: "worker of sender " + r.text("account"),
+			State: doctor.Bad,
+			Found: "calls by it come to nothing, and it is left alone until " + r.text("blocked_until"),
+			Remedy: "mend that; probes go on by themselves, and postern unblock senders/" + r.text("account") +
+				" tries at once",
+		})
+	})
+	return found, err
 }
 
 // unreachable compares the addresses of a context with what the nodes may call.

@@ -88,8 +88,8 @@ func TestDoctorNamesWhatIsHeld(t *testing.T) {
 	postern(t, table, "ls", "state=DONE").want(t, 0, "lost")
 }
 
-// A worker that answers, but not what it is called for, is no worker that is well: doctor says so at once, also of a type
-// with one queue, whose gate does not close.
+// A worker that answers, but not what it is called for, is not well: doctor says so at once, also of a type with one
+// queue, whose gate does not close.
 func TestDoctorSaysThatCallsComeToNothing(t *testing.T) {
 	t.Parallel()
 	_, url, api := developing(t)

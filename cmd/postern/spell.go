@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/doctor"
 )
 
-// leverCommand is a lever as the command that pulls it, which a shell takes as it stands. A lever that has no command of its
-// own is a call of the API.
+// leverCommand is a lever as the command that pulls it, which a shell takes as it stands. A lever that has no command
+// of its own is a call of the API.
 func leverCommand(lever record, context string) string {
 	words := leverWords(lever)
 	if words == nil {

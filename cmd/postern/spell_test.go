@@ -31,7 +31,8 @@ func TestALeverIsSpelledAsACommand(t *testing.T) {
 		{"POST", "/processors/p/evict", `{"id": 7}`, "", "postern processor evict p 7"},
 		{"POST", "/processors/p/callbacks/7", `{"payload": "..."}`, "",
 			`postern api POST /processors/p/callbacks/7 -d '{"payload":"..."}'`},
-		{"POST", "/authorizations/a%20b%2Fit's/executions/7/retry", "{}", "", `postern processor retry 'a b/it'\''s' 7`},
+		{"POST", "/authorizations/a%20b%2Fit's/executions/7/retry", "{}", "",
+			`postern processor retry 'a b/it'\''s' 7`},
 		{"PATCH", "/dispatchers/T", `{"worker_url": "http://w/?a=1&b=2"}`, "",
 			`postern api PATCH /dispatchers/T -d '{"worker_url":"http://w/?a=1&b=2"}'`},
 		{"GET", "/quarantine", "{}", "", "postern quarantine status"},
@@ -77,8 +78,8 @@ func understood(code int, said string) bool {
 	return code == 0 || code == exitBad && !strings.Contains(said, "not_found")
 }
 
-// Each lever that postern why prints, of each way in which a head can stand, is a command that the shell and this program
-// take as it is printed; so is what doctor says of it.
+// Each lever that postern why prints, of each way in which a head can stand, is a command that the shell and this
+// program take as it is printed.
 func TestTheCommandsThatWhyPrintsAreTaken(t *testing.T) {
 	t.Parallel()
 	lever := regexp.MustCompile(`(?m)^   lever (.*)$`)

@@ -43,7 +43,7 @@ type queueView struct {
 	Depth      int64             `json:"depth" doc:"not terminal, the one in flight included; exact"`
 	LagSeconds float64           `json:"lag_seconds" doc:"the age of the head"`
 	Head       *headView         `json:"head"`
-	Blocked    *time.Time        `json:"blocked_since" doc:"since when the calls of its head come to nothing; null: they do not"`
+	Blocked    *time.Time        `json:"blocked_since" doc:"since when the calls of its head come to nothing"`
 	Sender     *string           `json:"sender"`
 	Node       *string           `json:"node"`
 	Fence      int64             `json:"fence"`

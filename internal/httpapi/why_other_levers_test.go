@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// others are what batches, sources and events of sources wait for. Each makes that over HTTP and by plant, and says which
-// /why tells it.
+// others are what batches, sources and events of sources wait for. Each makes that over HTTP and by plant, and says
+// which /why tells it.
 var others = []struct {
 	name, kinds string
 	make        func(d *door) (why string)
@@ -105,7 +105,8 @@ var others = []struct {
 	{"the dispatcher of results was removed", "no_dispatcher", func(d *door) string {
 		waits := d.event()
 		d.plant(`UPDATE postern.event
-			SET was = 'Queued', status = 'Active', tool_id = '00000000-0000-0000-0000-000000000001', outcome = 'failed'`)
+			SET was = 'Queued', status = 'Active', outcome = 'failed',
+				tool_id = '00000000-0000-0000-0000-000000000001'`)
 		d.plant(`UPDATE postern.dispatcher SET removed_at = now() WHERE type = '` + leader.TypeResult + `'`)
 		return "/events/" + waits + "/why"
 	}},
@@ -179,7 +180,8 @@ func TestEverythingInTheWayIsTried(t *testing.T) {
 	for _, k := range []string{"staged", "retry_delay", "line_turn", "tool_call", "result_offered", "result_waits"} {
 		tried[k] = true // they have no lever of their own
 	}
-	kind := regexp.MustCompile(`Kind(?:, [a-zA-Z. ,]+)?(?: = |: +)"([a-z]+_[a-z_]+)"|(?:x\.add|own|block|x\.pause)\("([a-z_]+)"`)
+	kind := regexp.MustCompile(`Kind(?:, [a-zA-Z. ,]+)?(?: = |: +)"([a-z]+_[a-z_]+)"|` +
+		`(?:x\.add|own|block|x\.pause)\("([a-z_]+)"`)
 	found := 0
 	for _, room := range []string{"reads", "batches", "events"} {
 		files, err := filepath.Glob("../pg/" + room + "/*.go")

@@ -52,10 +52,10 @@ type NodeLoad struct {
 	Calls       int // how many it has out
 }
 
-// Beat renews the leases of a node, and writes which types it works on and what else it says of itself. False means that it was buried: it owns
-// nothing any more, must drop what it has in hand and go on under Reincarnate. A fault "database_went_back":
-// the count of its heartbeats in the row has fallen, so that the row is an old one; the witness then tells that
-// something is lost.
+// Beat renews the leases of a node, and writes which types it works on and what else it says of itself. False means
+// that it was buried: it owns nothing any more, must drop what it has in hand and go on under Reincarnate. A fault
+// "database_went_back": the count of its heartbeats in the row has fallen, so that the row is an old one; the witness
+// then tells that something is lost.
 func (s *Store) Beat(ctx context.Context, n Node, says NodeLoad) (alive bool, err error) {
 	return s.WriteBeat(ctx, &n.ID, `UPDATE postern.node
 		SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4,

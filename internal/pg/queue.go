@@ -51,7 +51,9 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 		coalesce(q.tail_seq - q.head_seq + 1 - d.settled, 0), coalesce(t.queue_id, 0), coalesce(t.seq, 0), coalesce(t.day - '1970-01-01', 0), coalesce(postern.salt(t.created_at, t.moved_from), 0),
 		CASE WHEN q.phase <> 'IDLE' THEN q.entered_at END, t.created_at, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fence, n.last_fence),
 		coalesce(q.attempt, 0), coalesce(q.retries, 0), CASE WHEN q.phase IN ('DELAY', 'HELD') THEN q.not_before
-			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION') THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END, n.version, n.created_at,
+			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION')
+				THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END,
+		n.version, n.created_at,
 		CASE WHEN q.phase <> 'IDLE' THEN q.blocked_since END
 	FROM postern.queue_name n
 	LEFT JOIN postern.queue q ON q.queue_id = n.queue_id

@@ -79,7 +79,8 @@ func (s *Store) Sender(ctx context.Context, contextID int32, account string) (*S
 	return list[0], nil
 }
 
-// PutSender creates or replaces a sender. A pool comes into being with its first sender.
+// PutSender creates or replaces a sender. A pool comes into being with its first sender. The gate of one that is
+// replaced opens, as that of a type does.
 func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64) (created bool, err error) {
 	if len(v.Attributes) == 0 {
 		v.Attributes = json.RawMessage("{}")
@@ -96,9 +97,10 @@ func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64
 			VALUES ($1, $2, (SELECT pool_id FROM postern.pool WHERE context_id = $1 AND name = $3), $4, $5::text::jsonb)
 			ON CONFLICT (context_id, account) DO UPDATE SET pool_id = excluded.pool_id, worker_url = excluded.worker_url,
 				attributes = excluded.attributes, removed_at = NULL, version = sender.version + 1,
-				gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '', -- its worker is called at once, as that of a type is
+				gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '',
 				blocked_until = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.blocked_until END,
-				block_reason = CASE WHEN sender.block_reason <> 'worker_unreachable' THEN sender.block_reason ELSE '' END`,
+				block_reason = CASE WHEN sender.block_reason <> 'worker_unreachable'
+					THEN sender.block_reason ELSE '' END`,
 			by.Context, v.Account, v.Pool, v.WorkerURL, string(v.Attributes))
 		s.AuditIn(b, by, "put", "/senders/"+v.Account)
 		return t.Commit(ctx, b)

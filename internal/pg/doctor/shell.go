@@ -5,7 +5,7 @@ import "strings"
 // plain are the signs that mean nothing to a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@=,+-%"
 
-// Shell is a command line of words, each of which a POSIX shell takes as it is.
+// Shell makes a command line of words: a POSIX shell takes each as it is.
 func Shell(words ...string) string {
 	var b strings.Builder
 	for i, w := range words {

@@ -62,7 +62,8 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		if e.RedrivenBy != nil {
 			w.Summary += "; it was redriven as " + e.RedrivenBy.String()
 		} else {
-			own("ended", "/events/"+id.String(), e.Error, reads.NewLever("POST", "admin", "events", id.String(), "redrive"))
+			again := reads.NewLever("POST", "admin", "events", id.String(), "redrive")
+			own("ended", "/events/"+id.String(), e.Error, again)
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
 		ails, err := s.ailing(ctx, contextID, e.FQN)
@@ -82,7 +83,8 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
 		w.Summary = "what came of it is known, but nobody says where its workflow is"
-		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", "http://..."))
+		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", "http://...")
+		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", put)
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
 		own("result_offered", "/channels/"+channels.ChannelOfResults, "the message about it is on its way to the channels")
@@ -139,7 +141,8 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *rea
 	switch n := calling[e.FQN]; {
 	case s.noDispatcher(contextID, leader.TypeTool):
 		b.Kind, b.Object, b.Detail = "no_dispatcher", "/dispatchers/"+leader.TypeTool, "the dispatcher of tool calls was removed"
-		b.Levers, w.Moving = []reads.Lever{reads.NewLever("PUT", "admin", "dispatchers", leader.TypeTool).With("worker_url", "tool:")}, false
+		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeTool).With("worker_url", "tool:")
+		b.Levers, w.Moving = []reads.Lever{put}, false
 	case n >= toolShare(slots):
 		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
 		b.Levers = []reads.Lever{moreSlots(max(2*slots, 2*(n+1)))}

@@ -16,8 +16,8 @@ import (
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
-// what it is doing, whichever is more. Stuck at once is what stands for a cause that time alone does not end: one that
-// is overdue (see the view), is held for an operator, or waits for a worker that is away or whose answer came to nothing
+// what it is doing, whichever is more. A head is stuck at once by a cause that time alone does not end: it is overdue
+// (see the view), is held for an operator, or waits for a worker that is away or whose answer came to nothing
 // (byCause). The sample holds the oldest stuckMost, and of those that wait for a worker the oldest awayMost, so that
 // they leave room for the others.
 const stuckAfter, stuckMost, awayMost = 10 * time.Minute, 200, 100

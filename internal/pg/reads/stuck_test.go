@@ -64,9 +64,9 @@ func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 		"paused | 1 | queues/held up is paused by test: because | POST /queues/held%20up/resume")
 }
 
-// What stands for a cause that time alone does not end is in the sample as soon as it stands: a worker that is away, a
-// call that came to nothing, a state that lasts for too long, and an outcome that an operator has to tell. It is old since
-// it first was head. What else stands is there after ten minutes.
+// A head that stands for a cause which time alone does not end is in the sample as soon as it stands: a worker that is
+// away, a call that came to nothing, a state that lasts for too long, and an outcome that an operator has to tell. Its
+// age is since it first was head. Others are there after ten minutes.
 func TestWhatIsStuckByItsCauseIsInTheSampleAtOnce(t *testing.T) {
 	t.Parallel()
 	causes := []string{"worker_unreachable", "queue_blocked", "status_unreachable", "overdue"}

@@ -225,7 +225,7 @@ func (x *explain) blocked() error {
 	}
 	detail := "nothing was done, and it cannot be now"
 	if !certain {
-		detail = "its call came to nothing, though it is not certain that nothing was done: the same token goes out again"
+		detail = "its call came to nothing, and it is not certain that nothing was done: its token goes out again"
 	}
 	x.add(Blocker{
 		Kind:   "queue_blocked",

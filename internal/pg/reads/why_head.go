@@ -405,7 +405,8 @@ func (x *explain) dispatcherHolds() error {
 			Next:   &NextStep{*g, "one probe goes out"},
 			Levers: []Lever{x.workerOfType()},
 		}
-		b.Detail = fmt.Sprintf("calls to %s come to nothing (%s)", x.d.WorkerURL, tries(x.d.Failures, x.d.GateSince, x.d.GateNode))
+		b.Detail = fmt.Sprintf("calls to %s come to nothing (%s)",
+			x.d.WorkerURL, tries(x.d.Failures, x.d.GateSince, x.d.GateNode))
 		b.Detail = pg.Because(b.Detail, x.d.GateWhy)
 		if x.d.GateProbing {
 			b.Next.What = "a probe is out; without an answer by then, another goes out"

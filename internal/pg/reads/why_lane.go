@@ -50,7 +50,8 @@ func (x *explain) senders() error {
 	}
 	rows, err := x.s.Pool().Query(x.ctx, `SELECT s.account, p.name, p.paused, s.paused, s.draining AND $2 = 0, s.removed_at IS NOT NULL,
 			CASE WHEN s.blocked_until = 'infinity' THEN '9999-12-31 23:59:59+00' WHEN s.blocked_until > $3 THEN s.blocked_until END,
-			s.block_reason, s.gate_reason, s.worker_url, s.gate_failures, s.gate_since, s.gate_node, coalesce(s.queue_id, 0), coalesce(n.name, ''), s.bound_since
+			s.block_reason, s.gate_reason, s.worker_url, s.gate_failures, s.gate_since, s.gate_node,
+			coalesce(s.queue_id, 0), coalesce(n.name, ''), s.bound_since
 		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
 		LEFT JOIN postern.queue_name n ON n.queue_id = s.queue_id
 		WHERE CASE WHEN $2 <> 0 THEN s.sender_id = $2 ELSE s.pool_id = $1 AND s.removed_at IS NULL END ORDER BY s.blocked_until NULLS FIRST, s.account LIMIT 10000`, pool, x.q.Pin, x.now)
@@ -61,7 +62,8 @@ func (x *explain) senders() error {
 	var all []senderFacts
 	for rows.Next() {
 		var f senderFacts
-		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason, &f.said, &f.url, &f.failures, &f.closedAt, &f.node, &f.bound, &f.queue, &f.since); err != nil {
+		if err := rows.Scan(&f.account, &f.pool, &f.closed, &f.paused, &f.draining, &f.removed, &f.until, &f.reason,
+			&f.said, &f.url, &f.failures, &f.closedAt, &f.node, &f.bound, &f.queue, &f.since); err != nil {
 			return err
 		}
 		all = append(all, f)

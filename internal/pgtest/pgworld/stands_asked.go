@@ -21,8 +21,12 @@ func (w *World) Own(pool string, accounts ...string) {
 // Blocks lets a lease end as a call that was answered by another than its worker, which blocks its queue alone.
 func (w *World) Blocks(l *pg.Lease) {
 	w.T.Helper()
-	said := outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_404", Message: "no such path"}
-	a := w.Answer(l, said)
+	a := w.Answer(l, outbox.Answer{
+		Class:   outbox.ClassBlocked,
+		Scope:   outbox.ScopeQueue,
+		Code:    "http_404",
+		Message: "no such path",
+	})
 	a.Gate = sequencer.MoveNone
 	w.Settle(a)
 }
