@@ -196,3 +196,78 @@ func TestReportsUseIndexes(t *testing.T) {
 		strings.Join(load[:min(3, len(load))], ", "), report)
 	w.Must(os.WriteFile("../../sql/report/large.md", []byte(text), 0o644))
 }
+
+// badDay fills the tables as if $2 transactions had ended today, one in ten rejected by its worker, one in a hundred
+// UNRESOLVED, beside as many yesterday, and as if 200 heads stood still and a hundred things were paused.
+var badDay = []string{
+	`SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - 2, (now() AT TIME ZONE 'UTC')::date + 1)`,
+	`INSERT INTO postern.task (queue_id, seq, day, context_id, uid, type, data, created_at)
+		SELECT 1000001 + i, 1, (at AT TIME ZONE 'UTC')::date, $1, 'order-' || i, 'T' || i % 5, '{}', at
+		FROM generate_series(0, 2 * $2 - 1) i
+		CROSS JOIN LATERAL (SELECT date_trunc('day', now(), 'UTC') - interval '1 h' * (i % 2) AS at) a`,
+	`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_class, error_code, error,
+			attempt, retries, fence, started_at, done_at)
+		SELECT t.queue_id, t.seq, t.day, $1, 'DISPATCHING',
+			CASE WHEN t.queue_id / 2 % 100 = 1 THEN 'UNRESOLVED' WHEN t.queue_id / 2 % 10 = 0 THEN 'FAILED' ELSE 'DONE' END,
+			CASE WHEN t.queue_id / 2 % 10 = 0 THEN 'rejected' END, NULL, 'no such account', 1, 0, 7,
+			t.created_at, t.created_at + interval '1 us' * (t.queue_id % 1000)
+		FROM postern.task t`,
+	`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, object,
+			blocker_detail, lever)
+		SELECT i, $1, now(), 'q' || i, gen_random_uuid(), 'u' || i, 'T' || i % 5, 'WAITING', now() - interval '1 h',
+			CASE WHEN i % 2 = 0 THEN 'queue_paused' ELSE 'worker_unreachable' END,
+			CASE WHEN i % 2 = 0 THEN '/queues/q' || i ELSE '/dispatchers/T' || i % 5 END, 'refused',
+			CASE WHEN i % 2 = 0 THEN 'POST /queues/q' || i || '/resume' END
+		FROM generate_series(1, 200) i`,
+	`INSERT INTO postern.audit (context_id, at, actor, via, action, object)
+		SELECT $1, now() - interval '1 s' * i, 'op', 'http', CASE WHEN i % 3 = 0 THEN 'resume' ELSE 'pause' END,
+			'/queues/q' || i % 20000
+		FROM generate_series(1, 100000) i`,
+	`VACUUM ANALYZE`,
+}
+
+// What report.causes reads grows with the bad ends of today and with what stands, and with nothing else: it finds them by
+// indexes among many ends, those of other days, and a long audit.
+func TestTheCausesOfABadDayAreFoundByIndexes(t *testing.T) {
+	t.Parallel()
+	const ends = 50000
+	w := newWorld(t)
+	w.S.SetNow(nil)
+	conn, err := pgx.Connect(w.Ctx, w.url())
+	w.Must(err)
+	t.Cleanup(func() { _ = conn.Close(w.Ctx) })
+	for _, sql := range append(badDay, `SET max_parallel_workers_per_gather = 0`) {
+		_, err := conn.Exec(w.Ctx, strings.NewReplacer("$1", fmt.Sprint(w.ID), "$2", fmt.Sprint(ends)).Replace(sql))
+		w.Must(err)
+	}
+	_, sql := reports(t, map[string]string{"ref": "", "queue": "", "object": ""})
+	var raw []byte
+	var plan []map[string]any
+	w.Must(conn.QueryRow(w.Ctx, "EXPLAIN (FORMAT JSON) "+sql["causes"]).Scan(&raw))
+	w.Must(json.Unmarshal(raw, &plan))
+	if tables := scanned(plan[0]["Plan"].(map[string]any)); len(tables) > 0 {
+		t.Errorf("it scans %v", tables)
+	}
+	tx, err := conn.Begin(w.Ctx)
+	w.Must(err)
+	var scannedBefore, foundBefore, scannedRows, foundRows int64
+	w.Must(tx.QueryRow(w.Ctx, reads).Scan(&scannedBefore, &foundBefore))
+	began := time.Now()
+	tag, err := tx.Exec(w.Ctx, sql["causes"])
+	w.Must(err)
+	took := time.Since(began)
+	w.Must(tx.QueryRow(w.Ctx, reads).Scan(&scannedRows, &foundRows))
+	w.Must(tx.Rollback(w.Ctx))
+	const bad = ends/10 + ends/100
+	t.Logf("%d lines in %s: %d rows scanned, %d found by indexes",
+		tag.RowsAffected(), took, scannedRows-scannedBefore, foundRows-foundBefore)
+	if tag.RowsAffected() != 100+5+1+1 { // paused queues, workers that are away, and a type of each bad end
+		t.Errorf("%d lines", tag.RowsAffected())
+	}
+	if n := scannedRows - scannedBefore; n > 0 {
+		t.Errorf("%d rows are read without an index", n)
+	}
+	if n := foundRows - foundBefore; n > 3*bad+5000 {
+		t.Errorf("%d rows are read by indexes for %d bad ends", n, bad)
+	}
+}
