@@ -208,7 +208,8 @@ var badDay = []string{
 	`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, error_class, error_code, error,
 			attempt, retries, fence, started_at, done_at)
 		SELECT t.queue_id, t.seq, t.day, $1, 'DISPATCHING',
-			CASE WHEN t.queue_id / 2 % 100 = 1 THEN 'UNRESOLVED' WHEN t.queue_id / 2 % 10 = 0 THEN 'FAILED' ELSE 'DONE' END,
+			CASE WHEN t.queue_id / 2 % 100 = 1 THEN 'UNRESOLVED'
+				WHEN t.queue_id / 2 % 10 = 0 THEN 'FAILED' ELSE 'DONE' END,
 			CASE WHEN t.queue_id / 2 % 10 = 0 THEN 'rejected' END, NULL, 'no such account', 1, 0, 7,
 			t.created_at, t.created_at + interval '1 us' * (t.queue_id % 1000)
 		FROM postern.task t`,
@@ -226,8 +227,8 @@ var badDay = []string{
 	`VACUUM ANALYZE`,
 }
 
-// What report.causes reads grows with the bad ends of today and with what stands, and with nothing else: it finds them by
-// indexes among many ends, those of other days, and a long audit.
+// The rows that report.causes reads grow with the bad ends of today and with what stands, and with nothing else: it
+// finds them by indexes among many ends, those of other days, and a long audit.
 func TestTheCausesOfABadDayAreFoundByIndexes(t *testing.T) {
 	t.Parallel()
 	const ends = 50000
@@ -261,7 +262,7 @@ func TestTheCausesOfABadDayAreFoundByIndexes(t *testing.T) {
 	const bad = ends/10 + ends/100
 	t.Logf("%d lines in %s: %d rows scanned, %d found by indexes",
 		tag.RowsAffected(), took, scannedRows-scannedBefore, foundRows-foundBefore)
-	if tag.RowsAffected() != 100+5+1+1 { // paused queues, workers that are away, and a type of each bad end
+	if tag.RowsAffected() != 100+5+1+1 { // paused queues, workers that are away, a type of each bad end
 		t.Errorf("%d lines", tag.RowsAffected())
 	}
 	if n := scannedRows - scannedBefore; n > 0 {
