@@ -2358,7 +2358,7 @@ type QueueSettingsWhenFull string
 type QueueView struct {
 	Attempt int64 `json:"attempt"`
 
-	// BlockedSince since when the calls of its head come to nothing; null: they do not
+	// BlockedSince since when the calls of its head come to nothing
 	BlockedSince *time.Time `json:"blocked_since"`
 	Configured   bool       `json:"configured"`
 	CreatedAt    time.Time  `json:"created_at"`

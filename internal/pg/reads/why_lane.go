@@ -165,6 +165,7 @@ func (x *explain) pinned(f senderFacts) error {
 			b.Levers = append(b.Levers, leverOf(x.head.ID, "cancel", "executor"))
 		}
 		x.unblocks(&b, f)
+		return x.unusable(b, f)
 	case f.bound != 0:
 		b.Kind, b.Detail = "pinned_sender_busy", only+", and it serves "+serves(f.queue)
 		if f.since != nil {
@@ -176,10 +177,7 @@ func (x *explain) pinned(f senderFacts) error {
 			return err
 		}
 		return x.followHolder(h)
-	default:
-		return nil
 	}
-	x.add(b)
 	return nil
 }
 
@@ -226,14 +224,9 @@ func (x *explain) pool(all []senderFacts) error {
 			b.Detail = fmt.Sprintf("the only sender of pool %s, %s, may not be used: %s", f.pool, f.account, f.blocked())
 		}
 		x.unblocks(&b, f)
-		if f.draining {
-			return x.drainedBy(b)
-		}
-		x.add(b)
-	default:
-		return x.allBound(all, bound, len(blocked))
+		return x.unusable(b, f)
 	}
-	return nil
+	return x.allBound(all, bound, len(blocked))
 }
 
 // emptyPool adds that the pool of the head has no sender, with the request that gives it one: the last that it
@@ -287,11 +280,19 @@ func (x *explain) allBound(all []senderFacts, bound []int64, blocked int) error 
 	return x.followHolder(h)
 }
 
-// drainedBy adds a blocker with who drained it, and why.
-func (x *explain) drainedBy(b Blocker) error {
+// unusable adds that a sender may not be used; of one that is paused or drained with who did that, and why.
+func (x *explain) unusable(b Blocker, f senderFacts) error {
+	action := "drain"
+	switch {
+	case f.removed, !f.paused && !f.draining:
+		x.add(b)
+		return nil
+	case f.paused:
+		action = "pause"
+	}
 	var actor, reason string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = 'drain' ORDER BY at DESC LIMIT 1`,
-		x.context, b.Object).Scan(&actor, &reason)
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = $3 ORDER BY at DESC LIMIT 1`,
+		x.context, b.Object, action).Scan(&actor, &reason)
 	switch {
 	case err == nil:
 		if actor, err = x.who(actor); err != nil {

@@ -60,7 +60,7 @@ var rare = []Stand{
 			w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever))
 			return w.Named("q", "S", "a", "acct-1")
 		}},
-	{"its only sender is paused", "sender_blocked", "acct-1, may not be used: it is paused", "/senders/acct-1/resume",
+	{"its only sender is paused", "sender_blocked", "it is paused (by test): because", "/senders/acct-1/resume",
 		func(w *World) outbox.ID {
 			w.Node("n")
 			w.pooled()
