@@ -17,40 +17,50 @@ func classify(p reply, now time.Time) outbox.Answer {
 	if p.status == 0 {
 		return unanswered(p)
 	}
-	if p.status >= 300 && p.status < 400 {
-		// The call was written, and a redirect is also what follows an effect (303 See Other).
-		return outbox.Answer{Class: outbox.ClassAmbiguous, Code: "redirect", Message: redirected("worker", p.status)}
-	}
 	r, readable := readResult(p.body)
-	a := outbox.Answer{Result: r.result, Code: r.err.code, Message: r.err.message}
-	if a.Told = told(p, r, readable); a.Told {
-		if a.Class = r.classOf(); a.Class == outbox.ClassBlocked {
-			a.Scope = r.err.blocks()
-		}
-		r.name(&a, p)
-	} else {
-		a.Result = outbox.Result{}
-		if a.Class = classOfOthers(p); a.Class == outbox.ClassBlocked {
-			a.Scope = outbox.ScopeQueue
-		}
-		a.Code, a.Message = p.unclear(r, readable)
+	if !told(p, r, readable) {
+		return others(p, r, readable, now)
 	}
-	wait := retryAfter(p.header, now)
-	switch a.Class {
-	case outbox.ClassBlocked, outbox.ClassAmbiguous:
-		a.Until = r.err.until(now)
-		if a.Until.IsZero() && wait > 0 {
-			a.Until = now.Add(wait)
-		}
-	case outbox.ClassRetry:
-		a.After = max(r.err.after, wait)
+	a := outbox.Answer{Result: r.result, Told: true, Class: r.classOf()}
+	if a.Class == outbox.ClassBlocked {
+		a.Scope = r.err.blocks()
 	}
+	r.name(&a, p)
+	least := retryAfter(p.header, now)
+	if a.Class == outbox.ClassRetry {
+		least = max(least, r.err.after)
+	}
+	wait(&a, least, r.err.until(now), now)
 	return a
 }
 
+// others sorts an answer that is no body of the contract. It never says that anything is over, it blocks its own queue
+// alone, and it may ask for a short wait only.
+func others(p reply, r txnResult, readable bool, now time.Time) outbox.Answer {
+	a := outbox.Answer{Class: classOfOthers(p)}
+	if a.Class == outbox.ClassBlocked {
+		a.Scope = outbox.ScopeQueue
+	}
+	a.Code, a.Message = p.unclear(r, readable)
+	wait(&a, min(retryAfter(p.header, now), maxForeignWait), time.Time{}, now)
+	return a
+}
+
+// wait puts off the next try by a time, or until a moment, whichever a class goes by.
+func wait(a *outbox.Answer, least time.Duration, until, now time.Time) {
+	switch a.Class {
+	case outbox.ClassBlocked, outbox.ClassAmbiguous:
+		if a.Until = until; until.IsZero() && least > 0 {
+			a.Until = now.Add(least)
+		}
+	case outbox.ClassRetry:
+		a.After = least
+	}
+}
+
 // told says whether an answer is a body of the contract, so that its class is the worker's own word: under any status
-// an error with a class; of a 2xx, an object that says hash or done, or has the keys hash, done and error of the
-// reference, whose error.code counts there alone. A gateway in front of the worker writes neither.
+// an error with a class; of a 2xx, an object that says done, or hash and no error, or has the keys hash, done and error
+// of the reference. A gateway in front of the worker writes neither.
 func told(p reply, r txnResult, readable bool) bool {
 	if r.err.class != "" {
 		return true
@@ -58,36 +68,57 @@ func told(p reply, r txnResult, readable bool) bool {
 	if !ok2xx(p.status) || !readable {
 		return false
 	}
-	return r.result.Done != nil || r.keys && r.err.set || r.result.Hash != "" && !r.err.set
+	return r.result.Done != nil || r.coded() || r.result.Hash != "" && !r.err.set
 }
+
+// coded says whether an error without a class counts: beside all keys of the reference alone.
+func (r txnResult) coded() bool { return r.keys && r.err.set }
 
 // classOf is the class of a body of the contract.
 func (r txnResult) classOf() outbox.Class {
 	switch e := r.err; {
 	case e.class != "":
 		return e.class
+	case !r.coded():
+		return "" // done, or accepted
 	case e.kind == codeUnavailable:
 		return outbox.ClassBlocked
 	case e.kind == codeNever:
 		return outbox.ClassRejected
-	case e.set:
-		return outbox.ClassRetry
 	}
-	return "" // done, or accepted
+	return outbox.ClassRetry
 }
 
-// name gives an error without a code or a message one.
+// name gives an error of a body of the contract its code and its message, or makes up those that it does not say.
 func (r txnResult) name(a *outbox.Answer, p reply) {
-	switch {
-	case !r.err.set || a.Code != "":
+	if a.Class == "" {
+		return
+	}
+	switch a.Code = r.err.code; {
+	case a.Code != "":
 	case ok2xx(p.status):
 		a.Code = "error"
 	default:
 		a.Code = "http_" + strconv.Itoa(p.status)
 	}
-	if r.err.set && a.Message == "" {
-		a.Message = answered(p.status)
+	if a.Message = r.err.message; a.Message == "" {
+		a.Message = r.err.mute(a, p.status)
 	}
+}
+
+// mute says in words what an error says that has no message.
+func (e workerError) mute(a *outbox.Answer, status int) string {
+	s := "the worker answered class " + string(a.Class)
+	if e.class == "" {
+		s = "the worker answered error.code " + e.code + ", which is class " + string(a.Class)
+	}
+	if a.Scope != "" {
+		s += " with scope " + string(a.Scope)
+	}
+	if e.class != "" && e.code != "" {
+		s += ", code " + e.code + ","
+	}
+	return fmt.Sprintf("%s and no message (HTTP %d)", s, status)
 }
 
 // answered says in words with which status the worker answered.
@@ -98,11 +129,13 @@ func answered(status int) string {
 // classOfOthers is the class of an answer that is no body of the contract. It never says that anything is over.
 func classOfOthers(p reply) outbox.Class {
 	switch s := p.status; {
+	case s >= 300 && s < 400: // also with a page: a redirect is what follows an effect, too (303 See Other)
+		return outbox.ClassAmbiguous
 	case s < 500 && strict.HTML(p.body): // of a proxy, a firewall or a login
 		return outbox.ClassBlocked
 	case s == http.StatusNotImplemented:
 		return outbox.ClassBlocked
-	case s < 400, s >= 500, s == http.StatusConflict: // who knows how far it came
+	case s < 300, s >= 500, s == http.StatusConflict: // who knows how far it came
 		return outbox.ClassAmbiguous
 	case aboutTheRequest[s]:
 		return outbox.ClassRetry
@@ -151,6 +184,9 @@ const wanted = "want {hash, done, error}"
 
 // unclear says of an answer that is no body of the contract what is wrong with it, and what the worker should say.
 func (p reply) unclear(r txnResult, readable bool) (code, message string) {
+	if p.status >= 300 && p.status < 400 {
+		return "redirect", redirected("worker", p.status)
+	}
 	if !ok2xx(p.status) {
 		code, message = "http_"+strconv.Itoa(p.status), answered(p.status)
 		switch {

@@ -38,3 +38,7 @@ func notFound(status int) bool {
 
 // maxWait caps what a worker may ask us to wait: a stray number must not park a queue for a century.
 const maxWait = 24 * time.Hour
+
+// maxForeignWait caps what an answer may ask for that is none of the worker's: a maintenance page that says hours must
+// not hold a queue, whose worker may be back, for longer.
+const maxForeignWait = 5 * time.Minute

@@ -103,15 +103,25 @@ func TestProxiesOfTheEnvironmentAreIgnored(t *testing.T) {
 
 func TestDelaysThatAWorkerNames(t *testing.T) {
 	t.Parallel()
-	soon := time.Now().Add(time.Hour).UTC()
+	soon, most := time.Now().Add(time.Hour).UTC(), 5*time.Minute
+	own := func(status int) remotetest.Reply {
+		return remotetest.HTTP(status, `{"error":{"class":"blocked"}}`)
+	}
 	for _, tc := range []struct {
 		name       string
 		reply      remotetest.Reply
 		from, till time.Duration
 	}{
 		{"seconds", remotetest.HTTP(429, "").With("Retry-After", "90"), 90 * time.Second, 90 * time.Second},
-		{"date", remotetest.HTTP(429, "").With("Retry-After", soon.Format(http.TimeFormat)), 59 * time.Minute, time.Hour},
-		{"for ever", remotetest.HTTP(429, "").With("Retry-After", "999999999999999999"), 24 * time.Hour, 24 * time.Hour},
+		{"date", own(429).With("Retry-After", soon.Format(http.TimeFormat)), 59 * time.Minute, time.Hour},
+		{"for ever", own(429).With("Retry-After", "999999999999999999"), 24 * time.Hour, 24 * time.Hour},
+		{"date, of a gateway", remotetest.HTTP(429, "").With("Retry-After", soon.Format(http.TimeFormat)), most, most},
+		{"hours, of a gateway", remotetest.HTTP(429, "").With("Retry-After", "86400"), most, most},
+		{"hours, of a maintenance page", remotetest.HTTP(503, page).With("Retry-After", "14400"), most, most},
+		{"hours, with a page in place of an answer", remotetest.Body(page).With("Retry-After", "14400"), most, most},
+		{"hours, of what refuses the request", remotetest.HTTP(422, "").With("Retry-After", "14400"), most, most},
+		{"error.until of a gateway", remotetest.HTTP(429, `{"error":{"until":"2999-01-01T00:00:00Z"}}`), 0, 0},
+		{"error.after of a gateway", remotetest.HTTP(400, `{"error":{"after":"90s"}}`), 0, 0},
 		{"nonsense", remotetest.HTTP(429, "").With("Retry-After", "-5"), 0, 0},
 		{"error.after as a number", remotetest.FailWith(map[string]any{"code": 1, "class": "retry", "after": 2.5}), 2500 * time.Millisecond, 2500 * time.Millisecond},
 		{"error.after as a duration", remotetest.FailWith(map[string]any{"class": "retry", "after": "90s"}), 90 * time.Second, 90 * time.Second},
