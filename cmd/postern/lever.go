@@ -26,10 +26,13 @@ var levers = []struct {
 	verb, use, short, long string
 	args                   func(*cobra.Command)
 }{
-	{"retry", "ID|UID...", "End the delay of a transaction in RETRY now", `
-		Let transactions in RETRY go out again without waiting for the end of their delay.
+	{"retry", "ID|UID...", "End the delay of a transaction now", `
+		Let transactions go out again without waiting for the end of their delay: those in RETRY, and
+		those in WAITING whose call came to nothing (postern why ID says queue_blocked), also where an
+		answer asked for hours.
 
-		  postern retry order-4711`, nil},
+		  postern retry order-4711
+		  postern retry state=WAITING type=PAY --max 1000 --reason "the gateway is back"`, nil},
 	{"cancel", "ID|UID...", "Take back what has not gone out", `
 		Cancel transactions. What waits ends CANCELLED at once; what is in RETRY once its worker was asked
 		about earlier attempts (pending), DONE if one of them got in; what is out cannot be called back.

@@ -313,29 +313,43 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
-// RetryNow ends a delay before its time (the lever retry): RETRY only. It changes nothing of one whose delay
-// is over, or whose cancel is pending.
+// RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself since
+// nothing came of its call. It changes nothing of one whose time has come, or whose cancel is pending.
+//
+// Why it is not sent twice: what waits by itself has no owner, and only a claim gives it one. It gets its place in the
+// lane under the lock of its queue, and its timer goes in the same commit. A round of timers that comes second finds
+// it READY, and leaves it.
 func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
+		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, "retry", id)
 		if err != nil {
 			return err
 		}
-		if h.state != outbox.RETRY {
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY can be retried now", id, h.state)
-		}
-		if h.suspended {
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).With("lever", "resume")
-		}
+		blocked := h.state == outbox.WAITING && h.q.First() == id.Seq && !h.q.Blocked.IsZero()
+		switch {
+		case h.state != outbox.RETRY && !blocked:
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY, or one that waits "+
+				"since nothing came of its call, can be retried now", id, h.state)
+		case h.suspended:
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).
+				With("lever", "resume")
+		case blocked && h.q.Phase == outbox.PhaseHeld && !h.held:
+			h.e.leave(h.q)
+			if err := h.e.rest(h.q, h.task, false); err != nil {
+				return err
+			}
+			h.e.save(h.q)
+			r.Changed = true
 		// One that is to be cancelled is not retried: its worker is asked first, by the timer that the cancel set.
-		if h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now) {
+		case !blocked && h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now):
 			h.q.NotBefore = h.e.now
 			h.e.saved = append(h.e.saved, h.q)
 			h.e.timerSet[id.Queue] = h.e.now
 			r.Changed = true
 		}
 		b := &pgx.Batch{}
-		s.AuditIn(b, by, "retry", "/transactions/"+id.String())
+		s.AuditIn(b, by, "retry", TxPath(id))
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err

@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // stage is a state of queue q in which statements meet.
@@ -251,6 +252,23 @@ var stages = []stage{
 			a.Later(2 * time.Second)
 		},
 		func(a *arena) []op { return []op{claim, wake, release, pause, ingestOne, cancel(0), cancel(1)} }},
+	{"blocked by itself",
+		func(a *arena) {
+			a.flying(0, "a", "b")
+			blocked := a.Answer(a.lease, outbox.Answer{
+				Class:   outbox.ClassBlocked,
+				Scope:   outbox.ScopeQueue,
+				Code:    "http_503",
+				Message: "later",
+			})
+			blocked.Gate = sequencer.MoveNone
+			a.Settle(blocked)
+			a.Later(2 * time.Second)
+		},
+		func(a *arena) []op {
+			return []op{claim, wake, release, pause, resume, ingestOne, cancel(0), cancel(1), suspend(0), resumeOne(0),
+				retryNow(0), retryNow(1), place(1, 0), elsewhere(1)}
+		}},
 	{"with a worker that was away",
 		func(a *arena) {
 			a.flying(0, "a", "b")

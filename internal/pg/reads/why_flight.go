@@ -233,7 +233,7 @@ func (x *explain) blocked() error {
 		Since:  x.q.Blocked,
 		Detail: pg.Because(detail, said),
 		Next:   &NextStep{x.q.NotBefore, "it is tried again"},
-		Levers: []Lever{x.worker(), leverOf(id, "cancel", "executor")},
+		Levers: []Lever{leverOf(id, "retry", "admin"), x.worker(), leverOf(id, "cancel", "executor")},
 	})
 	return x.dispatcherHolds()
 }

@@ -156,7 +156,7 @@ var often = []Stand{
 			w.Exec(`UPDATE postern.dispatcher SET gate_until = gate_until + interval '1 min'`)
 			return id
 		}},
-	{"it is blocked by itself", "queue_blocked", "no such path (http_404); it is tried again at", "/dispatchers/T",
+	{"it is blocked by itself", "queue_blocked", "no such path (http_404); it is tried again at", "/retry",
 		func(w *World) outbox.ID {
 			id := w.Post("q", "T", "a")[0]
 			said := outbox.Answer{
