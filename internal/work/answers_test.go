@@ -51,6 +51,7 @@ var answers = []struct {
 	{"done, an empty object alone", remotetest.Body(`{"done":{}}`), every("done"), ""},
 	{"done beside a hash", remotetest.Body(`{"hash":"0x1","done":true}`), every("done"), ""},
 	{"done, typed as a page", remotetest.Body(`{"done":true}`).With("Content-Type", "text/html"), every("done"), ""},
+	{"done beside a code, without a hash", remotetest.Body(`{"done":{"x":1},"error":{"code":500}}`), every("done"), ""},
 	{"201 done", remotetest.HTTP(201, `{"done":{}}`), every("done"), ""},
 
 	{"accepted", remotetest.Accept(""), every("accepted"), ""},
@@ -60,6 +61,8 @@ var answers = []struct {
 	{"200 rejected by class", remotetest.Body(`{"error":{"class":"rejected","message":"too much"}}`), every("rejected"), "too much"},
 	{"404 rejected by class", remotetest.HTTP(404, `{"error":{"class":"rejected"}}`), every("rejected"), "HTTP 404"},
 	{"500 rejected by class", remotetest.HTTP(500, `{"error":{"class":"rejected"}}`), every("rejected"), "HTTP 500"},
+
+	{"a redirect rejected by class", remotetest.HTTP(302, `{"error":{"class":"rejected"}}`), every("rejected"), "class rejected"},
 
 	{"retry by the code of the reference", remotetest.Fail(20203, "sending"), every("failed"), "sending"},
 	{"503 retry by class", remotetest.HTTP(503, `{"error":{"class":"retry","message":"later"}}`), every("failed"), "later"},
@@ -73,6 +76,8 @@ var answers = []struct {
 	{"503 blocked by class, all that it is sent",
 		remotetest.HTTP(503, `{"error":{"class":"blocked","scope":"worker","message":"closed"}}`),
 		every("gated"), "closed"},
+	{"blocked by class, and no word more", remotetest.Body(`{"error":{"class":"blocked","scope":"worker"}}`),
+		every("gated"), "class blocked with scope worker"},
 	{"500 blocked by class", remotetest.HTTP(500, `{"error":{"class":"blocked","message":"busy"}}`), every("waits"), "busy"},
 	{"401", remotetest.HTTP(401, ""), every("waits"), "HTTP 401"},
 	{"403 of a firewall", remotetest.HTTP(403, "<html>no"), every("waits"), "HTML page"},
@@ -295,6 +300,31 @@ func TestWhatIsHeldEndsByAnOperatorsWord(t *testing.T) {
 	if last := list[len(list)-1]; last.Event != string(sequencer.FoundDone) && !strings.Contains(fmt.Sprint(list), string(sequencer.FoundDone)) {
 		t.Errorf("the history ends with %+v", last)
 	}
+}
+
+// A gateway that asks for hours holds a queue for minutes, and the lever that why names ends also that.
+func TestHoursThatAGatewayAsksForEndByALever(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	h.fake.Script(dispatches, remotetest.HTTP(503, "<html>maintenance").With("Retry-After", "14400"))
+	h.engine("n1", nil)
+	c := &cell{typ: "T", fate: fates["waits"], fake: h.fake, says: "HTTP 503", id: h.post("q", "T", "a")[0]}
+	c.fate.calls = 1
+	h.rests(c)
+	why, err := h.s.Reads.Why(h.ctx, h.by.Context, c.id)
+	h.must(err)
+	b := h.blocker(why, c)
+	if b.Next == nil || b.Next.At.After(time.Now().Add(6*time.Minute)) || b.Next.At.Before(time.Now().Add(time.Minute)) {
+		t.Errorf("it is tried again %+v", b.Next)
+	}
+	if !strings.HasSuffix(b.Levers[0].Path, "/retry") {
+		t.Errorf("the levers are %+v", b.Levers)
+	}
+	h.fake.Script(dispatches, remotetest.Done("ok"))
+	if r, err := h.s.RetryNow(h.ctx, h.by, c.id); err != nil || !r.Changed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	h.await([]outbox.ID{c.id}, 60*time.Second, outbox.DONE)
 }
 
 // A rejection pauses a queue that wants that, fails what depends on it.
