@@ -209,6 +209,59 @@ func (d *Definition) ValidateOutput(raw json.RawMessage) (variant string, err er
 	return variant, nil
 }
 
+// answers says whether a body is an answer of the tool: one variant that its output schema names, with an object.
+func (d *Definition) answers(body []byte) bool {
+	var top map[string]json.RawMessage
+	if json.Unmarshal(body, &top) != nil || len(top) != 1 {
+		return false
+	}
+	names := d.Output.variants()
+	for name, payload := range top {
+		return len(payload) > 0 && payload[0] == '{' && (names == nil || names[name])
+	}
+	return false
+}
+
+// variants are the properties that the branches of the top-level oneOf name, themselves or behind a reference; nil where
+// one of them names none, since any may be there then.
+func (s *Schema) variants() map[string]bool {
+	type branch struct {
+		Ref        string                     `json:"$ref"`
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	var top struct {
+		OneOf []json.RawMessage `json:"oneOf"`
+	}
+	if json.Unmarshal(s.raw, &top) != nil || len(top.OneOf) == 0 {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, raw := range top.OneOf {
+		var b branch
+		for range maxLevels { // references may lead in a circle
+			b = branch{}
+			if json.Unmarshal(raw, &b) != nil {
+				return nil
+			}
+			if b.Ref == "" || len(b.Properties)+len(b.Required) > 0 || !strings.HasPrefix(b.Ref, "#/") {
+				break
+			}
+			raw = at(s.raw, fragment(b.Ref))
+		}
+		if len(b.Properties)+len(b.Required) == 0 {
+			return nil
+		}
+		for name := range b.Properties {
+			names[name] = true
+		}
+		for _, name := range b.Required {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 func mismatch(cause error, format string, args ...any) error {
 	f := fault.New(fault.Invalid, "schema_mismatch", format, args...)
 	var m *Mismatch

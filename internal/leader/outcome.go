@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -63,9 +62,12 @@ type whose int
 
 const (
 	anyones   whose = iota
-	theTools        // an object of JSON; under another status than 2xx in the form in which tools name their errors
+	theTools        // one variant of the tool under 2xx, or the form in which tools name their errors
 	notTheirs       // anything else, such as a page of what stands before the tool
 )
+
+// longestOfOthers is how long a tool is left alone at most by the word of what stands before it.
+const longestOfOthers = 5 * time.Minute
 
 // Codes that tools say, and that go on to the workflow as they are.
 const (
@@ -73,7 +75,7 @@ const (
 	codeOutput = "output_serialization_error"
 )
 
-// rules is the table of S1.11 for all but a 200 with an object of JSON. Only the tool's own word is fatal, and a thing
+// rules is the table of S1.11 for all but a 200 with a variant of the tool. Only the tool's own word is fatal, and a thing
 // that would be the same the next time: a redirect, and an answer that is too large.
 var rules = []rule{
 	{0, "bad_worker_url", anyones, Fatal, "bad_url", "the tool's URL cannot be called"},
@@ -82,8 +84,8 @@ var rules = []rule{
 	{2, "answer_too_large", anyones, Fatal, "answer_too_large", "the answer is larger than the tool is registered for"},
 	{2, "answer_nested", anyones, Fatal, "answer_nested", "the answer is nested deeper than 64 levels"},
 	{2, "answer_broken", anyones, Retriable, "answer_broken", "the answer broke off"},
-	{2, "", notTheirs, Retriable, "no_answer", "that is no answer of a tool: want one variant, an object of JSON"},
-	{2, "", theTools, Fatal, "", "a tool answers 200"},
+	{2, "", notTheirs, Retriable, "no_answer", "that is no answer of the tool: want one variant, an object of JSON"},
+	{2, "", theTools, Fatal, "", "a tool answers 200 with one variant"},
 	{3, "", notTheirs, Retriable, "", "that is a page of what stands before the tool"},
 	{3, "", anyones, Fatal, "redirect", "redirects are not followed: register the final URL"},
 	{422, codeInput, theTools, Fatal, codeInput, "the tool could not read its input"},
@@ -116,16 +118,18 @@ func (r rule) matches(status int, says string, by whose) bool {
 }
 
 // Judge says what a reply means. An output counts if it has one variant and holds against the schema, also a
-// variant err or err_*.
+// variant err or err_*. A variant that does not hold is the tool's own fault. Any other object may be of what stands
+// before the tool, which writes JSON, too.
 func (d *Definition) Judge(p Reply) Verdict {
-	if p.Status == ok && isObject(p.Body) {
-		variant, err := d.ValidateOutput(p.Body)
-		if err != nil {
-			return Verdict{Class: Fatal, Code: fault.CodeOf(err), Message: err.Error()}
-		}
+	variant, err := d.ValidateOutput(p.Body)
+	if p.Status == ok && err == nil {
 		return Verdict{Class: Successful, Variant: variant, Output: p.Body}
 	}
-	says, detail, by := p.told()
+	own := p.Status/100 == 2 && d.answers(p.Body)
+	if p.Status == ok && own {
+		return Verdict{Class: Fatal, Code: fault.CodeOf(err), Message: err.Error()}
+	}
+	says, detail, by := p.told(own)
 	for _, r := range rules {
 		if !r.matches(p.Status, says, by) {
 			continue
@@ -146,15 +150,17 @@ func (d *Definition) Judge(p Reply) Verdict {
 			v.Message += ": " + detail
 		}
 		if v.Class == Retriable {
-			v.After = p.After
+			if v.After = p.After; by != theTools {
+				v.After = min(v.After, longestOfOthers)
+			}
 		}
 		return v
 	}
 	panic("the last rule matches whatever the others do not")
 }
 
-// told says what a reply names, in which words, and who can have written it.
-func (p Reply) told() (says, detail string, by whose) {
+// told says what a reply names, in which words, and who can have written it: the tool, where it is a variant.
+func (p Reply) told(variant bool) (says, detail string, by whose) {
 	if p.Body == nil {
 		if says = p.Code; p.Status/100 == 2 && !ownCodes[says] {
 			says = "answer_broken"
@@ -166,16 +172,13 @@ func (p Reply) told() (says, detail string, by whose) {
 		says = ""
 	}
 	switch {
-	case form, p.Status/100 == 2 && isObject(p.Body):
+	case form, variant:
 		return says, detail, theTools
 	case p.Status/100 == 3 && !strict.HTML(p.Body): // a redirect has nothing to say but where to
 		return says, detail, anyones
 	}
 	return says, detail, notTheirs
 }
-
-// isObject says whether a body is an object of JSON.
-func isObject(body []byte) bool { return isDocument(body) && bytes.TrimLeft(body, space)[0] == '{' }
 
 // Uncalled is the verdict on an event whose input does not fit: the tool is not called.
 func Uncalled(err error) Verdict {

@@ -27,10 +27,19 @@ func TestWhatAToolAnswersMeans(t *testing.T) {
 		{200, `{"ok": {"sum": 3}}`, "", leader.Successful, "", ""},
 		{200, `{"err_full": {}}`, "", leader.Successful, "", ""},
 		{200, `{"ok": {"sum": "3"}}`, "", leader.Fatal, "schema_mismatch", "/ok/sum: got string, want integer"},
-		{200, `{"ok": {"sum": 3}, "err_full": {}}`, "", leader.Fatal, "schema_mismatch", "exactly one variant"},
-		{200, `{"ok": 3}`, "", leader.Fatal, "schema_mismatch", "payload must be an object"},
-		{200, `{"ok": "really"}`, "", leader.Fatal, "schema_mismatch", "payload must be an object"},
-		{200, `{"status": {}}`, "", leader.Fatal, "schema_mismatch", "Output data does not match"},
+		{200, `{"err_full": {}, "ok": {}}`, "", leader.Retriable, "no_answer", "want one variant"},
+		{200, `{"ok": 3}`, "", leader.Retriable, "no_answer", "want one variant"},
+		{200, `{"ok": true}`, "", leader.Retriable, "no_answer", "want one variant"},
+		{200, `{"status": {}}`, "", leader.Retriable, "no_answer", "want one variant"},
+		{200, `{}`, "", leader.Retriable, "no_answer", ""},
+		{200, `{"message": "service unavailable"}`, "", leader.Retriable, "no_answer", ": service unavailable"},
+		{200, `{"status": 503, "message": "down"}`, "", leader.Retriable, "no_answer", ": down"},
+		{200, `{"error": {"code": 503, "message": "down"}}`, "", leader.Retriable, "no_answer", ": down"},
+		{200, `{"fault": {"faultstring": "down"}}`, "", leader.Retriable, "no_answer", ""},
+		{200, `{"error": "no_such_walk", "details": "7"}`, "", leader.Fatal, "http_200", ": 7"},
+		{200, `{"error": {"code": "no_such_walk", "message": "7"}}`, "", leader.Fatal, "http_200", ": 7"},
+		{201, `{"message": "created"}`, "", leader.Retriable, "no_answer", ": created"},
+		{201, `{"error": "no_such_walk", "details": "7"}`, "", leader.Fatal, "http_201", ": 7"},
 		{200, `no JSON`, "", leader.Retriable, "no_answer", "want one variant"},
 		{200, `["ok"]`, "", leader.Retriable, "no_answer", ""},
 		{200, page, "", leader.Retriable, "no_answer", "an HTML page came"},
@@ -100,5 +109,54 @@ func TestWhatAToolAnswersMeans(t *testing.T) {
 	}
 	if v := leader.Uncalled(d.ValidateInput([]byte(`{}`))); v.Class != leader.Fatal || v.Code != "schema_mismatch" {
 		t.Errorf("an input that does not fit: %+v", v)
+	}
+}
+
+// A variant is one that the output schema names, whichever way; where it names none, any may be.
+func TestAVariantIsOneThatTheSchemaNames(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		schema string
+		own    bool // {"ok": {}} is an answer of the tool
+	}{
+		{`{"oneOf": [{"properties": {"ok": {"required": ["sum"]}}, "required": ["ok"]}]}`, true},
+		{`{"oneOf": [{"required": ["ok"], "maxProperties": 0}]}`, true},
+		{`{"oneOf": [{"properties": {"yes": {}}, "required": ["yes"]}]}`, false},
+		{`{"oneOf": [{"$ref": "#/$defs/Yes"}, {"$ref": "#/$defs/Ok"}], "$defs": {
+			"Yes": {"required": ["yes"]}, "Ok": {"properties": {"ok": {"required": ["sum"]}}, "required": ["ok"]}}}`, true},
+		{`{"oneOf": [{"$ref": "#/$defs/Yes"}], "$defs": {"Yes": {"properties": {"yes": {}}, "required": ["yes"]}}}`, false},
+		{`{"oneOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"required": ["yes"]}}}`, false},
+		{`{"oneOf": [{"$ref": "#/$defs/Loop"}], "$defs": {"Loop": {"$ref": "#/$defs/Loop", "maxProperties": 0}}}`, true},
+		{`{"oneOf": [{"properties": {"yes": {}}, "required": ["yes"]}, {"patternProperties": {"^err_": {}}, "maxProperties": 0}]}`, true},
+		{`{"oneOf": [{"allOf": [{"required": ["yes"]}]}]}`, true},
+		{`{"oneOf": [false]}`, true},
+	} {
+		d, err := leader.ParseMeta(meta(map[string]string{"output_schema": c.schema}))
+		if err != nil {
+			t.Fatalf("%s: %v", c.schema, err)
+		}
+		v := d.Judge(leader.Reply{Status: 200, Body: []byte(`{"ok": {}}`)})
+		if (v.Class == leader.Fatal) != c.own || (v.Code == "schema_mismatch") != c.own {
+			t.Errorf("%s: %+v, want an answer of the tool %t", c.schema, v, c.own)
+		}
+	}
+}
+
+// Only the tool's own word keeps it alone for hours.
+func TestOnlyAToolAsksForHours(t *testing.T) {
+	t.Parallel()
+	d, err := leader.ParseMeta(meta(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]time.Duration{
+		`{"error": "busy", "details": "for today"}`: 8 * time.Hour,
+		`maintenance`:            5 * time.Minute,
+		`{"message": "no more"}`: 5 * time.Minute,
+		``:                       5 * time.Minute,
+	} {
+		if v := d.Judge(leader.Reply{Status: 429, Body: []byte(body), After: 8 * time.Hour}); v.After != want {
+			t.Errorf("%s: %+v, want %s", body, v, want)
+		}
 	}
 }

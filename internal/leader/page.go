@@ -66,6 +66,9 @@ func Refused(status int, text string, body []byte) *Trouble {
 // noPage says of an answer that no source gives it.
 const noPage = "which is no page of the source: is it the source that answers, or what stands before it?"
 
+// unlisted is the trouble with a document that has no events: a gateway writes JSON under 200, too.
+func unlisted(what string) *Trouble { return &Trouble{Retryable: true, Text: what + ", " + noPage} }
+
 // space is what may stand before a document of JSON.
 const space = " \t\r\n"
 
@@ -142,7 +145,7 @@ func (s Source) pointers() []string {
 
 func (s Source) readPaged(a answer, _ json.RawMessage) (Page, *Trouble) {
 	if !a.listed {
-		return Page{}, &Trouble{Text: fmt.Sprintf("the answer has no array at %s", fault.Clip(s.Map.Items))}
+		return Page{}, unlisted("the answer has no array at " + fault.Clip(s.Map.Items))
 	}
 	p := Page{Cursor: notNull(a.at(s.Map.Cursor, s.Map.Items)), More: string(a.at(s.Map.More, s.Map.Items)) == "true"}
 	if _, ok := scalar(p.Cursor); !ok && p.Cursor != nil {
@@ -208,16 +211,19 @@ func (s Source) wants(e element) bool {
 func (s Source) readSui(a answer, cursor json.RawMessage) (Page, *Trouble) {
 	if e := notNull(at(a.rest, "/error")); e != nil {
 		var rpc struct {
-			Code    int64
+			Code    *int64
 			Message string
 			Status  string
 		}
-		_ = json.Unmarshal(e, &rpc)
-		retry := rpc.Code == -32603 || rpc.Code >= -32099 && rpc.Code <= -32000 || slices.Contains(statuses, rpc.Status)
-		return Page{}, &Trouble{Retryable: retry, Text: fmt.Sprintf("JSON-RPC error %d: %s", rpc.Code, fault.Clip(rpc.Message))}
+		if json.Unmarshal(e, &rpc) != nil || rpc.Code == nil {
+			return Page{}, unlisted("the answer has an error that names no code")
+		}
+		code := *rpc.Code
+		retry := code == -32603 || code >= -32099 && code <= -32000 || slices.Contains(statuses, rpc.Status)
+		return Page{}, &Trouble{Retryable: retry, Text: fmt.Sprintf("JSON-RPC error %d: %s", code, fault.Clip(rpc.Message))}
 	}
 	if !a.listed {
-		return Page{}, &Trouble{Text: "the answer has neither an error nor an array at /result/data"}
+		return Page{}, unlisted("the answer has neither an error nor an array at /result/data")
 	}
 	p := Page{Cursor: notNull(at(a.rest, "/result/nextCursor")), More: string(at(a.rest, "/result/hasNextPage")) == "true"}
 	if s.seeksEnd(cursor) { // the last event is where it starts, and is not its own

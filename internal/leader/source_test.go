@@ -150,20 +150,23 @@ func TestTroubleIsRetryableOrTerminal(t *testing.T) {
 		`{"error":{"code":-32602,"message":"m"}}`:                        false,
 		`{"error":{"code":1,"status":"DeadlineExceeded","message":"m"}}`: true,
 		`{"error":{"code":1,"status":"NotFound","message":"m"}}`:         false,
-		`{"error":"?"}`: false,
-		`{"result":{}}`: false,
-		page:            true,
-		text:            true,
-		``:              true,
-		`{"result": {"`: true,
+		`{"error":"?"}`:                     true, // of a gateway: the source's names a code
+		`{"error":{"message":"m"}}`:         true,
+		`{"message":"service unavailable"}`: true,
+		`{"result":{}}`:                     true,
+		page:                                true,
+		text:                                true,
+		``:                                  true,
+		`{"result": {"`:                     true,
 	} {
 		if _, trouble := read(sui(), body, nil); trouble == nil || trouble.Retryable != retry {
 			t.Errorf("%s: %+v", body, trouble)
 		}
 	}
 	for body, retry := range map[string]bool{
-		`{}`:                                 false,
-		`{"events": {}}`:                     false,
+		`{}`:                                 true,
+		`{"message":"service unavailable"}`:  true,
+		`{"events": {}}`:                     true,
 		`{"events": [], "next_cursor": {}}`:  false,
 		`[`:                                  true,
 		page:                                 true,

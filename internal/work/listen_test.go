@@ -533,9 +533,14 @@ func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	log.status.Store(0)
-	refusal := `{"error": "bad cursor"}`
+	refusal := `{"message": "service unavailable"}`
 	log.body.Store(&refusal)
-	if v := listen(); v.State != "failed" || v.LastError != "the answer has no array at /events" {
+	if v := listen(); v.State != "running" || v.Failures != 4 ||
+		!strings.HasPrefix(v.LastError, "the answer has no array at /events, which is no page of the source") {
+		t.Errorf("%+v", v)
+	}
+	refusal = `{"events": [], "next_cursor": {}}`
+	if v := listen(); v.State != "failed" || !strings.HasPrefix(v.LastError, "the cursor at /next_cursor is neither") {
 		t.Errorf("%+v", v)
 	}
 	log.body.Store(nil)
