@@ -2523,7 +2523,7 @@ type ResultView struct {
 
 // RetrySettings defines model for RetrySettings.
 type RetrySettings struct {
-	// Cap 20m unless said, with a pool 1m; at least initial.
+	// Cap 20m unless said, with a pool 1m; at least initial. Not of fixed ones.
 	//
 	// Examples: 20m
 	Cap    *string  `json:"cap,omitempty"`

@@ -44,7 +44,7 @@ type retrySettings struct {
 	Kind       string  `json:"kind,omitempty" enum:"exponential,fixed"`
 	Initial    string  `json:"initial,omitempty" example:"15s" doc:"The first delay, or each fixed one."`
 	Factor     float64 `json:"factor,omitempty" minimum:"1" maximum:"100"`
-	Cap        string  `json:"cap,omitempty" example:"20m" doc:"20m unless said, with a pool 1m; at least initial."`
+	Cap        string  `json:"cap,omitempty" example:"20m" doc:"20m unless said, with a pool 1m; at least initial. Not of fixed ones."`
 	OnFailed   *bool   `json:"on_failed,omitempty" doc:"Retry what failed in a block."`
 }
 
@@ -95,21 +95,20 @@ func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 	return d, checkDispatcher(&d)
 }
 
-// readSettings reads settings into d, which has the defaults. Those of retry follow from the pool, and a cap that the
-// request does not name is no less than the first delay.
+// readSettings reads settings into d, which has the defaults. A cap of retry is kept only where somebody has said one,
+// and one that an earlier request said is no less than the first delay.
 func readSettings(d *outbox.Dispatcher, raw, said []byte) error {
-	var first struct{ Pool *string }
-	if json.Unmarshal(raw, &first) == nil && first.Pool != nil {
-		d.Pool = *first.Pool
-	}
-	given := d.Retry.MaxRetries
-	d.Retry = outbox.DefaultRetry(d.Pool != "")
-	d.Retry.MaxRetries = given
 	if err := json.Unmarshal(raw, d); err != nil {
 		return fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	var named struct{ Retry struct{ Cap *string } }
-	if d.Retry.Kind != "fixed" && (json.Unmarshal(said, &named) != nil || named.Retry.Cap == nil) {
+	names := json.Unmarshal(said, &named) == nil && named.Retry.Cap != nil
+	switch {
+	case d.Retry.Kind == "fixed": // which looks at neither
+		d.Retry.Cap, d.Retry.Factor = 0, 0
+	case names && d.Retry.Cap == 0 && d.Retry.Initial > 0:
+		return fault.At("/retry/cap", "retry/cap %q: want at least initial, %s", "0s", d.Retry.Initial)
+	case !names && d.Retry.Cap > 0:
 		d.Retry.Cap = max(d.Retry.Cap, d.Retry.Initial)
 	}
 	return nil
@@ -147,7 +146,7 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 		}
 	}
 	leastCap := time.Duration(d.Retry.Initial)
-	if d.Retry.Kind == "fixed" { // which looks at none
+	if d.Retry.Cap == 0 { // none was said, or looked at
 		leastCap = 0
 	}
 	for _, c := range []struct {

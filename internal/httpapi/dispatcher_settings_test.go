@@ -118,9 +118,10 @@ func TestTheDefaultsOfRetryKeepASenderForAShortTime(t *testing.T) {
 		{worker + `, "pool": "p", "retry": {"cap": "5m"}}`, "exponential 15s x2 to 5m", ""},
 		{worker + `, "pool": "p", "retry": {"initial": "2m"}}`, "exponential 2m x2 to 2m", ""},
 		{worker + `, "retry": {"initial": "1h"}}`, "exponential 1h x2 to 1h", ""},
-		{worker + `, "retry": {"initial": "50h", "kind": "fixed"}}`, "fixed 50h x2 to 20m", ""},
-		{worker + `, "retry": {"initial": "50h", "kind": "fixed", "cap": "1s"}}`, "fixed 50h x2 to 1s", ""},
+		{worker + `, "retry": {"initial": "50h", "kind": "fixed"}}`, "fixed 50h x<nil> to <nil>", ""},
+		{worker + `, "retry": {"initial": "50h", "kind": "fixed", "cap": "1s"}}`, "fixed 50h x<nil> to <nil>", ""},
 		{worker + `, "retry": {"initial": "1h", "cap": "20m"}}`, "", "/retry/cap"},
+		{worker + `, "retry": {"cap": "0s"}}`, "", "/retry/cap"},
 		{worker + `, "retry": {"initial": "721h"}}`, "", "/retry/initial"},
 	} {
 		if c.at != "" {
@@ -140,6 +141,20 @@ func TestTheDefaultsOfRetryKeepASenderForAShortTime(t *testing.T) {
 		{`{"retry": {"initial": "2h"}}`, "exponential 2h x2 to 2h"},
 		{`{"retry": {"initial": "3h"}}`, "exponential 3h x2 to 3h"},
 		{`{"retry": {"initial": "1s", "cap": null}}`, "exponential 1s x2 to 20m"},
+		{`{"pool": "p"}`, "exponential 1s x2 to 1m"}, // what nobody said follows the pool
+		{`{"pool": null}`, "exponential 1s x2 to 20m"},
+		{`{"pool": "p", "retry": {"cap": "20m"}}`, "exponential 1s x2 to 20m"},
+		{`{"pool": ""}`, "exponential 1s x2 to 20m"},
+		{`{"pool": "p"}`, "exponential 1s x2 to 20m"}, // what somebody said stays
+		{`{"retry": {"initial": "1h"}}`, "exponential 1h x2 to 1h"},
+		{`{"retry": {"kind": "fixed"}}`, "fixed 1h x<nil> to <nil>"},
+		{`{"retry": {"kind": "exponential", "initial": "15s"}}`, "exponential 15s x2 to 1m"},
+		{`{"pool": null, "retry": {"kind": "fixed", "initial": "50h"}}`, "fixed 50h x<nil> to <nil>"},
+		{`{"retry": null}`, "exponential 15s x2 to 20m"},
+		{`{"retry": {"initial": "1h"}}`, "exponential 1h x2 to 1h"},
+		{`{"retry": {"initial": "1s"}}`, "exponential 1s x2 to 20m"},
+		{`{"retry": {"factor": 3}}`, "exponential 1s x3 to 20m"},
+		{`{"slots": 7}`, "exponential 1s x3 to 20m"},
 	} {
 		if a := d.want(200, "PATCH", "/dispatchers/pay", c.patch); retry(a) != c.retry {
 			t.Errorf("%s: %s", c.patch, a.raw)

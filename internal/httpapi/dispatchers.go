@@ -60,7 +60,7 @@ func viewHold(d *outbox.Dispatcher) *holdView {
 	if d.Retry.MaxRetries != nil {
 		n = *d.Retry.MaxRetries
 	}
-	delays, calls := d.Retry.Most(n), times(n+1, d.Timeouts.Dispatch)
+	delays, calls := d.Backoff().Most(n), times(n+1, d.Timeouts.Dispatch)
 	inclusion := times(n+1, d.Inclusion.Deadline)
 	return &holdView{
 		AtMost:    long(plus(plus(delays, calls), inclusion)),
@@ -107,7 +107,9 @@ type gateView struct {
 
 func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Signed: len(d.Secret) > 0, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
-	b, err := json.Marshal(d.Dispatcher)
+	shown := d.Dispatcher
+	shown.Retry = d.Backoff()
+	b, err := json.Marshal(shown)
 	if err == nil {
 		err = json.Unmarshal(b, &v.DispatcherSettings)
 	}

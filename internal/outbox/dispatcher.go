@@ -87,8 +87,8 @@ type Retry struct {
 	MaxRetries *int     `json:"max_retries,omitempty"` // nil: the worker is asked, else DefaultMaxRetries
 	Kind       string   `json:"kind"`                  // "exponential" with full jitter, or "fixed"
 	Initial    Duration `json:"initial"`
-	Factor     float64  `json:"factor"`
-	Cap        Duration `json:"cap"`
+	Factor     float64  `json:"factor,omitempty"`
+	Cap        Duration `json:"cap,omitempty"` // 0: nobody has said one, see Backoff
 	OnFailed   bool     `json:"on_failed"` // retry what failed in a block
 }
 
@@ -115,7 +115,7 @@ func DefaultDispatcher() Dispatcher {
 		Slots:       64,
 		Exclusive:   "none",
 		Timeouts:    Timeouts{Dispatch: Duration(10 * time.Minute)},
-		Retry:       DefaultRetry(false),
+		Retry:       Retry{Kind: "exponential", Initial: Duration(15 * time.Second), Factor: 2, OnFailed: true},
 		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
 		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
 		Breaker:     5,
@@ -124,18 +124,20 @@ func DefaultDispatcher() Dispatcher {
 	}
 }
 
-// DefaultRetry returns the default of retry. A type with a pool gives up within 4 minutes, since its sender is held
-// meanwhile; others may wait for a worker, or what is behind it, for one hour and a half.
-func DefaultRetry(pooled bool) Retry {
-	r := Retry{
-		Kind:     "exponential",
-		Initial:  Duration(15 * time.Second),
-		Factor:   2,
-		Cap:      Duration(20 * time.Minute),
-		OnFailed: true,
-	}
-	if pooled {
-		r.Cap = Duration(time.Minute)
+// Backoff is retry with what follows from the rest. A cap that nobody has said is that of the pool, as it is now: a type
+// with one gives up within 4 minutes, since its sender is held meanwhile; others may wait for a worker, or what is behind
+// it, for one hour and a half. It is no less than the first delay. Fixed delays look at neither factor nor cap.
+func (d *Dispatcher) Backoff() Retry {
+	r := d.Retry
+	switch {
+	case r.Kind == "fixed":
+		r.Factor, r.Cap = 0, 0
+	case r.Cap == 0:
+		r.Cap = Duration(20 * time.Minute)
+		if d.Pool != "" {
+			r.Cap = Duration(time.Minute)
+		}
+		r.Cap = max(r.Cap, r.Initial)
 	}
 	return r
 }

@@ -80,8 +80,8 @@ func TestTheDefaultsOfADispatcher(t *testing.T) {
 		atMost, around time.Duration // what all delays are together
 	}{{"", 10, 92 * time.Minute, 46 * time.Minute}, {"p", 5, 4 * time.Minute, 2 * time.Minute}} { // S2.9
 		d := outbox.DefaultDispatcher()
-		d.Pool, d.Retry = c.pool, outbox.DefaultRetry(c.pool != "")
-		most := d.Retry.Most(d.DefaultMaxRetries())
+		d.Pool = c.pool
+		most := d.Backoff().Most(d.DefaultMaxRetries())
 		if time.Duration(d.Retry.Initial) != 15*time.Second || d.Retry.Factor != 2 || d.DefaultMaxRetries() != c.retries ||
 			most > c.atMost || most < c.atMost*9/10 || most/2 > c.around {
 			t.Errorf("pool %q: %+v, %d retries within %s", c.pool, d.Retry, d.DefaultMaxRetries(), most)
@@ -106,6 +106,28 @@ func TestWhatAllDelaysAreTogether(t *testing.T) {
 	} {
 		if got := c.retry.Most(c.n); got != c.want {
 			t.Errorf("%d retries of %+v wait for %s at most, want %s", c.n, c.retry, got, c.want)
+		}
+	}
+}
+
+func TestACapThatNobodySaidFollowsThePool(t *testing.T) {
+	t.Parallel()
+	minute := outbox.Duration(time.Minute)
+	for _, c := range []struct {
+		kind, pool          string
+		initial, said, want outbox.Duration
+	}{
+		{"exponential", "", minute, 0, 20 * minute},
+		{"exponential", "p", minute, 0, minute},
+		{"exponential", "p", 2 * minute, 0, 2 * minute},
+		{"exponential", "", 60 * minute, 0, 60 * minute},
+		{"exponential", "p", minute, 20 * minute, 20 * minute},
+		{"fixed", "", 60 * minute, 0, 0},
+		{"fixed", "p", 60 * minute, minute, 0},
+	} {
+		d := outbox.Dispatcher{Pool: c.pool, Retry: outbox.Retry{Kind: c.kind, Initial: c.initial, Factor: 2, Cap: c.said}}
+		if got := d.Backoff(); got.Cap != c.want || (got.Factor == 0) != (c.kind == "fixed") || d.Retry.Cap != c.said {
+			t.Errorf("%+v has %+v, want the cap %s", c, got, c.want)
 		}
 	}
 }

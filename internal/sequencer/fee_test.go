@@ -89,7 +89,8 @@ func TestTheNumberOfRetriesIsTheFirstThatSomebodyNames(t *testing.T) {
 }
 
 func TestTheDelayDoublesWithFullJitterUpToItsCap(t *testing.T) {
-	d := outbox.DefaultRetry(false) // 15 s, factor 2, cap 20 min
+	byDefault := outbox.DefaultDispatcher()
+	d := byDefault.Backoff() // 15 s, factor 2, cap 20 min
 	fixed := outbox.Retry{Kind: "fixed", Initial: outbox.Duration(3 * time.Minute), Factor: 9}
 	endless := outbox.Retry{Kind: "exponential", Initial: outbox.Duration(time.Second), Factor: 10}
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ func MaxRetries(own *int, d *outbox.Dispatcher, worker *int) int {
 
 // RetryDelay is the wait before retry n, counted from 1: with kind "fixed" always d.Initial, else
 // uniform over [0, min(cap, initial * factor^(n-1))) by chance in [0, 1); never less than least, which
-// the worker named (S2.9). A cap of 0 is none.
+// the worker named (S2.9). d is that of Dispatcher.Backoff; a cap of 0 is none.
 func RetryDelay(d outbox.Retry, n int, chance float64, least time.Duration) time.Duration {
 	if d.Kind == "fixed" {
 		return max(d.Longest(n), least)

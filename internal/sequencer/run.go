@@ -126,7 +126,7 @@ var effects = map[string]func(*run){
 	"ask_later":      func(r *run) { r.then(ThenAsk, patience(r.Since)) },
 	"poll":           func(r *run) { r.then(ThenWait, time.Duration(r.settings.Inclusion.PollEvery)) },
 	"wait_to_ask":    func(r *run) { r.then(ThenWait, patience(r.Since)) },
-	"wait_for_retry": func(r *run) { r.then(ThenWait, RetryDelay(r.settings.Retry, r.step.Retries, r.chance, r.after)) },
+	"wait_for_retry": func(r *run) { r.then(ThenWait, RetryDelay(r.settings.Backoff(), r.step.Retries, r.chance, r.after)) },
 	"release_sender": func(r *run) { r.then(ThenEnd, 0); r.step.FreeSender = true },
 	"block_sender":   func(r *run) { r.step.BlockSender = true },
 	"blame_sender": func(r *run) {

@@ -3,6 +3,7 @@ package reads
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -215,7 +216,7 @@ func patience(phase outbox.Phase, d *pg.Dispatcher) time.Duration {
 	case phase == outbox.PhaseInclusion, phase == outbox.PhaseWaitingInclusion:
 		wait = d.Inclusion.Deadline
 	case phase == outbox.PhaseRetry, phase == outbox.PhaseDelay:
-		wait = d.Retry.Cap
+		wait = outbox.Duration(d.Backoff().Longest(math.MaxInt))
 	}
 	return max(stuckAfter, 2*time.Duration(wait))
 }

@@ -40,6 +40,23 @@ func TestAnAttemptDoesNotBeginTheAgeOfAHeadAnew(t *testing.T) {
 	}
 }
 
+// A fixed delay lasts as long as it says, whatever cap there may be.
+func TestAFixedDelayIsNotStuckBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", func(d *outbox.Dispatcher) {
+		d.Retry.Kind, d.Retry.Initial, d.Retry.Cap = "fixed", outbox.Duration(50*time.Hour), outbox.Duration(time.Minute)
+	})
+	w.Post("q", "T", "a")
+	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+	w.Later(2 * time.Hour)
+	w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
+	w.Exec(`UPDATE postern.queue SET attempt = 2`)
+	if stuck, err := w.S.Reads.SampleStuck(w.Ctx); err != nil || stuck != 0 {
+		t.Errorf("%d stand, %v", stuck, err)
+	}
+}
+
 // Heads that stand for one cause are one line of report.causes, with the lever of the oldest.
 func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 	t.Parallel()
