@@ -49,6 +49,7 @@ BEGIN
         ('queue_draining', 409, 'Queue is draining', 1),
         ('too_large', 413, 'Too large', NULL),
         ('invalid', 422, 'Invalid request', NULL),
+        ('address_refused', 422, 'Address is not called', NULL),
         ('unknown_dependency', 422, 'Unknown dependency', NULL),
         ('unknown_type', 422, 'Unknown type', NULL),
         ('unknown_queue', 422, 'Unknown queue', NULL),
@@ -84,7 +85,70 @@ CREATE FUNCTION postern.quoted(v text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT to_jsonb(CASE WHEN length(v) > 64 THEN left(v, 61) || '...' ELSE v END)::text
 $$;
 
--- A callback as it is kept, or a refusal. Where it may lead is decided when it is called.
+-- Whether each node may call an address, whatever it is started with: the ranges are those of the dialler
+-- (internal/remote), with which a test compares them.
+CREATE FUNCTION postern.is_public(address inet) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE family(address)
+        WHEN 4 THEN NOT address <<= ANY (ARRAY['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8',
+            '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24', '192.0.2.0/24', '192.31.196.0/24', '192.52.193.0/24',
+            '192.88.99.0/24', '192.168.0.0/16', '192.175.48.0/24', '198.18.0.0/15', '198.51.100.0/24',
+            '203.0.113.0/24', '224.0.0.0/4', '240.0.0.0/4']::inet[])
+        ELSE address <<= '2000::/3'::inet AND NOT address <<= ANY (ARRAY['2001::/23', '2001:db8::/32', '2002::/16',
+            '2620:4f:8000::/48', '3fff::/20']::inet[])
+    END
+$$;
+
+-- Whether a node that lives may call an address that is not public. Where none has said what it may call, nothing is
+-- known, and the node decides when it calls. It runs as the owner, since nodes are nothing to applications.
+CREATE FUNCTION postern.is_allowed(address inet) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(address <<= ANY (n.worker_allow_cidr::inet[])), true)
+    FROM postern.node n
+    WHERE n.dead_at IS NULL
+        AND n.heartbeat_at + n.ttl > clock_timestamp()
+        AND n.worker_allow_cidr IS NOT NULL
+$$;
+
+-- Refuses a URL whose host is none, or an address that no node may call (remote.Literal). What a name means may be
+-- another address tomorrow: that is looked at when it is called.
+-- +goose StatementBegin
+CREATE FUNCTION postern.check_host(nth int, pointer text, url text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    field CONSTANT text := substring(pointer from '[^/]+$');
+    host CONSTANT text := lower(substring(url from '^[^/]*//([[][^]]*[]]|[^/?#:]*)'));
+    octet CONSTANT text := '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
+    found inet[]; -- what it names, without a look-up
+    bits text;
+BEGIN
+    IF host ~ ('^(' || octet || '[.]){3}' || octet || '$') THEN
+        found := ARRAY[host::inet];
+    ELSIF host ~ '^[[][0-9a-f:.]*:[0-9a-f:.]*[]]$' THEN
+        BEGIN
+            found := ARRAY[btrim(host, '[]')::inet];
+        EXCEPTION WHEN invalid_text_representation THEN NULL;
+        END;
+        IF found[1] <<= '::ffff:0:0/96' THEN
+            found := ARRAY['0.0.0.0'::inet + (found[1] - '::ffff:0:0'::inet)];
+        END IF;
+    ELSIF host ~ '^([a-z0-9_-]+[.])*localhost[.]?$' THEN
+        found := ARRAY['127.0.0.1', '::1']::inet[];
+    END IF;
+    IF found IS NULL AND host ~ '^[[][^%]*$' THEN
+        PERFORM postern.refuse(nth, 'invalid', pointer, format('%s %s: want an absolute http or https URL', field, postern.quoted(url)));
+    ELSIF found IS NULL AND (NOT host ~ '^[a-z0-9_-]+([.][a-z0-9_-]+)*[.]?$' OR host ~ '(^|[.])([0-9]+|0x[0-9a-f]*)[.]?$') THEN
+        PERFORM postern.refuse(nth, 'invalid', pointer, format('%s %s: its host is neither a name in ASCII nor an '
+            || 'address such as 192.0.2.1 or [2001:db8::1]', field, postern.quoted(url)));
+    ELSIF NOT EXISTS (SELECT FROM unnest(found) f(a) WHERE postern.is_public(a) OR postern.is_allowed(a)) AND found IS NOT NULL THEN
+        bits := CASE WHEN found[1] <<= '127.0.0.0/8' THEN '127.0.0.0/8,::1/128'
+            ELSE host(found[1]) || '/' || CASE family(found[1]) WHEN 4 THEN 32 ELSE 128 END END;
+        PERFORM postern.refuse(nth, 'address_refused', pointer, format('%s %s: no node may call it, since it is not public: '
+            || 'start `postern work` with --worker-allow-cidr %s (POSTERN_WORKER_ALLOW_CIDR), or with a range around it',
+            field, postern.quoted(url), bits));
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- A callback as it is kept, or a refusal.
 -- +goose StatementBegin
 CREATE FUNCTION postern.checked_callback(nth int, callback jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,11 +172,12 @@ BEGIN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'is required', '{}', '/callback/url: is required');
     ELSIF length(url) > 2000 THEN
         PERFORM postern.refuse_form(nth, '/callback/url', 'length <= 2000', postern.quoted(url));
-    ELSIF NOT url ~* '^https?://[^/?#[:cntrl:] ]+([/?][^#[:cntrl:] ]*)?(#.*)?$' THEN
+    ELSIF NOT url ~* '^https?://([^/?#]*@)?([[][^][/?#]*[]](:[0-9]*)?|[^][/?#:%[:cntrl:] ]+(:[0-9]*)?|:[0-9]+)([/?][^#[:cntrl:] ]*)?(#.*)?$' THEN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', format('url %s: want an absolute http or https URL', postern.quoted(url)));
     ELSIF url ~* '^https?://[^/?#]*@' OR url ~ '#.' THEN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'url: want neither credentials nor a fragment in it; verify the signature instead');
     END IF;
+    PERFORM postern.check_host(nth, '/callback/url', url);
     IF jsonb_array_length(callback->'on') > 4 THEN
         PERFORM postern.refuse_form(nth, '/callback/on', 'array length <= 4');
     END IF;
@@ -534,6 +599,9 @@ DROP FUNCTION postern.known_uid;
 DROP FUNCTION postern.check_dependencies;
 DROP FUNCTION postern.check_form;
 DROP FUNCTION postern.checked_callback;
+DROP FUNCTION postern.check_host;
+DROP FUNCTION postern.is_allowed;
+DROP FUNCTION postern.is_public;
 DROP FUNCTION postern.quoted;
 DROP FUNCTION postern.refuse_form;
 DROP FUNCTION postern.refuse;

@@ -72,13 +72,17 @@ func (a *API) reachableSoon(ctx context.Context, pointer, raw string) error {
 
 func (a *API) refuseAddress(pointer, raw string, allowances func() ([]addresses.Allowance, error)) error {
 	p := remote.Literal(raw)
+	name := pointer[strings.LastIndexByte(pointer, '/')+1:]
+	if p.NoHost {
+		return fault.At(pointer, "%s %q: its host is neither a name in ASCII nor an address such as 192.0.2.1 or [2001:db8::1]",
+			name, fault.Clip(raw))
+	}
 	v, err := a.judge(p, allowances)
 	if err != nil || !v.all {
 		return err
 	}
-	return fault.New(fault.Invalid, "address_refused",
-		"%s %q: no node may call it, since it is not public: %s", pointer[strings.LastIndexByte(pointer, '/')+1:],
-		fault.Clip(raw), remedy(p)).About(pointer)
+	return fault.New(fault.Invalid, "address_refused", "%s %q: no node may call it, since it is not public: %s",
+		name, fault.Clip(raw), remedy(p)).About(pointer)
 }
 
 // warnOf says what keeps nodes from calling what a URL leads to now; nothing where all may.

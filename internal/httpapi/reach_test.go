@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"code.dny.dev/ssrf"
+
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/remote"
 )
@@ -70,6 +72,14 @@ var doors = []struct{ method, path, body, at string }{
 		"/callback/url"},
 }
 
+// oddHosts are no hosts, or numbers that one resolver takes for an address and another does not, nearly all private.
+var oddHosts = []string{
+	"10.1", "127.1", "127.0.1", "127.1:8000", "0", "2130706433", "017700000001", "0x7f000001", "0x7f.1", "0X7F.0.0.1",
+	"0177.0.0.1", "127.0.0.01", "010.0.0.1", "127.0.0.1.", "10.20.0.1.", "1.2.3.4.5", "256.1", "300.300.300.300",
+	"10.0x", "worker.1", "worker.0x7f", "８.8.8.8", "127。0。0。1", "①②⑦.0.0.1", "bücher.example", "a..b", ".a", ".",
+	"[fe80::1%25lo]", "[10.20.0.1]", "[::1", ":80", "[127.1]", "[::g]", "%31%32%37.0.0.1", "127.0.0.1%00", "a b", "a,b", "a:x",
+}
+
 // furnish makes what is changed by PATCH.
 func (d *door) furnish() {
 	d.want(201, "PUT", "/dispatchers/base", `{"worker_url": "http://93.184.215.14/"}`)
@@ -89,7 +99,8 @@ func TestAnAddressThatMayNotBeCalledIsRefusedWhereItIsPut(t *testing.T) {
 	d := allowing(t, "10.20.0.0/16", "fd00::/8")
 	d.furnish()
 	for i, host := range []string{
-		"127.0.0.1:9", "localhost:9", "LocalHost", "[::1]:9", "[::ffff:127.0.0.1]", "169.254.169.254", "10.21.0.1",
+		"127.0.0.1:9", "localhost:9", "LocalHost", "localhost.", "db.localhost:1", "[::1]:9", "[::ffff:127.0.0.1]",
+		"[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "169.254.169.254", "10.21.0.1", "0.0.0.0", "[::]",
 	} {
 		for _, r := range doors {
 			a := d.refused(422, "address_refused", r.method, r.path, filled(r.body, "http://"+host, i))
@@ -97,6 +108,14 @@ func TestAnAddressThatMayNotBeCalledIsRefusedWhereItIsPut(t *testing.T) {
 				if !strings.Contains(a.raw, word) {
 					t.Errorf("%s %s with %s does not say %s: %s", r.method, r.path, host, word, a.raw)
 				}
+			}
+		}
+	}
+	for i, host := range oddHosts {
+		for _, r := range doors {
+			a := d.call(r.method, r.path, filled(r.body, "http://"+host, 200+i))
+			if a.status != 422 || !strings.Contains(a.raw, r.at) {
+				t.Errorf("%s %s with %s answers %d: %s", r.method, r.path, host, a.status, a.raw)
 			}
 		}
 	}
@@ -190,5 +209,35 @@ func TestTheNodesSayWhatMayBeCalled(t *testing.T) {
 	const told = `"worker_allow_cidr":["10.0.0.0/16","127.0.0.0/8"]`
 	if list := d.want(200, "GET", "/nodes", ""); !strings.Contains(list.raw, told) {
 		t.Error(list.raw)
+	}
+}
+
+// What is public is the same to SQL, which judges callbacks, and to what dials them: at both edges of each range.
+func TestSQLKnowsWhatIsPublicAsTheDiallerDoes(t *testing.T) {
+	d := newDoor(t)
+	addrs := prefixes("64:ff9b::/96", "2001:4860::/32", "2a00::/12", "::/128", "::1/128", "fe80::/10", "8.8.8.0/24")
+	for _, p := range append(append(addrs, ssrf.IPv4DeniedPrefixes...), append(ssrf.IPv6DeniedPrefixes, ssrf.IPv6GlobalUnicast)...) {
+		first, last := p.Masked().Addr(), p.Masked().Addr().AsSlice()
+		for bit := p.Bits(); bit < len(last)*8; bit++ {
+			last[bit/8] |= 1 << (7 - bit%8)
+		}
+		end, _ := netip.AddrFromSlice(last)
+		for _, addr := range []netip.Addr{first.Prev(), first, end, end.Next()} {
+			if !addr.IsValid() {
+				continue
+			}
+			var public bool
+			if err := d.store.Pool().QueryRow(t.Context(), `SELECT postern.is_public($1::text::inet)`, addr.String()).
+				Scan(&public); err != nil {
+				t.Fatal(err)
+			}
+			host := addr.String()
+			if addr.Is6() {
+				host = "[" + host + "]"
+			}
+			if want := remote.Literal("http://" + host).Public(); public != want {
+				t.Errorf("%s: SQL says %t, the dialler %t", addr, public, want)
+			}
+		}
 	}
 }

@@ -99,8 +99,9 @@ func TestAConflictThatShowsInTheDrainEndsFailedAndSaysSo(t *testing.T) {
 
 // Both doors refuse the same things with the same document, but for what belongs to a request.
 func TestSQLRefusesAsHTTPDoes(t *testing.T) {
-	d := newDoor(t)
+	d := allowing(t, "127.0.0.0/8")
 	d.dispatcher("T")
+	d.works("n", "10.20.0.0/16", "fd00::/8")
 	d.want(201, "PUT", "/queues/shut", `{}`)
 	d.want(200, "POST", "/queues/shut/drain", "")
 	d.want(201, "PUT", "/queues/small", `{"max_depth": 1}`)
@@ -108,7 +109,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known"}`)
 	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known"]}`)
 	deep := strings.Repeat("[", 63) + strings.Repeat("]", 63)
-	for name, item := range map[string]string{
+	refused := map[string]string{
 		"queue":            `{"queue": "no spaces", "type": "T"}`,
 		"empty queue":      `{"queue": "", "type": "T"}`,
 		"type":             `{"queue": "q", "type": "-T"}`,
@@ -147,7 +148,15 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		"other callback":   `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "callback": {"url": "http://x/"}}`,
 		"other ones":       `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "depends_on": ["dependent"]}`,
 		"conflict":         `{"queue": "r", "type": "T", "data": {"n": [1, 2.51]}, "uid": "known", "max_retries": 1}`,
-	} {
+	}
+	for _, host := range append([]string{
+		"127.0.0.1", "localhost:9", "LocalHost", "localhost.", "db.localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+		"[64:ff9b::7f00:1]", "[2002:7f00:1::]", "169.254.169.254", "10.21.0.1:8080", "[fe80::1]", "0.0.0.0", "255.255.255.255",
+	}, oddHosts...) {
+		url, _ := json.Marshal("http://" + host + "/hook")
+		refused["a callback to "+host] = fmt.Sprintf(`{"queue": "q", "type": "T", "callback": {"url": %s}}`, url)
+	}
+	for name, item := range refused {
 		t.Run(name, func(t *testing.T) {
 			http := d.call("POST", "/transactions", item)
 			var e *pgconn.PgError
@@ -178,6 +187,12 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		`{"queue": "q", "type": "T", "uid": "known", "data": {"n": [1.0, 25e-1]}, "tags": {}}`,
 		`{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known", "known"]}`,
 		`{"queue": "q", "type": "T", "uid": "tells", "callback": {"url": "https://x:1/y?z=%20", "on": []}}`,
+		`{"type": "T", "callback": {"url": "http://10.20.1.1:8000/x"}}`,
+		`{"type": "T", "callback": {"url": "http://[fd00::7]:8000"}}`,
+		`{"type": "T", "callback": {"url": "http://[2a00:1450::1]"}}`,
+		`{"type": "T", "callback": {"url": "HTTP://93.184.215.14?x"}}`,
+		`{"type": "T", "callback": {"url": "http://worker_1.internal.:80/"}}`,
+		`{"type": "T", "callback": {"url": "http://1.2.3.4a/"}}`,
 		`{"queue": null, "type": "T", "not_before": "2030-01-02T03:04:05.000001+02:00", "data": null}`,
 		`{"type": "T", "data": ` + deep + `}`,
 	} {
@@ -202,7 +217,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		}
 	}
 	var staged int
-	if err := d.store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil || staged != 2 {
+	if err := d.store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil || staged != 8 {
 		t.Errorf("%d rows are staged, %v", staged, err)
 	}
 }

@@ -89,7 +89,7 @@ type Retry struct {
 	Initial    Duration `json:"initial"`
 	Factor     float64  `json:"factor,omitempty"`
 	Cap        Duration `json:"cap,omitempty"` // 0: nobody has said one, see Backoff
-	OnFailed   bool     `json:"on_failed"` // retry what failed in a block
+	OnFailed   bool     `json:"on_failed"`     // retry what failed in a block
 }
 
 // Fee says what a retry offers more than the attempt before it (S2.9).

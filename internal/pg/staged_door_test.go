@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -78,6 +79,35 @@ func TestARowThatIsInsertedPastSubmitIsJudgedLikeOneOfSubmit(t *testing.T) {
 	}
 	refusedAs(t, app, "no context", `INSERT INTO postern.outbox (type, data) VALUES ('T', '{}')`, "not_found", "")
 	shows(t, app, `SELECT count(*)::text FROM postern.outbox`, "0")
+}
+
+// A callback is judged as HTTP judges it, by what the nodes that live may call; of a name, or where no node has said
+// what it may call, nothing is known.
+func TestACallbackThatNoNodeMayCallIsRefusedInSQL(t *testing.T) {
+	t.Parallel()
+	w, app, _ := tenant(t)
+	submit := `SELECT postern.submit('q', 'T', '{}', '%s', 'shop', callback => '{"url": "http://%s/"}')`
+	insert := `INSERT INTO postern.outbox (context_id, type, data, callback)
+		VALUES (` + shop + `, 'T', '{}', '{"url": "http://%s/"}')`
+	shows(t, app, fmt.Sprintf(submit, "unknown", "10.0.0.1"), "unknown")
+	n := w.Node("n")
+	shows(t, app, fmt.Sprintf(submit, "not-yet", "10.0.0.2"), "not-yet")
+	w.Must(w.S.Allow(w.Ctx, n, []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("fd00::/8")}))
+	w.Exec(`UPDATE postern.node SET heartbeat_at = clock_timestamp()`)
+	for _, host := range []string{"10.0.0.1", "localhost:80", "[::1]", "[::ffff:10.0.0.1]", "169.254.169.254"} {
+		refusedAs(t, app, host, fmt.Sprintf(submit, "x", host), "address_refused", "/callback/url")
+		refusedAs(t, app, host, fmt.Sprintf(insert, host), "address_refused", "/callback/url")
+	}
+	for _, host := range []string{"10.1", "2130706433", "0x7f.1"} {
+		refusedAs(t, app, host, fmt.Sprintf(insert, host), "invalid", "/callback/url")
+	}
+	for _, host := range []string{"10.20.0.1", "[fd00::1]:8", "93.184.215.14", "worker.internal"} {
+		uid := "to-" + strings.Trim(host, "[]:8")
+		shows(t, app, fmt.Sprintf(submit, uid, host), uid)
+	}
+	w.Exec(`UPDATE postern.node SET heartbeat_at = clock_timestamp() - interval '1 h'`)
+	shows(t, app, fmt.Sprintf(submit, "nobody-lives", "10.0.0.3"), "nobody-lives")
+	denied(t, app, "42501", `SELECT worker_allow_cidr FROM postern.node`)
 }
 
 // refusedAs fails the test unless a statement is refused with a problem document of this code, about this field.

@@ -21,10 +21,7 @@ type guard struct {
 // newGuard allows the private prefixes of allow besides all public addresses, on any port.
 func newGuard(allow []netip.Prefix) *guard {
 	var v4, v6 []netip.Prefix
-	for _, p := range allow {
-		if p.Addr().Is4In6() && p.Bits() >= 96 { // what is dialled is the IPv4 address
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
+	for _, p := range unmapped(allow) {
 		if p.Addr().Is4() {
 			v4 = append(v4, p)
 		} else {
@@ -33,6 +30,17 @@ func newGuard(allow []netip.Prefix) *guard {
 	}
 	// The options replace each other: each may be given once.
 	return &guard{safe: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)).Safe}
+}
+
+// unmapped writes ranges of IPv4 addresses within IPv6 as what they are: what is dialled is the IPv4 address.
+func unmapped(list []netip.Prefix) (plain []netip.Prefix) {
+	for _, p := range list {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		plain = append(plain, p)
+	}
+	return plain
 }
 
 // may says whether an address may be dialled.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"strings"
+	"regexp"
 	"time"
 )
 
@@ -21,6 +21,7 @@ type Reach struct {
 
 // NewReach is the reach of a client that may call allow besides all public addresses.
 func NewReach(allow []netip.Prefix) *Reach {
+	allow = unmapped(allow)
 	return &Reach{guard: newGuard(allow), allow: allow, lookup: net.DefaultResolver.LookupNetIP}
 }
 
@@ -29,6 +30,7 @@ func (c *Client) Reach() *Reach { return c.reach }
 
 // With is a reach that knows the same names and may call other ranges: those of another process.
 func (r *Reach) With(allow []netip.Prefix) *Reach {
+	allow = unmapped(allow)
 	return &Reach{guard: newGuard(allow), allow: allow, lookup: r.lookup}
 }
 
@@ -40,28 +42,44 @@ type Place struct {
 	Host    string
 	Addrs   []netip.Addr // none: nothing is known
 	Literal bool         // the URL says them itself; a name may mean others tomorrow
+	NoHost  bool         // neither a name nor an address, whatever some resolver makes of it
 }
 
 // Literal returns the place that a URL names by an address, or by localhost, which never means another machine. A host
-// that is another name has no addresses yet.
+// that is another name has no addresses yet. postern.checked_callback judges hosts in SQL by the same rules.
 func Literal(raw string) Place {
 	u, err := url.Parse(raw)
-	if err != nil || u.Hostname() == "" { // noop: and the like
+	if err != nil || u.Host == "" { // noop: and the like
 		return Place{}
 	}
 	p := Place{Host: u.Hostname()}
-	if addr, err := netip.ParseAddr(p.Host); err == nil {
+	addr, err := netip.ParseAddr(p.Host)
+	switch web := u.Scheme == "http" || u.Scheme == "https"; {
+	case err == nil && addr.Zone() != "" && web:
+		p.NoHost = true
+	case err == nil:
 		p.Addrs, p.Literal = []netip.Addr{addr.Unmap()}, true
-	} else if strings.EqualFold(p.Host, "localhost") {
+	case localName.MatchString(p.Host):
 		p.Addrs, p.Literal = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, true
+	case web:
+		p.NoHost = !hostName.MatchString(p.Host) || endsInNumber.MatchString(p.Host)
 	}
 	return p
 }
 
+// What hosts look like. A name that ends in a number is an address to the resolvers of some systems (10.1, 0x7f.1 and
+// 2130706433 are), and to others a name that there is not. A name with other letters has a form in ASCII, and its digits
+// may be those of an address.
+var (
+	localName    = regexp.MustCompile(`(?i)^([a-z0-9_-]+[.])*localhost[.]?$`)
+	hostName     = regexp.MustCompile(`^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*[.]?$`)
+	endsInNumber = regexp.MustCompile(`(?i)(^|[.])([0-9]+|0x[0-9a-f]*)[.]?$`)
+)
+
 // Find is Literal, and looks up what another name means now. Of one that cannot be looked up nothing is known.
 func (r *Reach) Find(ctx context.Context, raw string) Place {
 	p := Literal(raw)
-	if p.Host == "" || p.Literal {
+	if p.Host == "" || p.Literal || p.NoHost {
 		return p
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
