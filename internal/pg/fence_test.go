@@ -57,6 +57,9 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		{"of a dispatch", func(a *arena) { a.flying(1, "a", "b", "c") }, func(a *arena) []op {
 			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
+		{"of a probe", func(a *arena) { a.probing() }, func(a *arena) []op {
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
+		}},
 		{"of a delay", func(a *arena) {
 			a.failing()
 			_, err := a.S.Beat(a.Ctx, a.n1, pg.NodeLoad{})
@@ -158,8 +161,16 @@ func TestAPollThatDiedWithItsNodeIsAskedAgainWithinTheTTL(t *testing.T) {
 // TestABuriedNodeTakesNothing: what it does under its old epoch leaves all rows as they are.
 func TestABuriedNodeTakesNothing(t *testing.T) {
 	t.Parallel()
+	for _, types := range [][]string{nil, {"T"}, {"U"}} {
+		t.Run(strings.Join(types, ""), func(t *testing.T) { buriedTakesNothing(t, types) })
+	}
+}
+
+// buriedTakesNothing does what a node of these types does under the epoch at which it was buried.
+func buriedTakesNothing(t *testing.T, types []string) {
 	a := newArena(t)
 	a.failing() // a delay that is due
+	a.n1.Types = types
 	a.Post("r", "T", "z")
 	_, err := a.S.Bury(a.Ctx)
 	a.Must(err)

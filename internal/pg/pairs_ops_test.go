@@ -113,6 +113,36 @@ var (
 	}}
 )
 
+// claimOf and wakeOf are claim and wake of a node that works on some types alone.
+func claimOf(types ...string) op {
+	return op{name: "claim of " + strings.Join(types, ", "), skips: true, run: func(a *arena, s *stores.Store) string {
+		n := a.n2
+		n.Types = types
+		l, _, err := s.Claim(a.Ctx, n, pgworld.Everything())
+		a.only(types, l)
+		return leases(l) + refusal(err)
+	}}
+}
+
+func wakeOf(types ...string) op {
+	return op{name: "wake of " + strings.Join(types, ", "), skips: true, run: func(a *arena, s *stores.Store) string {
+		n := a.n2
+		n.Types = types
+		w, err := s.Wake(a.Ctx, n, 10, 10)
+		a.only(types, slices.Concat(w.Leases, w.Polls))
+		return leases(w.Leases) + "; polls " + leases(w.Polls) + refusal(err)
+	}}
+}
+
+// only fails the test where a node got what is not of its types, whatever another session did meanwhile.
+func (a *arena) only(types []string, list []*pg.Lease) {
+	for _, l := range list {
+		if !slices.Contains(types, l.Task.Type) {
+			a.T.Errorf("a node of %s got %s of type %s", types, l.ID(), l.Task.Type)
+		}
+	}
+}
+
 func lever(name string, held int, pull func(a *arena, s *stores.Store) (pg.LeverResult, error)) op {
 	return op{name: name, held: held, run: func(a *arena, s *stores.Store) string {
 		r, err := pull(a, s)
@@ -195,6 +225,13 @@ var cancelAll = op{name: "cancel all", run: func(a *arena, s *stores.Store) stri
 var pauseType = lever("pause the type", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) {
 	return s.PauseDispatcher(a.Ctx, a.By, "T", true)
 })
+
+// openType puts the type as it is, which opens its gate.
+var openType = op{name: "put the type", run: func(a *arena, s *stores.Store) string {
+	d := s.DispatcherOf(a.ID, "T")
+	_, err := s.PutDispatcher(a.Ctx, a.By, d.Dispatcher, 0)
+	return refusal(err)
+}}
 
 var drainSender = lever("drain a sender", 1, func(a *arena, s *stores.Store) (pg.LeverResult, error) { return s.DrainSender(a.Ctx, a.By, "acct-1") })
 

@@ -35,6 +35,42 @@ func (a *arena) failing() {
 	a.stale()
 }
 
+// mixed posts to q one of each type, and claims the first.
+func (a *arena) mixed(types ...string) {
+	a.T.Helper()
+	a.Dispatcher("U", nil)
+	for i, typ := range types {
+		a.ids = append(a.ids, a.Post("q", typ, string(rune('a'+i)))[0])
+	}
+	a.lease = a.Claim(a.n1, pgworld.Everything())[0]
+}
+
+// ofTypes are statements of nodes that work on some types alone, beside those that move a queue to its next type.
+var ofTypes = []op{claim, wake, claimOf("T"), wakeOf("T"), claimOf("U"), wakeOf("U"), release, cancel(0), cancel(1), abandon(0),
+	suspend(0)}
+
+// shut closes the gate of a type, and lets the time come at which one probe goes out. Two queues stand in its lane: one
+// whose call closed it, and one that has not been called.
+func (a *arena) shut(typ string) {
+	a.T.Helper()
+	a.ids = a.Post("q", typ, "a", "b")
+	a.Settle(a.Answer(a.Claim(a.n1, pgworld.Everything())[0], pgworld.Lost()))
+	a.Post("r", typ, "c")
+	a.Post("p", typ, "d")
+	a.Later(2 * time.Second)
+}
+
+// probing lets the probe of a closed gate out.
+func (a *arena) probing() {
+	a.T.Helper()
+	a.shut("T")
+	out := a.Claim(a.n1, pgworld.Everything())
+	if len(out) != 1 || !out[0].Probe || out[0].Queue == "q" {
+		a.T.Fatalf("the probe is %s", leases(out))
+	}
+	a.lease = out[0]
+}
+
 var inHand = []op{claim, wake, release, bury, beat, giveUp, handBack, pause, ingestOne}
 
 var stages = []stage{
@@ -269,6 +305,75 @@ var stages = []stage{
 			return []op{claim, wake, release, pause, resume, ingestOne, cancel(0), cancel(1), suspend(0), resumeOne(0),
 				retryNow(0), retryNow(1), place(1, 0), elsewhere(1)}
 		}},
+	{"whose gate lets a probe out", func(a *arena) { a.shut("T") },
+		func(a *arena) []op {
+			return []op{claim, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0), abandon(0),
+				suspend(0), openType, drainSender}
+		}},
+	{"whose gate lets a probe out, without senders",
+		func(a *arena) {
+			a.Dispatcher("T", nil)
+			a.shut("T")
+		},
+		func(a *arena) []op {
+			return []op{claim, claimOf("T"), wake, release, pauseType, cancel(0), openType}
+		}},
+	{"with a probe out",
+		func(a *arena) {
+			a.probing()
+			a.stale()
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
+				a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"))
+		}},
+	{"of a sender whose gate lets a probe out",
+		func(a *arena) {
+			_, err := a.S.PutSender(a.Ctx, a.By, pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}, 0)
+			a.Must(err)
+			for _, account := range []string{"acct-2", "acct-3"} {
+				a.Lever(a.S.PauseSender(a.Ctx, a.By, account, true))
+			}
+			a.shut("T")
+		},
+		func(a *arena) []op {
+			return []op{claim, claimOf("T"), wake, release, pauseType, cancel(0), drainSender}
+		}},
+	{"in delay, with another type behind",
+		func(a *arena) {
+			a.mixed("T", "U", "T")
+			a.Settle(a.Answer(a.lease, outbox.Answer{Class: outbox.ClassRetry, Code: "20203", Message: "failed"}))
+			a.Later(time.Minute)
+			a.stale()
+		},
+		func(a *arena) []op { return slices.Concat(ofTypes, []op{retryNow(0)}) }},
+	{"of a dead node, with another type behind",
+		func(a *arena) {
+			a.mixed("T", "U", "T")
+			_, err := a.S.GiveUpAll(a.Ctx, a.n1)
+			a.Must(err)
+		},
+		func(a *arena) []op { return slices.Concat(ofTypes, a.dispatched("done", "rejected")) }},
+	{"submitted, with another type behind",
+		func(a *arena) {
+			a.mixed("T", "U", "T")
+			a.Settle(a.Answer(a.lease, outbox.Answer{Result: outbox.Result{Hash: "0xab"}}))
+			a.Later(time.Minute)
+			w, err := a.S.Wake(a.Ctx, a.n1, 10, 10)
+			a.Must(err)
+			a.lease = w.Polls[0]
+			a.Later(time.Minute)
+		},
+		func(a *arena) []op { return slices.Concat(ofTypes, a.polled("included", "dropped")) }},
+	{"blocked by itself, with another type behind",
+		func(a *arena) {
+			a.mixed("T", "U", "T")
+			blocked := a.Answer(a.lease, outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_503"})
+			blocked.Gate = sequencer.MoveNone
+			a.Settle(blocked)
+			a.Later(2 * time.Second)
+		},
+		func(a *arena) []op { return slices.Concat(ofTypes, []op{retryNow(0)}) }},
 	{"with a worker that was away",
 		func(a *arena) {
 			a.flying(0, "a", "b")
