@@ -114,7 +114,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION postern.check_host(nth int, pointer text, url text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    field CONSTANT text := substring(pointer from '[^/]+$');
+    says CONSTANT text := substring(pointer from '[^/]+$') || ' ' || postern.quoted(url) || ': ';
     host CONSTANT text := lower(substring(url from '^[^/]*//([[][^]]*[]]|[^/?#:]*)'));
     octet CONSTANT text := '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
     found inet[]; -- what it names, without a look-up
@@ -133,17 +133,19 @@ BEGIN
     ELSIF host ~ '^([a-z0-9_-]+[.])*localhost[.]?$' THEN
         found := ARRAY['127.0.0.1', '::1']::inet[];
     END IF;
-    IF found IS NULL AND host ~ '^[[][^%]*$' THEN
-        PERFORM postern.refuse(nth, 'invalid', pointer, format('%s %s: want an absolute http or https URL', field, postern.quoted(url)));
-    ELSIF found IS NULL AND (NOT host ~ '^[a-z0-9_-]+([.][a-z0-9_-]+)*[.]?$' OR host ~ '(^|[.])([0-9]+|0x[0-9a-f]*)[.]?$') THEN
-        PERFORM postern.refuse(nth, 'invalid', pointer, format('%s %s: its host is neither a name in ASCII nor an '
-            || 'address such as 192.0.2.1 or [2001:db8::1]', field, postern.quoted(url)));
-    ELSIF NOT EXISTS (SELECT FROM unnest(found) f(a) WHERE postern.is_public(a) OR postern.is_allowed(a)) AND found IS NOT NULL THEN
+    IF found IS NULL THEN
+        IF host ~ '^[[][^%]*$' THEN
+            PERFORM postern.refuse(nth, 'invalid', pointer, says || 'want an absolute http or https URL');
+        ELSIF host !~ '^[a-z0-9_-]+([.][a-z0-9_-]+)*[.]?$' OR host ~ '(^|[.])([0-9]+|0x[0-9a-f]*)[.]?$' THEN
+            PERFORM postern.refuse(nth, 'invalid', pointer, says || 'its host is neither a name in ASCII nor an '
+                || 'address such as 192.0.2.1 or [2001:db8::1]');
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM unnest(found) f(a) WHERE postern.is_public(a) OR postern.is_allowed(a)) THEN
         bits := CASE WHEN found[1] <<= '127.0.0.0/8' THEN '127.0.0.0/8,::1/128'
             ELSE host(found[1]) || '/' || CASE family(found[1]) WHEN 4 THEN 32 ELSE 128 END END;
-        PERFORM postern.refuse(nth, 'address_refused', pointer, format('%s %s: no node may call it, since it is not public: '
-            || 'start `postern work` with --worker-allow-cidr %s (POSTERN_WORKER_ALLOW_CIDR), or with a range around it',
-            field, postern.quoted(url), bits));
+        PERFORM postern.refuse(nth, 'address_refused', pointer, says || 'no node may call it, since it is not '
+            || 'public: start `postern work` with --worker-allow-cidr ' || bits
+            || ' (POSTERN_WORKER_ALLOW_CIDR), or with a range around it');
     END IF;
 END $$;
 -- +goose StatementEnd
@@ -172,7 +174,8 @@ BEGIN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'is required', '{}', '/callback/url: is required');
     ELSIF length(url) > 2000 THEN
         PERFORM postern.refuse_form(nth, '/callback/url', 'length <= 2000', postern.quoted(url));
-    ELSIF NOT url ~* '^https?://([^/?#]*@)?([[][^][/?#]*[]](:[0-9]*)?|[^][/?#:%[:cntrl:] ]+(:[0-9]*)?|:[0-9]+)([/?][^#[:cntrl:] ]*)?(#.*)?$' THEN
+    ELSIF NOT url ~* ('^https?://([^/?#]*@)?([[][^][/?#]*[]](:[0-9]*)?|[^][/?#:%[:cntrl:] ]+(:[0-9]*)?|:[0-9]+)'
+            || '([/?][^#[:cntrl:] ]*)?(#.*)?$') THEN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', format('url %s: want an absolute http or https URL', postern.quoted(url)));
     ELSIF url ~* '^https?://[^/?#]*@' OR url ~ '#.' THEN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'url: want neither credentials nor a fragment in it; verify the signature instead');

@@ -2523,7 +2523,7 @@ type ResultView struct {
 
 // RetrySettings defines model for RetrySettings.
 type RetrySettings struct {
-	// Cap 20m unless said, with a pool 1m; at least initial. Not of fixed ones.
+	// Cap 20m, with a pool 1m, at least initial; not of fixed
 	//
 	// Examples: 20m
 	Cap    *string  `json:"cap,omitempty"`

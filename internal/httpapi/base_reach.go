@@ -74,8 +74,8 @@ func (a *API) refuseAddress(pointer, raw string, allowances func() ([]addresses.
 	p := remote.Literal(raw)
 	name := pointer[strings.LastIndexByte(pointer, '/')+1:]
 	if p.NoHost {
-		return fault.At(pointer, "%s %q: its host is neither a name in ASCII nor an address such as 192.0.2.1 or [2001:db8::1]",
-			name, fault.Clip(raw))
+		return fault.At(pointer, "%s %q: its host is neither a name in ASCII nor an address "+
+			"such as 192.0.2.1 or [2001:db8::1]", name, fault.Clip(raw))
 	}
 	v, err := a.judge(p, allowances)
 	if err != nil || !v.all {

@@ -44,7 +44,7 @@ type retrySettings struct {
 	Kind       string  `json:"kind,omitempty" enum:"exponential,fixed"`
 	Initial    string  `json:"initial,omitempty" example:"15s" doc:"The first delay, or each fixed one."`
 	Factor     float64 `json:"factor,omitempty" minimum:"1" maximum:"100"`
-	Cap        string  `json:"cap,omitempty" example:"20m" doc:"20m unless said, with a pool 1m; at least initial. Not of fixed ones."`
+	Cap        string  `json:"cap,omitempty" example:"20m" doc:"20m, with a pool 1m, at least initial; not of fixed"`
 	OnFailed   *bool   `json:"on_failed,omitempty" doc:"Retry what failed in a block."`
 }
 

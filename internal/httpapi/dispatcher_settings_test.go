@@ -141,11 +141,11 @@ func TestTheDefaultsOfRetryKeepASenderForAShortTime(t *testing.T) {
 		{`{"retry": {"initial": "2h"}}`, "exponential 2h x2 to 2h"},
 		{`{"retry": {"initial": "3h"}}`, "exponential 3h x2 to 3h"},
 		{`{"retry": {"initial": "1s", "cap": null}}`, "exponential 1s x2 to 20m"},
-		{`{"pool": "p"}`, "exponential 1s x2 to 1m"}, // what nobody said follows the pool
+		{`{"pool": "p"}`, "exponential 1s x2 to 1m"}, // a cap that no request said follows the pool
 		{`{"pool": null}`, "exponential 1s x2 to 20m"},
 		{`{"pool": "p", "retry": {"cap": "20m"}}`, "exponential 1s x2 to 20m"},
 		{`{"pool": ""}`, "exponential 1s x2 to 20m"},
-		{`{"pool": "p"}`, "exponential 1s x2 to 20m"}, // what somebody said stays
+		{`{"pool": "p"}`, "exponential 1s x2 to 20m"}, // one that a request said stays
 		{`{"retry": {"initial": "1h"}}`, "exponential 1h x2 to 1h"},
 		{`{"retry": {"kind": "fixed"}}`, "fixed 1h x<nil> to <nil>"},
 		{`{"retry": {"kind": "exponential", "initial": "15s"}}`, "exponential 15s x2 to 1m"},

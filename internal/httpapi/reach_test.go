@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,8 @@ var oddHosts = []string{
 	"10.1", "127.1", "127.0.1", "127.1:8000", "0", "2130706433", "017700000001", "0x7f000001", "0x7f.1", "0X7F.0.0.1",
 	"0177.0.0.1", "127.0.0.01", "010.0.0.1", "127.0.0.1.", "10.20.0.1.", "1.2.3.4.5", "256.1", "300.300.300.300",
 	"10.0x", "worker.1", "worker.0x7f", "８.8.8.8", "127。0。0。1", "①②⑦.0.0.1", "bücher.example", "a..b", ".a", ".",
-	"[fe80::1%25lo]", "[10.20.0.1]", "[::1", ":80", "[127.1]", "[::g]", "%31%32%37.0.0.1", "127.0.0.1%00", "a b", "a,b", "a:x",
+	"[fe80::1%25lo]", "[10.20.0.1]", "[::1", ":80", "[127.1]", "[::g]", "%31%32%37.0.0.1",
+	"127.0.0.1%00", "a b", "a,b", "a:x",
 }
 
 // furnish makes what is changed by PATCH.
@@ -212,11 +214,12 @@ func TestTheNodesSayWhatMayBeCalled(t *testing.T) {
 	}
 }
 
-// What is public is the same to SQL, which judges callbacks, and to what dials them: at both edges of each range.
+// The same addresses are public to SQL, which judges callbacks, and to the dialler: at both edges of each range.
 func TestSQLKnowsWhatIsPublicAsTheDiallerDoes(t *testing.T) {
 	d := newDoor(t)
-	addrs := prefixes("64:ff9b::/96", "2001:4860::/32", "2a00::/12", "::/128", "::1/128", "fe80::/10", "8.8.8.0/24")
-	for _, p := range append(append(addrs, ssrf.IPv4DeniedPrefixes...), append(ssrf.IPv6DeniedPrefixes, ssrf.IPv6GlobalUnicast)...) {
+	addrs := prefixes(
+		"64:ff9b::/96", "2001:4860::/32", "2a00::/12", "::/128", "::1/128", "fe80::/10", "8.8.8.0/24", "2000::/3")
+	for _, p := range slices.Concat(addrs, ssrf.IPv4DeniedPrefixes, ssrf.IPv6DeniedPrefixes) {
 		first, last := p.Masked().Addr(), p.Masked().Addr().AsSlice()
 		for bit := p.Bits(); bit < len(last)*8; bit++ {
 			last[bit/8] |= 1 << (7 - bit%8)

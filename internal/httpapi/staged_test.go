@@ -109,7 +109,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known"}`)
 	d.want(201, "POST", "/transactions", `{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known"]}`)
 	deep := strings.Repeat("[", 63) + strings.Repeat("]", 63)
-	refused := map[string]string{
+	for name, item := range map[string]string{
 		"queue":            `{"queue": "no spaces", "type": "T"}`,
 		"empty queue":      `{"queue": "", "type": "T"}`,
 		"type":             `{"queue": "q", "type": "-T"}`,
@@ -148,38 +148,13 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 		"other callback":   `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "callback": {"url": "http://x/"}}`,
 		"other ones":       `{"queue": "q", "type": "T", "data": {"n": [1, 2.50]}, "uid": "known", "depends_on": ["dependent"]}`,
 		"conflict":         `{"queue": "r", "type": "T", "data": {"n": [1, 2.51]}, "uid": "known", "max_retries": 1}`,
+	} {
+		t.Run(name, func(t *testing.T) { d.refusedInBoth(t, item) })
 	}
-	for _, host := range append([]string{
-		"127.0.0.1", "localhost:9", "LocalHost", "localhost.", "db.localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
-		"[64:ff9b::7f00:1]", "[2002:7f00:1::]", "169.254.169.254", "10.21.0.1:8080", "[fe80::1]", "0.0.0.0", "255.255.255.255",
-	}, oddHosts...) {
+	for _, host := range append(refusedHosts, oddHosts...) {
 		url, _ := json.Marshal("http://" + host + "/hook")
-		refused["a callback to "+host] = fmt.Sprintf(`{"queue": "q", "type": "T", "callback": {"url": %s}}`, url)
-	}
-	for name, item := range refused {
-		t.Run(name, func(t *testing.T) {
-			http := d.call("POST", "/transactions", item)
-			var e *pgconn.PgError
-			if err := d.stage(`SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, item); !errors.As(err, &e) {
-				t.Fatalf("HTTP answers %d %s, SQL %v", http.status, http.raw, err)
-			}
-			var sql map[string]any
-			if err := json.Unmarshal([]byte(e.Detail), &sql); err != nil {
-				t.Fatalf("%v: %s", err, e.Detail)
-			}
-			single := unbatched(t, sql)
-			want := maps.Clone(http.body)
-			delete(want, "request_id")
-			if got, want := text(single), text(want); got != want {
-				t.Errorf("%s\nSQL  %s\nHTTP %s", e.Code, got, want)
-			}
-			status := http.status
-			if status == 413 {
-				status = 422
-			}
-			if e.Code != fmt.Sprint("ZP", status) || e.Message != sql["detail"] {
-				t.Errorf("SQLSTATE %s, message %q; HTTP answers %d", e.Code, e.Message, http.status)
-			}
+		t.Run("a callback to "+host, func(t *testing.T) {
+			d.refusedInBoth(t, fmt.Sprintf(`{"queue": "q", "type": "T", "callback": {"url": %s}}`, url))
 		})
 	}
 	// what is the same through both doors
@@ -219,6 +194,40 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	var staged int
 	if err := d.store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil || staged != 8 {
 		t.Errorf("%d rows are staged, %v", staged, err)
+	}
+}
+
+// refusedHosts are addresses that no node of TestSQLRefusesAsHTTPDoes may call.
+var refusedHosts = []string{
+	"127.0.0.1", "localhost:9", "LocalHost", "localhost.", "db.localhost", "[::1]", "[::ffff:127.0.0.1]",
+	"[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "169.254.169.254", "10.21.0.1:8080", "[fe80::1]",
+	"0.0.0.0", "255.255.255.255",
+}
+
+// refusedInBoth fails the test unless both doors refuse an item with the same document.
+func (d *door) refusedInBoth(t *testing.T, item string) {
+	t.Helper()
+	http := d.call("POST", "/transactions", item)
+	var e *pgconn.PgError
+	if err := d.stage(`SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, item); !errors.As(err, &e) {
+		t.Fatalf("HTTP answers %d %s, SQL %v", http.status, http.raw, err)
+	}
+	var sql map[string]any
+	if err := json.Unmarshal([]byte(e.Detail), &sql); err != nil {
+		t.Fatalf("%v: %s", err, e.Detail)
+	}
+	single := unbatched(t, sql)
+	want := maps.Clone(http.body)
+	delete(want, "request_id")
+	if got, want := text(single), text(want); got != want {
+		t.Errorf("%s\nSQL  %s\nHTTP %s", e.Code, got, want)
+	}
+	status := http.status
+	if status == 413 {
+		status = 422
+	}
+	if e.Code != fmt.Sprint("ZP", status) || e.Message != sql["detail"] {
+		t.Errorf("SQLSTATE %s, message %q; HTTP answers %d", e.Code, e.Message, http.status)
 	}
 }
 

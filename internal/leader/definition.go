@@ -222,8 +222,8 @@ func (d *Definition) answers(body []byte) bool {
 	return false
 }
 
-// variants are the properties that the branches of the top-level oneOf name, themselves or behind a reference; nil where
-// one of them names none, since any may be there then.
+// variants are the properties that the branches of the top-level oneOf name, themselves or behind a reference; nil
+// where one of them names none, since any may be there then.
 func (s *Schema) variants() map[string]bool {
 	type branch struct {
 		Ref        string                     `json:"$ref"`

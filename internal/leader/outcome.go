@@ -75,7 +75,7 @@ const (
 	codeOutput = "output_serialization_error"
 )
 
-// rules is the table of S1.11 for all but a 200 with a variant of the tool. Only the tool's own word is fatal, and a thing
+// rules is the table of S1.11 for all but a 200 with a variant of the tool. Only its own word is fatal, and a thing
 // that would be the same the next time: a redirect, and an answer that is too large.
 var rules = []rule{
 	{0, "bad_worker_url", anyones, Fatal, "bad_url", "the tool's URL cannot be called"},

@@ -88,7 +88,7 @@ type Retry struct {
 	Kind       string   `json:"kind"`                  // "exponential" with full jitter, or "fixed"
 	Initial    Duration `json:"initial"`
 	Factor     float64  `json:"factor,omitempty"`
-	Cap        Duration `json:"cap,omitempty"` // 0: nobody has said one, see Backoff
+	Cap        Duration `json:"cap,omitempty"` // 0: no request has said one, see Backoff
 	OnFailed   bool     `json:"on_failed"`     // retry what failed in a block
 }
 
@@ -124,9 +124,10 @@ func DefaultDispatcher() Dispatcher {
 	}
 }
 
-// Backoff is retry with what follows from the rest. A cap that nobody has said is that of the pool, as it is now: a type
-// with one gives up within 4 minutes, since its sender is held meanwhile; others may wait for a worker, or what is behind
-// it, for one hour and a half. It is no less than the first delay. Fixed delays look at neither factor nor cap.
+// Backoff is retry with the cap that holds. One that no request has said follows from the pool, as it is now: a type
+// with a pool gives up within 4 minutes, since its sender is held meanwhile; others may wait for a worker, or for the
+// systems behind it, for one hour and a half. It is no less than the first delay. Fixed delays look at neither factor
+// nor cap.
 func (d *Dispatcher) Backoff() Retry {
 	r := d.Retry
 	switch {

@@ -125,7 +125,8 @@ func TestACapThatNobodySaidFollowsThePool(t *testing.T) {
 		{"fixed", "", 60 * minute, 0, 0},
 		{"fixed", "p", 60 * minute, minute, 0},
 	} {
-		d := outbox.Dispatcher{Pool: c.pool, Retry: outbox.Retry{Kind: c.kind, Initial: c.initial, Factor: 2, Cap: c.said}}
+		r := outbox.Retry{Kind: c.kind, Initial: c.initial, Factor: 2, Cap: c.said}
+		d := outbox.Dispatcher{Pool: c.pool, Retry: r}
 		if got := d.Backoff(); got.Cap != c.want || (got.Factor == 0) != (c.kind == "fixed") || d.Retry.Cap != c.said {
 			t.Errorf("%+v has %+v, want the cap %s", c, got, c.want)
 		}

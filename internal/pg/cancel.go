@@ -313,12 +313,12 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
-// RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself since
-// nothing came of its call. It changes nothing of one whose time has come, or whose cancel is pending.
+// RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself
+// since nothing came of its call. It changes nothing of one that may go out already, or with a pending cancel.
 //
-// Why it is not sent twice: what waits by itself has no owner, and only a claim gives it one. It gets its place in the
-// lane under the lock of its queue, and its timer goes in the same commit. A round of timers that comes second finds
-// it READY, and leaves it.
+// Why it is not sent twice: a queue that waits by itself has no owner, and only a claim gives it one. It gets its place
+// in the lane under the lock of its row, and its timer goes in the same commit. A round of timers that comes second
+// finds it READY, and leaves it.
 func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}
@@ -329,8 +329,8 @@ func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverRe
 		blocked := h.state == outbox.WAITING && h.q.First() == id.Seq && !h.q.Blocked.IsZero()
 		switch {
 		case h.state != outbox.RETRY && !blocked:
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY, or one that waits "+
-				"since nothing came of its call, can be retried now", id, h.state)
+			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY, "+
+				"or one that waits since nothing came of its call, can be retried now", id, h.state)
 		case h.suspended:
 			return fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).
 				With("lever", "resume")

@@ -46,8 +46,8 @@ func (a *arena) mixed(types ...string) {
 }
 
 // ofTypes are statements of nodes that work on some types alone, beside those that move a queue to its next type.
-var ofTypes = []op{claim, wake, claimOf("T"), wakeOf("T"), claimOf("U"), wakeOf("U"), release, cancel(0), cancel(1), abandon(0),
-	suspend(0)}
+var ofTypes = []op{claim, wake, claimOf("T"), wakeOf("T"), claimOf("U"), wakeOf("U"), release, cancel(0), cancel(1),
+	abandon(0), suspend(0)}
 
 // shut closes the gate of a type, and lets the time come at which one probe goes out. Two queues stand in its lane: one
 // whose call closed it, and one that has not been called.
@@ -307,8 +307,8 @@ var stages = []stage{
 		}},
 	{"whose gate lets a probe out", func(a *arena) { a.shut("T") },
 		func(a *arena) []op {
-			return []op{claim, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0), abandon(0),
-				suspend(0), openType, drainSender}
+			return []op{claim, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0),
+				abandon(0), suspend(0), openType, drainSender}
 		}},
 	{"whose gate lets a probe out, without senders",
 		func(a *arena) {
@@ -324,12 +324,14 @@ var stages = []stage{
 			a.stale()
 		},
 		func(a *arena) []op {
-			return slices.Concat([]op{claim, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
+			return slices.Concat(
+				[]op{claim, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
 				a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"))
 		}},
 	{"of a sender whose gate lets a probe out",
 		func(a *arena) {
-			_, err := a.S.PutSender(a.Ctx, a.By, pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}, 0)
+			own := pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}
+			_, err := a.S.PutSender(a.Ctx, a.By, own, 0)
 			a.Must(err)
 			for _, account := range []string{"acct-2", "acct-3"} {
 				a.Lever(a.S.PauseSender(a.Ctx, a.By, account, true))
@@ -368,7 +370,8 @@ var stages = []stage{
 	{"blocked by itself, with another type behind",
 		func(a *arena) {
 			a.mixed("T", "U", "T")
-			blocked := a.Answer(a.lease, outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_503"})
+			said := outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeQueue, Code: "http_503"}
+			blocked := a.Answer(a.lease, said)
 			blocked.Gate = sequencer.MoveNone
 			a.Settle(blocked)
 			a.Later(2 * time.Second)

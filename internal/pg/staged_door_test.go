@@ -92,7 +92,8 @@ func TestACallbackThatNoNodeMayCallIsRefusedInSQL(t *testing.T) {
 	shows(t, app, fmt.Sprintf(submit, "unknown", "10.0.0.1"), "unknown")
 	n := w.Node("n")
 	shows(t, app, fmt.Sprintf(submit, "not-yet", "10.0.0.2"), "not-yet")
-	w.Must(w.S.Allow(w.Ctx, n, []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("fd00::/8")}))
+	ours := []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("fd00::/8")}
+	w.Must(w.S.Allow(w.Ctx, n, ours))
 	w.Exec(`UPDATE postern.node SET heartbeat_at = clock_timestamp()`)
 	for _, host := range []string{"10.0.0.1", "localhost:80", "[::1]", "[::ffff:10.0.0.1]", "169.254.169.254"} {
 		refusedAs(t, app, host, fmt.Sprintf(submit, "x", host), "address_refused", "/callback/url")

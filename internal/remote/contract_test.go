@@ -28,7 +28,10 @@ type rowOf54 struct {
 
 // fits says whether a row speaks of an answer.
 func (r rowOf54) fits(status int, body string) bool {
-	if r.body == "an HTML page" && body != page || strings.HasSuffix(r.body, "that cannot") { // who can be asked is not known here
+	if r.body == "an HTML page" && body != page {
+		return false
+	}
+	if strings.HasSuffix(r.body, "that cannot") { // whether a worker can be asked is not known here
 		return false
 	}
 	for _, s := range regexp.MustCompile(`\d\w\w`).FindAllString(r.statuses, -1) {

@@ -91,7 +91,7 @@ func TestEachAnswerMeansWhatThePageSays(t *testing.T) {
 						t.Errorf("HTTP %d %s: %+v, want %+v", status, body, got, want)
 					}
 					if well := a.Class == ""; well != (a.Code == "" && a.Message == "") {
-						t.Errorf("HTTP %d %s: class %q with code %q, message %q", status, body, a.Class, a.Code, a.Message)
+						t.Errorf("HTTP %d %s: %+v", status, body, a)
 					}
 				}
 			}

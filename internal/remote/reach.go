@@ -67,9 +67,9 @@ func Literal(raw string) Place {
 	return p
 }
 
-// What hosts look like. A name that ends in a number is an address to the resolvers of some systems (10.1, 0x7f.1 and
-// 2130706433 are), and to others a name that there is not. A name with other letters has a form in ASCII, and its digits
-// may be those of an address.
+// These tell what a host is. A name that ends in a number is an address to the resolvers of some systems (10.1, 0x7f.1
+// and 2130706433 are), and to others a name that does not exist. A name with other letters has a form in ASCII, and its
+// digits may be those of an address.
 var (
 	localName    = regexp.MustCompile(`(?i)^([a-z0-9_-]+[.])*localhost[.]?$`)
 	hostName     = regexp.MustCompile(`^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*[.]?$`)

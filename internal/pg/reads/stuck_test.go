@@ -45,7 +45,8 @@ func TestAFixedDelayIsNotStuckBeforeItsTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Dispatcher("T", func(d *outbox.Dispatcher) {
-		d.Retry.Kind, d.Retry.Initial, d.Retry.Cap = "fixed", outbox.Duration(50*time.Hour), outbox.Duration(time.Minute)
+		d.Retry.Kind, d.Retry.Initial = "fixed", outbox.Duration(50*time.Hour)
+		d.Retry.Cap = outbox.Duration(time.Minute)
 	})
 	w.Post("q", "T", "a")
 	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
