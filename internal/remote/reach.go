@@ -55,10 +55,8 @@ func Literal(raw string) Place {
 	p := Place{Host: u.Hostname()}
 	addr, err := netip.ParseAddr(p.Host)
 	switch web := u.Scheme == "http" || u.Scheme == "https"; {
-	case err == nil && addr.Zone() != "" && web:
-		p.NoHost = true
 	case err == nil:
-		p.Addrs, p.Literal = []netip.Addr{addr.Unmap()}, true
+		p.Addrs, p.Literal, p.NoHost = []netip.Addr{addr.Unmap()}, true, web && addr.Zone() != ""
 	case localName.MatchString(p.Host):
 		p.Addrs, p.Literal = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, true
 	case web:
