@@ -49,7 +49,7 @@ func TestAFixedDelayIsNotStuckBeforeItsTime(t *testing.T) {
 		d.Retry.Cap = outbox.Duration(time.Minute)
 	})
 	w.Post("q", "T", "a")
-	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], failed()))
+	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 	w.Later(2 * time.Hour)
 	w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
 	w.Exec(`UPDATE postern.queue SET attempt = 2`)
