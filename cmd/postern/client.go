@@ -173,7 +173,7 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 	case "not_found":
 		next = "`postern ls` lists what there is; --context says of which tenant"
 	case "unknown_type":
-		next = `postern api PUT /dispatchers/TYPE -d '{"worker_url": "http://..."}'`
+		next = `postern api PUT /dispatchers/TYPE -d '{"worker_url": "http://WORKER"}'`
 	case "wrong_state":
 		next = "`postern show` tells what it is and how it came to it, `postern why` what it waits for"
 	case "cancel_refused":

@@ -191,7 +191,7 @@ func (d *door) types(workers map[string]string) (found []doctor.Finding, err err
 				r.text("worker_url"), r.text("gate.failures"), r.text("gate.since"), r.text("gate.node"),
 				r.text("gate.reason")),
 			Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + r.text("type") +
-				` -d '{"worker_url": "http://..."}'`,
+				` -d '{"worker_url": "http://WORKER"}'`,
 		})
 	})
 	return found, err

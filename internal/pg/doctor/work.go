@@ -226,7 +226,7 @@ func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 			State: Bad,
 			Found: fmt.Sprintf("calls to %s come to nothing (%s): %s", url, tries, why),
 			Remedy: "start it, or give another worker_url: postern api PATCH /dispatchers/" + name +
-				` -d '{"worker_url": "http://..."}'`,
+				` -d '{"worker_url": "http://WORKER"}'`,
 		}
 		if kind == "sender" {
 			f.Check = "worker of sender " + name

@@ -374,7 +374,7 @@ func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
 	switch {
 	case x.d == nil || x.d.Removed:
-		url := "http://..."
+		url := "http://WORKER"
 		if x.d != nil { // it was removed
 			url = x.d.WorkerURL
 		}

@@ -72,7 +72,7 @@ func (x *explain) workerOfType() Lever {
 		return l.With("slots", x.d.Slots)
 	}
 	if x.d == nil {
-		return l.With("worker_url", "http://...")
+		return l.With("worker_url", "http://WORKER")
 	}
 	return l.With("worker_url", x.d.WorkerURL)
 }

@@ -111,7 +111,7 @@ var asked = []Stand{
 			return id
 		}},
 	{"it is blocked, and was called by a sender with an address of its own", "queue_blocked",
-		"no such path (http_404); it is tried again at", "/senders/acct-1",
+		"no such path (http_404); it is tried again at", "/retry",
 		func(w *World) outbox.ID {
 			w.pooled()
 			w.Own("p", "acct-1")
