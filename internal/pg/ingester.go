@@ -20,7 +20,7 @@ func NewIngester(s *Store) *Ingester {
 	i.g.Name = "ingest"
 	i.g.Limit, i.g.AtOnce = 256, 2
 	i.g.Weigh = func(subs []*Submission) int { return len(subs) }
-	i.g.Run = s.ingestPosts
+	i.g.Run, i.g.Partable = s.ingestPosts, s.Partable
 	return i
 }
 
@@ -51,20 +51,13 @@ func (i *Ingester) SubmitBatch(ctx context.Context, subs []*Submission, atomic b
 	return i.g.Do(ctx, subs)
 }
 
-// ingestPosts ingests posts together, and gives each its answers. Where PostgreSQL refuses a value in them, which fails the
-// whole statement, they are halved until only the bad post goes by itself.
+// ingestPosts ingests posts together, and gives each its answers.
 func (s *Store) ingestPosts(ctx context.Context, posts [][]*Submission) ([][]Accepted, error) {
 	if len(posts) == 1 {
 		out, err := s.ingestApart(ctx, posts[0])
 		return [][]Accepted{out}, err
 	}
 	out, err := s.Ingest(ctx, slices.Concat(posts...), false)
-	if refusedValue(err) {
-		return db.ByHalves(posts, func(part [][]*Submission) ([][]Accepted, error) { return s.ingestPosts(ctx, part) },
-			func(subs []*Submission, err error) []Accepted {
-				return slices.Repeat([]Accepted{{Err: err}}, len(subs))
-			}), nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -75,19 +68,30 @@ func (s *Store) ingestPosts(ctx context.Context, posts [][]*Submission) ([][]Acc
 	return apart, nil
 }
 
-// ingestApart ingests a batch; where PostgreSQL refuses a value in it, it is halved until only the bad item fails.
-func (s *Store) ingestApart(ctx context.Context, subs []*Submission) ([]Accepted, error) {
-	out, err := s.Ingest(ctx, subs, false)
-	if !refusedValue(err) {
-		return out, err
+// ingestApart ingests a batch; where that fails and parts of it may be tried, it is parted until the bad items fail
+// alone. The error is for all of them, as that of Ingest.
+func (s *Store) ingestApart(ctx context.Context, subs []*Submission) (out []Accepted, err error) {
+	do := func(part []*Submission) error {
+		done, err := s.Ingest(ctx, part, false)
+		if err == nil {
+			out = append(out, done...)
+		}
+		return err
 	}
-	if len(subs) == 1 {
-		return []Accepted{{Err: fault.At("/data", "data holds a value that the database cannot store").Because(err)}}, nil
-	}
-	return db.ByHalves(subs, func(part []*Submission) ([]Accepted, error) { return s.ingestApart(ctx, part) },
-		func(_ *Submission, err error) Accepted { return Accepted{Err: err} }), nil
+	partable := func(err error) bool { return s.Partable(ctx, err) }
+	db.Apart(subs, do, partable, func(part []*Submission, e error) {
+		switch {
+		case refusedValue(e) && len(part) == 1:
+			e = fault.At("/data", "data holds a value that the database cannot store").Because(e)
+		case len(part) == len(subs):
+			err = e
+		}
+		out = append(out, slices.Repeat([]Accepted{{Err: e}}, len(part))...)
+	})
+	return out, err
 }
 
+// refusedValue says whether PostgreSQL refused a value (class 22).
 func refusedValue(err error) bool {
 	state := db.SQLState(err)
 	return len(state) == 5 && state[:2] == "22"

@@ -21,7 +21,7 @@ func NewSettler(s *Store) *Settler {
 	st := &Settler{s: s}
 	st.g.Name = "settle"
 	st.g.Limit, st.g.AtOnce = 256, 2
-	st.g.Run = s.settleHalving
+	st.g.Run, st.g.Partable = s.settleGathered, s.Partable
 	return st
 }
 
@@ -38,27 +38,20 @@ func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 	return out, err
 }
 
-// settleHalving settles a group of answers; where one makes the whole SQL transaction fail (a value that
-// PostgreSQL refuses, an outcome that stands already), the group is halved until only that one fails.
-func (s *Store) settleHalving(ctx context.Context, answers []*Answer) ([]Settled, error) {
+// settleGathered settles answers in one commit. One that goes alone, and holds a value that PostgreSQL refuses, is
+// settled without what the worker sent along.
+func (s *Store) settleGathered(ctx context.Context, answers []*Answer) ([]Settled, error) {
 	out, err := s.settleTogether(ctx, answers)
-	state := db.SQLState(err)
-	if !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "23") {
+	if len(answers) > 1 || !refusedValue(err) {
 		return out, err
 	}
-	if len(answers) == 1 {
-		a := answers[0]
-		said := len(a.Result.Done) + len(a.Result.Data) + len(a.Result.Members)
-		if strings.HasPrefix(state, "22") && said > 0 {
-			plain := *a
-			plain.Result.Done, plain.Result.Data, plain.Result.Members = nil, nil, nil
-			plain.Step.Message = strings.TrimSpace(plain.Step.Message + " (what the worker sent along could not be stored)")
-			return s.settleHalving(ctx, []*Answer{&plain})
-		}
-		return nil, err
+	plain := *answers[0]
+	if len(plain.Result.Done)+len(plain.Result.Data)+len(plain.Result.Members) == 0 {
+		return out, err
 	}
-	return db.ByHalves(answers, func(part []*Answer) ([]Settled, error) { return s.settleHalving(ctx, part) },
-		func(_ *Answer, err error) Settled { return Settled{Err: err} }), nil
+	plain.Result.Done, plain.Result.Data, plain.Result.Members = nil, nil, nil
+	plain.Step.Message = strings.TrimSpace(plain.Step.Message + " (what the worker sent along could not be stored)")
+	return s.settleTogether(ctx, []*Answer{&plain})
 }
 
 // Settle records answers in one commit, each with what was decided about it, and hands out the next of each queue. It

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/safe"
 )
 
 // sentence is the name of the violated constraint as the schema gives it.
@@ -94,10 +95,13 @@ func broken(conn *pgxpool.Conn, err error) error {
 		return lack
 	}
 	err = Known(err)
-	if err != nil && fault.KindOf(err) == fault.Internal && conn.Conn().IsClosed() && !errors.Is(err, context.Canceled) && !unprepared(err) {
-		return unavailable(err)
+	switch {
+	case err == nil, fault.KindOf(err) != fault.Internal, !conn.Conn().IsClosed():
+		return err
+	case errors.Is(err, context.Canceled), unprepared(err), errors.As(err, new(*safe.Panic)):
+		return err
 	}
-	return err
+	return unavailable(err)
 }
 
 // written makes "commit_unknown" of the error of a statement that is a transaction of its own, unless the server has

@@ -3,9 +3,11 @@ package db
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -14,11 +16,12 @@ import (
 //
 // A round that panics is answered to all who wait for it as "commit_unknown", and the next one begins.
 type Group[T, R any] struct {
-	Name   string // of its panics
-	Run    func(context.Context, []T) ([]R, error)
-	Weigh  func(T) int // nil: each is one
-	Limit  int         // what one round carries, unless its first item alone weighs more
-	AtOnce int         // rounds at most at a time
+	Name     string // of its panics
+	Run      func(context.Context, []T) ([]R, error)
+	Partable func(context.Context, error) bool // nil: items of a round that failed are not tried again
+	Weigh    func(T) int                       // nil: each is one
+	Limit    int                               // what one round carries, unless its first item alone weighs more
+	AtOnce   int                               // rounds at most at a time
 
 	mu      sync.Mutex
 	waiting []waiter[T, R]
@@ -153,32 +156,57 @@ func (g *Group[T, R]) gather() []waiter[T, R] {
 func (g *Group[T, R]) serve(ctx context.Context, batch []waiter[T, R]) {
 	ctx, cancel := context.WithTimeout(ctx, roundWithin)
 	defer cancel()
-	items := make([]T, len(batch))
-	for i, w := range batch {
-		items[i] = w.item
-	}
-	values, err := g.round(ctx, items)
-	for i, w := range batch {
-		r := result[R]{err: err}
-		if err == nil {
-			r.value = values[i]
+	answer := func(part []waiter[T, R]) error {
+		items := make([]T, len(part))
+		for i, w := range part {
+			items[i] = w.item
 		}
-		w.done <- r
+		values, err := g.round(ctx, items)
+		if err == nil {
+			for i, w := range part {
+				w.done <- result[R]{value: values[i]}
+			}
+		}
+		return err
+	}
+	partable := func(err error) bool { return g.Partable != nil && g.Partable(ctx, err) }
+	Apart(batch, answer, partable, func(part []waiter[T, R], err error) {
+		for _, w := range part {
+			w.done <- result[R]{err: err}
+		}
+	})
+}
+
+// Apart does a list at once. Where that has changed nothing, and each part may be tried by itself, it does parts of
+// the list in the same way, down to single items: no item fails by the error of another one, whatever the error is.
+// do keeps its own results, in order; failed hears of what has failed, which is the whole list where parts may not be
+// tried.
+func Apart[T any](list []T, do func([]T) error, partable func(error) bool, failed func([]T, error)) {
+	err := do(list)
+	switch {
+	case err == nil:
+	case len(list) == 1 || !partable(err):
+		failed(list, err)
+	default:
+		for part := range slices.Chunk(list, (len(list)+parts-1)/parts) {
+			Apart(part, do, partable, failed)
+		}
 	}
 }
 
-// ByHalves does each half of a list by itself. The failure of one is that of its items alone: the other may be
-// committed.
-func ByHalves[T, R any](list []T, do func([]T) ([]R, error), failed func(T, error) R) (out []R) {
-	for _, part := range [][]T{list[:len(list)/2], list[len(list)/2:]} {
-		done, err := do(part)
-		if err != nil {
-			done = nil
-			for _, item := range part {
-				done = append(done, failed(item, err))
-			}
-		}
-		out = append(out, done...)
+// parts is into how many a list is parted: one bad item of 256 costs 32 commits, and is found at the third.
+const parts = 16
+
+// Partable says whether what failed with err may be tried again in parts: it is known that it was not committed, and
+// the database answers. It is asked only where something has failed.
+func (db *DB) Partable(ctx context.Context, err error) bool {
+	if fault.CodeOf(err) == "commit_unknown" {
+		return false
 	}
-	return out
+	ctx, cancel := context.WithTimeout(ctx, partableWithin)
+	defer cancel()
+	return db.pool.Ping(ctx) == nil
 }
+
+// partableWithin is how long the database may take to answer before nothing more is tried.
+const partableWithin = 2 * time.Second

@@ -248,16 +248,54 @@ func TestARoundGoesByWeight(t *testing.T) {
 	}
 }
 
-// What one half stored stays told, whatever becomes of the other.
-func TestTheFailureOfAHalfIsItsOwn(t *testing.T) {
-	away := errors.New("the database went away")
-	got := ByHalves([]int{1, 2, 3, 4, 5}, func(part []int) ([]string, error) {
-		if slices.Contains(part, 4) {
-			return nil, away
+// Each item that can be done is done, in order, in few rounds; what cannot fails alone. Where parts may not be tried, all
+// of the list fails.
+func TestABadItemFailsAlone(t *testing.T) {
+	bad, list := errors.New("bad"), make([]int, 300)
+	for i := range list {
+		list[i] = i
+	}
+	for may, want := range map[bool]int{true: 2, false: 300} {
+		var done, failed []int
+		rounds := 0
+		Apart(list, func(part []int) error {
+			rounds++
+			if slices.Contains(part, 70) || slices.Contains(part, 299) {
+				return bad
+			}
+			done = append(done, part...)
+			return nil
+		}, func(error) bool { return may }, func(part []int, err error) { failed = append(failed, part...) })
+		if !slices.IsSorted(done) || len(failed) != want || len(done) != 300-want || rounds > 60 {
+			t.Errorf("%d done and %v failed in %d rounds", len(done), failed, rounds)
 		}
-		return []string{fmt.Sprint(part[0], " stored"), fmt.Sprint(part[1], " stored")}, nil
-	}, func(n int, err error) string { return fmt.Sprint(n, ": ", err) })
-	if want := []string{"1 stored", "2 stored", "3: " + away.Error(), "4: " + away.Error(), "5: " + away.Error()}; !slices.Equal(got, want) {
-		t.Errorf("%q instead of %q", got, want)
+	}
+}
+
+// A round that fails is answered item by item: each with what is its own.
+func TestARoundThatFailsIsTriedInParts(t *testing.T) {
+	g := doubling(nil, nil)
+	run, may := g.Run, true
+	g.Partable = func(context.Context, error) bool { return may }
+	g.Run = func(ctx context.Context, items []int) ([]int, error) {
+		if slices.Contains(items, 13) {
+			return nil, fmt.Errorf("%d items", len(items))
+		}
+		return run(ctx, items)
+	}
+	for _, may = range []bool{true, false} {
+		var batch []waiter[int, int]
+		for n := range 40 {
+			batch = append(batch, waiter[int, int]{n, 1, make(chan result[int], 1)})
+		}
+		g.serve(t.Context(), batch)
+		for n, w := range batch {
+			r := <-w.done
+			switch {
+			case !may && fmt.Sprint(r.err) != "40 items", may && n == 13 && fmt.Sprint(r.err) != "1 items",
+				may && n != 13 && (r.err != nil || r.value != 2*n):
+				t.Errorf("parts %v, %d: %+v", may, n, r)
+			}
+		}
 	}
 }

@@ -92,7 +92,7 @@ func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 			return Known(err)
 		}
 	}
-	err := recovered(ctx, j.conn, func() error { return fn(&Txn{Conn: j.conn, db: j.db, began: true, Joint: j}) })
+	err := recovered(ctx, &Txn{Conn: j.conn, db: j.db, began: true, Joint: j}, fn)
 	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
 		return err
 	}

@@ -21,6 +21,7 @@ type Txn struct {
 	db    *DB
 	began bool
 	done  bool
+	ended bool // its COMMIT may have been sent
 
 	Version int64  // what LockVersion found
 	Joint   *joint // its own beginner commits it
@@ -97,18 +98,22 @@ func (db *DB) runOnce(ctx context.Context, fn func(t *Txn) error) (err error) {
 		}
 		release()
 	}()
-	return recovered(ctx, conn, func() error { return fn(t) })
+	return recovered(ctx, t, fn)
 }
 
-// recovered runs a part of a transaction. A panic ends its session, and with it the transaction, unless it came behind the
-// commit: that is not known, and so it is "commit_unknown".
-func recovered(ctx context.Context, conn *pgxpool.Conn, fn func() error) error {
-	err := safe.Try("transaction", fn)
+// recovered runs a part of a transaction. A panic ends its session, and with it the transaction. Where that came before
+// its commit, nothing was done; else it is not known, and so it is "commit_unknown".
+func recovered(ctx context.Context, t *Txn, fn func(*Txn) error) error {
+	err := safe.Try("transaction", func() error { return fn(t) })
 	if p, ok := err.(*safe.Panic); ok { //nolint:errorlint // as Try returns it; what wraps one has been here
 		safe.Noted(ctx)
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		conn.Conn().Close(end)
+		t.Conn.Conn().Close(end)
+		if !t.ended && t.Joint == nil {
+			return fault.New(fault.Internal, "internal", "the program failed while this was being done, and stored nothing of it").
+				Because(p)
+		}
 		return panicked(p)
 	}
 	return err
@@ -145,6 +150,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		}
 		return t.Send(ctx, b)
 	}
+	t.ended = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if hold := t.db.beforeCommit; hold != nil {
